@@ -1,0 +1,99 @@
+"""Obtains the typed IR of a kernel from cuTile's own front end, and keeps the lowered programs."""
+
+from __future__ import annotations
+
+import linecache
+import threading
+import weakref
+from types import FunctionType
+from typing import Any
+
+from cuda.tile._bytecode.version import BytecodeVersion
+from cuda.tile._compile import compile_tile
+from cuda.tile._exception import Loc, TileError
+from cuda.tile.compilation import KernelSignature
+
+from mla_var3.errors import InterpreterError
+from mla_var3.interpreter.program import Program, lower
+from mla_var3.interpreter.signature import annotated_function, signature_key
+
+# Named outright, so that the front end need not run the compiler to ask which versions it knows.
+BYTECODE_VERSION = BytecodeVersion.V_13_4
+
+_cache: weakref.WeakKeyDictionary[FunctionType, dict[tuple[Any, ...], Program]] = (
+    weakref.WeakKeyDictionary()
+)
+_lock = threading.Lock()
+
+
+def typed_ir(kernel: Any, signature: KernelSignature) -> Any:
+    """Runs cuTile's front end and returns the typed IR of one signature.
+
+    Args:
+        kernel: A function decorated with ``@ct.kernel``.
+        signature: See ``kernel_signature``.
+
+    Returns:
+        The root block of the IR (``cuda.tile._ir.ir.Block``).
+
+    Raises:
+        InterpreterError: If cuTile refuses the kernel; the message has its reason and line.
+    """
+    annotated = annotated_function(kernel)
+    try:
+        result = compile_tile(
+            annotated,
+            [signature],
+            bytecode_version=BYTECODE_VERSION,
+            return_final_ir=True,
+            return_cubin=False,
+        )
+    except TileError as error:
+        raise InterpreterError(
+            f"{place(error.loc)}: cuTile refuses kernel {annotated.pyfunc.__name__!r}: "
+            f"{_sentence(error.message)}"
+        ) from error
+    except (TypeError, ValueError, NotImplementedError, OSError) as error:  # OSError: no source
+        code = annotated.pyfunc.__code__
+        raise InterpreterError(
+            f"{code.co_filename}:{code.co_firstlineno}: cuTile refuses kernel "
+            f"{annotated.pyfunc.__name__!r}: {error}"
+        ) from error
+    return result.final_ir[0]
+
+
+def program(kernel: Any, signature: KernelSignature) -> Program:
+    """Returns the executable program of a kernel for a signature, from the cache if known.
+
+    Kernels that differ only in compiler hints share their programs, since hints change no value.
+    """
+    function = annotated_function(kernel).pyfunc
+    key = signature_key(signature)
+    with _lock:
+        programs = _cache.setdefault(function, {})
+    found = programs.get(key)
+    if found is None:
+        found = programs[key] = lower(typed_ir(kernel, signature), function.__name__)
+    return found
+
+
+def clear_cache() -> None:
+    """Forgets every program; the next launch runs the front end again."""
+    with _lock:
+        _cache.clear()
+
+
+def place(loc: Loc) -> str:
+    """Returns ``file:line`` of a location in a kernel's source."""
+    return f"{loc.filename or '<unknown>'}:{loc.line}"
+
+
+def _sentence(message: str) -> str:
+    """Returns a message of cuTile on one line, without the location of an error inside another."""
+    lines = (line.strip() for line in message.splitlines())
+    return " ".join(line for line in lines if line and line != "Unknown location")
+
+
+def source_text(loc: Loc) -> str:
+    """Returns the source line of a location, stripped; empty if it cannot be read."""
+    return linecache.getline(loc.filename, loc.line).strip() if loc.filename else ""

@@ -1,0 +1,256 @@
+"""Runs a cuTile kernel on CPU tensors, block after block."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import operator
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from mla_var3.errors import InterpreterError
+from mla_var3.interpreter.frontend import program as program_of
+from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
+from mla_var3.interpreter.program import Program, Runtime
+from mla_var3.interpreter.report import DiagnosticLog, LaunchReport, record
+from mla_var3.interpreter.signature import annotated_function, kernel_signature, tuple_nodes
+
+# Products with more multiply-adds than this run on every thread; smaller ones lose by it.
+_THREADED_WORK = 1 << 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a launch is interpreted.
+
+    Attributes:
+        poison: Stands for undetermined floats: NaN shows wherever it goes; 0.0 hides it, to see
+            whether a kernel depends on it.
+        int_poison: Stands for undetermined integers, wrapped to their width.
+        track: Whether shadow memory is kept: hazards, unwritten elements, distinct bytes.
+        max_steps: Operations after which a launch counts as endless.
+        order: Order of the blocks: ``"forward"`` (x fastest, as most GPUs start them),
+            ``"reverse"``, or an int that seeds a shuffle. A kernel that is right gives the same
+            result in each.
+        uninitialised: Tensors (or views of the arguments) whose contents nothing has written
+            yet. They are filled with poison, and reads before a write are reported.
+    """
+
+    poison: float = math.nan
+    int_poison: int = 0x5DEECE66D5A5A5A5
+    track: bool = True
+    max_steps: int = 50_000_000
+    order: Literal["forward", "reverse"] | int = "forward"
+    uninitialised: tuple[torch.Tensor, ...] = ()
+
+
+def launch(
+    grid: Sequence[int],
+    kernel: Any,
+    args: Sequence[Any],
+    *,
+    options: Options | None = None,
+) -> LaunchReport:
+    """Executes a kernel on the CPU, in place, as ``ct.launch`` would on a GPU.
+
+    The values are those of cuTile's typed IR: integers wrap, floats round to nearest even,
+    products of a matrix product are exact and their sums float32. Approximate modes
+    (``RoundingMode.APPROX``) and the order of sums in a tensor core are not modelled.
+
+    Args:
+        grid: Blocks along x, y and z; one to three positive numbers.
+        kernel: A function decorated with ``@ct.kernel``.
+        args: The kernel's arguments; tensors must be on the CPU and are written in place.
+        options: How to interpret; the defaults find the most.
+
+    Returns:
+        Work, traffic and findings. It is also handed to every open ``recording()``.
+
+    Raises:
+        InterpreterError: If the arguments do not fit the kernel, cuTile refuses the kernel, an
+            assertion in it fails, or it never ends.
+    """
+    options = options or Options()
+    blocks = _grid(grid)
+    signature = kernel_signature(kernel, args)
+    program = program_of(kernel, signature)
+    log = DiagnosticLog()
+    memory = Memory(log, options.track)
+    values = _bind(kernel, args, memory)
+    _prepare(memory, program, values, options)
+    rt = Runtime(
+        memory,
+        log,
+        blocks,
+        options.poison,
+        options.int_poison,
+        options.max_steps,
+        [0] * len(program.segments),
+    )
+    env: list[Any] = [None] * program.slots
+    for slot, value in zip(program.params, values, strict=True):
+        env[slot] = value
+    started = time.perf_counter()
+    with _threads(program), torch.inference_mode():
+        flops, steps = _run(program, env, rt, options)
+        if options.track:
+            memory.finish()
+    report = LaunchReport(
+        program.name,
+        blocks,
+        flops,
+        memory.lines,
+        memory.array_traffic() if options.track else {},
+        log.diagnostics(),
+        steps,
+        time.perf_counter() - started,
+    )
+    record(report)
+    return report
+
+
+def _run(
+    program: Program, env: list[Any], rt: Runtime, options: Options
+) -> tuple[dict[str, int], int]:
+    program.prologue.run(env, rt)
+    invariant_taints = dict(rt.taints)
+    count = math.prod(rt.grid)
+    # Each block executes the prologue on a GPU, so its work counts for each.
+    rt.counts = [n * count for n in rt.counts]
+    for number, block in _order(rt.grid, options.order):
+        rt.block = block
+        rt.memory.start_block(number, str(block))
+        rt.taints.clear()
+        rt.taints.update(invariant_taints)
+        rt.spend(program.body.size, program.where)
+        program.body.run(env, rt)
+    flops: Counter[str] = Counter()
+    steps = 0
+    for segment, times in zip(program.segments, rt.counts, strict=True):
+        steps += segment.size * times
+        for kind, n in segment.flops.items():
+            flops[kind] += n * times
+    return {kind: n for kind, n in sorted(flops.items()) if n}, steps
+
+
+def _order(
+    grid: tuple[int, int, int], order: str | int
+) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Yields a number from 1 and an index for each block."""
+    indices = ((x, y, z) for z, y, x in itertools.product(*(range(n) for n in reversed(grid))))
+    numbered = enumerate(indices, start=1)
+    if order == "forward":
+        return numbered
+    blocks = list(numbered)
+    if order == "reverse":
+        return reversed(blocks)
+    if not isinstance(order, int):
+        raise InterpreterError(
+            f"Options.order is {order!r}; it must be 'forward', 'reverse' or an int"
+        )
+    random.Random(order).shuffle(blocks)
+    return iter(blocks)
+
+
+def _grid(grid: Sequence[int]) -> tuple[int, int, int]:
+    try:
+        sizes = tuple(operator.index(n) for n in grid)  # numpy's integers are welcome too
+    except TypeError:
+        sizes = ()
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise InterpreterError(f"grid {grid!r} must be one to three positive integers")
+    x, y, z = (*sizes, 1, 1)[:3]
+    if x >= 2**31 or y >= 2**16 or z >= 2**16:
+        raise InterpreterError(f"grid {sizes} exceeds the limits (2147483647, 65535, 65535)")
+    return x, y, z
+
+
+@contextlib.contextmanager
+def _threads(program: Program) -> Iterator[None]:
+    """Runs small tiles on one thread, which is faster, and restores the setting."""
+    before = torch.get_num_threads()
+    if program.widest > _THREADED_WORK or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# -------------------------------------------------------------------------------- arguments
+
+
+def _bind(kernel: Any, args: Sequence[Any], memory: Memory) -> list[Any]:
+    """Returns the values of the flattened parameters."""
+    annotated = annotated_function(kernel)
+    leaves: list[tuple[str, Any]] = []
+    for arg, node, name in zip(
+        args, annotated.parameter_annotations, annotated.pysig.parameters, strict=True
+    ):
+        _flatten(arg, node, name, leaves)
+    arrays = iter(memory.add_arrays(list(_tensors(leaves))))
+    values: list[Any] = []
+    for _, leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            values += _array_values(next(arrays))
+        elif isinstance(leaf, list):
+            values += [[_array_values(next(arrays)) for _ in leaf], len(leaf)]
+        elif isinstance(leaf, float):
+            values.append(torch.tensor(leaf, dtype=torch.float32))
+        else:
+            values.append(leaf)
+    return values
+
+
+def _flatten(arg: Any, node: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
+    """Lists tensors, lists and scalars in order; constants are part of the signature instead."""
+    if isinstance(arg, tuple):
+        for i, (item, item_node) in enumerate(zip(arg, tuple_nodes(arg, node, path), strict=True)):
+            _flatten(item, item_node, f"{path}[{i}]", leaves)
+    elif not node.constant:
+        leaves.append((path, arg))
+
+
+def _tensors(leaves: list[tuple[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, leaf in leaves:
+        named = enumerate(leaf) if isinstance(leaf, list) else None
+        for path, tensor in (
+            [(f"{name}[{i}]", t) for i, t in named] if named is not None else [(name, leaf)]
+        ):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.device.type != "cpu":
+                raise InterpreterError(
+                    f"argument {path!r} is on device {tensor.device}; the interpreter runs on CPU "
+                    "tensors"
+                )
+            yield path, tensor
+
+
+def _array_values(array: ArrayArg) -> list[Any]:
+    return [Pointer(array, array.start, array.itemsize), *array.shape, *array.strides]
+
+
+def _prepare(memory: Memory, program: Program, values: list[Any], options: Options) -> None:
+    """Marks memory that the kernel may write, and memory that nothing has written."""
+    for i, value in enumerate(values):
+        if program.stored is not None and i not in program.stored:
+            continue
+        if isinstance(value, Pointer):
+            value.array.region.written = True
+            if program.stored is not None:
+                memory.expect_store(value.array, program.stored[i])
+        elif isinstance(value, list):
+            for item in value:
+                item[0].array.region.written = True
+    for tensor in options.uninitialised:
+        memory.mark_undefined(tensor, options.poison, options.int_poison)

@@ -1,0 +1,248 @@
+"""Loops, branches, and what a kernel says while it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mla_var3.errors import InterpreterError
+from mla_var3.interpreter import taint
+from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.ops.access import tainted_index
+from mla_var3.interpreter.program import (
+    BREAK,
+    CONTINUE,
+    END,
+    RETURN,
+    Env,
+    Lowering,
+    Runtime,
+    Signal,
+    line_of,
+)
+from mla_var3.interpreter.report import SourceLine
+
+
+def _hand_over(env: Env, rt: Runtime, sources: Sequence[int], targets: Sequence[int]) -> None:
+    """Assigns several slots at once, taints included."""
+    values = [env[s] for s in sources]
+    if rt.taints:
+        taints = [rt.taints.get(s) for s in sources]
+        for target, found in zip(targets, taints, strict=True):
+            taint.assign(rt, target, found)
+    for target, value in zip(targets, values, strict=True):
+        env[target] = value
+
+
+def _same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        if not old.is_floating_point():
+            return torch.equal(old, new)
+        # The sign of a zero can end a loop; all NaN are one.
+        alike = (old == new) & (torch.signbit(old) == torch.signbit(new))
+        return bool((alike | (torch.isnan(old) & torch.isnan(new))).all())
+    return not isinstance(old, torch.Tensor) and not isinstance(new, torch.Tensor) and old == new
+
+
+@handler("loop")
+def loop(op: Any, lo: Lowering) -> Any:
+    """A counted loop, or one without end that leaves by break."""
+    initial = lo.slots(op.initial_values)
+    body_vars = lo.slots(op.body_vars)
+    results = lo.slots(op.result_vars)
+    where = line_of(op)
+    code = lo.block(op.body)
+    size = max(1, code.size)
+
+    def finish(env: Env, rt: Runtime, sources: Sequence[int]) -> None:
+        _hand_over(env, rt, sources[: len(results)], results)
+
+    if op.is_for_loop:
+        bounds = lo.slots((op.start, op.stop, op.step))
+        counter = lo.slot(op.induction_var)
+
+        def counted(env: Env, rt: Runtime) -> Signal | None:
+            if rt.taints:
+                tainted_index(rt, bounds, where, "the bounds of a loop")
+            start, stop, by = (env[b] for b in bounds)
+            if by <= 0:
+                raise InterpreterError(
+                    f"{where[0]}:{where[1]}: block {rt.block} steps a loop by {by}; "
+                    "the step of a range must be positive"
+                )
+            _hand_over(env, rt, initial, body_vars)
+            for i in range(start, stop, by):
+                rt.spend(size, where)
+                env[counter] = i
+                if rt.taints:
+                    rt.taints.pop(counter, None)
+                signal = code.run(env, rt)
+                if signal is None or signal.kind == RETURN:
+                    return signal
+                _hand_over(env, rt, signal.slots, body_vars)
+                if signal.kind == BREAK:
+                    break
+            finish(env, rt, body_vars)
+            return None
+
+        return counted
+
+    waits = any(o.op in _READS_SHARED for o in op.body.traverse())
+
+    def endless(env: Env, rt: Runtime) -> Signal | None:
+        _hand_over(env, rt, initial, body_vars)
+        while True:
+            rt.spend(size, where)
+            version, carried = rt.memory.version, [env[s] for s in body_vars]
+            signal = code.run(env, rt)
+            if signal is None or signal.kind == RETURN:
+                return signal
+            if signal.kind == BREAK:
+                finish(env, rt, signal.slots)
+                return None
+            _hand_over(env, rt, signal.slots, body_vars)
+            if version == rt.memory.version and all(
+                _same(old, env[s]) for old, s in zip(carried, body_vars, strict=True)
+            ):
+                raise InterpreterError(_never_ends(rt, where, waits))
+
+    return endless
+
+
+_READS_SHARED = frozenset(
+    {"tile_load", "load_pointer", "tile_atomic_rmw", "tile_atomic_cas", "tile_atomic_red_view"}
+)
+
+
+def _never_ends(rt: Runtime, where: SourceLine, waits: bool) -> str:
+    place = f"{where[0]}:{where[1]}"
+    if waits:
+        return (
+            f"{place}: block {rt.block} waits in this loop for memory that only another block can "
+            "change; blocks run one after another here, so it would wait for ever, and a GPU "
+            "need not run a later block while this one waits either"
+        )
+    return f"{place}: this loop never ends: an iteration of block {rt.block} changed nothing"
+
+
+@handler("ifelse")
+def ifelse(op: Any, lo: Lowering) -> Any:
+    """A branch on a scalar."""
+    cond, results, where = lo.slot(op.cond), lo.slots(op.result_vars), line_of(op)
+    then, other = lo.block(op.then_block), lo.block(op.else_block)
+
+    def step(env: Env, rt: Runtime) -> Signal | None:
+        if rt.taints:
+            tainted_index(rt, (cond,), where, "a branch")
+        signal = (then if env[cond] else other).run(env, rt)
+        if signal is None or signal.kind != END:
+            return signal
+        _hand_over(env, rt, signal.slots, results)
+        return None
+
+    return step
+
+
+def _terminator(kind: str, variables: Sequence[Any], lo: Lowering) -> Any:
+    signal = Signal(kind, lo.slots(variables))
+
+    def step(env: Env, rt: Runtime) -> Signal:
+        return signal
+
+    return step
+
+
+@handler("continue")
+def continue_(op: Any, lo: Lowering) -> Any:
+    """The next iteration."""
+    return _terminator(CONTINUE, op.values, lo)
+
+
+@handler("break")
+def break_(op: Any, lo: Lowering) -> Any:
+    """The end of a loop."""
+    return _terminator(BREAK, op.values, lo)
+
+
+@handler("end_branch")
+def end_branch(op: Any, lo: Lowering) -> Any:
+    """The end of a branch."""
+    return _terminator(END, op.outputs, lo)
+
+
+@handler("return")
+def return_(op: Any, lo: Lowering) -> Any:
+    """The end of the kernel."""
+    return _terminator(RETURN, (), lo)
+
+
+# ------------------------------------------------------------------------------ observation
+
+
+@handler("assert")
+def assert_(op: Any, lo: Lowering) -> Any:
+    """Ends the launch where a condition does not hold."""
+    cond, message, (file, line) = lo.slot(op.cond), op.message, line_of(op)
+
+    def step(env: Env, rt: Runtime) -> None:
+        if rt.taints:
+            tainted_index(rt, (cond,), (file, line), "an assertion")
+        if not bool(torch.as_tensor(env[cond]).all()):
+            reason = f": {message}" if message else ""
+            raise InterpreterError(f"{file}:{line}: assertion failed in block {rt.block}{reason}")
+
+    return step, taint.own
+
+
+_SPECIFIER = re.compile(r"%%|%([ #0+-]*)([0-9]*)(\.[0-9]+)?(?:hh|h|ll|l)?([diuoxXeEfFgGaA])")
+
+
+@handler("tile_printf")
+def tile_printf(op: Any, lo: Lowering) -> Any:
+    """Prints; a tile prints as nested lists of its elements, each in the format given."""
+    args, types = lo.slots(op.args), [a.get_type() for a in op.args]
+    for result in op.result_vars:
+        lo.slot(result)
+    text = op.format
+
+    def step(env: Env, rt: Runtime) -> None:
+        values = iter([_listed(env[a], ty.dtype) for a, ty in zip(args, types, strict=True)])
+
+        def render(match: re.Match[str]) -> str:
+            return "%" if match.group() == "%%" else _formatted(next(values), match)
+
+        print(_SPECIFIER.sub(render, text), end="")
+
+    return step, taint.own
+
+
+def _listed(value: Any, dtype: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if dtype.name == "uint64":
+        return _wrapped_list(value.tolist())
+    return value.tolist()
+
+
+def _wrapped_list(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_wrapped_list(item) for item in value]
+    return value % 2**64
+
+
+def _formatted(value: Any, match: re.Match[str]) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_formatted(item, match) for item in value) + "]"
+    flags, width, precision, kind = match.groups()
+    precision = precision or ""
+    if kind in "aA":
+        text = float(value).hex()
+        return (text.upper() if kind == "A" else text).rjust(int(width or 0))
+    if kind in "diuoxX":
+        value = int(value)
+    return f"%{flags}{width}{precision}{'d' if kind == 'u' else kind}" % value
