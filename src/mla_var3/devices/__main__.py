@@ -1,0 +1,102 @@
+"""Command line over the device files: ``check``, ``list``, ``show`` and ``write``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from mla_var3.devices.lint import PEAKS_FILE, lint, write_peaks
+from mla_var3.devices.model import DEVICE_DIR, Device, Figure, all_devices, find
+from mla_var3.errors import EXIT_BAD_INPUT, DeviceFigureError, HyperMlaError
+
+
+def check() -> None:
+    """Lint every device file and the peaks file generated from them."""
+    _refuse(lint(DEVICE_DIR, PEAKS_FILE))
+    print(f"{len(all_devices())} device files are sound, and {PEAKS_FILE.name} follows from them")
+
+
+def list_devices() -> None:
+    """List the devices with their ceilings for bfloat16."""
+    for device in all_devices():
+        print(f"{device.key:30} {device.sm:8} {_ceilings(device)}")
+
+
+def show(device: tyro.conf.Positional[str]) -> None:
+    """Show every figure of a device with its source; a star marks the one used.
+
+    Args:
+        device: A key, a name or a torch device name.
+    """
+    print(describe(find(device)))
+
+
+def write() -> None:
+    """Write conf/devices.json anew from the device files, if they are sound."""
+    _refuse(lint(DEVICE_DIR))
+    print(_relative(write_peaks(all_devices(), PEAKS_FILE)))
+
+
+def describe(device: Device) -> str:
+    """All figures of a device with their sources, as text."""
+    lines = [f"{device.name} ({device.key}, {device.arch}, {device.sm})"]
+    if device.note:
+        lines.append(device.note)
+    chosen = {used.metric: (device.resolve(used), used.reason) for used in device.used}
+    for metric in dict.fromkeys(figure.metric for figure in device.figures):
+        lines += ["", metric]
+        picked, reason = chosen.get(metric, (None, ""))
+        for figure in device.figures:
+            if figure.metric == metric:
+                mark = "*" if figure is picked else " "
+                lines.append(f"{mark} {figure.value} {figure.unit}".rstrip() + _origin(figure))
+        if reason:
+            lines.append(f"  * is used: {reason}")
+    return "\n".join(lines)
+
+
+def _origin(figure: Figure) -> str:
+    condition = f" ({figure.condition})" if figure.condition else ""
+    if not figure.source:
+        return condition
+    where = f", {figure.address}" if figure.address else ""
+    return f"{condition} - {figure.source}{where} [{figure.kind}]"
+
+
+def _ceilings(device: Device) -> str:
+    try:
+        roof = device.ceilings("bfloat16")
+    except DeviceFigureError as error:
+        return str(error)
+    return f"{roof.tflops:8g} TFLOP/s {roof.gbps:8g} GB/s  {roof.source_kind}"
+
+
+def _refuse(faults: Sequence[str]) -> None:
+    if faults:
+        raise DeviceFigureError("\n".join(faults))
+
+
+def _relative(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {"check": check, "list": list_devices, "show": show, "write": write},
+            prog="python -m mla_var3.devices",
+            args=argv,
+        )
+    except HyperMlaError as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
