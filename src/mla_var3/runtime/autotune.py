@@ -1,0 +1,138 @@
+"""Choosing tilings by timing them on the GPU; what was chosen is kept for the next run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mla_var3.errors import HyperMlaError, TilingError
+from mla_var3.runtime.ct_kernel import CtKernel
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.paths import out_dir, write_atomic
+from mla_var3.runtime.plan import KernelPlan, Tiling
+
+if TYPE_CHECKING:
+    from mla_var3.registry import Version
+
+Measure = Callable[[CtKernel], float]
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One tiling that was timed; ``time_us`` is None when it could not run."""
+
+    tiling: Tiling
+    time_us: float | None
+    error: str | None = None
+
+
+def candidates(kernel: CtKernel, plan: KernelPlan, limit: int) -> list[Tiling]:
+    """The current tiling, then the configured ones that ``validate`` accepts, ``limit`` at most."""
+    chosen = [kernel.tiling]
+    for tiling in kernel.autotune_configs:
+        try:
+            tiling.validate(plan)
+        except TilingError:
+            continue
+        if tiling not in chosen:
+            chosen.append(tiling)
+    return chosen[:limit]
+
+
+def tune_kernel(kernel: CtKernel, tilings: Sequence[Tiling], measure: Measure) -> list[Trial]:
+    """Time each tiling and leave the fastest set on ``kernel``.
+
+    Args:
+        kernel: A kernel whose tensors are on the GPU.
+        tilings: Candidates; the first is kept when none can run.
+        measure: Median time of one launch in microseconds.
+
+    Returns:
+        The trials in order.
+    """
+    trials = []
+    for tiling in tilings:
+        kernel.tiling = tiling
+        try:
+            trials.append(Trial(tiling, measure(kernel)))
+        except (HyperMlaError, RuntimeError) as error:
+            # A tiling the compiler or driver refuses is an answer, not a fault of the run.
+            trials.append(Trial(tiling, None, str(error).splitlines()[0] if str(error) else "?"))
+    timed = [t for t in trials if t.time_us is not None]
+    kernel.tiling = min(timed, key=lambda t: t.time_us or 0.0).tiling if timed else tilings[0]
+    return trials
+
+
+def store_path(version: Version, plan: KernelPlan, device_key: str) -> Path:
+    """Where tuned tilings of this version, problem and device are kept."""
+    return (
+        out_dir() / "tuned" / device_key / version.design / version.version / f"{plan.slug()}.json"
+    )
+
+
+def load(version: Version, plan: KernelPlan, device_key: str) -> dict[str, Tiling]:
+    """Stored tilings by stage; empty when none fit today's sources."""
+    path = store_path(version, plan, device_key)
+    if not path.is_file():
+        return {}
+    try:
+        stored = json.loads(path.read_text())
+        if stored["source_sha256"] != version.source_sha256():
+            return {}
+        types = plan.tiling_types
+        tilings = {name: types[name](**values) for name, values in stored["tilings"].items()}
+        for tiling in tilings.values():
+            tiling.validate(plan)
+    except (ValueError, KeyError, TypeError, AttributeError, TilingError):
+        return {}  # A store from another time is tuned anew.
+    return tilings
+
+
+def save(version: Version, plan: KernelPlan, device_key: str, tilings: dict[str, Tiling]) -> Path:
+    """Keep ``tilings`` for the next run."""
+    path = store_path(version, plan, device_key)
+    content = {
+        "source_sha256": version.source_sha256(),
+        "tilings": {name: dataclasses.asdict(tiling) for name, tiling in tilings.items()},
+    }
+    write_atomic(path, json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def tune(
+    obj: RuntimeObject,
+    plan: KernelPlan,
+    measure: Measure,
+    *,
+    limit: int,
+    prune: Callable[[CtKernel, list[Tiling]], list[Tiling]] | None = None,
+    progress: Progress = lambda _: None,
+) -> dict[str, list[Trial]]:
+    """Tune every stage that the user did not fix, one after another.
+
+    Args:
+        obj: The bound runtime object; its stages' tilings are set in place.
+        plan: The plan it came from; stages in ``plan.tilings`` are left alone.
+        measure: Median time of one launch in microseconds.
+        limit: Tilings to time a stage.
+        prune: Takes away tilings that static facts rule out.
+        progress: Told what happens.
+
+    Returns:
+        Trials by stage name.
+    """
+    trials = {}
+    for path, kernel in obj.stages():
+        if kernel.name in plan.tilings:
+            continue
+        tilings = candidates(kernel, plan, limit)
+        if prune is not None:
+            tilings = prune(kernel, tilings) or tilings[:1]
+        progress(f"tuning {path}: {len(tilings)} tilings")
+        if len(tilings) > 1:
+            trials[kernel.name] = tune_kernel(kernel, tilings, measure)
+    return trials

@@ -1,0 +1,145 @@
+"""Compiled kernels on disk, addressed by all that shapes them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import platformdirs
+
+from mla_var3.errors import ToolchainError
+
+CACHE_VARIABLE = "HYPERMLA_CACHE_DIR"
+
+#: Bytes the cache may hold; the entries that were not used for longest go first.
+MAX_BYTES = 2 << 30
+
+_MANIFEST = "manifest.json"
+
+
+def default_dir() -> Path:
+    """``$HYPERMLA_CACHE_DIR``, else the user's cache folder for ``hypermla``."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    return Path(platformdirs.user_cache_dir("hypermla"))
+
+
+def key_of(content: Mapping[str, object]) -> str:
+    """Digest of a JSON-ready mapping; equal mappings have equal keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class Cache:
+    """A folder of entries, each a folder of compressed files with a manifest of their digests.
+
+    An entry is written beside its place and moved there whole, so readers never see half of one
+    and several processes may share the folder. An entry that does not match its manifest is
+    removed and counts as absent.
+
+    Args:
+        folder: Where the entries are; :func:`default_dir` unless given.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (folder or default_dir()) / "static"
+
+    def _place(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """Files of an entry by name; None when there is no sound one."""
+        place = self._place(key)
+        try:
+            manifest = json.loads((place / _MANIFEST).read_bytes())
+            files = {name: (place / name).read_bytes() for name in manifest}
+            if all(_digest(files[name]) == digest for name, digest in manifest.items()):
+                os.utime(place)
+                return {name: zlib.decompress(content) for name, content in files.items()}
+        except FileNotFoundError:
+            if not place.exists():
+                return None
+        except (OSError, ValueError, AttributeError, TypeError):
+            pass
+        self.discard(key)
+        return None
+
+    def put(self, key: str, files: Mapping[str, bytes]) -> None:
+        """Store an entry, unless another process has stored it meanwhile.
+
+        Raises:
+            ToolchainError: The folder cannot be written.
+        """
+        place = self._place(key)
+        with self.scratch() as scratch:
+            staged = scratch / "entry"
+            with _explained(self.folder):
+                staged.mkdir()
+                packed = {name: zlib.compress(content) for name, content in files.items()}
+                for name, content in packed.items():
+                    (staged / name).write_bytes(content)
+                manifest = {name: _digest(content) for name, content in packed.items()}
+                (staged / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    staged.replace(place)
+                except OSError:
+                    # A folder is only ever moved onto an absent one; the other's is as good.
+                    if not place.exists():
+                        raise
+
+    def discard(self, key: str) -> None:
+        """Remove an entry, if there is one."""
+        shutil.rmtree(self._place(key), ignore_errors=True)
+
+    def trim(self, max_bytes: int = MAX_BYTES) -> int:
+        """Remove the entries unused for longest until the rest fits; returns how many."""
+        entries = []
+        for place in self.folder.glob("??/*"):
+            # Another process may remove an entry while it is looked at.
+            with contextlib.suppress(OSError):
+                size = sum(file.stat().st_size for file in place.iterdir())
+                entries.append((place.stat().st_mtime, place.name, size))
+        removed, held = 0, sum(size for _, _, size in entries)
+        for _, key, size in sorted(entries):
+            if held <= max_bytes:
+                break
+            self.discard(key)
+            removed, held = removed + 1, held - size
+        return removed
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A working folder inside the cache's file system, removed at the end whatever happens.
+
+        Raises:
+            ToolchainError: It cannot be made.
+        """
+        with _explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".work-", dir=self.folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ToolchainError(
+            f"the compile cache {folder} cannot be written ({error.strerror}); "
+            f"set {CACHE_VARIABLE} to a folder that can"
+        ) from error
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

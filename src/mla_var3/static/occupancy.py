@@ -1,0 +1,146 @@
+"""How many blocks of a kernel one streaming multiprocessor holds, and what stops the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+#: Each SM has four processing blocks, each with a quarter of the registers; a warp lives in one of
+#: them (NVIDIA H100 Tensor Core GPU Architecture whitepaper; the same from sm_80 to sm_120).
+PROCESSING_BLOCKS = 4
+
+#: Bytes that shared memory is handed out in (cuda_occupancy.h of the CUDA toolkit, sm_80 and up).
+SHARED_ALLOCATION_UNIT = 128
+
+#: Columns of tensor memory an SM has, where it has any (PTX ISA, section "Tensor Memory").
+TENSOR_MEMORY_COLUMNS = 512
+
+Limiter = Literal[
+    "registers", "shared memory", "tensor memory", "threads", "warps", "blocks", "block too large"
+]
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """Resources of one streaming multiprocessor, from the device's sourced figures.
+
+    Attributes:
+        registers_per_sm: 32-bit registers.
+        shared_memory_per_sm: Bytes.
+        shared_memory_per_block_max: Bytes one block may use.
+        reserved_shared_per_block: Bytes the driver takes from each resident block.
+        threads_per_sm: Resident threads.
+        warps_per_sm: Resident warps.
+        blocks_per_sm: Resident blocks.
+        register_allocation_unit: Registers of a warp are rounded up to a multiple of this.
+        warp_size: Threads a warp.
+    """
+
+    registers_per_sm: int
+    shared_memory_per_sm: int
+    shared_memory_per_block_max: int
+    reserved_shared_per_block: int
+    threads_per_sm: int
+    warps_per_sm: int
+    blocks_per_sm: int
+    register_allocation_unit: int
+    warp_size: int
+
+
+class Occupancy(BaseModel):
+    """Theoretical occupancy of one kernel on one device.
+
+    Attributes:
+        blocks_per_sm: Resident blocks; 0 when not even one fits.
+        warps: Resident warps an SM.
+        fraction: ``warps`` over the warps that the SM can hold.
+        limiter: What stops the next block; registers and shared memory are named before the fixed
+            limits where several do.
+        device: Key of the device whose figures were used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    blocks_per_sm: int
+    warps: int
+    fraction: float
+    limiter: Limiter
+    device: str | None = None
+
+
+def round_up(value: int, unit: int) -> int:
+    """``value`` raised to a multiple of ``unit``."""
+    return -(-value // unit) * unit
+
+
+def occupancy(
+    limits: SmLimits,
+    *,
+    threads: int,
+    registers: int,
+    shared_bytes: int,
+    tensor_memory_columns: int = 0,
+    device: str | None = None,
+) -> Occupancy:
+    """Blocks one SM holds, by the rules of the CUDA occupancy calculator.
+
+    Registers are handed out a warp at a time, in units of ``register_allocation_unit``, from the
+    quarter of the register file that the warp's processing block owns; shared memory a block at a
+    time, with the driver's reserve added. Clusters are not modelled: a cluster of several blocks
+    needs its blocks in one GPC, which can only lower the figure.
+
+    Args:
+        limits: What an SM has.
+        threads: Threads a block, at least 1.
+        registers: Registers a thread, as the cubin states them.
+        shared_bytes: Shared memory a block, static and dynamic, without the system's reserve.
+        tensor_memory_columns: Columns of tensor memory a block holds.
+        device: Key of the device, kept in the result.
+
+    Returns:
+        The occupancy; ``blocks_per_sm`` is 0 and the limiter ``"block too large"`` when the
+        device refuses the launch.
+
+    Raises:
+        ValueError: A figure is out of range.
+    """
+    if threads < 1 or min(registers, shared_bytes, tensor_memory_columns) < 0:
+        raise ValueError(
+            f"threads={threads} must be >= 1, registers={registers}, shared_bytes={shared_bytes} "
+            f"and tensor_memory_columns={tensor_memory_columns} >= 0"
+        )
+    warps = -(-threads // limits.warp_size)
+    reserve = limits.reserved_shared_per_block
+    shared = round_up(shared_bytes + reserve, SHARED_ALLOCATION_UNIT)
+    bounds: dict[Limiter, int] = {
+        "threads": limits.threads_per_sm // (warps * limits.warp_size),
+        "warps": limits.warps_per_sm // warps,
+        "blocks": limits.blocks_per_sm,
+    }
+    if tensor_memory_columns:
+        bounds = {"tensor memory": TENSOR_MEMORY_COLUMNS // tensor_memory_columns, **bounds}
+    if shared:
+        bounds = {"shared memory": limits.shared_memory_per_sm // shared, **bounds}
+    if registers:
+        bounds = {"registers": _register_bound(limits, warps, registers), **bounds}
+    limiter = min(bounds, key=lambda name: bounds[name])
+    blocks = bounds[limiter]
+    if blocks == 0 or shared_bytes > limits.shared_memory_per_block_max:
+        return Occupancy(
+            blocks_per_sm=0, warps=0, fraction=0.0, limiter="block too large", device=device
+        )
+    return Occupancy(
+        blocks_per_sm=blocks,
+        warps=blocks * warps,
+        fraction=round(blocks * warps / limits.warps_per_sm, 6),
+        limiter=limiter,
+        device=device,
+    )
+
+
+def _register_bound(limits: SmLimits, warps: int, registers: int) -> int:
+    a_warp = round_up(registers * limits.warp_size, limits.register_allocation_unit)
+    warps_held = limits.registers_per_sm // PROCESSING_BLOCKS // a_warp * PROCESSING_BLOCKS
+    return warps_held // warps
