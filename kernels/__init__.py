@@ -1,0 +1,1 @@
+"""Kernel designs by language, layer and design; each version is a module of its own."""

@@ -1,0 +1,1 @@
+"""Kernels in the cuTile Python DSL (language key ``cutile-dsl``)."""

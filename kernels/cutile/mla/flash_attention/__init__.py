@@ -1,0 +1,1 @@
+"""FlashAttention: multi-head attention over decompressed keys and values."""

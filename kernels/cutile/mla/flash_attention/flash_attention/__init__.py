@@ -1,0 +1,1 @@
+"""Base version: every tile masked, all keys walked."""

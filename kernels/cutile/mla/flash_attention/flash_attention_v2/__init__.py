@@ -1,0 +1,1 @@
+"""v2: heavy tiles first and fast-math softmax."""

@@ -1,0 +1,162 @@
+"""FlashAttention v2: heavy causal tiles start first, and the softmax uses fast math."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import cuda.tile as ct
+import torch
+
+from mla_var3.errors import TilingError
+from mla_var3.mla import DecompressedPlan
+from mla_var3.runtime import (
+    INV_LOG_2,
+    ConstBool,
+    ConstFloat,
+    ConstInt,
+    CtKernel,
+    KernelPlan,
+    RuntimeObject,
+    Tiling,
+    option,
+    require_power_of_two,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttentionV2Tiling(Tiling):
+    """Query rows and keys a block handles at a time, and the order of the blocks."""
+
+    tile_m: int = option(64, "query rows a block", minimum=16)
+    tile_n: int = option(64, "keys a step", minimum=16)
+    section: int = option(
+        16, "(sequence, head) pairs in flight together: their keys stay in L2", minimum=1
+    )
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
+        if self.tile_m * self.tile_n > 128 * 128:
+            raise TilingError(
+                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
+                f"scores exceed {128 * 128}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttentionV2Plan(DecompressedPlan):
+    """Problem and launch of v2."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
+        "flash_attention_v2": FlashAttentionV2Tiling
+    }
+
+    def default_tiling(self, stage: str) -> Tiling:
+        if self.s <= 64:
+            return FlashAttentionV2Tiling(tile_m=64, tile_n=64)
+        # 128 x 128 scores and a 128 x 128 accumulator fit the registers of eight warps only.
+        return FlashAttentionV2Tiling(tile_m=128, tile_n=128, num_worker_warps=8)
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        grid = itertools.product((64, 128), (64, 128), (None, 8), (16, 64))
+        return {
+            "flash_attention_v2": [
+                FlashAttentionV2Tiling(tile_m=m, tile_n=n, num_worker_warps=warps, section=section)
+                for m, n, warps, section in grid
+            ]
+        }
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        q, qpe, key, value, kpe = inputs
+        o, lse = self.empty_outputs(q.device)
+        operands = (q, qpe, key, value, kpe, o, lse, self.scale * INV_LOG_2, self.h, self.d, self.p)
+        return CtKernel(
+            flash_attention_v2,
+            grid_fn=lambda x: (ct.cdiv(self.s, x.tile_m) * self.b * self.h,),
+            args_fn=lambda x: (*operands, x.tile_m, x.tile_n, x.section, self.causal),
+            input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
+            output_tensors={"o": o, "lse": lse},
+            tiling=self.tiling("flash_attention_v2"),
+            autotune_configs=self._autotune_configs()["flash_attention_v2"],
+            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+        )
+
+
+@ct.kernel
+def flash_attention_v2(
+    q: ct.Array,
+    qpe: ct.Array,
+    key: ct.Array,
+    value: ct.Array,
+    kpe: ct.Array,
+    o: ct.Array,
+    lse: ct.Array,
+    scale_log2: ConstFloat,
+    HEADS: ConstInt,
+    D: ConstInt,
+    P: ConstInt,
+    TILE_M: ConstInt,
+    TILE_N: ConstInt,
+    SECTION: ConstInt,
+    CAUSAL: ConstBool,
+):
+    """Grid (b*h * query tiles): q [b,h,s,D], qpe [b,h,s,P], key, value [b,t,h,D], kpe [b,t,P]."""
+    queries, keys = q.shape[2], key.shape[1]
+    tiles = ct.cdiv(queries, TILE_M)
+    # Sections of SECTION heads one after another; inside one the last query tile, which sees the
+    # most keys, starts first, so that the short ones fill the gaps at the end.
+    start = ct.bid(0) // (SECTION * tiles) * SECTION
+    heads_here = ct.minimum(q.shape[0] * HEADS - start, SECTION)
+    place = ct.bid(0) - start * tiles
+    tile_s = tiles - 1 - place // heads_here
+    pair = start + place % heads_here
+    batch, head = pair // HEADS, pair % HEADS
+    at = (batch, head, tile_s, 0)
+    zero = ct.PaddingMode.ZERO
+    query = ct.load(q, at, (1, 1, TILE_M, D), padding_mode=zero).reshape((TILE_M, D))
+    query_pe = ct.load(qpe, at, (1, 1, TILE_M, P), padding_mode=zero).reshape((TILE_M, P))
+    row = tile_s * TILE_M + ct.arange(TILE_M, dtype=ct.int32)[:, None]  # [TILE_M, 1]
+    # One past the last key a row sees; bottom-right aligned.
+    limit = ct.minimum(row + (keys - queries + 1), keys) if CAUSAL else keys
+    # Tiles [0, full) lie below the limit of the first row, tiles from stop on above the last's.
+    if CAUSAL:
+        first = tile_s * TILE_M + (keys - queries + 1)
+        full = ct.maximum(ct.minimum(first, keys), 0) // TILE_N
+        stop = ct.cdiv(ct.maximum(ct.minimum(first + TILE_M - 1, keys), 0), TILE_N)
+    else:
+        full, stop = keys // TILE_N, ct.cdiv(keys, TILE_N)
+
+    # A finite start keeps exp2(row_max - new_max) defined for rows that see no key at all.
+    row_max = ct.full((TILE_M, 1), -1e30, ct.float32)
+    row_sum = ct.zeros((TILE_M, 1), ct.float32)
+    acc = ct.zeros((TILE_M, D), ct.float32)
+    for masked in ct.static_iter((False, True)):
+        for j in range(full if masked else 0, stop if masked else full):
+            key_tile = ct.load(key, (batch, j, head, 0), (1, TILE_N, 1, D), padding_mode=zero)
+            key_pe = ct.load(kpe, (batch, j, 0), (1, TILE_N, P), padding_mode=zero)
+            score = ct.zeros((TILE_M, TILE_N), ct.float32)
+            score = ct.mma(query, key_tile.reshape((TILE_N, D)).transpose(), score)
+            score = ct.mma(query_pe, key_pe.reshape((TILE_N, P)).transpose(), score)
+            if masked:
+                col = j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]  # [1, TILE_N]
+                score = ct.where(col < limit, score, -float("inf"))
+            # Scaling the maximum and not the scores leaves one fused multiply-add a score.
+            new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True) * scale_log2)
+            weight = ct.exp2(score * scale_log2 - new_max, flush_to_zero=True)
+            rescale = ct.exp2(row_max - new_max, flush_to_zero=True)
+            row_sum = row_sum * rescale + ct.sum(weight, axis=1, keepdims=True)
+            row_max = new_max
+            value_tile = ct.load(value, (batch, j, head, 0), (1, TILE_N, 1, D), padding_mode=zero)
+            value_tile = value_tile.reshape((TILE_N, D))
+            acc = ct.mma(weight.astype(value.dtype), value_tile, acc * rescale)
+
+    empty = row_sum == 0.0
+    divisor = ct.where(empty, 1.0, row_sum)
+    out = ct.truediv(acc, divisor, rounding_mode=ct.RoundingMode.APPROX, flush_to_zero=True)
+    out = ct.where(empty, 0.0, out)
+    log_sum = ct.where(empty, -float("inf"), (row_max + ct.log2(row_sum)) / INV_LOG_2)
+    ct.store(o, at, out.astype(o.dtype).reshape((1, 1, TILE_M, D)))
+    ct.store(lse, (batch, head, tile_s), log_sum.reshape((1, 1, TILE_M)))

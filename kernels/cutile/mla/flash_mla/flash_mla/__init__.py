@@ -1,0 +1,1 @@
+"""Base version: one head a block."""

@@ -1,0 +1,1 @@
+"""v2: hints chosen by static resources."""

@@ -1,0 +1,179 @@
+"""FlashMLA split-KV, base version: enough splits for every SM, then a reduce stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import cuda.tile as ct
+import torch
+
+from mla_var3.errors import TilingError
+from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import (
+    MAX_SPLITS,
+    ReduceTiling,
+    SplitPlan,
+    next_power_of_two,
+)
+from mla_var3.runtime import (
+    INV_LOG_2,
+    ConstBool,
+    ConstFloat,
+    ConstInt,
+    CtKernel,
+    KernelPipeline,
+    KernelPlan,
+    RuntimeObject,
+    Tiling,
+    option,
+    require_power_of_two,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaSplitKvTiling(Tiling):
+    """Rows (heads times queries) and keys a block handles at a time."""
+
+    tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
+    tile_n: int = option(64, "keys a step", minimum=16)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
+        if self.tile_m * self.tile_n > 128 * 128:
+            raise TilingError(
+                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
+                f"scores exceed {128 * 128}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaSplitKvPlan(SplitPlan):
+    """Problem and launches of the base version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
+        "split": FlashMlaSplitKvTiling,
+        "reduce": ReduceTiling,
+    }
+
+    def default_tiling(self, stage: str) -> Tiling:
+        if stage == "reduce":
+            return self.reduce_tiling()
+        return FlashMlaSplitKvTiling(num_worker_warps=8)
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2))
+        return {
+            "split": [
+                FlashMlaSplitKvTiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                for m, n, ctas in shapes
+            ],
+            "reduce": self.reduce_configs(),
+        }
+
+    def split_count(self, device: torch.device) -> int:
+        """The user's, else the power of two that gives each SM a block at least."""
+        if self.splits is not None:
+            return self.splits
+        tiling = cast(FlashMlaSplitKvTiling, self.tiling("split"))
+        blocks = ct.cdiv(self.h * self.s, tiling.tile_m) * self.b
+        wanted = next_power_of_two(ct.cdiv(self.sms(device), blocks))
+        return min(wanted, ct.cdiv(self.t, tiling.tile_n), MAX_SPLITS)
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        q, qpe, z, kpe = inputs
+        o, lse = self.empty_outputs(q.device)
+        splits = self.split_count(q.device)
+        o_parts, lse_parts = self.partials(splits, q.device)
+        rows = self.h * self.s
+        operands = (
+            *(q.flatten(1, 2), qpe.flatten(1, 2), z, kpe, o_parts, lse_parts),
+            *(self.scale * INV_LOG_2, self.s, self.k, self.p),
+        )
+        split = CtKernel(
+            flash_mla_split_kv,
+            grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), splits, self.b),
+            args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
+            input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
+            output_tensors={"o_parts": o_parts, "lse_parts": lse_parts},
+            tiling=self.tiling("split"),
+            autotune_configs=self._autotune_configs()["split"],
+            algorithmic_flops_bytes_fn=lambda _: self.split_cost(splits),
+            _name="split",
+        )
+        reduce = self.reduce(o_parts, lse_parts, o, lse)
+        return KernelPipeline(_name="flash_mla_split_kv", stages=[split, reduce])
+
+
+@ct.kernel
+def flash_mla_split_kv(
+    q: ct.Array,
+    qpe: ct.Array,
+    z: ct.Array,
+    kpe: ct.Array,
+    o: ct.Array,
+    lse: ct.Array,
+    scale_log2: ConstFloat,
+    QUERIES: ConstInt,
+    K: ConstInt,
+    P: ConstInt,
+    TILE_M: ConstInt,
+    TILE_N: ConstInt,
+    CAUSAL: ConstBool,
+):
+    """Grid (row tiles, splits, b): q [b,h*s,K], z [b,t,K], o [b,splits,h*s,K], lse without K."""
+    tile_r, split, batch = ct.bid(0), ct.bid(1), ct.bid(2)
+    keys, splits = z.shape[1], o.shape[1]
+    zero = ct.PaddingMode.ZERO
+    query = ct.load(q, (batch, tile_r, 0), (1, TILE_M, K), padding_mode=zero).reshape((TILE_M, K))
+    query_pe = ct.load(qpe, (batch, tile_r, 0), (1, TILE_M, P), padding_mode=zero)
+    query_pe = query_pe.reshape((TILE_M, P))
+    # One past the last key a row sees, bottom-right aligned. Tiles [0, full) lie below the limit
+    # of every row, tiles from stop on above all of them.
+    if CAUSAL:
+        row = tile_r * TILE_M + ct.arange(TILE_M, dtype=ct.int32)[:, None]  # [TILE_M, 1]
+        limit = ct.minimum(row % QUERIES + (keys - QUERIES + 1), keys)
+        # A tile within one head holds queries first to last; one that crosses heads, all of them.
+        first = tile_r * TILE_M % QUERIES
+        last = first + TILE_M - 1
+        crosses = last >= QUERIES
+        first, last = ct.where(crosses, 0, first), ct.where(crosses, QUERIES - 1, last)
+        full = ct.maximum(first + (keys - QUERIES + 1), 0) // TILE_N
+        stop = ct.cdiv(ct.maximum(last + (keys - QUERIES + 1), 0), TILE_N)
+    else:
+        limit, full, stop = keys, keys // TILE_N, ct.cdiv(keys, TILE_N)
+    # The splits share the tiles [0, stop) evenly; with more splits than tiles some get none.
+    begin, end = stop * split // splits, stop * (split + 1) // splits
+    full = ct.minimum(ct.maximum(full, begin), end)
+
+    # A finite start keeps exp2(row_max - new_max) defined for rows that see no key at all.
+    row_max = ct.full((TILE_M, 1), -1e30, ct.float32)
+    row_sum = ct.zeros((TILE_M, 1), ct.float32)
+    acc = ct.zeros((TILE_M, K), ct.float32)
+    for masked in ct.static_iter((False, True)):
+        for j in range(full if masked else begin, end if masked else full):
+            latent = ct.load(z, (batch, j, 0), (1, TILE_N, K), padding_mode=zero)
+            latent = latent.reshape((TILE_N, K))
+            key_pe = ct.load(kpe, (batch, j, 0), (1, TILE_N, P), padding_mode=zero)
+            key_pe = key_pe.reshape((TILE_N, P))
+            score = ct.zeros((TILE_M, TILE_N), ct.float32)
+            score = ct.mma(query, latent.transpose(), score)
+            score = ct.mma(query_pe, key_pe.transpose(), score)
+            if masked:
+                col = j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]  # [1, TILE_N]
+                score = ct.where(col < limit, score, -float("inf"))
+            # Scaling the maximum and not the scores leaves one fused multiply-add a score.
+            new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True) * scale_log2)
+            weight = ct.exp2(score * scale_log2 - new_max, flush_to_zero=True)
+            rescale = ct.exp2(row_max - new_max, flush_to_zero=True)
+            row_sum = row_sum * rescale + ct.sum(weight, axis=1, keepdims=True)
+            acc = ct.mma(weight.astype(z.dtype), latent, acc * rescale)
+            row_max = new_max
+
+    empty = row_sum == 0.0
+    # One reciprocal a row; an empty row's accumulator is 0 and stays so.
+    out = acc * (1.0 / ct.where(empty, 1.0, row_sum))
+    log_sum = ct.where(empty, -float("inf"), (row_max + ct.log2(row_sum)) / INV_LOG_2)
+    ct.store(o, (batch, split, tile_r, 0), out.astype(o.dtype).reshape((1, 1, TILE_M, K)))
+    ct.store(lse, (batch, split, tile_r), log_sum.reshape((1, 1, TILE_M)))

@@ -1,0 +1,1 @@
+"""v1: split count that fills whole waves."""

@@ -1,0 +1,6 @@
+"""``python -m mla_var3.kernel.cutile.mla.mla_var6_plus [V] [flags]``."""
+
+from mla_var3.front import run
+
+if __name__ == "__main__":
+    run("mla_var3.runtime.cli:main", design="mla_var6_plus")

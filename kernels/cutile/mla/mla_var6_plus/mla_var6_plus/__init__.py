@@ -1,0 +1,1 @@
+"""Base version: one launch, its blocks split equally between the paths."""

@@ -1,0 +1,1 @@
+"""v1: blocks shared out in proportion to cost."""

@@ -1,0 +1,1 @@
+"""v2: split-KV on both paths, heads grouped on the latent one."""

@@ -1,0 +1,1 @@
+"""v3: each path has tiles of its own."""

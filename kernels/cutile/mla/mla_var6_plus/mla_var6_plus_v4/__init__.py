@@ -1,0 +1,1 @@
+"""v4: a kernel for each path, side by side on two streams."""
