@@ -1,0 +1,28 @@
+"""The knowledge base: pages with evidence, their lint, search, matching and the cost analysis."""
+
+from mla_var3.knowledge.directives import render
+from mla_var3.knowledge.evidence import render_evidence, render_measured
+from mla_var3.knowledge.linting import lint
+from mla_var3.knowledge.matching import Match, NextStep, match, next_steps, steps
+from mla_var3.knowledge.pages import Catalogue, Document, load_all
+from mla_var3.knowledge.regimes import calculator_spec, regime_map
+from mla_var3.knowledge.search import Hit, query
+
+__all__ = [
+    "Catalogue",
+    "Document",
+    "Hit",
+    "Match",
+    "NextStep",
+    "calculator_spec",
+    "lint",
+    "load_all",
+    "match",
+    "next_steps",
+    "query",
+    "regime_map",
+    "render",
+    "render_evidence",
+    "render_measured",
+    "steps",
+]

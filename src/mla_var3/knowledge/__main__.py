@@ -1,0 +1,120 @@
+"""Command line: ``python -m mla_var3.knowledge lint|query|match|reference``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from mla_var3 import records
+from mla_var3.errors import EXIT_BAD_INPUT, HyperMlaError, KnowledgeError
+from mla_var3.knowledge import linting, matching, pages, reference, search
+from mla_var3.runtime.paths import repo_root
+
+EXIT_FINDINGS = 1
+
+
+def lint(
+    paths: tyro.conf.Positional[tuple[Path, ...]] = (),
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Check the knowledge, the devlogs and the records they cite.
+
+    Args:
+        paths: Files or folders to report about; all by default.
+        as_json: Print the findings as JSON.
+    """
+    catalogue = pages.load_all()
+    findings = linting.lint(catalogue)
+    if paths:
+        findings = linting.only(findings, catalogue, paths)
+    errors = sum(finding.severity == "error" for finding in findings)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(finding)
+        print(
+            f"{len(catalogue.patterns)} patterns, {len(catalogue.texts)} texts, "
+            f"{len(catalogue.devlogs)} devlogs: {errors} errors, "
+            f"{len(findings) - errors} warnings"
+        )
+    return EXIT_FINDINGS if errors else 0
+
+
+def query(words: tyro.conf.Positional[tuple[str, ...]], top: int = 10) -> int:
+    """Find patterns by words.
+
+    Args:
+        words: What to look for.
+        top: Most hits.
+    """
+    _require_positive(top)
+    hits = search.query(" ".join(words), pages.load_all(), top)
+    for hit in hits:
+        meta = hit.page.pattern
+        print(f"{hit.score:6.2f}  {meta.title} [{meta.kind}, {meta.scope}]  {hit.page.name}")
+    if not hits:
+        print("no pattern holds any of these words")
+    return 0
+
+
+def match(record: tyro.conf.Positional[Path], top: int = 10) -> int:
+    """Rank the patterns that a record's metrics trigger.
+
+    Args:
+        record: Path of the record.
+        top: Most patterns.
+    """
+    _require_positive(top)
+    found = matching.match(records.read(record), pages.load_all())[:top]
+    for item in found:
+        mark = ", listed as violating it" if item.known_violation else ""
+        print(f"{item.score:5g}  {item.page.pattern.title}{mark}  {item.page.name}")
+        for fired in item.fired:
+            print(f"       {fired}")
+    if not found:
+        print("no trigger fires for this record")
+    return 0
+
+
+def renew_reference(check: bool = False) -> int:
+    """Write the reference tables of the contributing page anew.
+
+    Args:
+        check: Change nothing; exit with 1 when the page is out of date.
+    """
+    fresh = reference.reference(repo_root(), check=check)
+    print(f"{reference.PAGE}: {'fresh' if fresh else 'out of date' if check else 'written'}")
+    return EXIT_FINDINGS if check and not fresh else 0
+
+
+def _require_positive(top: int) -> None:
+    if top < 1:
+        raise KnowledgeError(f"--top={top} is below 1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        0 when all is well, 1 when lint found errors, 2 for bad input.
+    """
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            {"lint": lint, "query": query, "match": match, "reference": renew_reference},
+            prog="python -m mla_var3.knowledge",
+            args=None if argv is None else list(argv),
+        )
+    except HyperMlaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

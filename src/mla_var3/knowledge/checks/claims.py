@@ -1,0 +1,370 @@
+"""Checks of what a page claims: metrics, triggers, evidence, versions and other pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
+from mla_var3.knowledge.evidence import check_comparable, compare
+from mla_var3.knowledge.metrics import METRICS
+from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.schema import (
+    Condition,
+    ExternalEvidence,
+    ObservationEvidence,
+    PairEvidence,
+    RecordEvidence,
+)
+from mla_var3.records import Record
+
+
+class MetricUnknown(DocumentCheck):
+    """Every metric that front matter names is in the metrics catalogue."""
+
+    id = "metric-unknown"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for name, line in _named_metrics(document):
+            if name not in METRICS:
+                sentence = str(UnknownNameError("metric", name, list(METRICS)))
+                yield line, re.sub(r" \(known: [^)]*\)", "", sentence)
+
+
+def _named_metrics(document: Document) -> Iterator[tuple[str, int]]:
+    assert document.meta is not None
+    for index, item in enumerate(document.meta.evidence):
+        if isinstance(item, (RecordEvidence, PairEvidence)):
+            for name in item.metric:
+                yield name, document.line_of("evidence", index, "metric")
+    if document.role == "pattern":
+        for name in document.pattern.affects:
+            yield name, document.line_of("affects", name)
+        for line, condition in _conditions(document):
+            yield condition.metric, line
+
+
+def _conditions(document: Document) -> Iterator[tuple[int, Condition]]:
+    for index, trigger in enumerate(document.pattern.triggers):
+        yield document.line_of("triggers", index), trigger
+        for inner, condition in enumerate(trigger.with_):
+            yield document.line_of("triggers", index, "with", inner), condition
+
+
+class TriggerComparison(DocumentCheck):
+    """A trigger compares a metric with a value of its type; text and flags know == and != only."""
+
+    id = "trigger-comparison"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        types = {"number": (int, float), "text": (str,), "flag": (bool,)}
+        for line, condition in _conditions(document):
+            metric = METRICS.get(condition.metric)
+            if metric is None:
+                continue  # metric-unknown
+            is_flag = isinstance(condition.value, bool)
+            if not isinstance(condition.value, types[metric.type]) or (
+                is_flag and metric.type != "flag"
+            ):
+                yield line, f"{metric.name} is a {metric.type}, {condition.value!r} is not"
+            elif metric.type != "number" and condition.comparison not in ("==", "!="):
+                yield line, f"{metric.name} is a {metric.type}: {condition.comparison} has no sense"
+
+
+class TriggerMissing(DocumentCheck):
+    """A shared pattern has a trigger, so that a record can lead to it."""
+
+    id = "trigger-missing"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        if document.pattern.scope == "shared" and not document.pattern.triggers:
+            yield document.line_of("triggers"), "a shared pattern needs at least one trigger"
+
+
+class IdUnknown(DocumentCheck):
+    """Every id under `interacts` is that of another page."""
+
+    id = "id-unknown"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for index, id_ in enumerate(document.pattern.interacts):
+            line = document.line_of("interacts", index)
+            if id_ == document.pattern.id:
+                yield line, "a page does not interact with itself"
+            elif id_ not in catalogue.by_id:
+                yield line, f"no page has the id {id_!r}"
+
+
+class InteractionUnexplained(DocumentCheck):
+    """Every page under `interacts` is linked in the section Interactions, which says how."""
+
+    id = "interaction-unexplained"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        text = document.section("Interactions")
+        for index, id_ in enumerate(document.pattern.interacts):
+            if f"{id_}.md" not in text:
+                line = document.line_of("interacts", index)
+                yield line, f"the section Interactions does not link {id_!r}"
+
+
+class VersionUnknown(DocumentCheck):
+    """Every version under `used_by` and `violated_by` exists."""
+
+    id = "version-unknown"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for key in ("used_by", "violated_by"):
+            for index, name in enumerate(getattr(document.pattern, key)):
+                design, version = name.split()
+                known = catalogue.designs.get(design)
+                if known is None or version not in known.versions:
+                    yield document.line_of(key, index), f"there is no version {name!r}"
+
+
+class VersionBothWays(DocumentCheck):
+    """No version both uses and violates a pattern."""
+
+    id = "version-both-ways"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        both = set(document.pattern.used_by) & set(document.pattern.violated_by)
+        for name in sorted(both):
+            line = document.line_of("violated_by")
+            yield line, f"{name!r} stands under used_by and under violated_by"
+
+
+class EvidenceMissing(DocumentCheck):
+    """A pattern page has evidence."""
+
+    id = "evidence-missing"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        if not document.pattern.evidence:
+            yield document.line_of("evidence"), "the page claims something and shows no evidence"
+
+
+def _named_records(document: Document) -> Iterator[tuple[int, str]]:
+    assert document.meta is not None
+    for index, item in enumerate(document.meta.evidence):
+        for key in ("record", "before", "after"):
+            if name := getattr(item, key, None):
+                yield document.line_of("evidence", index, key), name
+
+
+def _readable(catalogue: Catalogue, name: str) -> Record | None:
+    try:
+        return catalogue.record(name)
+    except (KnowledgeError, RecordError):
+        return None
+
+
+class EvidencePath(DocumentCheck):
+    """A record is named by its path below results/, from the top of the checkout."""
+
+    id = "evidence-path"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, name in _named_records(document):
+            try:
+                catalogue.record_path(name)
+            except KnowledgeError as error:
+                yield line, str(error)
+
+
+class EvidenceRecordMissing(DocumentCheck):
+    """A record that is named as evidence exists and is a sound record."""
+
+    id = "evidence-record-missing"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, name in _named_records(document):
+            try:
+                path = catalogue.record_path(name)
+            except KnowledgeError:
+                continue  # evidence-path
+            if not path.is_file():
+                yield line, f"record {name} does not exist"
+            elif _readable(catalogue, name) is None:
+                yield line, f"{name} is not a sound record"
+
+
+class EvidenceMetric(DocumentCheck):
+    """The record states the metric, and for one stage when a stage is meant."""
+
+    id = "evidence-metric"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        assert document.meta is not None
+        for index, item in enumerate(document.meta.evidence):
+            for key in ("record", "before", "after"):
+                name = getattr(item, key, None)
+                record = _readable(catalogue, name) if name else None
+                if record is None or not isinstance(item, (RecordEvidence, PairEvidence)):
+                    continue
+                for metric in item.metric:
+                    try:
+                        if metric in METRICS:
+                            metrics.reading(record, metric, item.stage)
+                    except HyperMlaError as error:
+                        yield document.line_of("evidence", index, key), str(error)
+
+
+class EvidencePair(DocumentCheck):
+    """The records of a pair differ in the version alone.
+
+    Target, mode, problem and toolchain are the same; only the mixed design's n may differ, since
+    the cost model chooses it.
+    """
+
+    id = "evidence-pair"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, item in _pairs(document):
+            before, after = (_readable(catalogue, n) for n in (item.before, item.after))
+            if before is None or after is None:
+                continue  # evidence-record-missing
+            try:
+                check_comparable(before, after)
+            except KnowledgeError as error:
+                yield line, str(error)
+
+
+def _pairs(document: Document) -> Iterator[tuple[int, PairEvidence]]:
+    assert document.meta is not None
+    for index, item in enumerate(document.meta.evidence):
+        if isinstance(item, PairEvidence):
+            yield document.line_of("evidence", index), item
+
+
+class EvidenceDirection(DocumentCheck):
+    """A pair of records moves each metric as `affects` says.
+
+    For an optimization `after` is with it; for an anti-pattern `after` is mended, so the metric
+    moves against what `affects` says of falling into it.
+    """
+
+    id = "evidence-direction"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        meta = document.pattern
+        for line, item in _pairs(document):
+            try:
+                pairs = compare(item, catalogue)
+            except HyperMlaError:
+                continue  # The other checks of evidence say why.
+            for pair in pairs:
+                name = pair.after.metric.name
+                wanted = meta.affects.get(name)
+                if wanted and meta.kind == "anti-pattern":
+                    wanted = "down" if wanted == "up" else "up"
+                if wanted and pair.direction not in (wanted, None):
+                    yield line, f"{name} goes {pair.direction}, affects wants it to go {wanted}"
+
+
+class EvidenceBasis(DocumentCheck):
+    """The basis that a page states is borne out by its evidence.
+
+    `measured` needs a record with times or an observation, `static` a record of the compiler's or
+    the interpreter's facts or an observation, `external` an external source, `single-observation`
+    an observation or a record with times; `source-semantics` needs an external source or a version
+    under `used_by` or `violated_by` whose source shows it.
+    """
+
+    id = "evidence-basis"
+    roles = ("pattern",)
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        meta = document.pattern
+        loaded = [_readable(catalogue, name) for _, name in _named_records(document)]
+        if None in loaded:
+            return  # evidence-record-missing
+        found = [record for record in loaded if record is not None]
+        external = any(isinstance(item, ExternalEvidence) for item in meta.evidence)
+        observed = sum(isinstance(item, ObservationEvidence) for item in meta.evidence)
+        timed = sum(record.device is not None for record in found)
+        held = {
+            "measured": bool(observed or timed),
+            "static": bool(observed)
+            or any(record.mode in ("static", "interpret") for record in found),
+            "external": external,
+            "single-observation": observed + timed >= 1,
+            "source-semantics": external or bool(meta.used_by or meta.violated_by),
+        }
+        if not held[meta.basis]:
+            yield document.line_of("basis"), f"no evidence bears out the basis {meta.basis!r}"
+
+
+class EvidenceStale(DocumentCheck):
+    """A record that is named as evidence was made from today's sources."""
+
+    id = "evidence-stale"
+    severity = "warning"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, name in _named_records(document):
+            record = _readable(catalogue, name)
+            if record is not None and catalogue.is_stale(record):
+                kernel = f"{record.kernel.design} {record.kernel.version}"
+                yield line, f"the sources of {kernel} changed since {name} was made"
+
+
+class RecordUnsound(Check):
+    """Every file below results/ is a sound record that lies where its own fields say."""
+
+    id = "record-unsound"
+
+    def run(self, catalogue: Catalogue) -> Iterator[Finding]:
+        """Files that are no records, or lie in another record's place."""
+        for path in catalogue.record_files():
+            name = path.relative_to(catalogue.root).as_posix()
+            try:
+                record = catalogue.record(name)
+            except (KnowledgeError, RecordError) as error:
+                sentence = str(error).replace(f"{catalogue.root}/", "")
+                yield self.finding(name, (1, " ".join(sentence.split())))
+                continue
+            wanted = f"results/{record.path.as_posix()}"
+            if wanted != name:
+                yield self.finding(name, (1, f"the record says that it belongs at {wanted}"))
+
+
+class RecordStale(Check):
+    """Every record below results/ was made from today's sources of its version."""
+
+    id = "record-stale"
+    severity = "warning"
+
+    def run(self, catalogue: Catalogue) -> Iterator[Finding]:
+        """Records whose version changed or went."""
+        for path in catalogue.record_files():
+            name = path.relative_to(catalogue.root).as_posix()
+            record = _readable(catalogue, name)
+            if record is not None and catalogue.is_stale(record):
+                kernel = f"{record.kernel.design} {record.kernel.version}"
+                yield self.finding(name, (1, f"the sources of {kernel} changed since"))

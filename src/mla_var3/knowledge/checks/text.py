@@ -1,0 +1,378 @@
+"""Checks of running text: HTML, links, paths, numbers, citations and directives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from markdown_it.token import Token
+
+from mla_var3.errors import HyperMlaError
+from mla_var3.knowledge import markdown
+from mla_var3.knowledge.checks.base import DocumentCheck, Problem
+from mla_var3.knowledge.directives import DIRECTIVES, Context, cited, is_block, render_directive
+from mla_var3.knowledge.evidence import repo_path
+from mla_var3.knowledge.pages import Catalogue, Document, parse_markdown, sections_of
+
+_MATH = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$", re.DOTALL)
+_SCRIPT = re.compile(r"</?\s*(?:script|iframe|object|embed|svg|style|link|meta|base|form)\b", re.I)
+_HTML = re.compile(r"<(?!https?://[^\s<>]*>)[A-Za-z/!?]")
+_ATTRIBUTES = re.compile(
+    r"\{\s*:|\{\s*[.#][A-Za-z][^{}\n]*\}|\{[^{}\n]*\b[a-z-]+\s*=\s*[\"'][^{}\n]*\}"
+)
+_EVENT = re.compile(r"\{[^{}\n]*\bon[a-z]+\s*=", re.I)
+_SNIPPET = re.compile(r"^[ \t]*-+8<-+", re.MULTILINE)
+_REPO_PATH = re.compile(
+    r"(?:\./)?(?:kernels|knowledge|src|docs|results|tests|scripts|generators|third_party|\.\.)/"
+    r"[A-Za-z0-9_./-]+"
+)
+
+
+class ScriptTag(DocumentCheck):
+    """No text holds a script, a frame, a style sheet or another active element."""
+
+    id = "script-tag"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _SCRIPT.finditer(document.prose):
+            yield document.line_at(match.start()), f"{match.group()!r} is an active HTML element"
+
+
+class RawHtml(DocumentCheck):
+    """No text holds raw HTML; comparisons are written with blanks around them or in code."""
+
+    id = "raw-html"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _HTML.finditer(document.prose):
+            if not _SCRIPT.match(document.prose, match.start()):
+                shown = document.prose[match.start() : match.start() + 12].split("\n")[0]
+                yield document.line_at(match.start()), f"raw HTML {shown!r}"
+
+
+class CodeFence(DocumentCheck):
+    """A code fence is closed, names at most a language, and is indented by multiples of four.
+
+    Renderers disagree about all others, and what one takes for code another takes for HTML.
+    """
+
+    id = "code-fence"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for (start, _), fault in markdown.fences(document.body):
+            if fault:
+                yield document.line_at(start), fault
+
+
+class AttributeList(DocumentCheck):
+    """No text sets HTML attributes through `{: ... }` lists."""
+
+    id = "attribute-list"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        prose = document.prose
+        plain = markdown.blank(prose, (m.span() for m in _MATH.finditer(prose)))
+        plain = markdown.blank(plain, (m.span() for m in markdown.DIRECTIVE.finditer(plain)))
+        found = {m.start() for m in _ATTRIBUTES.finditer(plain)}
+        # Event handlers are refused inside formulas too: a renderer may not see the formula.
+        found |= {m.start() for m in _EVENT.finditer(prose)}
+        for start in sorted(found):
+            yield document.line_at(start), "an attribute list sets HTML attributes"
+
+
+class SnippetInclude(DocumentCheck):
+    """No text includes another file through a snippet mark."""
+
+    id = "snippet-include"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _SNIPPET.finditer(document.body):
+            yield document.line_at(match.start()), "a snippet mark would include another file"
+
+
+def _links(document: Document) -> Iterator[tuple[int, str, str]]:
+    """Line, ``href`` or ``src``, and target of every link and image."""
+    for token in document.tokens:
+        if token.type != "inline" or not token.map:
+            continue
+        start, stop = token.map
+        rows = document.body.split("\n")[start:stop]
+        for child in token.children or ():
+            attribute = {"link_open": "href", "image": "src"}.get(child.type)
+            if attribute is None:
+                continue
+            target = str(child.attrs[attribute])
+            plain = unquote(target)
+            offset = next((i for i, row in enumerate(rows) if plain in row or target in row), 0)
+            yield document.body_line + start + offset, attribute, plain
+
+
+class LinkScheme(DocumentCheck):
+    """A link is relative, `https:` or a citation `source:`; no other scheme is allowed."""
+
+    id = "link-scheme"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, _, target in _links(document):
+            scheme = re.match(r"\s*([A-Za-z][\w+.-]*):", target)
+            if target.startswith("//") or (scheme and scheme[1].lower() not in ("https", "source")):
+                yield line, f"link {target!r} is neither relative, https: nor source:"
+
+
+class LinkForm(DocumentCheck):
+    """A link is written `[words](target)`, its target plain: no blanks, entities or brackets.
+
+    Renderers read anything else differently. A reference definition `[name]: target` leads to
+    `https:`.
+    """
+
+    id = "link-form"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in markdown.ODD_LINK.finditer(document.prose):
+            shown = document.prose[match.start() : match.start() + 30].split("\n")[0]
+            yield document.line_at(match.start()), f"{shown!r} has no plain link target"
+        for match in re.finditer(r"^[ \t>]*\[[^\]\n]*", document.prose, re.MULTILINE):
+            if markdown.ODD_DEFINITION.match(document.prose, match.end()):
+                line = document.line_at(match.start())
+                yield line, "a reference definition leads to https: only"
+
+
+def _relative(document: Document) -> Iterator[tuple[int, str, str]]:
+    """Line, path and anchor of every relative link."""
+    for line, _, target in _links(document):
+        if not re.match(r"\s*[A-Za-z][\w+.-]*:|//", target):
+            path, _, anchor = target.partition("#")
+            yield line, path, anchor
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
+
+
+class LinkEscape(DocumentCheck):
+    """No link and no named path leads out of the checkout."""
+
+    id = "link-escape"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, path, _ in _relative(document):
+            place = document.path.parent / path
+            if path.startswith("/") or "\\" in path or not _inside(place, catalogue.root):
+                yield line, f"link {path!r} leads out of the checkout"
+        for offset, span in markdown.code_spans(document.body):
+            if _REPO_PATH.fullmatch(span) and not _inside(catalogue.root / span, catalogue.root):
+                yield document.line_at(offset), f"path {span!r} leads out of the checkout"
+
+
+class LinkDead(DocumentCheck):
+    """A relative link leads to a file or folder that exists."""
+
+    id = "link-dead"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, path, _ in _relative(document):
+            place = document.path.parent / path
+            if path.startswith("/") or not _inside(place, catalogue.root):
+                continue  # link-escape
+            if path and not place.exists():
+                yield line, f"link {path!r} leads to no file"
+
+
+class LinkAnchor(DocumentCheck):
+    """The anchor of a link is a heading of the page it leads to."""
+
+    id = "link-anchor"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, path, anchor in _relative(document):
+            place = document.path.parent / path if path else document.path
+            if not anchor or place.suffix != ".md" or not _inside(place, catalogue.root):
+                continue
+            if place.is_file() and anchor not in _anchors(place):
+                yield line, f"{path or 'this page'} has no heading #{anchor}"
+
+
+def _anchors(path: Path) -> set[str]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    tokens: list[Token] = parse_markdown(text)
+    return {markdown.slug(section.title) for section in sections_of(text, 1, tokens)}
+
+
+class LinkText(DocumentCheck):
+    """A link has words and an image a description, for readers who hear the page."""
+
+    id = "link-text"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in re.finditer(r"\[\s*\]\(", document.prose):
+            yield document.line_at(match.start()), "a link or image has no text"
+
+
+class PathDead(DocumentCheck):
+    """A path of the checkout that is named in code type exists.
+
+    Paths with a placeholder (`<version>`, `*`) are not looked up.
+    """
+
+    id = "path-dead"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for offset, span in markdown.code_spans(document.body):
+            path = re.sub(r":\d+$", "", span)
+            if not _REPO_PATH.fullmatch(path) or not _inside(catalogue.root / path, catalogue.root):
+                continue
+            if not (catalogue.root / path).exists():
+                yield document.line_at(offset), f"path {path!r} does not exist"
+
+
+class NumberWithoutSource(DocumentCheck):
+    """A number with a unit comes from a directive or stands in a citation.
+
+    `[62 TFLOP/s](source:key)` cites the figure from the evidence entry `key` of the page's front
+    matter; the directives `record`, `ratio`, `device` and `regimes` compute it. Code is no
+    exception. Sizes without a unit (s=16, 64x512, 8 warps) are free.
+    """
+
+    id = "number-without-source"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for offset, text in markdown.numbers_with_unit(document.body, document.prose):
+            yield document.line_at(offset), f"{text!r} is a figure without a source"
+
+
+class TableNumber(DocumentCheck):
+    """A table column whose heading names a unit holds only cited or computed numbers."""
+
+    id = "table-number"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        heads: list[bool] = []
+        column, in_head = 0, False
+        for token in document.tokens:
+            if token.type in ("thead_open", "thead_close"):
+                in_head = token.type == "thead_open"
+                heads = [] if in_head else heads
+            elif token.type == "tr_open":
+                column = 0
+            elif token.type == "inline" and token.level >= 4 and token.map and _in_table(token):
+                if in_head:
+                    heads.append(_names_unit(token.content))
+                elif column < len(heads) and heads[column] and _bare_number(token.content):
+                    line = document.body_line + token.map[0]
+                    yield line, f"{token.content!r} is a figure without a source"
+                column += 1
+
+
+def _in_table(token: Token) -> bool:
+    # Cells are the only inline content whose map comes from a table row: one line.
+    assert token.map is not None
+    return token.map[1] - token.map[0] == 1
+
+
+def _names_unit(heading: str) -> bool:
+    return any(
+        markdown.NUMBER_WITH_UNIT.search(f"1 {word}") for word in re.findall(r"[^\s(),]+", heading)
+    )
+
+
+def _bare_number(content: str) -> bool:
+    hidden = [m.span() for m in markdown.CITATION.finditer(content)]
+    hidden += [m.span() for m in markdown.DIRECTIVE.finditer(content)]
+    return re.search(rf"(?<![\w.]){markdown.NUMBER}", markdown.blank(content, hidden)) is not None
+
+
+class CitationUnknown(DocumentCheck):
+    """A citation names the key of an external or observed evidence entry of its page."""
+
+    id = "citation-unknown"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for item in markdown.citations(document.prose):
+            if cited(document, item.key) is None:
+                yield document.line_at(item.start), f"no evidence entry has the key {item.key!r}"
+
+
+class CitationMismatch(DocumentCheck):
+    """Every figure of a citation stands in the quoted words of its source, unit included."""
+
+    id = "citation-mismatch"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for item in markdown.citations(document.prose):
+            source = cited(document, item.key)
+            for number, unit in markdown.figures(item.label) if source else ():
+                if source and not markdown.states(source.quoted, number, unit):
+                    line, figure = document.line_at(item.start), f"{number} {unit}".rstrip()
+                    yield line, f"{figure!r} is not in the words quoted from {item.key!r}"
+
+
+class CitationKeyTwice(DocumentCheck):
+    """No two evidence entries of a page have the same key."""
+
+    id = "citation-key-twice"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        assert document.meta is not None
+        seen: set[str] = set()
+        for index, item in enumerate(document.meta.evidence):
+            key = getattr(item, "key", None)
+            if key in seen:
+                yield document.line_of("evidence", index, "key"), f"key {key!r} is taken already"
+            if key:
+                seen.add(key)
+
+
+class DirectiveUnknown(DocumentCheck):
+    """Everything between double braces outside code is a directive that exists, well written."""
+
+    id = "directive-unknown"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        known = {item.start for item in markdown.directives(document.prose)
+                 if item.name in DIRECTIVES}  # fmt: skip
+        plain = markdown.blank(document.prose, (m.span() for m in _MATH.finditer(document.prose)))
+        for match in re.finditer(r"\{\{", plain):
+            if match.start() not in known:
+                shown = document.prose[match.start() : match.start() + 30].split("\n")[0]
+                yield document.line_at(match.start()), f"{shown!r} is no directive"
+
+
+class DirectiveAlone(DocumentCheck):
+    """A directive that becomes a table stands alone on its line."""
+
+    id = "directive-alone"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        rows = document.prose.split("\n")
+        for item in markdown.directives(document.prose):
+            row = rows[document.prose.count("\n", 0, item.start)]
+            if (
+                is_block(item.name, item.arguments)
+                and row.strip() != document.prose[item.start : item.end]
+            ):
+                yield document.line_at(item.start), f"{item.name} must stand alone on its line"
+
+
+class DirectiveFailed(DocumentCheck):
+    """Every directive can be rendered: its record, metric, stage, device or figure exists."""
+
+    id = "directive-failed"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for item in markdown.directives(document.prose):
+            if item.name not in DIRECTIVES:
+                continue  # directive-unknown
+            if item.name == "evidence" and not item.arguments:
+                continue  # The checks of evidence say more than this could.
+            context = Context(document, catalogue, repo_path, document.body[: item.start])
+            try:
+                render_directive(context, item.name, item.arguments)
+            except HyperMlaError as error:
+                yield document.line_at(item.start), f"{item.name}: {error}"

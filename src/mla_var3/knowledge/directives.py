@@ -1,0 +1,243 @@
+"""Directives and citations: how figures get into a text without being typed.
+
+``{{ name arguments }}`` is replaced by a figure or a table; ``[3.2x](source:key)`` becomes a link
+to the source of the page's evidence entry ``key``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mla_var3 import devices
+from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3.knowledge import evidence, markdown, metrics, regimes
+from mla_var3.knowledge.evidence import Comparison, Link, ratio_text, repo_path
+from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
+from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a directive may look at.
+
+    Attributes:
+        document: The text it stands in.
+        catalogue: Pages and records.
+        link: Address of a file of the checkout.
+        before: The text in front of the directive.
+    """
+
+    document: Document
+    catalogue: Catalogue
+    link: Link
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class DirectiveSpec:
+    """One directive.
+
+    Attributes:
+        name: Its name.
+        usage: How it is written.
+        description: What it becomes.
+        least: Fewest arguments.
+        most: Most arguments.
+        block: Whether it becomes a block and must stand alone on its line.
+        render: Makes the Markdown.
+    """
+
+    name: str
+    usage: str
+    description: str
+    least: int
+    most: int
+    block: bool
+    render: Callable[[Context, tuple[str, ...]], str]
+
+
+def _evidence(context: Context, arguments: tuple[str, ...]) -> str:
+    return evidence.render_evidence(context.document, context.catalogue, context.link)
+
+
+def _measured(context: Context, arguments: tuple[str, ...]) -> str:
+    headings = re.findall(r"^### +(.*?) *$", context.before, re.MULTILINE)
+    match = ENTRY.fullmatch(headings[-1]) if headings else None
+    if match is None or context.document.role != "devlog":
+        raise KnowledgeError("{{ measured }} stands in no entry of a devlog")
+    design = context.document.path.parent.name
+    return evidence.render_measured(design, match.group(1), context.catalogue, context.link)
+
+
+def _record(context: Context, arguments: tuple[str, ...]) -> str:
+    name, metric, *stage = arguments
+    record = context.catalogue.record(name)
+    reading = metrics.reading(record, metric, stage[0] if stage else None)
+    return evidence.value_link(reading, record, name, context.catalogue, context.link)
+
+
+def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
+    first, second, metric, *stage = arguments
+    before, after = context.catalogue.record(first), context.catalogue.record(second)
+    evidence.check_comparable(before, after)
+    where = stage[0] if stage else None
+    ratio = Comparison(
+        metrics.reading(before, metric, where), metrics.reading(after, metric, where)
+    ).ratio
+    if ratio is None:
+        raise KnowledgeError(f"{metric} of {first} and {second} has no ratio")
+    stale = any(context.catalogue.is_stale(record) for record in (before, after))
+    return f"[{ratio_text(ratio)}]({context.link(second)})" + (" (stale)" if stale else "")
+
+
+def _device(context: Context, arguments: tuple[str, ...]) -> str:
+    key, metric = arguments
+    figure = devices.load(key).figure(metric)
+    shown = f"{figure.normalised:,g} {figure.normalised_unit}"
+    return f"[{markdown.cell(shown)}]({context.link(f'knowledge/devices/{key}.toml')})"
+
+
+def _regimes(context: Context, arguments: tuple[str, ...]) -> str:
+    return regimes.figure(arguments[0], *arguments[1:])
+
+
+DIRECTIVES = {
+    spec.name: spec
+    for spec in (
+        DirectiveSpec(
+            "evidence", "{{ evidence }}", "the tables of the page's evidence",
+            0, 0, True, _evidence,
+        ),
+        DirectiveSpec(
+            "measured", "{{ measured }}",
+            "in a devlog entry: the version's records against the version before",
+            0, 0, True, _measured,
+        ),
+        DirectiveSpec(
+            "record", "{{ record results/….json METRIC [STAGE] }}",
+            "one value of a record with its unit, linked to the record",
+            2, 3, False, _record,
+        ),
+        DirectiveSpec(
+            "ratio", "{{ ratio BEFORE.json AFTER.json METRIC [STAGE] }}",
+            "the value before over the value after", 3, 4, False, _ratio,
+        ),
+        DirectiveSpec(
+            "device", "{{ device KEY METRIC }}",
+            "a figure of a file in knowledge/devices, linked to the file", 2, 2, False, _device,
+        ),
+        DirectiveSpec(
+            "regimes", "{{ regimes NAME [DEVICE …] }}",
+            "a figure, formula or table computed by the cost analysis", 1, 5, False, _regimes,
+        ),
+    )
+}  # fmt: skip
+
+
+def render_directive(context: Context, name: str, arguments: tuple[str, ...]) -> str:
+    """The Markdown of one directive.
+
+    Raises:
+        UnknownNameError: No such directive, metric, stage, device or figure.
+        KnowledgeError: Wrong arguments, or a record does not state what is asked.
+        RecordError: A record is missing or not sound.
+        DeviceFigureError: The device's figure is unknown.
+    """
+    if name not in DIRECTIVES:
+        raise UnknownNameError("directive", name, list(DIRECTIVES))
+    spec = DIRECTIVES[name]
+    if not spec.least <= len(arguments) <= spec.most:
+        raise KnowledgeError(f"{name} takes other arguments: {spec.usage}")
+    return spec.render(context, arguments)
+
+
+def is_block(name: str, arguments: tuple[str, ...]) -> bool:
+    """Whether a directive becomes a table, which must stand alone on its line."""
+    if name == "regimes":
+        return bool(arguments) and arguments[0] in regimes.TABLES
+    return name in DIRECTIVES and DIRECTIVES[name].block
+
+
+def cited(document: Document, key: str) -> Cited | None:
+    """The evidence entry that a citation refers to."""
+    for item in document.meta.evidence if document.meta else ():
+        if isinstance(item, (ExternalEvidence, ObservationEvidence)) and item.key == key:
+            return item
+    return None
+
+
+Override = Callable[[str, tuple[str, ...]], str | None]
+
+
+def no_override(name: str, arguments: tuple[str, ...]) -> None:
+    """The default ``Override``: every directive is rendered as Markdown."""
+
+
+def render(
+    document: Document,
+    catalogue: Catalogue,
+    link: Link = repo_path,
+    override: Override = no_override,
+) -> str:
+    """The body as Markdown with directives, citations and links to files resolved.
+
+    Raw HTML outside code is escaped, so that even a page that lint would refuse runs no script.
+
+    Args:
+        document: A page, text or devlog.
+        catalogue: Pages and records.
+        link: Address of a file of the checkout, given by its path with an optional ``#anchor``.
+        override: Gives another text for a directive (a chart for a table, say), or None.
+
+    Raises:
+        HyperMlaError: A directive or citation cannot be resolved; lint names the line.
+    """
+    body = markdown.neutralise(document.body)
+    prose = markdown.blank(body, markdown.code_regions(body))
+    edits: list[tuple[int, int, str]] = []
+    for item in markdown.directives(prose):
+        context = Context(document, catalogue, link, body[: item.start])
+        text = override(item.name, item.arguments)
+        if text is None:
+            text = render_directive(context, item.name, item.arguments)
+        edits.append((item.start, item.end, text))
+    edits += ((c.start, c.end, _citation(document, c)) for c in markdown.citations(prose))
+    edits += (
+        (start, end, link(resolve(document.name, target)))
+        for start, end, target in markdown.relative_targets(prose)
+    )
+    for start, end, text in sorted(edits, reverse=True):
+        body = body[:start] + text + body[end:]
+    return body
+
+
+def resolve(name: str, target: str) -> str:
+    """Path from the top of the checkout that a relative link in the file ``name`` leads to."""
+    path, mark, anchor = target.partition("#")
+    if not path:
+        return f"{name}{mark}{anchor}"
+    joined = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+    return f"{joined}{mark}{anchor}"
+
+
+def _citation(document: Document, citation: markdown.Citation) -> str:
+    item = cited(document, citation.key)
+    if item is None:
+        raise KnowledgeError(f"{document.name}: no evidence entry has the key {citation.key!r}")
+    if isinstance(item, ExternalEvidence):
+        target, title = item.address, f"{item.external}: {item.quoted}"
+    else:
+        target, title = f"#{_evidence_anchor(document)}", f"{item.observed}: {item.quoted}"
+    title = " ".join(title.split()).replace("\\", "").replace('"', "'")
+    for mark, entity in (("<", "&lt;"), ("|", "&#124;"), ("`", "&#96;"), ("{", "&#123;")):
+        title = title.replace(mark, entity)
+    return f'[{citation.label}]({target} "{title}")'
+
+
+def _evidence_anchor(document: Document) -> str:
+    """Anchor of the section that shows the evidence table."""
+    holders = [s.title for s in document.sections if "{{ evidence }}" in s.text]
+    return markdown.slug(holders[-1]) if holders else ""

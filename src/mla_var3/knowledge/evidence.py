@@ -1,0 +1,286 @@
+"""Evidence: values looked up in records, and the tables that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.markdown import cell
+from mla_var3.knowledge.metrics import Metric, Reading, Value
+from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.schema import (
+    Direction,
+    ExternalEvidence,
+    ObservationEvidence,
+    PairEvidence,
+    RecordEvidence,
+)
+from mla_var3.records import Passed, Record
+
+#: Address of a file of the checkout (path from its top, maybe with ``#anchor``) in the output.
+Link = Callable[[str], str]
+
+
+def repo_path(path: str) -> str:
+    """The default ``Link``: the path itself."""
+    return path
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of two records.
+
+    Attributes:
+        before: Reading of the first record.
+        after: Reading of the second record.
+    """
+
+    before: Reading
+    after: Reading
+
+    @property
+    def ratio(self) -> float | None:
+        """Before over after; None for text and where a value is 0."""
+        old, new = number(self.before.value), number(self.after.value)
+        return old / new if old and new else None
+
+    @property
+    def direction(self) -> Direction | None:
+        """Where the value moved; None when it did not or has no order."""
+        old, new = number(self.before.value), number(self.after.value)
+        if old is None or new is None or old == new:
+            return None
+        return "up" if new > old else "down"
+
+
+def number(value: Value) -> float | None:
+    """The value where it is a number."""
+    return None if isinstance(value, (bool, str)) else float(value)
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A ratio to three digits, as ``4.75x``; a dash where there is none."""
+    return "–" if ratio is None else f"{float(f'{ratio:.3g}'):g}x"  # noqa: RUF001
+
+
+def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
+    """The metrics of a pair of records.
+
+    Raises:
+        KnowledgeError: A record does not state a metric, or the records cannot be compared.
+        RecordError: A record is missing or not sound.
+        UnknownNameError: No such metric or stage.
+    """
+    before, after = catalogue.record(evidence.before), catalogue.record(evidence.after)
+    check_comparable(before, after)
+    return [
+        Comparison(
+            metrics.reading(before, name, evidence.stage),
+            metrics.reading(after, name, evidence.stage),
+        )
+        for name in evidence.metric
+    ]
+
+
+def check_comparable(before: Record, after: Record) -> None:
+    """Raise KnowledgeError unless the records differ in what is compared alone."""
+    if before.path == after.path:
+        raise KnowledgeError(f"before and after are the same record {before.path.as_posix()}")
+    for what, one, other in (
+        ("target", before.target, after.target),
+        ("mode", before.mode, after.mode),
+        ("toolchain", before.toolchain, after.toolchain),
+    ):
+        if one != other:
+            raise KnowledgeError(f"before and after differ in {what}: {one} and {other}")
+    ours, theirs = before.problem, after.problem
+    common = sorted(ours.keys() & theirs.keys())
+    if unequal := [name for name in common if ours[name] != theirs[name] and name != "n"]:
+        raise KnowledgeError(f"before and after differ in the problem: {', '.join(unequal)}")
+    if before.mode == "event" and not same_run(before, after):
+        raise KnowledgeError("before and after were timed in two runs; times compare within one")
+
+
+def same_run(before: Record, after: Record) -> bool:
+    """Whether one process timed both, so that power and clocks were alike."""
+    return before.run is not None and before.run == after.run
+
+
+def readings(evidence: RecordEvidence, catalogue: Catalogue) -> list[Reading]:
+    """The metrics of one record; raises like ``compare``."""
+    record = catalogue.record(evidence.record)
+    return [metrics.reading(record, name, evidence.stage) for name in evidence.metric]
+
+
+def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path) -> str:
+    """The evidence of a page as Markdown tables.
+
+    Args:
+        page: A pattern page, text or devlog with front matter.
+        catalogue: Where records are read from.
+        link: Address of a file of the checkout.
+
+    Returns:
+        A table of comparisons, one of single records and one of quoted sources, each only when it
+        has rows; empty text when the page has no evidence.
+
+    Raises:
+        KnowledgeError: A record does not state what the page says, or cannot be compared.
+        RecordError: A record is missing or not sound.
+    """
+    pairs: list[list[str]] = []
+    single: list[list[str]] = []
+    quoted: list[list[str]] = []
+    for item in page.meta.evidence if page.meta else ():
+        if isinstance(item, PairEvidence):
+            pairs += _pair_rows(item, catalogue, link)
+        elif isinstance(item, RecordEvidence):
+            single += _record_rows(item, catalogue, link)
+        elif isinstance(item, ExternalEvidence):
+            quoted.append([f"[{cell(item.external)}]({item.address})", cell(item.quoted)])
+        elif isinstance(item, ObservationEvidence):
+            quoted.append([f"Observed on {cell(item.observed)}", cell(item.quoted)])
+    tables = [
+        table(["Metric", "Before", "After", "Before over after", "On", "Note"], pairs),
+        table(["Metric", "Value", "Of", "On", "Note"], single),
+        table(["Source", "Quoted"], quoted),
+    ]
+    return "\n\n".join(text for text in tables if text)
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A Markdown table; empty text without rows. Columns that are empty throughout are left out."""
+    rows = list(rows)
+    if not rows:
+        return ""
+    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    lines = [[head[i] for i in kept], ["---"] * len(kept)]
+    lines += [[row[i] for i in kept] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def value_link(
+    reading: Reading, record: Record, name: str, catalogue: Catalogue, link: Link
+) -> str:
+    """A value with its unit that leads to its record, marked when the record is stale."""
+    stale = " (stale)" if catalogue.is_stale(record) else ""
+    return f"[{cell(reading.metric.text(reading.value))}]({link(name)}){stale}"
+
+
+def _where(record: Record) -> str:
+    return f"{cell(record.target.removeprefix('static/'))}, {cell(record.slug)}"
+
+
+def _metric_cell(metric: Metric, stage: str | None) -> str:
+    return f"`{metric.name}`" + (f" of {cell(stage)}" if stage else "")
+
+
+def _pair_rows(item: PairEvidence, catalogue: Catalogue, link: Link) -> list[list[str]]:
+    before, after = catalogue.record(item.before), catalogue.record(item.after)
+    return [
+        [
+            _metric_cell(pair.after.metric, item.stage),
+            f"{value_link(pair.before, before, item.before, catalogue, link)} ({_version(before)})",
+            f"{value_link(pair.after, after, item.after, catalogue, link)} ({_version(after)})",
+            ratio_text(pair.ratio),
+            _where(after),
+            cell(item.note or ""),
+        ]
+        for pair in compare(item, catalogue)
+    ]
+
+
+def _version(record: Record) -> str:
+    return f"{cell(record.kernel.design)} {record.kernel.version}"
+
+
+def _record_rows(item: RecordEvidence, catalogue: Catalogue, link: Link) -> list[list[str]]:
+    record = catalogue.record(item.record)
+    return [
+        [
+            _metric_cell(reading.metric, item.stage),
+            value_link(reading, record, item.record, catalogue, link),
+            _version(record),
+            _where(record),
+            cell(item.note or ""),
+        ]
+        for reading in readings(item, catalogue)
+    ]
+
+
+#: What a devlog entry shows of each record: facts that a version is judged by.
+DEVLOG_METRICS = (
+    "total_us",
+    "duration_us",
+    "registers",
+    "spill_instructions",
+    "stack_bytes",
+    "mma_path",
+    "occupancy",
+    "loaded_bytes",
+)
+
+
+def render_measured(design: str, version: str, catalogue: Catalogue, link: Link = repo_path) -> str:
+    """What the records say about a version, against the version before it.
+
+    Args:
+        design: Design key.
+        version: ``v0``, ``v1``, ...
+        catalogue: Where records are read from.
+        link: Address of a file of the checkout.
+
+    Returns:
+        A Markdown table, or a sentence when there is no record yet.
+    """
+    known = catalogue.designs[design].versions if design in catalogue.designs else ()
+    index = known.index(version) if version in known else 0
+    previous = known[index - 1] if index else None
+    rows: list[list[str]] = []
+    for name, record in _records_of(design, version, catalogue):
+        old_name = name.replace(f"/{design}/{version}/", f"/{design}/{previous}/")
+        has_old = previous is not None and (catalogue.root / old_name).is_file()
+        old = catalogue.record(old_name) if has_old else None
+        rows += _measured_rows(name, record, old_name, old, catalogue, link)
+    if not rows:
+        return f"No record of {design} {version} is committed yet."
+    return table(["Metric", f"{previous or 'before'}", version, "Before over after", "On"], rows)
+
+
+def _records_of(design: str, version: str, catalogue: Catalogue) -> Iterable[tuple[str, Record]]:
+    for path in catalogue.record_files():
+        name = path.relative_to(catalogue.root).as_posix()
+        if f"/{design}/{version}/" in name:
+            record = catalogue.record(name)
+            if isinstance(record.outcome, Passed):
+                yield name, record
+
+
+def _measured_rows(
+    name: str,
+    record: Record,
+    old_name: str,
+    old: Record | None,
+    catalogue: Catalogue,
+    link: Link,
+) -> list[list[str]]:
+    rows = []
+    for metric in (metrics.metric(m) for m in DEVLOG_METRICS):
+        earlier = {r.stage: r for r in metrics.readings_of(old, metric)} if old else {}
+        for reading in metrics.readings_of(record, metric):
+            before = earlier.get(reading.stage)
+            timed = metric.origin in ("time", "roofline")
+            comparable = not timed or (old is not None and same_run(old, record))
+            ratio = Comparison(before, reading).ratio if before and comparable else None
+            rows.append(
+                [
+                    _metric_cell(metric, reading.stage),
+                    value_link(before, old, old_name, catalogue, link) if before and old else "",
+                    value_link(reading, record, name, catalogue, link),
+                    ("other run" if not comparable else ratio_text(ratio)) if before else "",
+                    _where(record),
+                ]
+            )
+    return rows

@@ -1,0 +1,145 @@
+"""Learning paths over annotated examples: ``knowledge/learning-paths`` and ``knowledge/examples``.
+
+A path is a TOML file of ordered steps, each naming an example; an example is a TOML file that
+points into a file of another repository at one commit, with words for its lines. Nothing of that
+repository is copied.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.schema import Id, Line
+
+EXAMPLES, PATHS = "knowledge/examples", "knowledge/learning-paths"
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Annotation(_Model):
+    """Words for one line of an example."""
+
+    line: int = Field(ge=1)
+    text: Text
+
+
+class Example(_Model):
+    """A file of another repository, and what to see in it.
+
+    Attributes:
+        title: One line.
+        repository: Its address.
+        path: The file, below the top of the repository.
+        commit: The commit that the lines are those of.
+        topics: What it is about.
+        annotations: Words for its lines.
+    """
+
+    title: Line = Field(max_length=90)
+    repository: str = Field(pattern=r"^https://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)+$")
+    path: str = Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*$")
+    commit: str = Field(pattern=r"^[0-9a-f]{40}$")
+    topics: tuple[Id, ...] = Field(min_length=1)
+    annotations: tuple[Annotation, ...] = ()
+
+    def address(self, line: int | None = None) -> str:
+        """Where the file, or a line of it, can be read."""
+        anchor = "" if line is None else f"#L{line}"
+        return f"{self.repository}/blob/{self.commit}/{self.path}{anchor}"
+
+
+class Step(_Model):
+    """One step of a path.
+
+    Attributes:
+        example: Id of an example: the stem of its file.
+        teaches: What is learnt there.
+        prerequisites: What to know before: ids of examples, or words.
+    """
+
+    example: Id
+    teaches: Text
+    prerequisites: tuple[Line, ...] = ()
+
+
+class LearningPath(_Model):
+    """Examples in the order in which they are best read.
+
+    Attributes:
+        title: One line.
+        summary: Whom it takes where.
+        prerequisites: What to know before: ids of paths, or words.
+        steps: The steps in order.
+    """
+
+    title: Line = Field(max_length=90)
+    summary: Text
+    prerequisites: tuple[Line, ...] = ()
+    steps: tuple[Step, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """All paths and examples, by id.
+
+    Attributes:
+        paths: Learning paths.
+        examples: Examples, also those that no path names.
+    """
+
+    paths: Mapping[str, LearningPath]
+    examples: Mapping[str, Example]
+
+    def paths_through(self, example: str) -> list[str]:
+        """Ids of the paths with a step at an example."""
+        return [
+            name
+            for name, path in self.paths.items()
+            if any(step.example == example for step in path.steps)
+        ]
+
+
+def load(root: Path) -> Learning:
+    """Read the paths and examples of a checkout; empty when there are none.
+
+    Raises:
+        KnowledgeError: A file is not sound, or a step names no example; says which and where.
+    """
+    learning = Learning(_read(root, PATHS, LearningPath), _read(root, EXAMPLES, Example))
+    for name, path in learning.paths.items():
+        for number, step in enumerate(path.steps, 1):
+            if step.example not in learning.examples:
+                raise KnowledgeError(
+                    f"{PATHS}/{name}.toml: step {number} names the example {step.example!r}, but "
+                    f"there is no {EXAMPLES}/{step.example}.toml"
+                )
+    return learning
+
+
+Item = TypeVar("Item", bound=_Model)
+
+
+def _read(root: Path, folder: str, model: type[Item]) -> dict[str, Item]:
+    found = {}
+    for file in sorted((root / folder).glob("*.toml")):
+        name = f"{folder}/{file.name}"
+        try:
+            found[file.stem] = model.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise KnowledgeError(f"{name} cannot be read: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise KnowledgeError(f"{name}: {where}: {first['msg']}") from error
+    return found

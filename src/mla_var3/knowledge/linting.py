@@ -1,0 +1,41 @@
+"""Lint: run every check over the knowledge, the devlogs and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.checks import CHECKS, Check, Finding
+from mla_var3.knowledge.pages import Catalogue
+
+
+def lint(catalogue: Catalogue, checks: Iterable[Check] = CHECKS) -> list[Finding]:
+    """All findings, by file and line.
+
+    Args:
+        catalogue: What to look at.
+        checks: The checks to run.
+    """
+    return sorted({finding for check in checks for finding in check.run(catalogue)})
+
+
+def only(findings: Iterable[Finding], catalogue: Catalogue, paths: Iterable[Path]) -> list[Finding]:
+    """The findings in ``paths`` (files or folders).
+
+    Raises:
+        KnowledgeError: A path does not exist or lies outside the checkout.
+    """
+    names = []
+    for path in paths:
+        place = path.resolve()
+        if not place.exists():
+            raise KnowledgeError(f"{path} does not exist")
+        if not place.is_relative_to(catalogue.root.resolve()):
+            raise KnowledgeError(f"{path} lies outside {catalogue.root}")
+        names.append(place.relative_to(catalogue.root.resolve()).as_posix())
+    return [
+        finding
+        for finding in findings
+        if any(n in (".", finding.file) or finding.file.startswith(f"{n}/") for n in names)
+    ]

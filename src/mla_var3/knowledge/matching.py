@@ -1,0 +1,179 @@
+"""Which pages are worth reading for a record: its metrics against the pages' triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.metrics import METRICS, Origin, Reading
+from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
+from mla_var3.knowledge.schema import Condition, FrontMatter, Trigger
+from mla_var3.records import Record
+from mla_var3.runtime.paths import repo_root
+
+#: What a fired trigger counts, by where its metric comes from: what was measured or compiled says
+#: more about a kernel than the problem sizes, which hold for every version alike.
+WEIGHT: dict[Origin, float] = {
+    "counter": 4,
+    "time": 4,
+    "static": 4,
+    "interpreter": 3,
+    "launch": 3,
+    "roofline": 2,
+    "tiling": 2,
+    "plan": 1,
+}
+IMPACT = {"high": 3, "medium": 2, "low": 1}
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A trigger and the value that fired it.
+
+    Attributes:
+        trigger: The trigger.
+        reading: The value.
+    """
+
+    trigger: Trigger
+    reading: Reading
+
+    def __str__(self) -> str:
+        return f"{self.reading} ({self.trigger})"
+
+
+@dataclass(frozen=True)
+class Match:
+    """A page that a record leads to.
+
+    Attributes:
+        page: The page.
+        fired: Its triggers that fired, the heaviest first; one a trigger.
+        score: Impact times the summed weights of the triggers' metrics.
+        known_violation: Whether the page lists the record's version under ``violated_by``.
+    """
+
+    page: Document
+    fired: tuple[Fired, ...]
+    score: float
+    known_violation: bool = False
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """One line of "what to try next".
+
+    Attributes:
+        id: Id of the page.
+        title: Title of the page.
+        page: Path of the page from the top of the checkout.
+        because: Which value fired which trigger.
+        score: See ``Match``.
+    """
+
+    id: str
+    title: str
+    page: str
+    because: str
+    score: float
+
+    def __str__(self) -> str:
+        return f"{self.title} ({self.page}): {self.because}"
+
+
+def fire(trigger: Trigger, readings: Sequence[Reading]) -> Fired | None:
+    """The value that fires a trigger, or None.
+
+    The conditions under ``with`` must hold of the same stage where both speak of stages.
+    """
+    for reading in readings:
+        if reading.metric.name == trigger.metric and trigger.holds(reading.value):
+            places = [r for r in readings if None in (r.stage, reading.stage) or
+                      r.stage == reading.stage]  # fmt: skip
+            if all(_any(condition, places) for condition in trigger.with_):
+                return Fired(trigger, reading)
+    return None
+
+
+def _any(condition: Condition, readings: Sequence[Reading]) -> bool:
+    return any(r.metric.name == condition.metric and condition.holds(r.value) for r in readings)
+
+
+def applies(meta: FrontMatter, record: Record) -> bool:
+    """Whether a page speaks of the record's language, arch and regime, and is news to its version.
+
+    What the record does not state (an interpreter's record has no arch) rules nothing out. An
+    optimization that the version uses already is no news.
+    """
+    arch, s = metrics.arch_of(record), record.problem.get("s")
+    version = f"{record.kernel.design} {record.kernel.version}"
+    return (
+        meta.scope in ("shared", record.kernel.language)
+        and (arch is None or arch.rstrip("af") in meta.archs)
+        and (not isinstance(s, int) or metrics.regime_of(s) in meta.regimes)
+        and version not in meta.used_by
+    )
+
+
+def match(record: Record, catalogue: Catalogue) -> list[Match]:
+    """Pages with a trigger that the record fires, best first.
+
+    Pages that list the version under ``violated_by`` count double; of equal scores the smaller id
+    comes first.
+    """
+    readings = metrics.readings(record)
+    version = f"{record.kernel.design} {record.kernel.version}"
+    found = []
+    for page in catalogue.patterns:
+        meta = page.pattern
+        if not applies(meta, record):
+            continue
+        fired = [f for trigger in meta.triggers if (f := fire(trigger, readings))]
+        if not fired:
+            continue
+        fired.sort(key=lambda f: -WEIGHT[f.reading.metric.origin])
+        violated = version in meta.violated_by
+        weight = sum(WEIGHT[METRICS[name].origin] for name in {f.trigger.metric for f in fired})
+        score = IMPACT[meta.impact] * weight * (2 if violated else 1)
+        found.append(Match(page, tuple(fired), score, violated))
+    return sorted(found, key=lambda m: (-m.score, natural(m.page.pattern.id)))
+
+
+def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -> list[NextStep]:
+    """What to try next after a run that left one record or several (one an arch, say).
+
+    A page counts once, for the record in which it scores best.
+    """
+    made = [made] if isinstance(made, Record) else list(made)
+    best: dict[str, NextStep] = {}
+    for record in made:
+        where = f" on {record.target.removeprefix('static/')}" if len(made) > 1 else ""
+        for found in match(record, catalogue):
+            meta = found.page.pattern
+            because = "; ".join(map(str, found.fired[:2])) + where
+            step = NextStep(meta.id, meta.title, found.page.name, because, found.score)
+            if meta.id not in best or best[meta.id].score < step.score:
+                best[meta.id] = step
+    return sorted(best.values(), key=lambda step: (-step.score, natural(step.id)))[:top]
+
+
+def next_steps(
+    made: Record | Sequence[Record], top: int = 3, *, root: Path | None = None
+) -> list[str]:
+    """What to try next, one line a step: title, path of the page, which value fired which trigger.
+
+    Args:
+        made: The record of a run, or the records.
+        top: Most steps.
+        root: Top of the checkout; this one's by default.
+
+    Returns:
+        The best matches; none when no trigger fires, when the run failed without stating anything
+        that a trigger looks at, or when there is no knowledge folder (an installed package).
+    """
+    root = repo_root() if root is None else root
+    if not (root / "knowledge").is_dir():
+        return []
+    return [str(step) for step in steps(made, load_all(root), top)]

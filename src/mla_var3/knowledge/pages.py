@@ -1,0 +1,508 @@
+"""Reading knowledge pages, knowledge texts and devlogs, with the line of everything in them.
+
+Reading never raises on a faulty file: what is wrong is kept as faults, which lint reports. Each
+fault names the check of ``mla_var3.knowledge.checks`` that it belongs to.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import frontmatter
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from pydantic import ValidationError
+
+from mla_var3 import records, registry
+from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3.knowledge.markdown import blank, code_regions
+from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
+from mla_var3.runtime.paths import repo_root
+
+#: A page is read by people: one that is larger than this is a mistake or an attack.
+MAX_BYTES = 64 * 1024
+#: Opening brackets that front matter may hold.
+MAX_BRACKETS = 500
+
+Role = Literal["pattern", "text", "devlog", "misplaced"]
+Location = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong: check id, line from 1, one sentence."""
+
+    check: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it, up to the next heading of its level or above.
+
+    Attributes:
+        title: Text of the heading.
+        level: 1 to 6.
+        line: Line of the heading in the file.
+        text: Markdown below the heading, headings of lower levels included.
+    """
+
+    title: str
+    level: int
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version's entry in a devlog.
+
+    Attributes:
+        version: ``v0``, ``v1``, ...
+        verdict: What the heading says after the version.
+        negative: Whether the entry is marked as a failure.
+        line: Line of the heading.
+        sections: The ``####`` sections in file order.
+    """
+
+    version: str
+    verdict: str
+    negative: bool
+    line: int
+    sections: tuple[Section, ...]
+
+    def section(self, title: str) -> str:
+        """Text of a section; empty when it is missing."""
+        return next((s.text.strip() for s in self.sections if s.title == title), "")
+
+
+@dataclass
+class Document:
+    """A Markdown file with front matter.
+
+    Attributes:
+        path: The file.
+        name: Its path from the top of the checkout, with ``/``.
+        role: What the place of the file makes it.
+        text: The whole file, line ends normalised; empty when it cannot be read.
+        body: What follows the front matter; a suffix of ``text``.
+        data: The front matter as read, before validation.
+        meta: The validated front matter; None when it is not valid.
+        lines: Line of each front matter entry, by its place.
+        faults: What was wrong with reading it.
+    """
+
+    path: Path
+    name: str
+    role: Role
+    text: str = ""
+    body: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    meta: FrontMatter | TextFrontMatter | None = None
+    lines: dict[Location, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def body_line(self) -> int:
+        """Line of the body's first line."""
+        return self.text.count("\n", 0, len(self.text) - len(self.body)) + 1
+
+    @property
+    def first_line(self) -> int:
+        """Line of the first text of the body."""
+        return self.body_line + self.body[: len(self.body) - len(self.body.lstrip())].count("\n")
+
+    def line_at(self, offset: int) -> int:
+        """Line of an offset in the body."""
+        return self.body_line + self.body.count("\n", 0, offset)
+
+    def line_of(self, *place: str | int) -> int:
+        """Line of a front matter entry, or of the nearest one around it."""
+        known: Location = ()
+        for part in place:
+            if (*known, part) in self.lines:
+                known = (*known, part)
+        return self.lines.get(known, 1)
+
+    @functools.cached_property
+    def tokens(self) -> list[Token]:
+        """The body as CommonMark tokens; tables included, links of every scheme kept."""
+        return parse_markdown(self.body)
+
+    @functools.cached_property
+    def prose(self) -> str:
+        """The body with code blanked out: same length, same lines."""
+        return blank(self.body, code_regions(self.body))
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """All headings in file order."""
+        return tuple(sections_of(self.body, self.body_line, self.tokens))
+
+    def section(self, title: str) -> str:
+        """Text of a ``##`` section; empty when it is missing."""
+        return next((s.text for s in self.sections if s.level == 2 and s.title == title), "")
+
+    @property
+    def pattern(self) -> FrontMatter:
+        """Front matter of a pattern page.
+
+        Raises:
+            KnowledgeError: The document is not a readable pattern page.
+        """
+        if not isinstance(self.meta, FrontMatter):
+            raise KnowledgeError(f"{self.name} is not a readable pattern page: run knowledge lint")
+        return self.meta
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Entries of a devlog: the ``### vN: verdict`` headings."""
+        return tuple(_entries(self.sections))
+
+
+ENTRY = re.compile(r"(v(?:0|[1-9]\d*)): +(negative: +)?(\S.*)")
+
+
+def _entries(sections: tuple[Section, ...]) -> Iterator[Entry]:
+    for index, section in enumerate(sections):
+        match = ENTRY.fullmatch(section.title)
+        if section.level != 3 or match is None:
+            continue
+        inner = []
+        for below in sections[index + 1 :]:
+            if below.level <= 3:
+                break
+            if below.level == 4:
+                inner.append(below)
+        version, negative, verdict = match.groups()
+        yield Entry(version, verdict, bool(negative), section.line, tuple(inner))
+
+
+def parse_markdown(text: str) -> list[Token]:
+    """CommonMark tokens of ``text``."""
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    # The parser drops links with a dangerous scheme; other renderers do not, so keep them.
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    return parser.parse(text)
+
+
+def sections_of(body: str, body_line: int, tokens: list[Token]) -> Iterator[Section]:
+    """The headings of ``body``, whose first line is line ``body_line`` of the file."""
+    rows = body.split("\n")
+    heads = [
+        (token, inline)
+        for token, inline in itertools.pairwise(tokens)
+        if token.type == "heading_open" and token.map
+    ]
+    for index, (token, inline) in enumerate(heads):
+        level, (start, stop) = int(token.tag[1]), cast(list[int], token.map)
+        end = len(rows)
+        for later, _ in heads[index + 1 :]:
+            if int(later.tag[1]) <= level:
+                end = cast(list[int], later.map)[0]
+                break
+        yield Section(inline.content, level, body_line + start, "\n".join(rows[stop:end]))
+
+
+def role_of(name: str) -> Role:
+    """What the place of a file makes it."""
+    folder = "|".join(FOLDERS.values())
+    if re.fullmatch(rf"knowledge/(languages/[^/]+/)?({folder})/[^/]+\.md", name):
+        return "pattern"
+    if re.fullmatch(r"knowledge/[^/]+\.md", name):
+        return "text"
+    if re.fullmatch(r"kernels/[^/]+/[^/]+/[^/]+/devlog\.md", name):
+        return "devlog"
+    return "misplaced"
+
+
+def load(path: Path, root: Path) -> Document:
+    """Read one file.
+
+    Args:
+        path: The file, below ``root``.
+        root: Top of the checkout.
+
+    Returns:
+        The document, with its faults.
+    """
+    name = path.relative_to(root).as_posix()
+    document = Document(path, name, role_of(name))
+    try:
+        _read(document, root)
+        _read_front_matter(document)
+    except _StopError as stop:
+        document.faults.append(stop.fault)
+    return document
+
+
+# Control characters, byte-order marks and marks that turn the direction of text around.
+_ODD = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\ufeff\u202a-\u202e\u2066-\u2069]")
+
+
+class _StopError(Exception):
+    """A fault after which nothing further can be read."""
+
+    def __init__(self, check: str, line: int, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(check, line, message)
+
+
+def _read(document: Document, root: Path) -> None:
+    path = document.path
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise _StopError("file-location", 1, "the file is a link that leads out of the checkout")
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise _StopError("file-size", 1, f"{size} bytes exceed the limit of {MAX_BYTES}")
+        data = path.read_bytes()
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise _StopError("file-readable", 1, message) from error
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _StopError(
+            "file-encoding", line, f"byte {error.start} is not UTF-8: {error.reason}"
+        ) from error
+    document.text = document.body = text.replace("\r\n", "\n").replace("\r", "\n")
+    if odd := _ODD.search(document.text):
+        line = text.count("\n", 0, odd.start()) + 1
+        raise _StopError(
+            "file-encoding", line, f"control character U+{ord(odd.group()):04X} is not allowed"
+        )
+
+
+def _read_front_matter(document: Document) -> None:
+    handler = frontmatter.YAMLHandler()
+    text = document.text
+    try:
+        if not handler.detect(text):
+            raise ValueError("no opening line")
+        head, body = handler.split(text)
+    except ValueError as error:
+        raise _StopError(
+            "front-matter-missing", 1, "the file does not start with front matter between --- lines"
+        ) from error
+    document.body = body
+    if head.count("[") + head.count("{") > MAX_BRACKETS:
+        # The YAML scanner's time grows with the square of open brackets.
+        raise _StopError("front-matter-yaml", 1, f"more than {MAX_BRACKETS} opening brackets")
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(head)):
+            raise _StopError("front-matter-yaml", 1, "YAML aliases (*name) are not allowed")
+        node = yaml.compose(head, yaml.SafeLoader)
+        data = handler.load(head)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise _StopError("front-matter-yaml", line, f"not YAML: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise _StopError("front-matter-yaml", 1, f"not YAML: {error}") from error
+    if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):
+        raise _StopError("front-matter-yaml", 1, "front matter must be a mapping of keys to values")
+    document.data = data
+    # The head starts behind the --- of line 1, on that line.
+    _note_lines(node, (), 1, document)
+    model = FrontMatter if document.role == "pattern" else TextFrontMatter
+    try:
+        document.meta = model.model_validate(data)
+    except ValidationError as error:
+        document.faults += (_schema_fault(document, row) for row in error.errors())
+
+
+def _note_lines(node: yaml.Node, place: Location, offset: int, document: Document) -> None:
+    document.lines.setdefault(place, node.start_mark.line + offset)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner, line = (*place, key.value), key.start_mark.line + offset
+            if inner in document.lines:
+                document.faults.append(
+                    Fault("front-matter-duplicate-key", line, f"key {key.value!r} is given twice")
+                )
+            document.lines[inner] = line
+            _note_lines(value, inner, offset, document)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _note_lines(value, (*place, index), offset, document)
+
+
+def _schema_fault(document: Document, error: Mapping[str, Any]) -> Fault:
+    location = error["loc"]
+    if location[:1] == ("evidence",):
+        # Behind the index pydantic names the form of evidence, which is no place in the file.
+        location = location[:2] + location[3:]
+    line = document.line_of(*location)
+    where = ".".join(str(part) for part in location) or "front matter"
+    if error["type"] == "extra_forbidden":
+        return Fault("front-matter-unknown-key", line, f"unknown key {where!r}")
+    if error["type"] == "missing":
+        return Fault("front-matter-missing-key", line, f"key {where!r} is missing")
+    return Fault("front-matter-value", line, f"{where}: {error['msg']}")
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design as the checks and pages see it.
+
+    Attributes:
+        name: Its key.
+        language: Language key.
+        devlog: Path of its devlog from the top of the checkout.
+        versions: Its versions in order.
+    """
+
+    name: str
+    language: str
+    devlog: str
+    versions: tuple[str, ...]
+
+
+def registered_designs() -> dict[str, Design]:
+    """The designs of the registry."""
+    found = {}
+    for name, versions in registry.designs().items():
+        folder = versions[0].path.parents[1]
+        package = folder.parents[1].name
+        devlog = f"kernels/{package}/{versions[0].layer}/{name}/devlog.md"
+        found[name] = Design(
+            name, versions[0].language, devlog, tuple(version.version for version in versions)
+        )
+    return found
+
+
+def registered_hash(design: str, version: str) -> str | None:
+    """Hash of a version's sources today; None when there is no such version."""
+    try:
+        return registry.find(design, version).source_sha256()
+    except UnknownNameError:
+        return None
+
+
+@dataclass
+class Catalogue:
+    """Everything under ``knowledge/``, the devlogs, and the records they cite.
+
+    Attributes:
+        root: Top of the checkout.
+        documents: All documents, by name.
+        designs: The designs that there are.
+        source_hash: Hash of a version's sources today, or None.
+    """
+
+    root: Path
+    documents: list[Document]
+    designs: Mapping[str, Design]
+    source_hash: Callable[[str, str], str | None] = registered_hash
+    _records: dict[str, records.Record] = field(default_factory=dict)
+    _hashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
+
+    @functools.cached_property
+    def patterns(self) -> list[Document]:
+        """Readable pattern pages, by id."""
+        found = [d for d in self.documents if isinstance(d.meta, FrontMatter)]
+        return sorted(found, key=lambda d: natural(d.pattern.id))
+
+    @functools.cached_property
+    def by_id(self) -> dict[str, Document]:
+        """Pattern pages by id; of two with the same id the first."""
+        found: dict[str, Document] = {}
+        for page in self.patterns:
+            found.setdefault(page.pattern.id, page)
+        return found
+
+    @property
+    def texts(self) -> list[Document]:
+        """Knowledge texts that are no patterns."""
+        return [d for d in self.documents if d.role == "text"]
+
+    @property
+    def devlogs(self) -> dict[str, Document]:
+        """Devlogs by design."""
+        return {d.path.parent.name: d for d in self.documents if d.role == "devlog"}
+
+    def page(self, id_: str) -> Document:
+        """The pattern page with an id.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        if id_ not in self.by_id:
+            raise UnknownNameError("pattern", id_, list(self.by_id))
+        return self.by_id[id_]
+
+    def record_path(self, name: str) -> Path:
+        """The file of a record that a page names.
+
+        Args:
+            name: Path from the top of the checkout, below ``results/``.
+
+        Raises:
+            KnowledgeError: The path leads elsewhere.
+        """
+        path = self.root / name
+        inside = path.resolve().is_relative_to((self.root / "results").resolve())
+        if not name.startswith("results/") or ".." in name.split("/") or not inside:
+            raise KnowledgeError(f"{name} is not a path below results/")
+        return path
+
+    def record(self, name: str) -> records.Record:
+        """The record that a page names, read once.
+
+        Raises:
+            KnowledgeError: The path leads out of ``results/``.
+            RecordError: There is no record, or it is not sound.
+        """
+        if name not in self._records:
+            self._records[name] = records.read(self.record_path(name))
+        return self._records[name]
+
+    def is_stale(self, record: records.Record) -> bool:
+        """Whether the version's sources changed, or went, since the record was made."""
+        key = (record.kernel.design, record.kernel.version)
+        if key not in self._hashes:
+            self._hashes[key] = self.source_hash(*key)
+        return self._hashes[key] != record.kernel.source_sha256
+
+    def record_files(self) -> list[Path]:
+        """All files under ``results/`` that should be records."""
+        return sorted((self.root / "results").glob("**/*.json"))
+
+
+def natural(text: str) -> tuple[str | int, ...]:
+    """Sort key that puts o2 before o10; ids start with letters, so parts compare like with like."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text))
+
+
+def load_all(
+    root: Path | None = None,
+    *,
+    designs: Mapping[str, Design] | None = None,
+    source_hash: Callable[[str, str], str | None] = registered_hash,
+) -> Catalogue:
+    """Read everything under ``knowledge/`` and the devlogs.
+
+    Args:
+        root: Top of the checkout; this one's by default.
+        designs: The designs; the registry's by default.
+        source_hash: Tells the hash of a version's sources.
+
+    Raises:
+        KnowledgeError: ``root`` has no knowledge folder.
+    """
+    root = repo_root() if root is None else root
+    if not (root / "knowledge").is_dir():
+        raise KnowledgeError(f"{root} has no folder knowledge/")
+    designs = registered_designs() if designs is None else designs
+    paths = sorted((root / "knowledge").glob("**/*.md"))
+    paths += [root / d.devlog for d in designs.values() if (root / d.devlog).is_file()]
+    return Catalogue(root, [load(path, root) for path in paths], designs, source_hash)

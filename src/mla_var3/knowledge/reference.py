@@ -1,0 +1,106 @@
+"""The reference tables of docs/contributing/knowledge.md, written from the code they describe.
+
+Generated parts stand between a line ``[//]: # (begin NAME)`` and a line ``[//]: # (end NAME)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.checks import CHECKS
+from mla_var3.knowledge.directives import DIRECTIVES
+from mla_var3.knowledge.markdown import cell
+from mla_var3.knowledge.metrics import METRICS
+from mla_var3.knowledge.regimes import FIGURES
+from mla_var3.runtime.paths import write_atomic
+
+PAGE = Path("docs", "contributing", "knowledge.md")
+
+
+def checks_text() -> str:
+    """A heading a check, which is its anchor, with what it demands."""
+    parts = []
+    for check in CHECKS:
+        doc = inspect.cleandoc(type(check).__doc__ or "")
+        mark = "" if check.severity == "error" else "\n\nA finding is a warning."
+        parts.append(f"### {check.id}\n\n{doc}{mark}")
+    return "\n\n".join(parts)
+
+
+def metrics_text() -> str:
+    """The metrics catalogue as a table."""
+    rows = [
+        f"| `{m.name}` | {m.unit or m.type} | {'stage' if m.per_stage else 'run'} | {m.origin} "
+        f"| {m.better or ''} | `{m.source}` | {cell(m.description)} |"
+        for m in METRICS.values()
+    ]
+    head = "| Metric | Unit | Of a | Origin | Better | In the record | Meaning |"
+    return "\n".join([head, "| --- " * 7 + "|", *rows])
+
+
+def directives_text() -> str:
+    """The directives as a table."""
+    rows = [f"| `{d.usage}` | {cell(d.description)} |" for d in DIRECTIVES.values()]
+    return "\n".join(["| Directive | Becomes |", "| --- | --- |", *rows])
+
+
+def figures_text() -> str:
+    """The computed figures of the directive ``regimes`` as a table."""
+    rows = [
+        f"| `regimes {f.usage}` | {cell(f.description)} |".replace("|bytes`", "\\|bytes`")
+        for f in FIGURES.values()
+    ]
+    return "\n".join(["| Figure | Becomes |", "| --- | --- |", *rows])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "checks": checks_text,
+    "metrics": metrics_text,
+    "directives": directives_text,
+    "figures": figures_text,
+}
+
+
+def updated(text: str) -> str:
+    """``text`` with every generated part renewed.
+
+    Raises:
+        KnowledgeError: A part's marks are missing.
+    """
+    for name, make in PARTS.items():
+        begin, end = f"[//]: # (begin {name})", f"[//]: # (end {name})"
+        pattern = re.compile(rf"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+        count = len(pattern.findall(text))
+        if count != 1:
+            raise KnowledgeError(f"{PAGE} must hold the marks of part {name!r} once, not {count}")
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n\n{make()}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def reference(root: Path, *, check: bool) -> bool:
+    """Renew the generated parts of the page, or only look whether they are fresh.
+
+    Args:
+        root: Top of the checkout.
+        check: Change nothing.
+
+    Returns:
+        Whether the page was fresh.
+
+    Raises:
+        KnowledgeError: The page is missing or lacks a mark.
+    """
+    path = root / PAGE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KnowledgeError(f"cannot read {PAGE}: {error.strerror}") from error
+    fresh = updated(text)
+    if fresh != text and not check:
+        write_atomic(path, fresh)
+    return fresh == text

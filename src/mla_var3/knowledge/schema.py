@@ -1,0 +1,235 @@
+"""Front matter and sections of knowledge pages and devlogs: the one declaration of their format."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+
+Kind = Literal["optimization", "anti-pattern"]
+Scope = Literal["shared", "cutile-dsl", "cute-dsl"]
+Impact = Literal["high", "medium", "low"]
+Regime = Literal["decode", "speculative", "prefill"]
+Arch = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]
+Comparison = Literal["<", "<=", "==", "!=", ">=", ">"]
+Direction = Literal["up", "down"]
+Basis = Literal["source-semantics", "measured", "static", "external", "single-observation"]
+
+#: Sections of a pattern page: all of them, in this order, as ``##`` headings.
+SECTIONS = (
+    "When to apply",
+    "Mechanism",
+    "Affected metrics",
+    "Implementation",
+    "Performance evidence",
+    "Generalization",
+    "Pitfalls",
+    "Interactions",
+)
+#: Sections of a devlog entry: all of them, in this order, as ``####`` headings.
+DEVLOG_SECTIONS = (
+    "What changed",
+    "Why",
+    "Predicted",
+    "Falsified by",
+    "Measured",
+    "Insights",
+    "Next",
+)
+
+#: Folder of each kind of page, below ``knowledge/`` or ``knowledge/languages/<language>/``.
+FOLDERS: dict[Kind, str] = {"optimization": "optimizations", "anti-pattern": "anti-patterns"}
+
+_ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+_VERSION = r"^[a-z][a-z0-9_]* v(0|[1-9][0-9]*)$"
+Id = Annotated[str, Field(pattern=_ID, max_length=60)]
+VersionKey = Annotated[str, Field(pattern=_VERSION)]
+Line = Annotated[str, Field(min_length=1, pattern=r"^[^\n]+$")]
+Value = bool | int | float | str
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Condition(_Model):
+    """``metric comparison value``, for example ``spill_instructions > 0``."""
+
+    metric: Line
+    comparison: Comparison
+    value: Value
+
+    def holds(self, value: Value) -> bool:
+        """Whether the condition is true of a metric's value."""
+        if self.comparison == "==":
+            return value == self.value
+        if self.comparison == "!=":
+            return value != self.value
+        if isinstance(value, str) or isinstance(self.value, str):
+            return False  # Text has no order; lint refuses such a trigger.
+        return {
+            "<": value < self.value,
+            "<=": value <= self.value,
+            ">=": value >= self.value,
+            ">": value > self.value,
+        }[self.comparison]
+
+    def __str__(self) -> str:
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"{self.metric} {self.comparison} {value}"
+
+
+class Trigger(Condition):
+    """A condition that makes a page worth reading; ``with`` narrows it.
+
+    Each trigger of a page fires on its own. The conditions under ``with`` must hold too, in the
+    same stage where they speak of stages.
+    """
+
+    with_: tuple[Condition, ...] = Field((), alias="with")
+
+    def __str__(self) -> str:
+        return " and ".join([super().__str__(), *map(str, self.with_)])
+
+
+class _Cited(_Model):
+    metric: tuple[Line, ...] = Field(min_length=1)
+    stage: Line | None = None
+    note: Line | None = None
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+
+class RecordEvidence(_Cited):
+    """Metrics of one record.
+
+    Attributes:
+        record: Path of the record from the top of the checkout.
+        metric: One name or several of the metrics catalogue.
+        stage: Stage of the record; needed when several stages state the metric.
+        note: What the reader should see in it.
+    """
+
+    record: Line
+
+
+class PairEvidence(_Cited):
+    """The same metrics of two records.
+
+    ``after`` is the record in which the optimization is applied or the anti-pattern mended.
+    """
+
+    before: Line
+    after: Line
+
+
+class ExternalEvidence(_Model):
+    """A figure somebody else published.
+
+    Attributes:
+        key: What ``[3.2x](source:key)`` in the text refers to.
+        external: Who published it: title, author or number, year.
+        address: Where it can be read.
+        quoted: The words that hold the figure, verbatim.
+    """
+
+    key: Id
+    external: Line
+    address: str = Field(pattern=r"^https://[^\s<>\"']+$")
+    quoted: str = Field(min_length=1)
+
+
+class ObservationEvidence(_Model):
+    """A measurement of this project from before it kept records.
+
+    Attributes:
+        key: What ``[1594 us](source:key)`` in the text refers to.
+        observed: Machine, driver, date and protocol.
+        quoted: The observation with its figures.
+    """
+
+    key: Id
+    observed: Line
+    quoted: str = Field(min_length=1)
+
+
+EVIDENCE_FORMS = {
+    "record": RecordEvidence,
+    "before": PairEvidence,
+    "external": ExternalEvidence,
+    "observed": ObservationEvidence,
+}
+
+
+def _form(entry: object) -> str | None:
+    names = entry if isinstance(entry, dict) else getattr(entry, "model_fields", {})
+    return next((form for form in EVIDENCE_FORMS if form in names), None)
+
+
+Evidence = Annotated[
+    Annotated[RecordEvidence, Tag("record")]
+    | Annotated[PairEvidence, Tag("before")]
+    | Annotated[ExternalEvidence, Tag("external")]
+    | Annotated[ObservationEvidence, Tag("observed")],
+    Discriminator(
+        _form,
+        custom_error_type="evidence_form",
+        custom_error_message="evidence needs one of the keys record, before, external, observed",
+    ),
+]
+Cited = ExternalEvidence | ObservationEvidence
+
+
+class FrontMatter(_Model):
+    """What the top of a pattern page states.
+
+    Attributes:
+        id: Kebab-case; the stem of the file and of the page's address.
+        title: One line, as it stands in lists.
+        kind: ``optimization`` or ``anti-pattern``.
+        scope: ``shared`` by all languages, or the language it is about.
+        impact: How much it moved or cost where it was seen.
+        regimes: Where it matters: decode (s=1), speculative (s<128), prefill.
+        archs: Compile targets on which its mechanism exists.
+        affects: Metric name to the direction in which following the page's subject moves it: for
+            an optimization applying it, for an anti-pattern falling into it.
+        triggers: Which metrics of a record make the page worth reading.
+        basis: What kind of ground the claims stand on.
+        evidence: What proves them.
+        used_by: Versions that apply it, as ``flash_mla v1``.
+        violated_by: Versions that show the anti-pattern, or that leave the optimization out.
+        interacts: Ids of pages that strengthen, replace or exclude this one.
+        since: Day of the first version of the page.
+    """
+
+    id: Id
+    title: Line = Field(max_length=90)
+    kind: Kind
+    scope: Scope
+    impact: Impact
+    regimes: tuple[Regime, ...] = Field(min_length=1)
+    archs: tuple[Arch, ...] = Field(min_length=1)
+    affects: dict[str, Direction] = Field(min_length=1)
+    triggers: tuple[Trigger, ...] = ()
+    basis: Basis
+    evidence: tuple[Evidence, ...] = ()
+    used_by: tuple[VersionKey, ...] = ()
+    violated_by: tuple[VersionKey, ...] = ()
+    interacts: tuple[Id, ...] = ()
+    since: datetime.date
+
+
+class TextFrontMatter(_Model):
+    """What the top of a devlog, or of a knowledge text that is no pattern, states.
+
+    Attributes:
+        title: One line.
+        evidence: Cited sources and records, as on a pattern page.
+    """
+
+    title: Line = Field(max_length=90)
+    evidence: tuple[Evidence, ...] = ()

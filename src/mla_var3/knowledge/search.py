@@ -1,0 +1,101 @@
+"""Full-text ranking of pattern pages by BM25, title and metric names weighted above the body."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import snowballstemmer
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.metrics import METRICS
+from mla_var3.knowledge.pages import Catalogue, Document
+
+#: How often a field is counted against once for the body.
+TITLE_WEIGHT, METRIC_WEIGHT = 5, 2
+
+_STOP = frozenset(
+    """a an and are as at be by do for from how i in is it my of on or that the this to what when
+    which why with""".split()  # noqa: SIM905 - words read better than a list of literals
+)
+
+
+_STEMMER = snowballstemmer.stemmer("english")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A page that a query found.
+
+    Attributes:
+        page: The page.
+        score: BM25 score, above 0.
+    """
+
+    page: Document
+    score: float
+
+
+def words(text: str) -> list[str]:
+    """Word stems of ``text``, in order; names such as ``spill_loads`` are split."""
+    found = re.findall(r"[a-z0-9]+", text.lower())
+    return [_stem(word) for word in found if word not in _STOP]
+
+
+@functools.cache
+def _stem(word: str) -> str:
+    return str(_STEMMER.stemWord(word))
+
+
+def _metric_words(names: Iterable[str]) -> str:
+    return " ".join(
+        f"{name} {METRICS[name].description}" if name in METRICS else name for name in names
+    )
+
+
+def page_words(page: Document) -> list[str]:
+    """The words that a page is found by."""
+    meta = page.pattern
+    named = [*meta.affects, *(trigger.metric for trigger in meta.triggers)]
+    fields = " ".join((meta.kind, meta.scope, *meta.regimes, *meta.archs))
+    return (
+        words(f"{meta.id} {meta.title}") * TITLE_WEIGHT
+        + words(_metric_words(dict.fromkeys(named))) * METRIC_WEIGHT
+        + words(fields)
+        + words(page.body)
+    )
+
+
+def query(text: str, catalogue: Catalogue, top: int = 10) -> list[Hit]:
+    """Pages for a query, best first.
+
+    Args:
+        text: Words in any order; case, plurals and stop words do not matter.
+        catalogue: Where pages are looked for.
+        top: Most hits.
+
+    Returns:
+        Pages that hold at least one of the words; of equal scores the smaller id first.
+
+    Raises:
+        KnowledgeError: The query has no word to look for.
+    """
+    wanted = words(text)
+    if not wanted:
+        raise KnowledgeError(f"query {text!r} has no word to look for")
+    pages = catalogue.patterns
+    corpus = [page_words(page) for page in pages]
+    known = set().union(*corpus)
+    wanted = [word for word in wanted if word in known]
+    if not wanted:
+        return []
+    # Here and not above: bm25s imports JAX where it finds it, which takes most of a GPU's memory.
+    import bm25s
+
+    index = bm25s.BM25()
+    index.index(corpus, show_progress=False)
+    scores = index.get_scores(wanted)
+    hits = [Hit(page, float(score)) for page, score in zip(pages, scores, strict=True) if score > 0]
+    return sorted(hits, key=lambda hit: -hit.score)[:top]
