@@ -1,0 +1,102 @@
+"""What compilers made of a version, against the version before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from generators import problems
+from generators.text import cell, table
+from mla_var3.knowledge.evidence import Link
+from mla_var3.profiling.report import tiling_text
+from mla_var3.records import Stage
+from mla_var3.registry import Version
+
+if TYPE_CHECKING:
+    from generators.site import Run
+
+_HEAD = (
+    "Registers", "Spill loads / stores", "Stack, bytes", "Shared memory, bytes", "Warps a block",
+    "MMA path", "TMA loads / stores", "Blocks an SM (limit)", "Missed remarks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One stage as one record has it."""
+
+    run: Run
+    stage: Stage
+    facts: dict[str, Any]
+
+    def cells(self) -> tuple[str, ...]:
+        """The figures shown, by column of ``_HEAD``."""
+        facts = self.facts
+        if "error" in facts:
+            return (cell(f"failed: {facts['error']}"), *[""] * (len(_HEAD) - 1))
+        occupancy = facts.get("occupancy")
+        limit = f"{occupancy['blocks_per_sm']} ({occupancy['limiter']})" if occupancy else ""
+        missed = [r for r in facts["remarks"] if r["kind"] in ("missed", "failed")]
+        return (
+            str(facts["registers"]),
+            f"{facts['spill_loads']} / {facts['spill_stores']}",
+            str(facts["stack_bytes"]),
+            f"{facts['shared_bytes']:,}",
+            str(facts["warps_per_block"]),
+            cell(facts["mma_path"]),
+            f"{facts['tma_loads']} / {facts['tma_stores']}",
+            cell(limit),
+            str(len(missed)),
+        )
+
+
+def _compiled(runs: Iterable[Run]) -> list[Compiled]:
+    return [
+        Compiled(run, stage, stage.static)
+        for run in runs
+        for stage in (run.outcome.stages if run.outcome else ())
+        if stage.static is not None
+    ]
+
+
+def _place(item: Compiled, version: Version) -> tuple[str, str, problems.Problem]:
+    """What the same stage of another version has in common with this one."""
+    name = item.stage.name.replace(version.name, version.design)
+    return item.run.record.target, name, problems.problem_of(item.run.record)
+
+
+def facts_table(
+    runs: list[Run], version: Version, earlier: list[Run], before: Version | None, link: Link
+) -> str:
+    """Static facts of a version by arch and stage; equal ones of several problems in one row.
+
+    Args:
+        runs: Records of the version.
+        version: The version.
+        earlier: Records of the version before.
+        before: The version before; None for the first.
+        link: Addresses as seen from the page.
+
+    Returns:
+        A table; empty without compiled stages.
+    """
+    found = _compiled(runs)
+    old = {_place(item, before): item for item in _compiled(earlier)} if before else {}
+    varying = problems.varying([item.run.record for item in found])
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for item in found:
+        cells = item.cells()
+        if (other := old.get(_place(item, version))) is not None:
+            cells = tuple(map(_change, other.cells(), cells))
+        where = problems.target_name(item.run.record.target)
+        key = (cell(where), cell(item.stage.name), cell(tiling_text(item.stage.tiling)), *cells)
+        label = problems.sizes(item.run.record, varying) or "record"
+        rows.setdefault(key, []).append(problems.record_link(item.run, link, cell(label)))
+    ordered = sorted(rows.items(), key=lambda row: (len(row[0][0]), row[0][0]))
+    head = ["Arch", "Stage", "Tiling", *_HEAD, "Records"]
+    return table(head, [[*key, "<br>".join(links)] for key, links in ordered])
+
+
+def _change(old: str, new: str) -> str:
+    return new if old == new else f"{old or 'none'} → **{new}**"

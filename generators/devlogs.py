@@ -1,0 +1,90 @@
+"""Parts of a devlog on the pages they belong to: the introduction, and an entry a version."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+
+from generators.text import rendered
+from mla_var3.knowledge import markdown
+from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.pages import Catalogue, Document, Section
+from mla_var3.knowledge.schema import ExternalEvidence, ObservationEvidence
+
+
+def places(devlog: Document, pages: Mapping[str, str]) -> dict[str, str]:
+    """Page of each entry's heading.
+
+    Args:
+        devlog: A devlog.
+        pages: Page of each version.
+    """
+    return {
+        f"{devlog.name}#{markdown.slug(section.title)}": f"{pages[version]}#devlog"
+        for version, section in _entries(devlog)
+        if version in pages
+    }
+
+
+def _entries(devlog: Document) -> Iterator[tuple[str, Section]]:
+    versions = {entry.line: entry.version for entry in devlog.entries}
+    for section in devlog.sections:
+        if section.line in versions:
+            yield versions[section.line], section
+
+
+def introduction(devlog: Document, catalogue: Catalogue, link: Link) -> str:
+    """What stands before the first entry, without its own evidence table when nothing is cited."""
+    first = next((section.line for _, section in _entries(devlog)), None)
+    lines = devlog.body.split("\n")
+    head = lines if first is None else lines[: first - devlog.body_line]
+    text = "\n".join(line for line in head if line.strip() != "{{ evidence }}")
+    return _render(devlog, text, "## Sources", catalogue, link)
+
+
+def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> str:
+    """A version's entry, its headings one level up; empty when it has none."""
+    for found, section in _entries(devlog):
+        if found == version:
+            # The directives look the heading up; rendered, it gives the verdict.
+            text = f"### {section.title}\n\n{section.text}"
+            text = _render(devlog, text, "#### Sources", catalogue, link)
+            heading, _, body = text.partition("\n")
+            verdict = heading.partition(":")[2].strip()
+            return f"**{verdict[:1].upper()}{verdict[1:]}.**\n{_raised(body)}"
+    return ""
+
+
+def _render(devlog: Document, text: str, sources: str, catalogue: Catalogue, link: Link) -> str:
+    """Part of a devlog as Markdown, followed by the sources that this part cites."""
+    keys = {citation.key for citation in markdown.citations(text)}
+    meta = devlog.meta
+    if keys and meta is not None:
+        cited = tuple(
+            item
+            for item in meta.evidence
+            if isinstance(item, (ExternalEvidence, ObservationEvidence)) and item.key in keys
+        )
+        meta = meta.model_copy(update={"evidence": cited})
+        text = f"{text.rstrip()}\n\n{sources}\n\n{{{{ evidence }}}}\n"
+    part = dataclasses.replace(devlog, body=text, meta=meta)
+    return rendered(part, catalogue, link, _on_this_page)
+
+
+def _on_this_page(name: str, arguments: tuple[str, ...]) -> str | None:
+    """The page of a version shows what was measured at its top, once."""
+    if name != "measured":
+        return None
+    return (
+        "The records stand above: [static facts](#static-facts) against the version before, "
+        "[results](#results)."
+    )
+
+
+def _raised(text: str) -> str:
+    """Headings of a text one level up, outside code."""
+    prose = markdown.blank(text, markdown.code_regions(text))
+    for match in reversed(list(re.finditer(r"^#(?=#+ )", prose, re.MULTILINE))):
+        text = text[: match.start()] + text[match.end() :]
+    return text

@@ -1,0 +1,248 @@
+"""The regime analysis: the page, a map and its figures for each device, and the calculator."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from generators.page import Page
+from generators.text import cell, rendered, sections, table
+from mla_var3 import devices
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import regimes
+from mla_var3.knowledge.pages import Document
+from mla_var3.knowledge.regimes import Kernel, RegimeMap
+from mla_var3.roofline import svg
+
+if TYPE_CHECKING:
+    from generators.site import Site
+
+SOURCE, PAGE = "knowledge/regimes.md", "regimes.md"
+#: Context lengths at which crossings are shown.
+CONTEXTS = (1024, 4096, 16384, 131072)
+#: Part of a drawing's cache key: raise it when the drawing changes.
+STYLE_VERSION = 1
+
+_COLORS: Mapping[Kernel, str] = dict(zip(regimes.KERNELS, svg.COLORS, strict=False))
+_WORDS: Mapping[Kernel, str] = {
+    "flash_mla": "latent",
+    "flash_attention": "decompr.",
+    "mla_var6_plus": "mixed",
+}
+
+
+def device_page(key: str) -> str:
+    """Path of a device's regime page."""
+    return f"regimes/{key}.md"
+
+
+def _document(site: Site) -> Document | None:
+    return next((text for text in site.catalogue.texts if text.name == SOURCE), None)
+
+
+def places(site: Site) -> dict[str, str]:
+    """Page of the analysis."""
+    return {} if _document(site) is None else {SOURCE: PAGE}
+
+
+def pages(site: Site) -> list[Page]:
+    """The analysis, and a page for each device whose ceilings are known."""
+    document = _document(site)
+    if document is None:
+        return []
+    return [analysis_page(site, document), *(map_page(site, d.key) for d in _usable(site))]
+
+
+def _usable(site: Site) -> list[Any]:
+    known = {device.key for device in regimes.usable_devices()}
+    return [device for device in site.devices if device.key in known]
+
+
+def analysis_page(site: Site, document: Document) -> Page:
+    """``knowledge/regimes.md`` with its maps drawn and its calculator at work."""
+    if document.meta is None:
+        raise KnowledgeError(f"{document.name} is not a readable text: run knowledge lint")
+    link = site.link(PAGE)
+
+    def override(name: str, arguments: tuple[str, ...]) -> str | None:
+        if name == "regimes" and arguments[:1] == ("map",):
+            return f"{map_figure(regimes.regime_map(arguments[1]))}\n\n{as_table(*arguments)}"
+        if name == "regimes" and arguments == ("calculator",):
+            return calculator()
+        return None
+
+    body = rendered(document, site.catalogue, link, override)
+    listed = ", ".join(
+        f"[{cell(device.name)}]({device_page(device.key)})" for device in _usable(site)
+    )
+    content = sections(
+        f"# {cell(document.meta.title)}", body, "## Each device", f"Maps and crossings: {listed}."
+    )
+    return Page(PAGE, content, SOURCE, ("Regimes",))
+
+
+def map_page(site: Site, key: str) -> Page:
+    """Map, best n, crossings and shared prefixes of one device."""
+    path = device_page(key)
+    device = next(device for device in site.devices if device.key == key)
+    ceilings = regimes.ceilings_of(key)
+    sources = ", ".join(cell(source) for source in ceilings.sources)
+    file = site.link(path)(f"knowledge/devices/{key}.toml")
+    content = sections(
+        f"# Regimes of {cell(device.name)}",
+        f"Computed from the cost models and [this device's]({file}) "
+        f"{ceilings.source_kind} ceilings of {ceilings.tflops:,g} TFLOP/s and "
+        f"{ceilings.gbps:,g} GB/s"
+        + (f" ({sources})" if sources else "")
+        + f", which meet at {regimes.figure('ridge', key)}. [The analysis](../{PAGE}) says how, "
+        "and what the times leave out; no time here was measured.",
+        "## Regime map",
+        "Fastest design over query tokens and context, for "
+        f"{regimes.Shape().b} sequences and {regimes.Shape().h} heads; of designs within "
+        f'{regimes.TIE:.0%} the simplest. Below "mixed" stands its best n.',
+        map_figure(regimes.regime_map(key)),
+        as_table("map", key),
+        "## Best n",
+        "Context of 4096.",
+        regimes.figure("best-n", key),
+        "## Crossings",
+        "Smallest number of query tokens s from which the statement holds.",
+        crossings(key),
+        "## Shared prefix",
+        "Latent time over the time with a decompressed prefix, for a prefix of 4096 of 8192 "
+        "tokens.",
+        regimes.figure("shared-prefix", key),
+    )
+    return Page(path, content, f"knowledge/devices/{key}.toml", ("Regimes", device.name))
+
+
+def crossings(key: str) -> str:
+    """From how many query tokens on which design wins, over the context."""
+    statements = {
+        "`mla_var6_plus` beats `flash_mla`": ("crossing", key, "mla_var6_plus", "flash_mla"),
+        "`flash_attention` beats `flash_mla`": ("crossing", key, "flash_attention", "flash_mla"),
+        "`flash_attention` is the one to use": ("wins-from", key, "flash_attention"),
+        "`flash_mla` is bound by arithmetic": ("compute-bound", key, "flash_mla"),
+    }
+    rows = [
+        [statement, *(regimes.figure(*arguments, str(t)) for t in CONTEXTS)]
+        for statement, arguments in statements.items()
+    ]
+    return table(["Statement", *(f"t = {t}" for t in CONTEXTS)], rows)
+
+
+def as_table(*arguments: str) -> str:
+    """A computed table, folded away below the drawing that shows the same."""
+    return (
+        '<details markdown="1">\n<summary>The same as a table</summary>\n\n'
+        f"{regimes.figure(*arguments)}\n\n</details>"
+    )
+
+
+# -- the drawing ---------------------------------------------------------------------------------
+
+
+def map_figure(found: RegimeMap) -> str:
+    """A regime map as an inline drawing."""
+    title = f"Regime map of {found.device}"
+    key = svg.data_key(["regime-map", STYLE_VERSION, found.data()])
+    drawing = svg.cached(key, title, _describe(found), lambda: _draw(found))
+    return f'<figure class="roofline">\n{drawing.strip()}\n</figure>'
+
+
+def _describe(found: RegimeMap) -> str:
+    return " ".join(
+        f"s={s}: "
+        + ", ".join(
+            f"t={t} {_WORDS[point.winner]}" for t in found.t_values for point in [found.cell(s, t)]
+        )
+        + "."
+        for s in found.s_values
+    )
+
+
+def _draw(found: RegimeMap) -> str:
+    rows, columns = len(found.s_values), len(found.t_values)
+    with svg.style():
+        figure = Figure(figsize=(1.2 + 0.78 * columns, 1.1 + 0.42 * rows), layout="constrained")
+        axes = figure.add_subplot()
+        for y, s in enumerate(found.s_values):
+            for x, t in enumerate(found.t_values):
+                point = found.cell(s, t)
+                color = _COLORS[point.winner]
+                axes.add_patch(
+                    Rectangle((x, y), 1, 1, facecolor=color, alpha=0.3, edgecolor=svg.INK, lw=0.5)
+                )
+                words = _WORDS[point.winner]
+                if point.winner == "mla_var6_plus":
+                    words += f"\n{point.n}"
+                axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", fontsize=8)
+        axes.set(xlim=(0, columns), ylim=(0, rows))
+        axes.set_xticks([x + 0.5 for x in range(columns)], map(str, found.t_values))
+        axes.set_yticks([y + 0.5 for y in range(rows)], map(str, found.s_values))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("context t (keys a sequence)")
+        axes.set_ylabel("query tokens s")
+        return svg.text(figure)
+
+
+# -- the calculator ------------------------------------------------------------------------------
+
+#: Inputs that are shown at once; the others are folded away.
+_FIRST = ("b", "h", "s", "t")
+
+
+def calculator() -> str:
+    """The form that ``docs/assets/js/calculator.js`` brings to life, with what it computes from."""
+    spec = regimes.calculator_spec()
+    inputs = {item["name"]: _input(item) for item in spec["inputs"]}
+    first = "\n".join(inputs[name] for name in _FIRST)
+    rest = "\n".join(text for name, text in inputs.items() if name not in _FIRST)
+    options = "".join(map(_option, spec["devices"]))
+    # Not in a script element: instant navigation would run it, whatever its type.
+    data = html.escape(json.dumps(spec))
+    return f"""<div class="calculator" data-spec="{data}">
+<form aria-label="Calculator">
+<p><label>device <select name="device">{options}</select></label></p>
+{first}
+<details>
+<summary>Other sizes</summary>
+{rest}
+</details>
+</form>
+<p class="calculator-answer" role="status">The calculator needs JavaScript; \
+the formulas stand above.</p>
+<table hidden>
+<caption>Floors from the cost models and the two ceilings</caption>
+<thead><tr><th scope="col">Design</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
+<th scope="col">Time</th><th scope="col">Bound by</th></tr></thead>
+<tbody></tbody>
+</table>
+</div>"""
+
+
+def _option(device: Mapping[str, Any]) -> str:
+    key, name = html.escape(device["key"]), html.escape(device["name"])
+    chosen = " selected" if key == devices.default_for_arch("sm_90").key else ""
+    return f'<option value="{key}"{chosen}>{name}</option>'
+
+
+def _input(item: Mapping[str, Any]) -> str:
+    name = item["name"]
+    attributes = {
+        "type": "number",
+        "name": name,
+        "value": item["default"],
+        "min": item["minimum"],
+        "max": item["maximum"],
+        "step": 1,
+        "title": item["help"],
+    }
+    text = " ".join(f'{key}="{html.escape(str(value))}"' for key, value in attributes.items())
+    return f"<p><label>{name}, {html.escape(item['label'])} <input {text} required></label></p>"

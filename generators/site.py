@@ -1,0 +1,202 @@
+"""Everything the pages are made of, read once, and the families of pages in their order."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from generators import (
+    catalogue,
+    devices,
+    handwritten,
+    home,
+    kernels,
+    learning,
+    machine,
+    reference,
+    regimes,
+    results,
+)
+from generators.page import Page, unique
+from mla_var3 import devices as device_files
+from mla_var3 import knowledge, registry
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.pages import Catalogue
+from mla_var3.records import Passed, Record
+from mla_var3.registry import Version
+
+
+class Family(Protocol):
+    """A module of pages."""
+
+    def places(self, site: Site) -> Mapping[str, str]:
+        """Page of each file of the checkout that the family shows, maybe with ``#anchor``.
+
+        Keys are paths from the top of the checkout; with ``#anchor`` for a part of a file.
+        """
+
+    def pages(self, site: Site) -> list[Page]:
+        """The family's pages, in the order of the navigation."""
+
+
+#: A new family is a module with ``places`` and ``pages``; its place here is that in the navigation.
+FAMILIES: tuple[Family, ...] = (
+    home,
+    kernels,
+    catalogue,
+    regimes,
+    devices,
+    results,
+    learning,
+    reference,
+    handwritten,
+    machine,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A record and where it lies.
+
+    Attributes:
+        name: Path of the record from the top of the checkout.
+        record: The record.
+        stale: Whether the version's sources changed since it was made.
+    """
+
+    name: str
+    record: Record
+    stale: bool
+
+    @property
+    def outcome(self) -> Passed | None:
+        """What a run that ended found; None for one that failed."""
+        return self.record.outcome if isinstance(self.record.outcome, Passed) else None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it states a time for the whole."""
+        return self.outcome is not None and self.outcome.total is not None
+
+
+@dataclass(frozen=True)
+class Site:
+    """What generators read.
+
+    Attributes:
+        root: Top of the checkout.
+        catalogue: Knowledge, devlogs and access to records.
+        versions: All kernel versions, by design and number.
+        runs: All records, by path.
+        devices: All device files, by key.
+        addresses: Page of each file of the checkout that has one; see ``Family.places``.
+        copied: Files without a page that pages link to; they are published as they are.
+    """
+
+    root: Path
+    catalogue: Catalogue
+    versions: tuple[Version, ...]
+    runs: tuple[Run, ...]
+    devices: tuple[device_files.Device, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
+
+    def designs(self) -> dict[str, list[Version]]:
+        """Versions of each design in order."""
+        grouped: dict[str, list[Version]] = {}
+        for version in self.versions:
+            grouped.setdefault(version.design, []).append(version)
+        return grouped
+
+    def runs_of(self, design: str, version: str | None = None) -> list[Run]:
+        """Records of a design, or of one version."""
+        return [
+            run
+            for run in self.runs
+            if run.record.kernel.design == design and version in (None, run.record.kernel.version)
+        ]
+
+    def link(self, page: str) -> Link:
+        """How ``page`` addresses files of the checkout.
+
+        Args:
+            page: Path of the page that holds the links.
+
+        Returns:
+            A function from a path from the top of the checkout, maybe with ``#anchor``, to the
+            relative address of the page or copy that shows it.
+        """
+        return lambda target: relative(page, self._address(target))
+
+    def _address(self, target: str) -> str:
+        path, mark, anchor = target.partition("#")
+        if target in self.addresses:
+            return self.addresses[target]
+        if path.rstrip("/") in self.addresses:
+            return self.addresses[path.rstrip("/")].partition("#")[0] + mark + anchor
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if hidden or not (self.root / path).is_file():
+            raise KnowledgeError(f"a page links to {path}, which is no file of the checkout")
+        self.copied.add(path)
+        return f"files/{path}.txt"
+
+
+def relative(page: str, target: str) -> str:
+    """Address of ``target`` as seen from ``page``, both below the docs root."""
+    path, mark, anchor = target.partition("#")
+    return posixpath.relpath(path, posixpath.dirname(page) or ".") + mark + anchor
+
+
+def load(root: Path | None = None) -> Site:
+    """Read sources, knowledge, records and devices.
+
+    Args:
+        root: Top of the checkout; this one's by default.
+
+    Raises:
+        KnowledgeError: There is no knowledge folder.
+        RecordError: A record is not sound.
+        DeviceFigureError: A device file is not sound.
+    """
+    # `mkdocs serve` loads again in the same process after a file changed.
+    registry.versions.cache_clear()
+    device_files.model.all_devices.cache_clear()
+    catalogue = knowledge.load_all(root)
+    names = (path.relative_to(catalogue.root).as_posix() for path in catalogue.record_files())
+    records = {name: catalogue.record(name) for name in names}
+    site = Site(
+        catalogue.root,
+        catalogue,
+        registry.versions(),
+        tuple(Run(name, item, catalogue.is_stale(item)) for name, item in records.items()),
+        device_files.all_devices(),
+    )
+    addresses = {run.name: record_address(run.name) for run in site.runs}
+    for family in FAMILIES:
+        addresses.update(family.places(site))
+    return replace(site, addresses=addresses)
+
+
+def record_address(name: str) -> str:
+    """Where the site has the record ``results/….json``."""
+    return f"records/{name.removeprefix('results/')}"
+
+
+def all_pages(site: Site) -> list[Page]:
+    """Every page, record and copied file.
+
+    Raises:
+        HyperMlaError: A page cannot be made; the message says why.
+    """
+    pages = [page for family in FAMILIES for page in family.pages(site)]
+    for page in pages:
+        if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
+            raise KnowledgeError(f"{page.path} has no place in the navigation")
+    pages += machine.digests(pages)
+    pages += [Page(record_address(run.name), site.root / run.name) for run in site.runs]
+    pages += [Page(f"files/{name}.txt", site.root / name) for name in sorted(site.copied)]
+    return unique(pages)

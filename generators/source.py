@@ -1,0 +1,166 @@
+"""Kernel sources on pages: annotated with what the compiler said, and compared between versions."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from generators.text import cell, fence
+from mla_var3.clone import Names, Rewriter
+from mla_var3.errors import CloneError, RecordError
+from mla_var3.records import Passed
+from mla_var3.registry import Version
+from mla_var3.runtime.paths import kernels_dir
+from mla_var3.static.facts import StaticFacts, line_table
+
+if TYPE_CHECKING:
+    from generators.site import Run
+
+#: What of a line's instructions is worth a word, with how it is called.
+_COUNTED = {"spill_loads": "spill loads", "spill_stores": "spill stores", "mma": "tensor-core"}
+
+
+def repo_name(file: Path) -> str:
+    """Path of a kernel source from the top of the checkout."""
+    return f"kernels/{file.relative_to(kernels_dir()).as_posix()}"
+
+
+def remarks_by_line(runs: Iterable[Run], file: str) -> dict[int, list[str]]:
+    """What compilers said about each line of a file, one sentence for all archs it holds for.
+
+    Stale records are left out: their lines are those of another source.
+
+    Args:
+        runs: Records of the versions that use the file.
+        file: Path from the top of the checkout.
+    """
+    said: dict[int, dict[str, list[str]]] = {}
+    for run in runs:
+        if run.stale or not isinstance(run.record.outcome, Passed):
+            continue
+        for stage in run.record.outcome.stages:
+            if stage.static is None:
+                continue
+            facts = _facts(stage.static, run.name)
+            for line, sentence in _sentences(facts, file):
+                archs = said.setdefault(line, {}).setdefault(sentence, [])
+                if facts.arch not in archs:
+                    archs.append(facts.arch)
+    return {
+        line: [f"{', '.join(archs)}: {sentence}" for sentence, archs in sentences.items()]
+        for line, sentences in sorted(said.items())
+    }
+
+
+def tabs(blocks: Mapping[str, str]) -> str:
+    """Blocks of Markdown as tabs by their titles; a single one stands alone."""
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    # Titles are Markdown too: __init__ would be bold.
+    plain = {title.replace("_", r"\_"): block for title, block in blocks.items()}
+    return "\n\n".join(
+        f'=== "{title}"\n\n{textwrap.indent(block, "    ")}' for title, block in plain.items()
+    )
+
+
+def _facts(static: dict[str, Any], name: str) -> StaticFacts:
+    try:
+        return StaticFacts.model_validate(static)
+    except ValidationError as error:
+        raise RecordError(f"{name} holds static facts of another schema: make it again") from error
+
+
+def _sentences(facts: StaticFacts, file: str) -> Iterable[tuple[int, str]]:
+    for (_, line), remarks in line_table(facts, file).items():
+        for remark in remarks:
+            times = f" ({remark.count} times)" if remark.count > 1 else ""
+            yield line, f"*{remark.kind}* {cell(remark.message)}{times}"
+    for row in facts.lines:
+        counts = [f"{getattr(row, name)} {text}" for name, text in _COUNTED.items()
+                  if getattr(row, name)]  # fmt: skip
+        if row.file == file and counts:
+            yield row.line, f"{', '.join(counts)} instructions"
+
+
+def annotated(file: Path, name: str, runs: Iterable[Run]) -> str:
+    """A source file as a code block whose lines carry what compilers said about them.
+
+    Args:
+        file: The file.
+        name: Its path from the top of the checkout.
+        runs: Records of the versions that use it.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    notes: list[str] = []
+    for line, sentences in remarks_by_line(runs, name).items():
+        if not 1 <= line <= len(lines):
+            continue
+        # Two blanks before a line end break the line inside the note.
+        notes.append(f"{len(notes) + 1}.  " + "  \n    ".join(sentences))
+        lines[line - 1] += f"  # ({len(notes)})!"
+    block = fence("\n".join(lines), "python", title=name, linenums="1")
+    return "\n\n".join([block, "\n".join(notes)]) if notes else block
+
+
+def version_diff(before: Version, after: Version) -> str:
+    """What changed between two versions, with the names of the later one throughout.
+
+    Args:
+        before: The earlier version.
+        after: The later version, of the same design.
+
+    Returns:
+        One ``diff`` code block a file that both have and that differs, and a sentence on files
+        that only one of them has; empty when nothing differs.
+    """
+    old, new = _renamed(before, after), _sources(after)
+    blocks = [
+        _one_sided("New", new.keys() - old.keys()),
+        _one_sided("Gone", old.keys() - new.keys()),
+    ]
+    # The module first, then its stages and the package.
+    for path in sorted(old.keys() & new.keys(), key=lambda path: (path != after.path.name, path)):
+        changes = difflib.unified_diff(
+            old[path].splitlines(),
+            new[path].splitlines(),
+            f"{before.version}/{path}",
+            f"{after.version}/{path}",
+            lineterm="",
+        )
+        if text := "\n".join(changes):
+            blocks.append(fence(text, "diff"))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _one_sided(word: str, paths: Iterable[str]) -> str:
+    names = ", ".join(f"`{path}`" for path in sorted(paths))
+    return f"{word}: {names}." if names else ""
+
+
+def _sources(version: Version) -> dict[str, str]:
+    folder = version.path.parent
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def _renamed(before: Version, after: Version) -> dict[str, str]:
+    """Sources of ``before`` as they would be called in ``after``; as they are if that fails."""
+    folder, sources = before.path.parents[1], _sources(before)
+    others = {path.name for path in kernels_dir().glob("*/*/*") if path.is_dir()} - {folder.name}
+    names = Names(kernels_dir(), folder, before.version, after.version, frozenset(others))
+    try:
+        rewriter = Rewriter(names, {Path(path): text for path, text in sources.items()})
+    except CloneError:
+        # Two of its names would become one: the diff then shows the renaming as well.
+        return sources
+    return {
+        rewriter.path(Path(path)).as_posix(): rewriter.module(Path(path), text)
+        for path, text in sources.items()
+    }

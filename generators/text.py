@@ -1,0 +1,89 @@
+"""Pieces of Markdown that several families need."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mla_var3.errors import HyperMlaError, KnowledgeError
+from mla_var3.knowledge import directives, markdown
+from mla_var3.knowledge.evidence import Link, table
+from mla_var3.knowledge.markdown import cell
+from mla_var3.knowledge.pages import Catalogue, Document
+
+__all__ = ["cell", "code", "docstring", "fence", "meta", "rebase", "rendered", "sections", "table"]
+
+
+def meta(**fields: str | list[str]) -> str:
+    """Front matter of a page."""
+    # JSON is YAML, whatever the text holds.
+    lines = (f"{name}: {json.dumps(value)}" for name, value in fields.items())
+    return "\n".join(["---", *lines, "---"])
+
+
+def sections(*parts: str) -> str:
+    """The parts that are not empty, a blank line between them."""
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def fence(text: str, language: str, **options: str) -> str:
+    """A fenced code block, whatever the text holds."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    # The highlighter escapes what the attributes hold; a quote would end one.
+    quoted = {name: value.replace('"', "'") for name, value in options.items()}
+    attributes = "".join(f' {name}="{value}"' for name, value in quoted.items())
+    return f"{ticks} {{ .{language}{attributes} }}\n{text.rstrip()}\n{ticks}"
+
+
+def code(text: str) -> str:
+    """Inline code in a table."""
+    return f"`{text}`" if re.fullmatch(r"[\w .,:=/+()\[\]-]+", text) else cell(text)
+
+
+def rendered(
+    document: Document,
+    catalogue: Catalogue,
+    link: Link,
+    override: directives.Override = directives.no_override,
+) -> str:
+    """A knowledge page, text or devlog as Markdown; see ``mla_var3.knowledge.render``.
+
+    Raises:
+        KnowledgeError: A figure or citation cannot be made; names the file.
+    """
+    try:
+        return directives.render(document, catalogue, link, override).strip()
+    except HyperMlaError as error:
+        raise KnowledgeError(f"{document.name}: {error}; knowledge lint names the line") from error
+    finally:
+        # The tokens of hundreds of pages fill memory; whoever needs them again makes them anew.
+        vars(document).pop("tokens", None)
+
+
+def rebase(text: str, name: str, link: Link) -> str:
+    """A hand-written Markdown file with its relative links turned to where the site has them.
+
+    Args:
+        text: The file.
+        name: Its path from the top of the checkout.
+        link: Addresses as seen from the page.
+    """
+    prose = markdown.blank(text, markdown.code_regions(text))
+    for start, end, target in reversed(list(markdown.relative_targets(prose))):
+        text = text[:start] + link(directives.resolve(name, target)) + text[end:]
+    return text
+
+
+def docstring(file: Path) -> str:
+    """First line of a module's docstring; empty without one."""
+    found = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    return found.splitlines()[0] if found else ""
+
+
+def chosen(values: Mapping[str, object], names: Sequence[str]) -> str:
+    """The named values that are set, as ``b=32 h=128``."""
+    return " ".join(f"{name}={values[name]}" for name in names if values.get(name) is not None)
