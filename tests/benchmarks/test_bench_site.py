@@ -1,0 +1,143 @@
+"""Time and memory of the site build, as it is and with many more records and patterns.
+
+Left out of default runs; ``pytest -m benchmark -n0 -s tests/benchmarks/test_bench_site.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import cycle, islice, product
+from pathlib import Path
+
+import pytest
+
+from mla_var3 import records, registry
+from mla_var3.records import Duration, Passed, Protocol
+from tests.site import site_tree
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]
+
+#: What is added to the checkout's own.
+RECORDS, PATTERNS = 1500, 300
+#: Limits on two cores: seconds of a cold build, of one with figures cached, and megabytes.
+COLD, CACHED, MEGABYTES = 240, 120, 500
+#: The checkout's own build.
+OWN_COLD, OWN_CACHED = 90, 30
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a build took.
+
+    Attributes:
+        seconds: Wall time.
+        megabytes: Most memory at a time.
+        pages: HTML pages that it made.
+    """
+
+    seconds: float
+    megabytes: float
+    pages: int
+
+
+def build(tree: Path, site: Path) -> Build:
+    """Build strictly, in a process of its own."""
+    shutil.rmtree(site, ignore_errors=True)
+    log = site.with_suffix(".log")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]
+    environment = {
+        **os.environ,
+        "HYPERMLA_ROOT": str(tree),
+        "NO_MKDOCS_2_WARNING": "1",
+        "DISABLE_MKDOCS_2_WARNING": "true",
+    }
+    started = time.perf_counter()
+    with log.open("w") as output:
+        child = subprocess.Popen(command, cwd=tree, env=environment, stdout=output, stderr=output)
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - started
+    assert child.returncode == 0, log.read_text()
+    made = sum(1 for _ in site.rglob("*.html"))
+    return Build(seconds, usage.ru_maxrss / 1024, made)
+
+
+def add_records(tree: Path) -> None:
+    """Static and timed records of every version, at problems that nobody ran."""
+    sizes = product((1, 2, 4, 8, 16, 32, 64, 128), (512, 1024, 2048, 8192, 32768), (3, 5, 48))
+    templates = [
+        found[0]
+        for version in registry.versions()
+        if (found := list(records.find(tree / "results", design=version.design,
+                                       version=version.version, mode="static")))
+    ]  # fmt: skip
+    assert templates
+    for template, (s, t, b) in islice(product(templates, sizes), RECORDS):
+        assert isinstance(template.outcome, Passed)
+        problem = {**template.problem, "b": b, "s": s, "t": t}
+        made = template.model_copy(update={"problem": problem, "slug": f"b{b}-s{s}-t{t}-bf16"})
+        if (s + t + b) % 2:
+            made = timed(made, 50.0 + 7 * s + t / 100 + b)
+        records.write(made, tree / "results")
+
+
+def timed(record: records.Record, time_us: float) -> records.Record:
+    """A record as a run on a GPU would leave it."""
+    assert isinstance(record.outcome, Passed)
+    total = Duration(median_us=time_us, min_us=time_us, max_us=time_us, samples=50)
+    protocol = Protocol(
+        timer="cuda-events", warmup_runs=3, bench_runs=50, l2_flush=True, graph_replay=True
+    )
+    outcome = record.outcome.model_copy(update={"total": total, "protocol": protocol})
+    key = "nvidia-h200-sxm"
+    device = records.Device(key=key, name="NVIDIA H200", arch="sm_90", driver="580.159.04")
+    return record.model_copy(
+        update={"outcome": outcome, "mode": "event", "target": key, "device": device, "run": "r"}
+    )
+
+
+def add_patterns(tree: Path) -> None:
+    """Copies of the shared optimizations, each with an id of its own and neighbours."""
+    folder = tree / "knowledge" / "optimizations"
+    originals = sorted(folder.glob("*.md"))
+    for number, original in enumerate(islice(cycle(originals), PATTERNS), 100):
+        text = original.read_text()
+        id_ = f"o{number}-copy"
+        near = ", ".join(f"o{100 + (number + step) % PATTERNS}-copy" for step in (1, 2, 3))
+        text = re.sub(r"^id: .*$", f"id: {id_}", text, count=1, flags=re.MULTILINE)
+        text = re.sub(r"^interacts: .*$", f"interacts: [{near}]", text, count=1, flags=re.MULTILINE)
+        (folder / f"{id_}.md").write_text(text)
+
+
+def test_build(tmp_path):
+    tree, site = tmp_path / "tree", tmp_path / "site"
+    tree.mkdir()
+    site_tree.fetch_assets()
+    site_tree.copy(tree)
+    own = build(tree, site), build(tree, site)
+    add_records(tree)
+    add_patterns(tree)
+    many = build(tree, site), build(tree, site)
+    figures = {
+        name: {"seconds": round(b.seconds, 1), "MB": round(b.megabytes), "pages": b.pages}
+        for name, b in zip(
+            ("own, cold", "own, cached", "many, cold", "many, cached"), (*own, *many), strict=True
+        )
+    }
+    print(json.dumps(figures, indent=1))
+    assert many[0].pages - own[0].pages >= PATTERNS
+    assert own[0].seconds < OWN_COLD
+    assert own[1].seconds < OWN_CACHED
+    assert many[0].seconds < COLD
+    assert many[1].seconds < CACHED
+    assert max(b.megabytes for b in (*own, *many)) < MEGABYTES
+    # Files in step with the pages: a page costs no more when there are many.
+    grown = (many[1].seconds - own[1].seconds) / (many[1].pages - own[1].pages)
+    assert grown < 1.5 * own[1].seconds / own[1].pages

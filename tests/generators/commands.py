@@ -1,0 +1,128 @@
+"""Commands in texts, and whether they would be understood."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tyro
+
+from generators.reference import sessions_of
+from mla_var3 import devices, registry
+from mla_var3.knowledge import __main__ as knowledge
+from mla_var3.runtime import commands, options
+from tests.generators.checking import ROOT
+
+
+def commands_of(text: str) -> Iterator[str]:
+    """The lines that start with ``$`` in the console blocks of a Markdown text."""
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for line in block.splitlines():
+            if line.strip():
+                assert line.strip().startswith("$ "), f"{line!r} is no command"
+                yield line.strip().removeprefix("$ ")
+
+
+def understand(command: str, new: set[str]) -> None:
+    """Fail unless a command is understood.
+
+    Args:
+        command: The line.
+        new: Versions that commands before made: keys such as ``flash_mla v9``.
+    """
+    words = shlex.split(command, comments=True)
+    assert words, command
+    if words[0] == "python":
+        _python(words[1:])
+        return
+    assert words[:2] == ["nox", "-s"], command
+    names, _, rest = " ".join(words[2:]).partition(" -- ")
+    known = sessions_of(ROOT / "noxfile.py")
+    for name in names.split():
+        assert name in known, f"there is no nox session {name}"
+    arguments = shlex.split(command, comments=True)
+    arguments = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    assert bool(rest) == bool(arguments)
+    if arguments:
+        TAKES[names](arguments, new)
+
+
+def _python(words: list[str]) -> None:
+    if words[0] == "-c":
+        exec(compile(ast.parse(words[1]), "command", "exec"), {})
+    else:
+        assert (ROOT / words[0]).is_file(), words[0]
+
+
+def _version(design: str, version: str | None, new: set[str]) -> None:
+    if f"{design} {version}" not in new:
+        registry.find(design, version)
+
+
+def _profile(arguments: list[str], new: set[str]) -> None:
+    design, version, *flags = arguments
+    _version(design, version, new)
+    if f"{design} {version}" not in new and "--help" not in flags:
+        options.parse(registry.find(design, version).plan_class(), flags)
+
+
+def _check(arguments: list[str], new: set[str]) -> None:
+    design, *version = arguments
+    _version(design, version[0] if version else None, new)
+
+
+def _compare(arguments: list[str], new: set[str]) -> None:
+    design, first, second = arguments
+    _version(design, first, new)
+    _version(design, second, new)
+
+
+def _clone(arguments: list[str], new: set[str]) -> None:
+    source, target = arguments
+    found = [version for version in registry.versions() if version.name == source]
+    assert len(found) == 1, f"no version is called {source}"
+    assert re.fullmatch(r"v[1-9]\d*", target)
+    key = f"{found[0].design} {target}"
+    assert key not in {version.key for version in registry.versions()}, f"{key} is there already"
+    new.add(key)
+
+
+def _bench(arguments: list[str], new: set[str]) -> None:
+    found = tyro.cli(commands._bench_type(), args=arguments, use_underscores=True)
+    assert commands.bench_plans(found)
+
+
+def _knowledge(arguments: list[str], new: set[str]) -> None:
+    command, *rest = arguments
+    assert command in {"lint", "query", "match", "reference"}
+    if command == "match":
+        assert (ROOT / rest[0]).is_file() or "…" in rest[0], rest[0]
+    if command == "query":
+        assert knowledge.main(arguments) == 0
+
+
+def _devices(arguments: list[str], new: set[str]) -> None:
+    command, *rest = arguments
+    assert command in {"check", "list", "show"}
+    if command == "show":
+        devices.find(rest[0])
+
+
+TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
+    "bench": _bench,
+    "check": _check,
+    "clone": _clone,
+    "compare": _compare,
+    "devices": _devices,
+    "knowledge": _knowledge,
+    "profile": _profile,
+}
+
+
+def checkout_files(text: str) -> Iterator[Path]:
+    """Files of the checkout that the links of a skill name."""
+    for target in re.findall(r"\]\(((?![a-z]+:)[^)#]+)", text):
+        yield ROOT / target

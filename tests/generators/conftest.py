@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from generators import glossary
+from generators import site as engine
+from generators.page import Page
+from generators.site import Site
+from tests.knowledge.trees import Tree, plant
+
+
+@pytest.fixture(scope="session")
+def site() -> Site:
+    """This checkout."""
+    return engine.load()
+
+
+@pytest.fixture(scope="session")
+def pages(site: Site) -> list[Page]:
+    """All pages of this checkout."""
+    return engine.all_pages(site)
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    tree = plant(tmp_path)
+    tree.write("CONTRIBUTING.md", "# Contributing\n\nText.\n")
+    tree.write(glossary.SOURCE, "# Glossary\n\n### MLA\n\nMulti-head latent attention.\n")
+    tree.write("docs/contributing/knowledge.md", "# Writing knowledge\n\n## Metrics\n\nText.\n")
+    return tree

@@ -1,0 +1,35 @@
+"""A small checkout as the generators see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generators import catalogue, devices, handwritten, learning, regimes
+from generators import site as engine
+from generators.page import Page
+from generators.site import Run, Site
+from mla_var3 import devices as device_files
+from tests.knowledge.trees import Tree
+
+#: Families that need no kernels of the checkout.
+SMALL = (catalogue, regimes, devices, learning, handwritten)
+
+
+def small_site(tree: Tree) -> Site:
+    """A planted checkout as the generators see it; it has records, but no kernels."""
+    found = tree.catalogue()
+    names = [path.relative_to(tree.root).as_posix() for path in found.record_files()]
+    runs = tuple(Run(name, item, found.is_stale(item)) for name in names
+                 for item in [found.record(name)])  # fmt: skip
+    site = Site(tree.root, found, (), runs, device_files.all_devices())
+    addresses = {run.name: engine.record_address(run.name) for run in runs}
+    for family in SMALL:
+        addresses.update(family.places(site))
+    # Knowledge names devlogs and kernels, whose pages other families make.
+    addresses["kernels/cutile/mla/flash_mla/devlog.md"] = "index.md"
+    return replace(site, addresses=addresses)
+
+
+def small_pages(site: Site) -> list[Page]:
+    """All pages of a planted checkout."""
+    return [page for family in SMALL for page in family.pages(site)]

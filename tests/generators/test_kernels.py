@@ -1,0 +1,247 @@
+"""Kernel pages: sources, facts and devlogs as they are, and nothing that runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from generators import compiled, devlogs, kernels, problems, source
+from generators import site as engine
+from generators.site import Run
+from mla_var3 import registry
+from mla_var3.knowledge.pages import load
+from tests.factories import passed, record, stage, static_facts
+from tests.generators.checking import dead_links, html_of, see
+
+FILE = "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py"
+
+
+@pytest.fixture(scope="module")
+def found(site):
+    return {page.path: page for page in kernels.pages(site)}
+
+
+def run(made, stale: bool = False) -> Run:
+    return Run(f"results/{made.path.as_posix()}", made, stale)
+
+
+def compile_run(version: str = "v1", arch: str = "sm_90", stale: bool = False, **facts) -> Run:
+    name = registry.find("flash_mla", version).name
+    static = {
+        "kernel": name, "arch": arch, "warps_per_block": 12, "occupancy": None, **facts,
+    }  # fmt: skip
+    made = passed(stages=[stage(name, static=static_facts(**static))])
+    return run(record(version=version, outcome=made, target=f"static/{arch}"), stale)
+
+
+def remark(line: int, message: str, kind: str = "missed", file: str = FILE, count: int = 1):
+    return {
+        "file": file, "line": line, "kind": kind, "category": "memory", "message": message,
+        "count": count,
+    }  # fmt: skip
+
+
+def test_every_design_and_version_has_a_page(site, found):
+    for design, versions in registry.designs().items():
+        assert f"kernels/{design}/index.md" in found
+        for version in versions:
+            page = found[f"kernels/{design}/{version.version}.md"]
+            assert page.nav == ("Kernels", design, version.version)
+            assert page.source is not None
+            assert (site.root / page.source).is_file()
+
+
+def test_links_resolve(found, pages):
+    assert list(dead_links(found.values(), pages)) == []
+
+
+def test_nothing_of_a_kernel_page_runs(found):
+    for page in found.values():
+        assert see(page).scripts == []
+
+
+def test_the_whole_source_stands_on_the_page(found):
+    version = registry.find("flash_mla", "v1")
+    text = see(found["kernels/flash_mla/v1.md"]).text
+    for line in version.path.read_text().splitlines():
+        assert line.strip() in text
+
+
+def test_patterns_that_name_a_version_are_listed(site, found):
+    for pattern in site.catalogue.patterns:
+        for key in pattern.pattern.used_by + pattern.pattern.violated_by:
+            design, version = key.split()
+            assert site.link(f"kernels/{design}/{version}.md")(pattern.name) in str(
+                found[f"kernels/{design}/{version}.md"].content
+            )
+
+
+# -- annotations -----------------------------------------------------------------------------------
+
+
+def test_remarks_of_all_archs_stand_at_their_line():
+    runs = [
+        compile_run(arch="sm_90", remarks=[remark(7, "no TMA"), remark(3, "TMA", "passed")]),
+        compile_run(arch="sm_100", remarks=[remark(7, "no TMA")]),
+        compile_run(arch="sm_120", remarks=[remark(7, "pipe | <b>", count=2)],
+                    lines=[{"file": FILE, "line": 9, "instructions": 5, "spill_loads": 2}]),
+    ]  # fmt: skip
+    assert source.remarks_by_line(runs, FILE) == {
+        3: ["sm_90: *passed* TMA"],
+        7: ["sm_90, sm_100: *missed* no TMA", "sm_120: *missed* pipe &#124; &lt;b&gt; (2 times)"],
+        9: ["sm_120: 2 spill loads instructions"],
+    }
+
+
+def test_stale_records_and_other_files_annotate_nothing():
+    other = [remark(1, "x", file="kernels/cutile/mla/flash_mla/common.py")]
+    assert source.remarks_by_line([compile_run(remarks=[remark(1, "x")], stale=True)], FILE) == {}
+    assert source.remarks_by_line([compile_run(remarks=other)], FILE) == {}
+
+
+def test_annotations_are_numbered_where_the_lines_are(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text("a = 1\nb = 2\n")
+    runs = [compile_run(remarks=[remark(2, "second"), remark(99, "beyond the file")])]
+    text = source.annotated(file, FILE, runs)
+    assert "a = 1\nb = 2  # (1)!\n" in text
+    assert "beyond" not in text
+    assert html_of(text).count("<li>") == 1
+
+
+def test_files_are_tabs_when_there_are_several():
+    assert source.tabs({"a.py": "text"}) == "text"
+    html = html_of(source.tabs({"a.py": "```python\nx = 1\n```", "b.py": "b"}))
+    assert html.count('type="radio"') == 2
+    assert "x" in html
+
+
+# -- differences -----------------------------------------------------------------------------------
+
+
+def test_a_diff_shows_what_changed_and_no_renaming():
+    before, after = registry.find("flash_mla", "v0"), registry.find("flash_mla", "v1")
+    text = source.version_diff(before, after)
+    assert text.startswith("``` { .diff }\n--- v0/flash_mla_v1.py")
+    removed = [line for line in text.splitlines() if re.match(r"-(class|def) ", line)]
+    assert removed == []
+
+
+def test_files_of_one_version_only_are_named():
+    before, after = registry.find("mla_var6_plus", "v3"), registry.find("mla_var6_plus", "v4")
+    text = source.version_diff(before, after)
+    assert "New: `mla_var6_plus_v4_decompressed.py`, `mla_var6_plus_v4_latent.py`." in text
+
+
+def test_a_version_is_the_same_as_itself():
+    version = registry.find("flash_mla", "v1")
+    assert source.version_diff(version, version) == ""
+
+
+# -- static facts ----------------------------------------------------------------------------------
+
+
+def facts_table(runs, earlier=()):
+    version, before = registry.find("flash_mla", "v1"), registry.find("flash_mla", "v0")
+    return compiled.facts_table(runs, version, list(earlier), before, lambda name: f"L:{name}")
+
+
+def test_facts_stand_beside_those_of_the_version_before():
+    text = facts_table(
+        [compile_run(registers=168, spill_loads=0)],
+        [compile_run("v0", registers=255, spill_loads=3, spill_stores=2)],
+    )
+    assert "255 → **168**" in text
+    assert "3 / 2 → **0 / 0**" in text
+
+
+def test_equal_facts_of_several_problems_share_a_row():
+    one = compile_run()
+    made = one.record.model_copy(update={"problem": {**one.record.problem, "s": 16}, "slug": "s16"})
+    text = facts_table([one, run(made, stale=True)])
+    assert text.count("\n") == 2
+    assert "(stale)" in text
+    assert "s=16" in text
+
+
+def test_a_compile_that_failed_says_so():
+    made = passed(stages=[stage("flash_mla_v1", static={"kernel": "x", "error": "too <big>"})])
+    assert "failed: too &lt;big&gt;" in facts_table([run(record(version="v1", outcome=made))])
+
+
+# -- devlogs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def devlog(tmp_path, site):
+    folder = tmp_path / "kernels/cutile/mla/flash_mla"
+    folder.mkdir(parents=True)
+    (folder / "devlog.md").write_text(
+        "---\ntitle: flash_mla\nevidence:\n"
+        "  - {key: a, observed: machine a, quoted: it took 5 us}\n"
+        "  - {key: b, observed: machine b, quoted: it took 7 us}\n---\n"
+        "Intro [5 us](source:a).\n\n{{ evidence }}\n\n"
+        "### v0: first <script>alert(1)</script>\n\n#### What changed\n\nAll.\n\n"
+        "```python\n#### no heading\n```\n\n#### Measured\n\n{{ measured }}\n\n"
+        "### v1: negative: second\n\n#### What changed\n\nSee [7 us](source:b).\n"
+    )
+    return load(folder / "devlog.md", tmp_path)
+
+
+def test_the_introduction_cites_its_own_sources(devlog, site):
+    text = devlogs.introduction(devlog, site.catalogue, lambda target: target)
+    assert "machine a" in text
+    assert "machine b" not in text
+    assert "v0" not in text
+    assert "](#sources " in text
+
+
+def test_an_entry_has_its_sections_one_level_up(devlog, site):
+    text = devlogs.entry(devlog, "v0", site.catalogue, lambda target: target)
+    assert "\n### What changed\n" in text
+    assert "```python\n#### no heading\n```" in text
+    assert "[static facts](#static-facts)" in text
+    assert "v1" not in text
+    assert "<script>" not in html_of(text)
+
+
+def test_an_entry_cites_its_own_sources(devlog, site):
+    text = devlogs.entry(devlog, "v1", site.catalogue, lambda target: target)
+    assert text.startswith("**Negative: second.**")
+    assert "machine b" in text
+    assert "machine a" not in text
+
+
+def test_a_version_without_entry_is_empty(devlog, site):
+    assert devlogs.entry(devlog, "v7", site.catalogue, lambda target: target) == ""
+
+
+# -- problems --------------------------------------------------------------------------------------
+
+
+def test_problems_are_those_that_designs_share():
+    one = record(
+        problem={"b": 2, "h": 16, "s": 1, "t": 64, "n": 8, "dtype": "bf16", "causal": True}
+    )
+    two = record(problem={"b": 2, "h": 16, "s": 1, "t": 64, "dtype": "bf16", "causal": True})
+    assert problems.problem_of(one) == problems.problem_of(two)
+    assert str(problems.problem_of(one)) == "b=2 h=16 s=1 t=64 bf16 causal"
+    assert problems.problem_text(one) == "b=2 h=16 s=1 t=64 bf16 causal n=8"
+    assert problems.varying([one, two]) == ["n"]
+
+
+def test_fresh_runs_come_before_faster_stale_ones(site):
+    timed = [found for found in site.runs if found.is_timed]
+    if not timed:
+        pytest.skip("no timed record is committed")
+    ranked = problems.fastest(timed)
+    assert [found.stale for found in ranked] == sorted(found.stale for found in ranked)
+
+
+def test_targets_without_a_device_file_keep_their_name():
+    assert problems.target_name("static/sm_90") == "sm_90"
+    assert problems.target_name("some-gpu") == "some-gpu"
+    assert (
+        problems.target_name("nvidia-h200-sxm") == engine.device_files.load("nvidia-h200-sxm").name
+    )

@@ -1,0 +1,132 @@
+"""The regime pages say what the library computes."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from generators import regimes
+from generators.regimes import CONTEXTS, PAGE, device_page, map_figure
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import regimes as library
+from mla_var3.roofline import svg
+from tests.generators.checking import Seen, dead_links, see
+from tests.generators.planted import small_site
+from tests.knowledge.trees import TEXT
+
+
+@pytest.fixture(scope="module")
+def found(site):
+    return {page.path: page for page in regimes.pages(site)}
+
+
+def test_a_page_for_each_device_with_ceilings(site, found):
+    keys = {device.key for device in library.usable_devices()}
+    assert set(found) == {PAGE, *map(device_page, keys)}
+    assert "nvidia-h200-sxm" in keys
+    for key in keys:
+        page = found[device_page(key)]
+        assert page.source == f"knowledge/devices/{key}.toml"
+        assert f"(regimes/{key}.md)" in found[PAGE].content
+
+
+def test_links_resolve(site, pages, found):
+    assert list(dead_links(found.values(), pages)) == []
+
+
+@pytest.mark.parametrize("key", ["nvidia-h200-sxm", "nvidia-rtx-5090"])
+def test_figures_of_a_device(found, key):
+    text = found[device_page(key)].content
+    ceilings = library.ceilings_of(key)
+    assert f"{ceilings.tflops:,g} TFLOP/s and {ceilings.gbps:,g} GB/s" in text
+    for name in ("best-n", "shared-prefix", "map"):
+        assert library.figure(name, key) in text
+    for t in CONTEXTS:
+        start = library.crossing("mla_var6_plus", "flash_mla", library.Shape(), t, ceilings)
+        column = CONTEXTS.index(t) + 2
+        row = next(line for line in text.splitlines() if "beats `flash_mla`" in line)
+        assert row.split(" | ")[column - 1].rstrip(" |") == f"s = {start}"
+
+
+def test_a_map_draws_the_library_s_winners(tmp_path, monkeypatch):
+    monkeypatch.setattr(svg, "repo_root", lambda: tmp_path)
+    found = library.regime_map("nvidia-h200-sxm")
+    drawing = (
+        map_figure(found).removeprefix('<figure class="roofline">\n').removesuffix("\n</figure>")
+    )
+    root = ET.fromstring(drawing)
+    texts = [text.strip() for node in root.iter("{http://www.w3.org/2000/svg}text")
+             for text in node.itertext() if text.strip()]  # fmt: skip
+    words = {"flash_mla": "latent", "flash_attention": "decompr.", "mla_var6_plus": "mixed"}
+    for winner, word in words.items():
+        assert texts.count(word) == sum(cell.winner == winner for cell in found.cells)
+    for cell in found.cells:
+        if cell.winner == "mla_var6_plus":
+            assert str(cell.n) in texts
+    for value in (*found.s_values, *found.t_values):
+        assert str(value) in texts
+    description = root.find("{http://www.w3.org/2000/svg}desc").text
+    assert description.count("t=") == len(found.cells)
+    assert {path.suffix for path in (tmp_path / ".cache/figures").iterdir()} == {".svg"}
+
+
+def test_a_map_is_drawn_once_and_again_when_a_ceiling_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(svg, "repo_root", lambda: tmp_path)
+    found = library.regime_map("nvidia-h200-sxm")
+    first = map_figure(found)
+    monkeypatch.setattr(regimes, "_draw", lambda _: pytest.fail("drawn twice"))
+    assert map_figure(found) == first
+    monkeypatch.undo()
+    monkeypatch.setattr(svg, "repo_root", lambda: tmp_path)
+    other = library.regime_map("nvidia-rtx-5090")
+    assert map_figure(other) != first
+    assert len(list((tmp_path / ".cache/figures").iterdir())) == 2
+
+
+def test_drawings_take_the_colour_of_the_page(found):
+    for text in re.findall(r"<svg.*?</svg>", found[PAGE].content, re.DOTALL):
+        colors = set(re.findall(r"#[0-9a-f]{6}\b", text.split("</style>", 1)[1]))
+        assert colors <= set(svg.COLORS)
+        assert "currentColor" in text
+
+
+def test_the_calculator_carries_the_library_s_spec(found):
+    data = re.findall(r'data-spec="([^"]*)"', found[PAGE].content)
+    assert [json.loads(html.unescape(item)) for item in data] == [
+        json.loads(json.dumps(library.calculator_spec()))
+    ]
+    assert "<script" not in found[PAGE].content
+
+
+def test_words_of_a_spec_are_no_markup(monkeypatch):
+    spec = library.calculator_spec()
+    spec["devices"][0]["name"] = "</script><script>alert(1)</script>"
+    spec["inputs"][0]["label"] = '"><script>alert(1)</script>'
+    spec["tie"] = '"><script>alert(1)</script>'
+    monkeypatch.setattr(library, "calculator_spec", lambda: spec)
+    seen = Seen(regimes.calculator())
+    assert seen.scripts == []
+    assert "alert(1)" in seen.text
+
+
+def test_without_the_text_there_is_no_page(tree):
+    (tree.root / TEXT).unlink()
+    site = small_site(tree)
+    assert regimes.pages(site) == []
+    assert regimes.places(site) == {}
+
+
+def test_a_text_that_cannot_be_read_is_an_error(tree):
+    tree.replace(TEXT, "title: Regimes", "titel: Regimes")
+    with pytest.raises(KnowledgeError, match=r"knowledge/regimes\.md is not a readable text"):
+        regimes.pages(small_site(tree))
+
+
+def test_raw_html_of_the_text_does_not_run(tree):
+    tree.replace(TEXT, "They cross", "<script>alert(1)</script> They cross")
+    pages = regimes.pages(small_site(tree))
+    assert see(pages[0]).scripts == []

@@ -1,0 +1,231 @@
+"""Results, devices and home: figures from records and device files, each where it belongs."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from generators import devices, home, kernels, problems, results
+from generators import site as engine
+from generators.site import Run, Site
+from mla_var3 import devices as device_files
+from mla_var3 import records
+from mla_var3.devices.model import UNKNOWN
+from mla_var3.knowledge import regimes
+from mla_var3.records import Failed
+from tests.factories import duration, passed, prediction, record
+from tests.generators.checking import dead_links, see
+from tests.site import site_records, site_tree
+
+GPU = "nvidia-h200-sxm"
+SIZES = {"b": 8, "h": 128, "s": 4, "t": 4096, "dtype": "bf16", "causal": False, "n": None}
+
+
+def timed(version: str, median: float, run: str = "aaaa", stale: bool = False, **changes) -> Run:
+    outcome = passed(total=duration(median), predictions=[prediction()], roofline_fraction=0.5)
+    fields = {"mode": "event", "target": GPU, "problem": SIZES, "slug": f"x{median:g}", "run": run}
+    made = record(version=version, **{"outcome": outcome, **fields, **changes})
+    return Run(f"results/{made.path.as_posix()}", made, stale)
+
+
+def on(site: Site, *runs: Run) -> Site:
+    addresses = {**site.addresses, **{run.name: engine.record_address(run.name) for run in runs}}
+    made = replace(site, runs=runs, addresses=addresses)
+    return replace(made, addresses={**addresses, **results.places(made)})
+
+
+def page(site: Site, path: str):
+    return next(page for page in results.pages(site) if page.path == path)
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading."""
+    lines = itertools.dropwhile(
+        lambda line: not line.startswith("|"), text[text.index(heading) :].splitlines()
+    )
+    table = list(itertools.takewhile(lambda line: line.startswith("|"), lines))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+# -- leaderboards ----------------------------------------------------------------------------------
+
+
+def test_a_leaderboard_ranks_by_time_and_fresh_before_stale(site):
+    site = on(site, timed("v0", 30.0), timed("v1", 10.0), timed("v2", 5.0, stale=True))
+    text = page(site, f"results/{GPU}.md").content
+    found = rows(text, "## b=8 h=128 s=4 t=4096 bf16")
+    assert [re.findall(r"v\d", row[0])[0] for row in found] == ["v1", "v0", "v2"]
+    assert "(stale)" in found[2][-1]
+    assert "flash_mla v2 (stale)" in text
+
+
+def test_ratios_are_formed_within_one_run_only(site):
+    site = on(site, timed("v1", 10.0), timed("v0", 30.0), timed("v2", 20.0, run="bbbb"))
+    found = rows(page(site, f"results/{GPU}.md").content, "## b=8")
+    assert [row[2] for row in found] == ["1.00x", "", "3.00x"]
+
+
+def test_a_timeline_compares_within_one_run_only(site):
+    def gains(*runs: Run) -> str:
+        pages = kernels.pages(on(site, *runs))
+        return next(str(p.content) for p in pages if p.path == "kernels/flash_mla/index.md")
+
+    assert "[3.00x](" in gains(timed("v0", 30.0), timed("v1", 10.0))
+    assert "[3.00x](" not in gains(timed("v0", 30.0), timed("v1", 10.0, run="bbbb"))
+
+
+def test_a_figure_shows_as_many_points_as_can_be_told_apart(site):
+    runs = [
+        timed(version.version, 10.0 + index, design=version.design, slug=f"n{index}")
+        for index, version in enumerate(site.versions)
+    ]
+    drawing = results._drawing(GPU, problems.problem_of(runs[0].record), runs)
+    assert drawing is not None
+    assert len(drawing.points) == results.MOST_POINTS
+    assert drawing.points[0].tflops == pytest.approx(1e9 / 10.0 / 1e6)
+    assert [roof.label for roof in drawing.roofs] == ["measured ceilings", "published ceilings"]
+
+
+def test_many_figures_are_those_that_one_process_draws(site, tmp_path, monkeypatch):
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    drawings = [
+        results._drawing(GPU, problems.problem_of(run.record), [run])
+        for run in (timed("v1", 10.0 + index) for index in range(results.WORTH_PROCESSES))
+    ]
+    many = results.draw(drawings)
+    shutil.rmtree(tmp_path / ".cache")
+    assert [drawing.svg() for drawing in drawings] == many
+
+
+def test_a_target_that_is_no_device_has_no_figure(site):
+    site = on(site, timed("v1", 10.0, target="some-gpu"))
+    text = page(site, "results/some-gpu.md").content
+    assert "no roofline can be drawn" in text
+    assert "<svg" not in text
+    assert rows(text, "## b=8")
+
+
+def test_failures_and_checks_are_listed(site):
+    failed = timed("v0", 1.0, outcome=Failed(error="no <b>memory</b>"), slug="f")
+    checked = timed("v1", 1.0, outcome=passed(), mode="disabled", slug="c")
+    text = page(on(site, failed, checked), f"results/{GPU}.md").content
+    assert rows(text, "## Runs that failed")[0][3] == "no &lt;b&gt;memory&lt;/b&gt;"
+    # A failed run checked nothing.
+    assert {tuple(row[1:3]) for row in rows(text, "## Checked only")} == {
+        ("passed", "1"), ("not in this run", "1")}  # fmt: skip
+
+
+def test_the_explorer_has_every_record(site):
+    runs = [timed("v1", 12345.678), timed("v0", 5.0, stale=True, slug="s")]
+    found = rows(page(on(site, *runs), results.EXPLORER).content, "## Records")
+    assert [row[6] for row in found] == ["12350", "5"]
+    assert [row[12] for row in found] == ["fresh", "stale"]
+
+
+def test_without_records_the_pages_say_so(site):
+    empty = on(site)
+    assert "No record is committed yet." in page(empty, "results/index.md").content
+    assert "No record is committed yet." in page(empty, results.EXPLORER).content
+    assert "No record is committed yet." in home.pages(empty)[0].content
+
+
+def test_links_of_results_resolve_and_nothing_runs(site, pages):
+    found = results.pages(site)
+    assert list(dead_links(found, pages)) == []
+    assert [script for page in found for script in see(page).scripts] == []
+
+
+# -- a record changes, and the site with it --------------------------------------------------------
+
+
+def test_every_place_follows_a_changed_record(tmp_path):
+    site_tree.copy(tmp_path)
+    made = site_records.timed("flash_mla", "v1", 1, 81.25)
+    path, _ = records.write(made, tmp_path / "results")
+
+    def texts() -> dict[str, str]:
+        site = engine.load(tmp_path)
+        families = (home, kernels, devices, results)
+        return {p.path: str(p.content) for family in families for p in family.pages(site)}
+
+    before = texts()
+    holders = {name for name, text in before.items() if "81.2 us" in text or "81.25" in text}
+    assert holders >= {"kernels/flash_mla/v1.md", f"results/{GPU}.md", results.EXPLORER}
+    path.write_text(path.read_text().replace("81.25", "93.75"))
+    after = texts()
+    assert {name for name, text in after.items() if "93.8 us" in text or "93.75" in text} == holders
+    assert not [name for name in holders if "81.2 us" in after[name] or "81.25" in after[name]]
+
+
+# -- devices ---------------------------------------------------------------------------------------
+
+
+def test_every_figure_and_source_of_every_device_is_shown(site, pages):
+    found = {page.path: page for page in devices.pages(site)}
+    assert list(dead_links(found.values(), pages)) == []
+    for device in site.devices:
+        seen = see(found[f"devices/{device.key}.md"])
+        assert seen.scripts == []
+        table = found[f"devices/{device.key}.md"].content.split("## Figures")[1]
+        assert table.count("\n| `") == len(device.figures)
+        assert table.count("| unknown |") == sum(f.value == UNKNOWN for f in device.figures)
+        for figure in device.figures:
+            words = " ".join(figure.source.split())
+            assert words in " ".join(seen.text.split())
+
+
+def test_the_figure_in_use_is_marked_and_conflicts_have_their_reason(site):
+    for device in site.devices:
+        page = next(p for p in devices.pages(site) if p.path == f"devices/{device.key}.md")
+        for used in device.used:
+            if used.metric in devices._conflicts(device):
+                assert "(used)" in page.content
+                assert devices.cell(used.reason) in page.content
+    h200 = device_files.load(GPU)
+    text = next(p.content for p in devices.pages(site) if p.path == f"devices/{GPU}.md")
+    marked = re.findall(r"^\| `(\w+)` \| ([^|]*) \| used \|", text, re.MULTILINE)
+    assert ("measured_tensor_bf16_fp32acc", "694 TFLOPS") in marked
+    assert len(marked) == len({metric for metric, _ in marked})
+    assert dict(marked).keys() <= {figure.metric for figure in h200.figures}
+
+
+def test_an_unknown_ceiling_is_said(site):
+    poor = device_files.Device(
+        key="x", name="X", vendor="NVIDIA", arch="Y", sm="sm_90",
+        figures=(device_files.Figure(metric="tensor_bf16_fp32acc", value=UNKNOWN),),
+    )  # fmt: skip
+    page = devices._device(replace(site, devices=(poor,), runs=()), poor)
+    assert "| bfloat16 | unknown |" in page.content
+    assert "no source was found" in page.content
+
+
+# -- home ------------------------------------------------------------------------------------------
+
+
+def test_home_recommends_what_the_analysis_does(site):
+    text = home.pages(site)[0].content
+    ceilings = regimes.ceilings_of(GPU)
+    for row in rows(text, "## Which kernel to use"):
+        cell = regimes.cell(regimes.Shape(), int(row[0]), home.CONTEXT, ceilings)
+        assert cell.winner in row[1].replace("&#95;", "_")
+        assert f"{cell.time_us[cell.winner]:,.0f} us" in row
+
+
+def test_home_shows_the_newest_records_first(site):
+    times = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day in range(1, 9)]
+    runs = [timed("v1", 10.0 + t.day, time=t) for t in times]
+    found = rows(home.pages(on(site, *runs))[0].content, "## Newest records")
+    assert [row[0][-2:] for row in found] == ["08", "07", "06", "05", "04"]
+
+
+def test_home_leads_to_all_that_it_promises(site, pages):
+    page = home.pages(site)[0]
+    assert list(dead_links([page], pages)) == []
+    seen = see(page)
+    for id_ in (id_ for ids in home.QUESTIONS.values() for id_ in ids):
+        assert any(link.endswith(f"{id_}.md") for link in seen.links)

@@ -1,0 +1,96 @@
+"""Problems and counts that the tests of several attention designs share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from mla_var3 import interpreter, registry
+from mla_var3.runtime import CtKernel, KernelPlan
+from mla_var3.runtime.check import check_plan
+
+#: s and a t for each head count: ragged against tiles of 64 and 128, some of them shorter than s.
+SIZES = {1: (70, 129), 2: (129, 65), 5: (64, 67), 16: (150, 100), 130: (135, 131)}
+
+
+def grid() -> list[dict[str, Any]]:
+    """Every s, head count, mask and dtype that a version has to be right for."""
+    return [
+        {
+            "b": 2 if (s, h) == (1, 16) else 1,
+            "h": h,
+            "s": s,
+            "t": t,
+            "causal": causal,
+            "dtype": dtype,
+        }
+        for s, ts in SIZES.items()
+        for h, t in zip((16, 128), ts, strict=True)
+        for causal in (False, True)
+        for dtype in ("bf16", "fp16")
+    ]
+
+
+def name(case: dict[str, Any]) -> str:
+    """Test id of a case."""
+    return "-".join(f"{k}{v}" if isinstance(v, int) else str(v) for k, v in case.items())
+
+
+#: Small problems of any shape; extents that are no multiple of anything.
+PROBLEMS = st.fixed_dictionaries(
+    {
+        "b": st.integers(1, 3),
+        "h": st.sampled_from([1, 3, 16]),
+        "s": st.integers(1, 40),
+        "t": st.integers(1, 200),
+        "causal": st.booleans(),
+        "dtype": st.sampled_from(["bf16", "fp16"]),
+    }
+)
+
+
+def make(design: str, version: str, **fields: Any) -> KernelPlan:
+    """The plan of a version."""
+    return registry.find(design, version).plan_class()(**fields)
+
+
+def assert_correct(plan: KernelPlan) -> None:
+    """Right values, and not one diagnostic."""
+    result = check_plan(plan)
+    assert result.ok, result.explain()
+    assert result.diagnostics == ()
+
+
+def outputs(plan: KernelPlan) -> dict[str, torch.Tensor]:
+    """Outputs of one run in the interpreter."""
+    return plan.plan(*plan.prepare_inputs("cpu"))()
+
+
+def counted(plan: KernelPlan) -> list[tuple[CtKernel, interpreter.LaunchReport]]:
+    """Each stage with what the interpreter counted."""
+    obj = plan.plan(*plan.prepare_inputs("cpu"))
+    with interpreter.recording() as reports:
+        obj()
+    return [(kernel, report) for (_, kernel), report in zip(obj.stages(), reports, strict=True)]
+
+
+def unique_bytes(report: interpreter.LaunchReport) -> int:
+    """Bytes of the distinct elements that a launch read or wrote."""
+    return report.unique_bytes_loaded + report.unique_bytes_stored
+
+
+def tiles_seen(s: int, t: int, rows: range, queries_of_rows: int, tile_n: int) -> int:
+    """Key tiles of which some row sees some key, counted one by one (bottom-right causal).
+
+    Args:
+        s: Query tokens.
+        t: Keys.
+        rows: Rows of a tile.
+        queries_of_rows: Row r is query ``r % queries_of_rows``.
+        tile_n: Keys a tile.
+    """
+    last = max(r % queries_of_rows for r in rows) + t - s
+    return sum(1 for j in range(math.ceil(t / tile_n)) if j * tile_n <= last)

@@ -1,0 +1,44 @@
+"""Every wrong kernel is noticed by check; edits that change nothing, and no edit, are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from mla_var3 import registry
+
+from .mutants import Mutant, loaded, mutate, noticed, read
+
+ENTRIES = read()
+MUTANTS = [m for m in ENTRIES if m.argument is None]
+EQUIVALENT = [m for m in ENTRIES if m.argument is not None]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_check_notices(mutant: Mutant, tmp_path):
+    with loaded(mutant.version, tmp_path, mutant) as plan_class:
+        found = noticed(plan_class)
+    assert mutant.by in found, f"check says {found or 'nothing'}"
+
+
+@pytest.mark.parametrize("mutant", EQUIVALENT, ids=str)
+def test_check_accepts_what_changes_no_result(mutant: Mutant, tmp_path):
+    with loaded(mutant.version, tmp_path, mutant) as plan_class:
+        assert noticed(plan_class) == {}, mutant.argument
+
+
+@pytest.mark.parametrize("version", registry.versions(), ids=lambda v: v.name)
+def test_check_accepts_the_unchanged_copy(version, tmp_path):
+    with loaded(version, tmp_path) as plan_class:
+        assert plan_class.__module__.startswith("copy_of_")
+        assert noticed(plan_class) == {}
+
+
+def test_every_version_of_every_design_has_mutants():
+    assert {m.version.key for m in MUTANTS} == {v.key for v in registry.versions()}
+    assert len(MUTANTS) >= 30
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a a"])
+def test_an_edit_that_does_not_match_once_is_an_error(text):
+    with pytest.raises(ValueError, match="needs exactly 1"):
+        mutate(text, "a" if text != "a b" else "c", "d")

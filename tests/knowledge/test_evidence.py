@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from mla_var3.errors import KnowledgeError, RecordError
+from mla_var3.knowledge import render_evidence, render_measured
+from mla_var3.knowledge.evidence import check_comparable, ratio_text, table
+
+from .trees import AFTER, ANTI, BEFORE, PAGE, make_record, timed_record
+
+
+def test_the_tables_of_a_page(tree):
+    catalogue = tree.catalogue()
+    text = render_evidence(catalogue.page("o1-group"), catalogue, lambda path: f"/site/{path}")
+    pairs, single, quoted = text.split("\n\n")
+    assert f"[200 registers](/site/{BEFORE}) (flash&#95;mla v0)" in pairs
+    assert f"[168 registers](/site/{AFTER}) (flash&#95;mla v1)" in pairs
+    assert "| 1.19x |" in pairs
+    assert "sm&#95;90, b1" in pairs
+    assert "only the hint differs" in pairs
+    assert "[3 instructions]" in pairs
+    assert "[0 instructions]" in pairs
+    assert f"[HGMMA](/site/{AFTER})" in single
+    assert "Note" not in single
+    assert "[A paper, 2025](https://example.org/paper)" in quoted
+    assert "Observed on one GPU, one day" in quoted
+
+
+def test_the_tables_follow_the_records(tree):
+    """Nobody typed a number: what the record says is what the page says."""
+    tree.record(make_record("v0", static={"registers": 123}))
+    catalogue = tree.catalogue()
+    text = render_evidence(catalogue.page("o1-group"), catalogue)
+    assert "123 registers" in text
+    assert "200 registers" not in text
+
+
+def test_stale_records_are_marked(tree):
+    tree.record(make_record("v0", source_hash="b" * 64))
+    catalogue = tree.catalogue()
+    text = render_evidence(catalogue.page("a1-spill"), catalogue)
+    assert f"]({BEFORE}) (stale)" in text
+    assert f"]({AFTER}) (stale)" not in text
+
+
+def test_quoted_words_cannot_carry_markup(tree):
+    tree.replace(PAGE, "quoted: it took 1594 us", 'quoted: "<b>|[x](y) `1594 us` {{ evidence }}"')
+    catalogue = tree.catalogue()
+    text = render_evidence(catalogue.page("o1-group"), catalogue)
+    assert "<b>" not in text
+    assert "[x](y)" not in text
+    assert "{{" not in text
+
+
+def test_a_page_without_evidence_has_no_table(tree):
+    catalogue = tree.catalogue()
+    assert render_evidence(catalogue.texts[0], catalogue) == ""
+    tree.replace(ANTI, "impact: medium", "impact: huge")
+    broken = next(d for d in tree.catalogue().documents if d.name == ANTI)
+    assert render_evidence(broken, tree.catalogue()) == ""
+
+
+def test_missing_records_are_an_error(tree):
+    (tree.root / AFTER).unlink()
+    catalogue = tree.catalogue()
+    with pytest.raises(RecordError):
+        render_evidence(catalogue.page("o1-group"), catalogue)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": "static/sm_100"}, "target"),
+        ({"mode": "ncu"}, "mode"),
+        ({"toolchain": {"cuda-tile": "2"}}, "toolchain"),
+        ({"problem": {"s": 1}}, "the problem: s"),
+        ({"problem": {"s": 1, "t": 2, "n": 5}}, "the problem: s, t$"),
+    ],
+)
+def test_records_that_differ_otherwise_are_not_compared(changes, said):
+    with pytest.raises(KnowledgeError, match=said):
+        check_comparable(make_record("v0"), make_record("v1", **changes))
+
+
+def test_records_may_differ_in_n_and_in_fields_of_one_design():
+    check_comparable(
+        make_record("v0", problem={"n": 1}), make_record("v1", problem={"n": 2, "splits": 4})
+    )
+
+
+def test_measured_compares_with_the_version_before(tree):
+    tree.record(timed_record("v0"))
+    tree.record(timed_record("v1"))
+    text = render_measured("flash_mla", "v1", tree.catalogue())
+    assert "| Metric | v0 | v1 | Before over after | On |" in text
+    assert "`registers` of main" in text
+    assert "1.19x" in text
+    assert "`total_us`" in text
+    assert "nvidia-h200-sxm, b1" in text
+
+
+def test_measured_of_the_first_version(tree):
+    text = render_measured("flash_mla", "v0", tree.catalogue())
+    assert text.startswith("| Metric | v0 | On |")
+    assert "200 registers" in text
+
+
+def test_measured_without_its_predecessors_record(tree):
+    (tree.root / BEFORE).unlink()
+    text = render_measured("flash_mla", "v1", tree.catalogue())
+    assert "168 registers" in text
+    assert "200 registers" not in text
+
+
+def test_measured_without_records(tree):
+    assert "No record" in render_measured("flash_mla", "v7", tree.catalogue())
+    assert "No record" in render_measured("unknown", "v0", tree.catalogue())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(4.748, "4.75x"), (0.5, "0.5x"), (1234.0, "1230x"), (None, "\u2013")]
+)
+def test_ratios(ratio, text):
+    assert ratio_text(ratio) == text
+
+
+def test_tables_without_rows_or_columns():
+    assert table(["a"], []) == ""
+    assert table(["a", "b"], [["1", ""], ["2", ""]]) == "| a |\n| --- |\n| 1 |\n| 2 |"

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.knowledge import match, next_steps, steps
+from mla_var3.knowledge.schema import Condition, Trigger
+
+from .trees import ANTI, H200, PAGE, failed_record, make_record, timed_record
+
+
+def ids(record, tree):
+    return [m.page.pattern.id for m in match(record, tree.catalogue())]
+
+
+def test_the_values_that_fired_are_told(tree):
+    found = {m.page.pattern.id: m for m in match(make_record("v0"), tree.catalogue())}
+    (fired,) = found["o1-group"].fired
+    assert str(fired) == (
+        "spill_instructions = 3 instructions in stage main (spill_instructions > 0)"
+    )
+    assert found["o1-group"].score == 3 * 4 * 2
+    assert found["o1-group"].known_violation
+    assert found["a1-spill"].score == 2 * 4 * 2
+    assert list(found) == ["o1-group", "a1-spill"]
+
+
+def test_conditions_under_with_narrow_a_trigger(tree):
+    def fired(**changes):
+        record = make_record("v0", static={"spill_loads": 0, "spill_stores": 0, **changes["s"]},
+                             tiling=changes.get("t"))  # fmt: skip
+        return "o1-group" in ids(record, tree)
+
+    assert fired(s={"registers": 255})
+    assert not fired(s={"registers": 254})
+    assert not fired(s={"registers": 255}, t={"num_worker_warps": 8})
+
+
+def test_with_looks_at_the_same_stage(tree):
+    record = make_record("v0", static={"registers": 255, "spill_loads": 0, "spill_stores": 0},
+                         tiling={"num_worker_warps": 8})  # fmt: skip
+    first = record.outcome.stages[0]
+    other = first.model_copy(
+        update={"name": "tail", "tiling": {}, "static": {**first.static, "registers": 20}}
+    )
+    two = record.model_copy(
+        update={"outcome": record.outcome.model_copy(update={"stages": [first, other]})}
+    )
+    assert "o1-group" not in ids(two, tree)
+
+
+def test_with_may_look_at_the_whole_run(tree):
+    tree.replace(PAGE, "{metric: num_worker_warps, comparison: \"<\", value: 8}",
+                 "{metric: query_tokens, comparison: \"==\", value: 16}")  # fmt: skip
+    record = make_record("v0", static={"registers": 255, "spill_loads": 0, "spill_stores": 0})
+    assert "o1-group" in ids(record, tree)
+
+
+def test_a_run_level_trigger_with_a_stage_level_condition(tree):
+    tree.replace(ANTI, 'metric: mma_path, comparison: "==", value: HMMA',
+                 'metric: query_tokens, comparison: ">=", value: 16, '
+                 'with: [{metric: registers, comparison: ">", value: 199}]')  # fmt: skip
+    assert "a1-spill" in ids(make_record("v0"), tree)
+    assert "a1-spill" not in ids(make_record("v1"), tree)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, True),
+        ({"target": "static/sm_90a"}, True),
+        ({"target": "static/sm_100"}, False),
+        ({"target": "interpreter"}, True),
+        ({"problem": {"s": 1}}, True),
+        ({"problem": {"s": 128}}, False),
+        ({"problem": {"s": None}}, True),
+    ],
+)
+def test_pages_about_other_archs_and_regimes_are_left_out(tree, changes, found):
+    assert ("o1-group" in ids(make_record("v0", **changes), tree)) is found
+
+
+def test_pages_of_other_languages_are_left_out(tree):
+    text = tree.read(ANTI).replace("scope: shared", "scope: cute-dsl").replace("a1-", "cute-")
+    tree.write("knowledge/languages/cute-dsl/anti-patterns/cute-spill.md", text)
+    assert "cute-spill" not in ids(make_record("v0"), tree)
+
+
+def test_what_a_version_uses_already_is_no_news(tree):
+    assert "o1-group" not in ids(make_record("v1", static={"spill_loads": 9}), tree)
+
+
+def test_a_failed_run_fires_what_its_problem_fires(tree):
+    assert ids(failed_record("v0"), tree) == []
+
+
+def test_next_steps_are_lines(tree):
+    lines = next_steps(make_record("v0"), root=tree.root)
+    assert lines[0] == (
+        f"Group heads ({PAGE}): "
+        "spill_instructions = 3 instructions in stage main (spill_instructions > 0)"
+    )
+    assert len(next_steps(make_record("v0"), top=1, root=tree.root)) == 1
+    assert next_steps(make_record("v0"), root=tree.root / "nowhere") == []
+
+
+def test_next_steps_of_several_records_name_the_target(tree):
+    made = [make_record("v0"), make_record("v0", target="static/sm_100")]
+    found = steps(made, tree.catalogue())
+    assert [s.id for s in found] == ["o1-group", "a1-spill"]
+    assert found[0].because.endswith("on sm_90")
+    assert steps([], tree.catalogue()) == []
+
+
+def test_the_best_record_of_a_page_counts(tree):
+    weak = make_record("v0", design="flash_mla", target="static/sm_100")
+    strong = timed_record("v0", device={**H200, "arch": "sm_90"})
+    by_id = {s.id: s for s in steps([weak, strong], tree.catalogue())}
+    assert by_id["o1-group"].because.endswith("on nvidia-h200-sxm")
+
+
+def test_this_repositorys_pages_load_without_a_root():
+    assert isinstance(next_steps(make_record("v0")), list)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "value", "other", "holds"),
+    [
+        ("<", 1, 2, True), ("<", 2, 2, False), ("<=", 2, 2, True), ("==", 2, 2, True),
+        ("!=", 2, 2, False), (">=", 2, 2, True), (">", 3, 2, True), (">", "a", 2, False),
+        ("==", "a", "a", True), ("!=", "a", "b", True), ("<", "a", "b", False),
+        ("==", True, True, True), ("!=", False, True, True),
+    ],
+)  # fmt: skip
+def test_comparisons(comparison, value, other, holds):
+    condition = Condition(metric="x", comparison=comparison, value=other)
+    assert condition.holds(value) is holds
+
+
+@given(st.integers(), st.integers())
+def test_of_the_comparisons_one_order_holds(value, other):
+    def holds(comparison):
+        return Condition(metric="x", comparison=comparison, value=other).holds(value)
+
+    assert [holds("<"), holds("=="), holds(">")].count(True) == 1
+    assert holds("<=") is (holds("<") or holds("=="))
+    assert holds(">=") is (holds(">") or holds("=="))
+    assert holds("!=") is not holds("==")
+
+
+def test_triggers_are_shown_with_their_conditions():
+    inner = Condition(metric="b", comparison="==", value=True)
+    trigger = Trigger(metric="a", comparison=">", value=1, with_=(inner,))
+    assert str(trigger) == "a > 1 and b == true"

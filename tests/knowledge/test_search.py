@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import load_all, query
+from mla_var3.knowledge.search import words
+
+from .trees import ANTI, PAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("group heads", "o1-group"),
+        ("heads grouped", "o1-group"),
+        ("spilling", "a1-spill"),
+        ("HMMA mma_path", "a1-spill"),
+        ("worker warps", "o1-group"),
+    ],
+)
+def test_the_fitting_page_comes_first(tree, text, first):
+    assert query(text, tree.catalogue())[0].page.pattern.id == first
+
+
+def test_words_of_one_page_find_it_alone(tree):
+    tree.replace(ANTI, "Text about thread blocks.", "Text about zeppelins.")
+    (hit,) = query("a zeppelin", tree.catalogue())
+    assert hit.page.name == ANTI
+    assert hit.score > 0
+
+
+def test_top_limits_the_hits(tree):
+    assert len(query("text registers", tree.catalogue(), top=1)) == 1
+
+
+def test_words_that_no_page_holds(tree):
+    assert query("zebra", tree.catalogue()) == []
+    assert query("zebra group", tree.catalogue())[0].page.name == PAGE
+
+
+@pytest.mark.parametrize("text", ["", "  ", "the of", "!?"])
+def test_queries_without_words_are_refused(tree, text):
+    with pytest.raises(KnowledgeError, match="no word"):
+        query(text, tree.catalogue())
+
+
+def test_stems_and_names():
+    assert words("Spilling spills") == ["spill", "spill"]
+    assert words("spill_instructions mla-var6") == ["spill", "instruct", "mla", "var6"]
+
+
+@given(st.text(min_size=1, max_size=60))
+def test_any_query_is_answered_or_refused(text):
+    catalogue = _CATALOGUE
+    try:
+        hits = query(text, catalogue)
+    except KnowledgeError:
+        return
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert all(score > 0 for score in scores)
+
+
+_CATALOGUE = load_all()
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("spill", "o12-worker-warps-by-spills"),
+        ("head grouping", "o2-head-grouping"),
+        ("register spills cuTile", "o12-worker-warps-by-spills"),
+        ("spill_instructions", "o12-worker-warps-by-spills"),
+    ],
+)
+def test_what_people_look_for_is_among_the_first_three(text, id_):
+    assert id_ in [hit.page.pattern.id for hit in query(text, _CATALOGUE, top=3)]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import cuda.tile as ct
+import pytest
+import torch
+from factories import duration, passed, record
+
+from mla_var3 import records, registry
+from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
+from mla_var3.profiling import event
+from mla_var3.profiling.event import ProfileResult, event_profile_plan, run_disabled
+from mla_var3.runtime import CtKernel, autotune
+
+SMALL = {"b": 1, "h": 16, "s": 2, "t": 70}
+FLASH_MLA = registry.find("flash_mla", "v1")
+VAR6 = registry.find("mla_var6_plus", "v4")
+
+
+def flash_mla(**fields):
+    return FLASH_MLA.plan_class()(**{**SMALL, "k": 32, "p": 16, **fields})
+
+
+def var6(**fields):
+    return VAR6.plan_class()(**{**SMALL, "k": 64, "p": 16, "d": 32, "n": 30, **fields})
+
+
+def broken(monkeypatch, error):
+    def refuse(self):
+        raise error
+
+    monkeypatch.setattr(CtKernel, "__call__", refuse)
+
+
+class TestEvent:
+    def test_one_kernel_is_checked_then_timed_once(self, gpu, root):
+        told = []
+        result = event_profile_plan(
+            flash_mla(), version="flash_mla v1", bench_runs=5, no_autotune=True,
+            progress=told.append, label="x",
+        )  # fmt: skip
+        (path,) = result.paths
+        assert (
+            path == root / f"results/nvidia-h200-sxm/flash_mla/v1/{flash_mla().slug()}/event.json"
+        )
+        made = records.read(path)
+        assert made == result.record
+        outcome = made.outcome
+        assert outcome.correctness.status == "passed"
+        assert outcome.correctness.against == "torch fp32 on the same GPU"
+        assert outcome.total == duration(1).model_copy(
+            update={"median_us": 102.0, "min_us": 100.0, "max_us": 104.0, "samples": 5}
+        )
+        assert outcome.stages[0].duration == outcome.total
+        assert outcome.protocol.timer == "fake"
+        (predicted,) = outcome.predictions
+        assert predicted.device == "nvidia-h200-sxm"
+        assert outcome.roofline_fraction == round(predicted.time_us / 102.0, 4)
+        assert result.get_total_time_us() == 102.0
+        assert len(gpu.timed) == 1
+        assert gpu.synchronised == 1
+        assert told == ["x: checking against the reference", "x: timing 5 runs"]
+        assert "torch" in made.toolchain
+
+    def test_stages_are_timed_each_and_whole(self, gpu):
+        result = event_profile_plan(var6(), version=VAR6, no_autotune=True, check=False)
+        outcome = result.record.outcome
+        assert [s.name for s in outcome.stages] == [
+            "attention.latent",
+            "attention.decompressed",
+            "combine",
+        ]
+        medians = [outcome.total.median_us, *(s.duration.median_us for s in outcome.stages)]
+        assert medians == [124.5, 224.5, 324.5, 424.5]
+        assert outcome.correctness is None
+        assert gpu.synchronised == 0
+
+    def test_tuned_tilings_are_kept_for_the_next_run(self, gpu):
+        first = event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3)
+        # Times count up, so that the first of the three tilings is the fastest.
+        assert len(gpu.timed) == 3 + 1
+        stored = autotune.load(FLASH_MLA, flash_mla(), "nvidia-h200-sxm")
+        assert stored == {"flash_mla_v1": flash_mla().default_tiling("flash_mla_v1")}
+        event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3)
+        assert len(gpu.timed) == 4 + 1
+        event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3, retune=True)
+        assert len(gpu.timed) == 5 + 4
+        assert first.record.outcome.stages[0].tiling["tile_m"] == 64
+
+    def test_the_tuned_tiling_is_the_one_timed_and_recorded(self, gpu, monkeypatch):
+        def backwards(obj, plan, measure, **_kwargs):
+            ((_, kernel),) = obj.stages()
+            kernel.tiling = dataclasses.replace(kernel.tiling, tile_n=32)
+            return {kernel.name: []}
+
+        monkeypatch.setattr(autotune, "tune", backwards)
+        result = event_profile_plan(flash_mla(), version=FLASH_MLA)
+        assert result.record.outcome.stages[0].tiling["tile_n"] == 32
+        (timed,) = gpu.timed
+        assert timed.tiling.tile_n == 32
+
+    def test_a_tiling_of_the_users_is_not_tuned(self, gpu):
+        fixed = {"flash_mla_v1": dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_m=16)}
+        result = event_profile_plan(flash_mla(tilings=fixed), version=FLASH_MLA)
+        assert result.record.outcome.stages[0].tiling["tile_m"] == 16
+        assert len(gpu.timed) == 1
+
+    def test_open_sizes_are_resolved_for_the_gpu(self, gpu):
+        result = event_profile_plan(var6(n=None), version=VAR6, no_autotune=True, check=False)
+        assert result.record.problem["n"] is not None
+
+    def test_a_wrong_kernel_is_a_failed_record_and_not_timed(self, gpu, monkeypatch):
+        monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
+        result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
+        outcome = records.read(result.paths[0]).outcome
+        assert isinstance(outcome, records.Failed)
+        assert outcome.error.startswith("o: relative error nan")
+        assert outcome.correctness.status == "failed"
+        assert outcome.correctness.max_relative_error is None
+        assert not gpu.timed
+        with pytest.raises(ToolchainError, match="the run failed: o: relative error"):
+            result.get_total_time_us()
+        json.loads(result.paths[0].read_text(), parse_constant=pytest.fail)
+
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            (torch.OutOfMemoryError("CUDA out of memory.\nTried ..."), "CUDA out of memory."),
+            (ct.TileError("no tile"), "no tile"),
+            (RuntimeError(), "RuntimeError"),
+        ],
+    )
+    def test_what_the_gpu_refuses_is_a_failed_record(self, gpu, monkeypatch, error, said):
+        broken(monkeypatch, error)
+        result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
+        assert records.read(result.paths[0]).outcome == records.Failed(error=said)
+
+    def test_an_interrupt_leaves_no_record(self, gpu, root, monkeypatch):
+        broken(monkeypatch, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
+        assert not list(root.glob("**/*.json"))
+
+    def test_bad_input_is_refused_and_leaves_no_record(self, gpu, root):
+        with pytest.raises(PlanError, match="b=0 is below 1"):
+            event_profile_plan(flash_mla(b=0), version=FLASH_MLA)
+        with pytest.raises(UnknownNameError):
+            event_profile_plan(flash_mla(), version="flash_mla v99")
+        assert not list(root.glob("**/*.json"))
+
+
+class TestDisabled:
+    def test_with_check(self, gpu):
+        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        assert result.record.mode == "disabled"
+        assert result.record.outcome.correctness.status == "passed"
+        assert result.record.outcome.total is None
+        with pytest.raises(ToolchainError, match="a run in mode disabled measures no time"):
+            result.get_total_time_us()
+
+    def test_without_check_the_kernels_run_and_nothing_else(self, gpu, monkeypatch):
+        ran = []
+        monkeypatch.setattr(CtKernel, "__call__", lambda self: ran.append(self.name))
+        result = run_disabled(flash_mla(), version=FLASH_MLA, check=False)
+        assert ran == ["flash_mla_v1"]
+        assert gpu.synchronised == 1
+        assert result.record.outcome.correctness is None
+
+    def test_a_wrong_kernel_fails(self, gpu, monkeypatch):
+        monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
+        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        assert isinstance(result.record.outcome, records.Failed)
+
+    def test_stored_tilings_are_not_used(self, gpu):
+        autotune.save(
+            FLASH_MLA, flash_mla(), "nvidia-h200-sxm",
+            {"flash_mla_v1": dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)},
+        )  # fmt: skip
+        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        assert result.record.outcome.stages[0].tiling["tile_n"] == 64
+
+
+class TestBindTuned:
+    @pytest.mark.parametrize(("tuned", "tile_n"), [(True, 32), (False, 64)])
+    def test_stored_tilings_on_demand(self, gpu, tuned, tile_n):
+        stored = dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)
+        autotune.save(FLASH_MLA, flash_mla(), "nvidia-h200-sxm", {"flash_mla_v1": stored})
+        plan, obj = event.bind_tuned(FLASH_MLA, flash_mla(), tuned=tuned)
+        assert plan.tiling("flash_mla_v1").tile_n == tile_n
+        assert obj.tilings()["flash_mla_v1"].tile_n == tile_n
+
+    def test_the_users_win(self, gpu):
+        stored = dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)
+        autotune.save(FLASH_MLA, flash_mla(), "nvidia-h200-sxm", {"flash_mla_v1": stored})
+        mine = {"flash_mla_v1": dataclasses.replace(stored, tile_n=16)}
+        plan, _ = event.bind_tuned(FLASH_MLA, flash_mla(tilings=mine), tuned=True)
+        assert plan.tiling("flash_mla_v1").tile_n == 16
+
+
+def test_a_gpu_whose_ceilings_are_unknown_is_refused(gpu, monkeypatch):
+    from mla_var3 import devices
+    from mla_var3.profiling import recording
+
+    l40s = devices.load("nvidia-a100-80gb-sxm")
+    monkeypatch.setattr(
+        type(l40s), "ceilings", lambda *_: (_ for _ in ()).throw(DeviceFigureError("UNKNOWN"))
+    )
+    monkeypatch.setattr(recording, "gpu", lambda: (l40s, None))
+    with pytest.raises(DeviceFigureError, match="UNKNOWN"):
+        run_disabled(flash_mla(), version=FLASH_MLA)
+
+
+@pytest.mark.parametrize("mode", ["event", "disabled"])
+def test_without_a_gpu_it_says_so(mode, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = event_profile_plan if mode == "event" else run_disabled
+    with pytest.raises(ToolchainError, match=f"mode {mode} needs a CUDA GPU.*--prof_type=static"):
+        run(flash_mla(), version=FLASH_MLA)
+
+
+def test_the_total_is_the_records():
+    assert ProfileResult(record(outcome=passed(total=duration(7.0))), ()).get_total_time_us() == 7.0
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    VERSION = registry.find("flash_mla", "v2")
+    PLAN = VERSION.plan_class()(b=2, h=16, s=2, t=300, causal=True)
+
+    def test_event(self, root):
+        result = event_profile_plan(self.PLAN, version=self.VERSION, bench_runs=5, tune_max_iters=2)
+        outcome = records.read(result.paths[0]).outcome
+        assert outcome.correctness.status == "passed", outcome
+        assert 1.0 < result.get_total_time_us() < 1e5
+
+    @pytest.mark.parametrize(
+        "version", ["flash_mla v2", "mla_var6_plus v4", "flash_mla_split_kv v1"]
+    )
+    def test_disabled_with_check(self, version, root):
+        found = registry.find(*version.split())
+        plan = found.plan_class()(b=2, h=16, s=4, t=500, causal=True)
+        outcome = run_disabled(plan, version=found).record.outcome
+        assert outcome.status == "passed", outcome
+
+
+class TestReplace:
+    def test_a_mode_that_starts_from_these_times_leaves_a_fresh_record_alone(self, gpu, tmp_path):
+        first = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path)
+        path = first.paths[0]
+        before = path.read_bytes()
+        again = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
+        assert again.paths == ()
+        assert path.read_bytes() == before
+
+    def test_a_stale_or_missing_record_is_written(self, gpu, tmp_path):
+        first = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
+        path = first.paths[0]
+        path.write_text(path.read_text().replace(first.record.kernel.source_sha256, "0" * 64))
+        again = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
+        assert again.paths == (path,)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.errors import PlanError
+from mla_var3.interpreter import Diagnostic
+from mla_var3.runtime import KernelPipeline
+from mla_var3.runtime.check import (
+    LSE_TOLERANCE,
+    ROW_FACTOR,
+    TOLERANCE,
+    CaseResult,
+    OutputError,
+    check_plan,
+    check_plans,
+    compare,
+    poison_outputs,
+)
+
+from .toys import ToyPlan, kernel
+
+INF = math.inf
+
+
+def rows(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+class TestCompareOutputs:
+    @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+    def test_the_same_is_right_and_so_is_a_small_error(self, dtype):
+        ref = rows(3, 5, 64)
+        assert compare("o", ref, ref, dtype).relative == 0.0
+        assert compare("o", ref * (1 + 0.9 * TOLERANCE[dtype]), ref, dtype).ok
+        assert not compare("o", ref * (1 + 1.1 * TOLERANCE[dtype]), ref, dtype).ok
+
+    @pytest.mark.parametrize("bad", [math.nan, INF, -INF])
+    def test_one_bad_element_is_wrong(self, bad):
+        ref = rows(3, 5, 64)
+        out = ref.clone()
+        out[1, 2, 3] = bad
+        assert not compare("o", out, ref, "bf16").ok
+
+    def test_one_bad_row_is_wrong_though_the_whole_is_near(self):
+        ref = rows(10_000, 8)
+        out = ref.clone()
+        out[77] += 4 * TOLERANCE["bf16"] * ref[77].norm() / math.sqrt(8)
+        error = compare("o", out, ref, "bf16")
+        assert error.relative < TOLERANCE["bf16"] * ROW_FACTOR < error.worst_row
+        assert not error.ok
+
+    def test_a_row_near_zero_is_measured_against_the_typical_one(self):
+        ref = rows(100, 8)
+        ref[3] *= 1e-6
+        out = ref.clone()
+        out[3] += 1e-5
+        assert compare("o", out, ref, "bf16").ok
+
+    def test_rows_that_must_be_zero(self):
+        ref = torch.zeros(4, 8)
+        assert compare("o", ref, ref, "bf16").ok
+        assert not compare("o", ref + 0.1, ref, "bf16").ok
+        half = rows(4, 8)
+        half[:2] = 0.0
+        assert compare("o", half, half, "bf16").ok
+        wrong = half.clone()
+        wrong[0] = 0.1
+        assert not compare("o", wrong, half, "bf16").ok
+
+    @given(factor=st.floats(1e-6, 1e6))
+    def test_scaling_both_changes_nothing(self, factor):
+        ref = rows(6, 16).double()
+        out = ref + 1e-3 * rows(16).double()
+        one, scaled = (
+            compare("o", out, ref, "bf16"),
+            compare("o", out * factor, ref * factor, "bf16"),
+        )
+        assert scaled.relative == pytest.approx(one.relative, rel=1e-6)
+        assert scaled.worst_row == pytest.approx(one.worst_row, rel=1e-6)
+
+    @pytest.mark.parametrize("shape", [(3, 5), (3, 5, 1), (1, 64), (3, 64)])
+    def test_another_shape_is_refused(self, shape):
+        with pytest.raises(PlanError, match=re.escape(f"output o has shape {shape}")):
+            compare("o", torch.zeros(shape), torch.zeros(3, 5, 64), "bf16")
+
+
+class TestCompareLse:
+    def test_rows_without_keys_agree_exactly(self):
+        ref = torch.tensor([1.0, -INF, 2.0])
+        assert compare("lse", ref, ref, "bf16").ok
+
+    @pytest.mark.parametrize(
+        ("out", "ref"),
+        [(0.0, -INF), (-INF, 0.0), (INF, -INF), (math.nan, -INF), (math.nan, 0.0), (-1e30, -INF)],
+    )
+    def test_what_is_not_the_same_infinity_is_wrong(self, out, ref):
+        error = compare("lse", torch.tensor([1.0, out]), torch.tensor([1.0, ref]), "bf16")
+        assert not error.ok
+        assert error.relative == INF
+
+    def test_the_difference_is_absolute(self):
+        ref = torch.tensor([100.0, 0.0])
+        assert compare("lse", ref + 0.9 * LSE_TOLERANCE, ref, "fp16").ok
+        assert not compare("lse", ref + 1.1 * LSE_TOLERANCE, ref, "fp16").ok
+
+
+class TestResult:
+    def error(self, relative: float, allowed: float = 1.0) -> OutputError:
+        return OutputError("o", relative, relative, allowed, allowed)
+
+    def diagnostic(self, severity: str) -> Diagnostic:
+        return Diagnostic("out-of-bounds", "reads past the end", "k.py", 7, severity)  # type: ignore[arg-type]
+
+    def test_errors_of_the_interpreter_make_right_numbers_wrong(self):
+        plan = ToyPlan()
+        right = CaseResult(plan, (self.error(0.5),), (self.diagnostic("warning"),))
+        assert right.ok
+        assert right.explain() == ""
+        wrong = CaseResult(plan, (self.error(0.5),), (self.diagnostic("error"),))
+        assert not wrong.ok
+        assert wrong.explain() == "out-of-bounds at k.py:7: reads past the end"
+
+    def test_the_largest_error_is_told_and_nan_is_largest(self):
+        plan = ToyPlan()
+        assert CaseResult(plan, (self.error(0.1), self.error(0.3))).max_relative_error == 0.3
+        nan = CaseResult(plan, (self.error(0.1), self.error(math.nan)))
+        assert math.isnan(nan.max_relative_error)
+        assert not nan.ok
+        assert nan.explain().startswith("o: relative error nan (allowed 1.0e+00)")
+
+
+def test_outputs_of_all_stages_are_poisoned():
+    x = torch.arange(4.0)
+    counter = torch.zeros(4, dtype=torch.int32)
+    first, second = kernel("a", x), kernel("b", x)
+    second._output_tensors["count"] = counter
+    first.output_tensors["y"].zero_()
+    poison_outputs(KernelPipeline(_name="p", stages=[first, second]))
+    assert first.output_tensors["y"].isnan().all()
+    assert second.output_tensors["y"].isnan().all()
+    assert (counter == 0x5A).all()
+
+
+def test_a_right_plan_passes_with_its_reports():
+    result = check_plan(ToyPlan())
+    assert result.ok
+    assert result.max_relative_error == 0.0
+    assert [report.kernel for report in result.reports] == ["scaled"]
+    assert result.reports[0].bytes_stored == 80
+
+
+def test_a_wrong_plan_fails_and_says_by_how_much():
+    result = check_plan(ToyPlan(wrong=True))
+    assert not result.ok
+    assert "y: relative error 4.99e-01 (allowed 4.0e-03)" in result.explain()
+
+
+class HalfWritten(ToyPlan):
+    def plan(self, *inputs):
+        built = super().plan(*inputs)
+        built.grid_fn = lambda _: (1,)
+        return built
+
+
+def test_what_is_not_written_is_wrong():
+    result = check_plan(HalfWritten())
+    assert math.isnan(result.max_relative_error)
+    assert not result.ok
+
+
+class NothingCompared(ToyPlan):
+    def reference_fn(self, *inputs):
+        return {}
+
+
+class MoreCompared(ToyPlan):
+    def reference_fn(self, *inputs):
+        return {**super().reference_fn(*inputs), "lse": inputs[0]}
+
+
+@pytest.mark.parametrize(
+    ("plan", "names"), [(NothingCompared(), "none"), (MoreCompared(), "lse, y")]
+)
+def test_every_output_has_a_reference_and_the_reverse(plan, names):
+    with pytest.raises(PlanError, match=f"has outputs y but references for {names}"):
+        check_plan(plan)
+
+
+def test_an_invalid_plan_is_refused_before_anything_runs():
+    with pytest.raises(PlanError, match="size=0"):
+        check_plan(ToyPlan(size=0))
+
+
+def test_plans_are_checked_in_order_and_told_one_by_one():
+    told = []
+    results = check_plans(ToyPlan(wrong=True).check_plans(), progress=told.append)
+    assert [r.plan.size for r in results] == [5, 16, 33]
+    assert told == results
+    assert [r.ok for r in check_plans([ToyPlan(), ToyPlan(wrong=True)])] == [True, False]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    assert check_plan(ToyPlan(), "cuda").ok
+    assert not check_plan(dataclasses.replace(ToyPlan(), wrong=True), "cuda").ok

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import importlib.util
+import mimetypes
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import site_records
+import site_tree
+from filelock import FileLock
+from site_browser import BASE, FLAGS, Built, OpenTab, Tab
+
+
+def missing_browser() -> str | None:
+    """Why browser tests cannot run here."""
+    if importlib.util.find_spec("playwright") is None:
+        return "needs playwright (the dev extra), which is not installed"
+    if shutil.which("chromium") is None:
+        return "needs Chromium, which is not on the search path"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if reason := missing_browser():
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -> Built:
+    base = tmp_path_factory.getbasetemp()
+    # Processes of pytest-xdist have a folder each below one of the session.
+    shared = (base.parent if base.name.startswith("popen-") else base) / "site"
+    found = Built(shared / "tree", shared / "online", shared / "offline")
+    shared.mkdir(exist_ok=True)
+    with FileLock(shared / "lock"):
+        if not (shared / "done").exists():
+            shutil.rmtree(found.tree, ignore_errors=True)
+            found.tree.mkdir()
+            site_tree.fetch_assets()
+            site_tree.copy(found.tree)
+            site_records.write_all(found.tree / "results")
+            site_tree.build(found.tree, found.online, HYPERMLA_SITE_URL=BASE)
+            site_tree.build(found.tree, found.offline, config="mkdocs-offline.yml")
+            (shared / "done").touch()
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        launched = running.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_tab(built: Built, browser: Any) -> Iterator[OpenTab]:
+    """Makes tabs that are served from the built site, every other host cut off."""
+    contexts = []
+
+    def make(width: int = 1440, height: int = 900, scheme: str = "light") -> Tab:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+        contexts.append(context)
+        tab = Tab(context.new_page())
+
+        def serve(route: Any) -> None:
+            url = route.request.url.partition("#")[0].partition("?")[0]
+            if url.startswith("file:"):
+                route.continue_()
+                return
+            if not url.startswith(BASE):
+                tab.foreign.append(url)
+                route.abort()
+                return
+            file = built.online / url.removeprefix(BASE)
+            file = file / "index.html" if file.is_dir() else file
+            if file.is_file():
+                kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+                route.fulfill(status=200, body=file.read_bytes(), content_type=kind)
+            else:
+                tab.missing.append(url)
+                body = (built.online / "404.html").read_bytes()
+                route.fulfill(status=404, body=body, content_type="text/html")
+
+        context.route("**/*", serve)
+        tab.page.on("pageerror", lambda error: tab.errors.append(str(error)))
+        tab.page.on(
+            "console",
+            lambda line: tab.errors.append(line.text) if line.type == "error" else None,
+        )
+        return tab
+
+    yield make
+    for context in contexts:
+        context.close()

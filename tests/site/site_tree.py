@@ -1,0 +1,59 @@
+"""A copy of the checkout to build the site from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: What of the checkout a build needs; everything that pages may link to is below them.
+PARTS = (
+    "kernels", "knowledge", "results", "generators", "docs", "src", "examples", "scripts", "tests",
+    "third_party",
+)  # fmt: skip
+
+
+def copy(target: Path) -> None:
+    """Copy what a build needs."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".hypothesis")
+    for name in PARTS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=ignored)
+    for file in ROOT.glob("*"):
+        if file.is_file() and not file.name.startswith("."):
+            shutil.copy(file, target)
+
+
+def build(tree: Path, site: Path, config: str = "mkdocs.yml", **env: str) -> str:
+    """Build strictly; returns what mkdocs printed, and fails the test when it fails."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", str(site)]
+    done = subprocess.run(
+        command,
+        cwd=tree,
+        env={
+            **os.environ,
+            "HYPERMLA_ROOT": str(tree),
+            "NO_MKDOCS_2_WARNING": "1",
+            "DISABLE_MKDOCS_2_WARNING": "true",
+            **env,
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def fetch_assets() -> None:
+    """Fetch the browser libraries that the checkout does not have yet, into the checkout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "generators.assets"],
+        cwd=ROOT,
+        env={**os.environ, "HYPERMLA_ROOT": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

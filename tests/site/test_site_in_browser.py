@@ -1,0 +1,266 @@
+"""The site in a browser, as its readers meet it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+from site_browser import BASE, Built, OpenTab, Tab
+from site_tree import ROOT
+
+from generators import assets
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+def addresses(built: Built) -> list[str]:
+    """Every page of the site, as ``kernels/flash_mla/``."""
+    files = built.online.rglob("index.html")
+    found = (file.parent.relative_to(built.online).as_posix() for file in files)
+    return sorted("" if path == "." else f"{path}/" for path in found)
+
+
+def families(built: Built) -> dict[str, str]:
+    """One page of each kind: those of a folder and depth are alike."""
+    chosen: dict[str, str] = {}
+    for address in addresses(built):
+        parts = address.rstrip("/").split("/")
+        deep = (built.online / address).parent.name if len(parts) > 2 else ""
+        chosen.setdefault(
+            f"{parts[0]} {len(parts)} {deep if parts[0] == 'catalogue' else ''}", address
+        )
+    # Names that show most: compiled, measured, with annotations, a diff, tabs and a roofline.
+    chosen["version"] = "kernels/mla_var6_plus/v4/"
+    chosen["results"] = "results/nvidia-h200-sxm/"
+    chosen["explorer"] = "results/explorer/"
+    return chosen
+
+
+SEARCHES = [
+    ("spill", "/catalogue/optimizations/o12-worker-warps-by-spills/"),
+    ("head grouping", "/catalogue/optimizations/o2-head-grouping/"),
+    ("mla_var6_plus v4", "/kernels/mla_var6_plus/v4/"),
+    ("ridge point", "/glossary/"),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), SEARCHES)
+def test_search_finds_within_three_hits(open_tab: OpenTab, words: str, wanted: str):
+    tab = open_tab()
+    tab.open("")
+    hits = search(tab, words)[:3]
+    assert any(wanted in hit["href"] for hit in hits), hits
+    tab.check()
+
+
+def search(tab: Tab, words: str) -> list[dict[str, str]]:
+    tab.page.click(".md-search__input", force=True)
+    tab.page.keyboard.type(words)
+    tab.page.wait_for_selector(".md-search-result__item a")
+    return tab.page.eval_on_selector_all(
+        ".md-search-result__item > .md-search-result__link",
+        """links => links.map(link => (
+            {href: link.href, text: link.querySelector('h1, h2').innerText}
+        ))""",
+    )
+
+
+def test_search_lists_a_hit_that_opens(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("")
+    hit = search(tab, "mla_var6_plus v4")[0]
+    tab.open(hit["href"])
+    assert "mla_var6_plus v4" in tab.page.inner_text("h1")
+    tab.check()
+
+
+def test_every_page_opens_without_errors_and_with_live_links(built: Built, open_tab: OpenTab):
+    tab = open_tab()
+    known = {urljoin(BASE, address) for address in addresses(built)}
+    reached = set()
+    for address in addresses(built):
+        # Faults that come late are caught while the next pages open.
+        tab.open(address, quiet=False)
+        assert tab.page.locator("h1").first.is_visible(), address
+        links = tab.page.eval_on_selector_all(
+            ".md-nav__link[href], .md-tabs__link[href]", "links => links.map(link => link.href)"
+        )
+        reached |= {link.partition("#")[0] for link in links}
+    tab.page.wait_for_load_state("networkidle")
+    tab.check()
+    assert reached <= known
+    # Nothing is reachable by address only.
+    assert known - reached <= {BASE}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_page_is_wider_than_the_window(built: Built, open_tab: OpenTab, width: int):
+    tab = open_tab(width=width, height=844)
+    wide = {}
+    for name, address in families(built).items():
+        tab.open(address)
+        found = tab.page.evaluate("document.documentElement.scrollWidth")
+        if found > width:
+            wide[name] = (address, found)
+    assert not wide
+
+
+def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("results/explorer/")
+    page = tab.page
+    page.wait_for_selector(".explorer__choices")
+    page.select_option(".datatable-selector", label="all")
+
+    def column(name: str) -> list[str]:
+        heads = [head.strip() for head in page.locator(".explorer th").all_inner_texts()]
+        cells = page.locator(f".explorer tbody tr td:nth-child({heads.index(name) + 1})")
+        return [text.strip() for text in cells.all_inner_texts()]
+
+    everything = column("Mode")
+    page.get_by_label("Mode").select_option("event")
+    assert set(column("Mode")) == {"event"}
+    assert 0 < len(column("Mode")) < len(everything)
+
+    page.get_by_role("button", name="Median, us").click()
+    times = [float(text) for text in column("Median, us")]
+    assert times == sorted(times)
+    page.get_by_role("button", name="Median, us").click()
+    assert [float(text) for text in column("Median, us")] == sorted(times, reverse=True)
+
+    page.get_by_label("Freshness").select_option("stale")
+    assert set(column("Freshness")) == {"stale"}
+    page.get_by_label("Freshness").select_option("all")
+    page.get_by_label("Search records").fill("mla_var6_plus v4")
+    assert set(column("Version")) == {"mla_var6_plus v4"}
+    page.get_by_label("Search records").fill("")
+    page.get_by_label("Mode").select_option("all")
+    assert len(column("Mode")) == len(everything)
+    tab.check()
+
+
+def test_formulas_render_without_a_network(built: Built, open_tab: OpenTab):
+    pages = [a for a in addresses(built)
+             if 'class="arithmatex"' in (built.online / a / "index.html").read_text()]  # fmt: skip
+    assert pages
+    tab = open_tab()
+    for address in pages[:3]:
+        tab.open(address)
+        tab.page.wait_for_selector(".arithmatex .katex")
+        assert tab.page.locator(".katex-error").count() == 0
+    tab.check()
+
+
+def test_a_source_page_has_annotations_copy_buttons_diff_and_edit_link(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("kernels/flash_mla/v1/")
+    page = tab.page
+    assert page.locator(".md-annotation").count() > 5
+    assert page.locator("button.md-clipboard, button[data-clipboard-target]").count() > 1
+    assert page.locator(".language-diff .gi").count() > 5
+    edit = page.locator("a[rel='edit']").get_attribute("href")
+    assert edit.endswith("/edit/main/kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py")
+    first = page.locator(".md-annotation__index:visible").first
+    first.scroll_into_view_if_needed()
+    first.focus()
+    page.wait_for_selector(".md-tooltip--active, .md-tooltip2--active")
+    tab.check()
+
+
+def test_markup_in_a_record_runs_nothing(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("kernels/flash_mla/v2/")
+    assert "launch failed: <script>" in tab.page.inner_text("article")
+    assert tab.page.title() != "owned"
+    assert tab.page.locator("a[href^='javascript:']").count() == 0
+    tab.check()
+
+
+def test_instant_navigation_keeps_the_page(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("")
+    tab.page.evaluate("window.stays = true")
+    tab.page.click(".md-tabs__link:has-text('Results')")
+    tab.page.wait_for_url(f"{BASE}results/")
+    tab.page.click("article a:has-text('explorer')")
+    tab.page.wait_for_selector(".explorer__choices")
+    assert tab.page.evaluate("window.stays")
+    tab.check()
+
+
+def test_unknown_page_says_so_and_leads_home(open_tab: OpenTab):
+    tab = open_tab()
+    tab.page.goto(BASE + "kernels/no-such-design/")
+    assert "Not found" in tab.page.inner_text("h1")
+    tab.page.click("article a:has-text('home page')")
+    tab.page.wait_for_url(BASE)
+
+
+def test_the_offline_site_works_from_files(built: Built, open_tab: OpenTab):
+    tab = open_tab()
+    tab.open((built.offline / "index.html").as_uri())
+    tab.page.click(".md-tabs__link:has-text('Results')")
+    tab.page.click("article a:has-text('explorer')")
+    tab.page.wait_for_selector(".explorer__choices")
+    hits = search(tab, "mla_var6_plus v4")
+    assert "v4.html" in hits[0]["href"]
+    assert hits[0]["href"].startswith("file:")
+    tab.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_accessibility_violation(built: Built, open_tab: OpenTab, scheme: str):
+    axe = next(package for package in assets.load(ROOT) if package.name == "axe-core")
+    script = (axe.folder(ROOT) / "axe.min.js").read_text()
+    found: dict[str, dict[str, list[str]]] = {}
+    tab = open_tab(scheme=scheme)
+    for address in families(built).values():
+        tab.open(address)
+        assert tab.page.get_attribute("body", "data-md-color-scheme") == {
+            "light": "default", "dark": "slate"}[scheme]  # fmt: skip
+        tab.page.evaluate(script)
+        result = tab.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        for violation in result["violations"]:
+            if violation["impact"] in ("serious", "critical"):
+                nodes = [node["html"][:160] for node in violation["nodes"][:3]]
+                found.setdefault(violation["id"], {})[address] = nodes
+    assert not found, json.dumps(found, indent=1)
+
+
+def test_keyboard_reaches_search_and_content(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("kernels/")
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.classList.contains('md-skip')")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/#kernels")
+    # The theme moves the focus when it has followed the link.
+    tab.page.wait_for_function("() => document.activeElement === document.body")
+    tab.page.wait_for_load_state("networkidle")
+    tab.page.keyboard.press("/")
+    tab.page.wait_for_function(
+        "() => document.activeElement.classList.contains('md-search__input')"
+    )
+
+
+def test_both_configurations_differ_in_instant_navigation_only():
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Takes !ENV for what it is followed by."""
+
+    Loader.add_constructor("!ENV", lambda loader, node: loader.construct_sequence(node))
+    online, offline = (
+        yaml.load((ROOT / name).read_text(), Loader)["theme"]["features"]
+        for name in ("mkdocs.yml", "mkdocs-offline.yml")
+    )
+    assert [f for f in online if not f.startswith("navigation.instant")] == offline
+
+
+def test_assets_are_complete(built: Built):
+    for page in (built.online, built.offline):
+        assert (page / "assets/vendor/katex/dist/katex.min.js").is_file()
+        assert not list(page.rglob("axe*.js"))
+    assert Path(built.offline / "assets/vendor/iframe-worker/shim/index.js").is_file()

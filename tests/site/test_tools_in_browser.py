@@ -1,0 +1,70 @@
+"""The calculator and the filter on the built site; tests/generators tries every input of theirs."""
+
+from __future__ import annotations
+
+import pytest
+from site_browser import BASE, Built, OpenTab
+
+from mla_var3 import knowledge
+from mla_var3.knowledge import regimes
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("")
+    tab.page.evaluate("window.stays = true")
+    tab.page.click(".md-tabs__link:has-text('Regimes')")
+    tab.page.wait_for_url(f"{BASE}regimes/")
+    tab.page.wait_for_selector(".calculator tbody tr")
+    tab.page.select_option(".calculator select", "nvidia-b200")
+    tab.page.fill(".calculator input[name=s]", "8")
+    cell = regimes.cell(regimes.Shape(), 8, 4096, regimes.ceilings_of("nvidia-b200"))
+    rows = tab.page.locator(".calculator tbody tr")
+    shown = {
+        rows.nth(index).get_attribute("data-kernel"): float(
+            rows.nth(index).get_attribute("data-us")
+        )
+        for index in range(rows.count())
+    }
+    assert shown == pytest.approx(cell.time_us, rel=1e-12)
+    assert f"Use {cell.winner}" in tab.page.inner_text(".calculator-answer")
+    assert tab.page.evaluate("window.stays")
+    tab.check()
+
+
+@pytest.mark.parametrize("offline", [False, True], ids=["online", "offline"])
+def test_the_filter_finds_and_leads_to_a_pattern(built: Built, open_tab: OpenTab, offline: bool):
+    tab = open_tab()
+    tab.open((built.offline / "catalogue/index.html").as_uri() if offline else "catalogue/")
+    metas = [document.pattern for document in knowledge.load_all().patterns]
+    rows = tab.page.locator(".filter-table tbody tr:visible")
+    assert rows.count() == len(metas)
+    tab.page.get_by_label("Regime").select_option("prefill")
+    tab.page.get_by_label("Basis").select_option("static")
+    wanted = [meta for meta in metas if "prefill" in meta.regimes and meta.basis == "static"]
+    assert rows.count() == len(wanted) > 0
+    if not offline:
+        assert tab.page.url == f"{BASE}catalogue/?regime=prefill&basis=static"
+        tab.page.reload()
+        assert rows.count() == len(wanted)
+    rows.first.locator("a").click()
+    tab.page.wait_for_selector("h2:has-text('When to apply')")
+    tab.check()
+
+
+def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("catalogue/optimizations/o2-head-grouping/")
+    tab.page.locator("a[href$='#l2_hit_percent']").first.click()
+    tab.page.wait_for_url(f"{BASE}catalogue/metrics/#l2_hit_percent")
+    tab.page.wait_for_selector("#l2_hit_percent")
+    tab.check()
+
+
+def test_abbreviations_are_explained(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("catalogue/")
+    tab.page.wait_for_selector("article abbr:has-text('MLA')")
+    tab.check()
