@@ -51,7 +51,7 @@ def _index(site: Site) -> Page:
                 f"{cell(device.arch)}, {cell(device.sm)}",
                 *_ceilings(device, "bfloat16"),
                 str(unknown),
-                str(len(_conflicts(device))),
+                str(len(device.conflicts)),
             ]
         )
     head = [
@@ -91,19 +91,6 @@ def _ceilings(device: Device, dtype: str) -> list[str]:
     ]
 
 
-def _conflicts(device: Device) -> dict[str, list[Figure]]:
-    """Figures of each metric for which sources state different dense values."""
-    by_metric: dict[str, list[Figure]] = {}
-    for figure in device.figures:
-        if figure.is_number and not figure.is_sparse:
-            by_metric.setdefault(figure.metric, []).append(figure)
-    return {
-        metric: figures
-        for metric, figures in by_metric.items()
-        if len({figure.normalised for figure in figures}) > 1
-    }
-
-
 def _device(site: Site, device: Device) -> Page:
     path = device_page(device)
     link = site.link(path)
@@ -126,7 +113,7 @@ def _device(site: Site, device: Device) -> Page:
             "## Ceilings",
             table(["Operands", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], ceilings),
             _records(site, device, link),
-            "## Where sources disagree" if _conflicts(device) else "",
+            "## Where sources disagree" if device.conflicts else "",
             _choices(device),
             "## Figures",
             "Throughput with sparsity is listed and never used: no kernel here is sparse.",
@@ -147,7 +134,7 @@ def _records(site: Site, device: Device, link: Link) -> str:
 def _choices(device: Device) -> str:
     reasons = {used.metric: used.reason for used in device.used}
     rows = []
-    for metric, figures in _conflicts(device).items():
+    for metric, figures in device.conflicts.items():
         used = _used(device, metric)
         rows.append(
             [
@@ -201,9 +188,8 @@ def _source(figure: Figure) -> str:
     if figure.value == UNKNOWN:
         return "no source was found"
     named = cell(figure.source)
-    if figure.address.startswith("https://"):
-        address = figure.address.replace("|", "%7C").replace(" ", "%20").replace(")", "%29")
-        named = f"[{named}]({address})"
+    if figure.address not in ("", UNKNOWN):
+        named = f"[{named}]({figure.address})"
     quoted = f": “{cell(figure.quoted)}”" if figure.quoted else ""
     derived = ", derived from it" if figure.derived else ""
     copy = f", read in {cell(figure.read_at)}" if figure.read_at else ""

@@ -90,9 +90,15 @@ def test_h200_prefers_what_was_measured() -> None:
     assert (published.tflops, published.gbps) == (989.5, 4800.0)
     assert published.source_kind == "published"
     # No fp16 GEMM was measured, so only its DRAM ceiling is.
-    assert h200.ceilings("float16").source_kind == "mixed"
+    assert h200.ceilings("float16").source_kind == "published compute, measured bandwidth"
     assert h200.sm_count == 132
     assert h200.l2_bytes == 60 * 2**20
+
+
+def test_measured_compute_beside_a_published_bandwidth_is_said() -> None:
+    gemm = figure("measured_tensor_bf16_fp32acc", unit="TFLOPS", kind="measured")
+    roof = device(figure(), gemm).ceilings("bfloat16")
+    assert roof.source_kind == "measured compute, published bandwidth"
 
 
 def test_conflict_is_resolved_by_the_file() -> None:
@@ -186,6 +192,18 @@ def test_conflict_without_a_choice_is_an_error() -> None:
     dev = device(figure(value=1), figure(value=2))
     with pytest.raises(DeviceFigureError, match="1 GB/s, 2 GB/s and has no"):
         dev.figure("dram_bandwidth")
+
+
+def test_conflicts_are_those_of_dense_figures() -> None:
+    sparse = {"unit": "TFLOPS", "condition": "with sparsity, per GPU"}
+    other = {**sparse, "condition": "with sparsity, per system"}
+    dev = device(
+        figure(value=4.8, unit="TB/s"), figure(value=4800), figure(value=4000),
+        figure("tensor_fp8", 2, **sparse), figure("tensor_fp8", 16, **other),
+    )  # fmt: skip
+    assert {metric: len(found) for metric, found in dev.conflicts.items()} == {"dram_bandwidth": 3}
+    with pytest.raises(DeviceFigureError, match=r"2 TFLOPS, 16 TFLOPS and has no \[\[used\]\]"):
+        dev.figure("tensor_fp8", "with sparsity")
 
 
 def test_condition_that_no_figure_has() -> None:

@@ -58,7 +58,9 @@ def used(value: object = 1, condition: str = "", metric: str = "dram_bandwidth")
         (head("y") + fig(), "x.toml: device.key: 'y' is not the name of the file"),
         (head(default_for="sm_80") + fig(), "x.toml: device.default_for: sm_80 is not"),
         (head() + fig(metric="colour", unit=""), "x.toml: figures[0] colour: colour lacks unit"),
-        (head() + fig(address="ftp://x"), "x.toml: dram_bandwidth: address 'ftp://x'"),
+        (head() + fig(address="ftp://x"), "dram_bandwidth: address 'ftp://x' is not one http(s)"),
+        (head() + fig(address="https://x (y.md@1a)"), "address 'https://x (y.md@1a)' is not one"),
+        (head() + fig(address="https://x(y.md)"), "address 'https://x(y.md)' is not one"),
         (head() + fig() + fig(), "x.toml: dram_bandwidth: the same figure is stated 2 times"),
         (head() + fig(1) + fig(2), "x.toml: dram_bandwidth: 1 GB/s, 2 GB/s disagree"),
         (head() + used() + used() + fig(1) + fig(2), "used dram_bandwidth: 2 entries choose"),
@@ -141,7 +143,10 @@ def test_peaks_into_a_missing_folder(tmp_path: Path) -> None:
 class TestCommandLine:
     def test_check(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check"]) == 0
-        assert "17 device files are sound" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "17 device files are sound" in shown
+        conflicts = sum(len(device.used) for device in load_dir(DEVICE_DIR))
+        assert f"{conflicts} conflicts between sources" in shown
 
     def test_list(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["list"]) == 0

@@ -16,7 +16,9 @@ from mla_var3.errors import EXIT_BAD_INPUT, DeviceFigureError, HyperMlaError
 def check() -> None:
     """Lint every device file and the peaks file generated from them."""
     _refuse(lint(DEVICE_DIR, PEAKS_FILE))
+    conflicts = sum(len(device.conflicts) for device in all_devices())
     print(f"{len(all_devices())} device files are sound, and {PEAKS_FILE.name} follows from them")
+    print(f"{conflicts} conflicts between sources, each with the figure used and the reason")
 
 
 def list_devices() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,6 @@ _PEAK_METRICS = {
     "peak_bfloat16_float32_tflops": "tensor_bf16_fp32acc",
     "peak_dram_bw_GBps": "dram_bandwidth",
 }
-_ADDRESS = re.compile(r"https?://\S+( \(\S.*\))?")
 
 
 def lint(directory: Path, peaks_file: Path | None = None) -> list[str]:
@@ -72,9 +70,6 @@ def _figure_faults(figure: Figure) -> Iterable[str]:
         units.quantity(figure.metric)
     except HyperMlaError as error:
         yield f"{figure.metric}: {error}"
-        return
-    if figure.address not in ("", UNKNOWN) and not _ADDRESS.fullmatch(figure.address):
-        yield f"{figure.metric}: address {figure.address!r} is neither a web address nor UNKNOWN"
 
 
 def _choice_faults(device: Device) -> Iterable[str]:
@@ -93,10 +88,9 @@ def _choice_faults(device: Device) -> Iterable[str]:
         absent = [row for row in rows if row.value in (UNKNOWN, NOT_SUPPORTED)]
         if absent and len(rows) > 1:
             yield f"{metric}: is both {absent[0].value} and stated"
-            continue
-        dense = {row.normalised for row in rows if row.is_number and not row.is_sparse}
-        if len(dense) > 1 and metric not in explained:
-            values = ", ".join(f"{row.value:g} {row.unit}" for row in rows if not row.is_sparse)
+    for metric, figures in device.conflicts.items():
+        if metric not in explained:
+            values = ", ".join(f"{figure.value:g} {figure.unit}" for figure in figures)
             yield f"{metric}: {values} disagree and no [[used]] entry chooses"
 
 

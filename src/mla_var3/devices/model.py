@@ -38,6 +38,16 @@ DEVICE_DIR = Path(__file__).parents[1] / "conf" / "devices"
 UNKNOWN = "UNKNOWN"
 NOT_SUPPORTED = "NOT_SUPPORTED"
 
+# A note beside it belongs into the condition or the source; the site links the address as it is.
+_ADDRESS = re.compile(r"""https?://[^\s()<>|"']+""")
+
+#: By whether the arithmetic and the DRAM ceiling were measured.
+_SOURCE_KINDS: dict[tuple[bool, bool], SourceKind] = {
+    (True, True): "measured",
+    (False, False): "published",
+    (False, True): "published compute, measured bandwidth",
+    (True, False): "measured compute, published bandwidth",
+}
 _DTYPE_METRICS = {
     "bfloat16": "tensor_bf16_fp32acc",
     "float16": "tensor_fp16_fp32acc",
@@ -83,7 +93,8 @@ class Figure(_Row):
         unit: The unit as printed.
         condition: Under which the figure holds (dense or sparse, per GPU, which clock).
         source: Who states it; for a measurement, on what and when.
-        address: Where it can be read; ``UNKNOWN`` where the publisher could not be named.
+        address: Where it can be read, one URL; ``UNKNOWN`` where the publisher could not be
+            named.
         quoted: The words of the source.
         kind: What kind of source it is.
         evidence: Read at the source, in a copy of it, or quoted by somebody else.
@@ -119,6 +130,11 @@ class Figure(_Row):
             missing += [name for name in ("unit", "quoted") if not getattr(self, name)]
         if missing:
             raise ValueError(f"{self.metric} lacks {', '.join(missing)}")
+        if self.address not in ("", UNKNOWN) and not _ADDRESS.fullmatch(self.address):
+            raise ValueError(
+                f"{self.metric}: address {self.address!r} is not one http(s) URL without blanks, "
+                "brackets or quotes; a note belongs into condition or source"
+            )
         if isinstance(self.value, (int, float)):
             if not 0 < self.value < float("inf"):
                 raise ValueError(f"{self.metric} must be a positive number, got {self.value}")
@@ -204,6 +220,19 @@ class Device(_Row):
     note: str = ""
     used: tuple[Used, ...] = ()
     figures: tuple[Figure, ...] = ()
+
+    @property
+    def conflicts(self) -> dict[str, tuple[Figure, ...]]:
+        """Dense figures of each metric for which sources state different values."""
+        stated: dict[str, list[Figure]] = {}
+        for figure in self.figures:
+            if figure.is_number and not figure.is_sparse:
+                stated.setdefault(figure.metric, []).append(figure)
+        return {
+            metric: tuple(figures)
+            for metric, figures in stated.items()
+            if len({figure.normalised for figure in figures}) > 1
+        }
 
     def figure(self, metric: str, condition: str | None = None) -> Figure:
         """The figure to use for a metric.
@@ -340,14 +369,10 @@ class Device(_Row):
         """
         compute = self._ceiling(dtype_metric(dtype), published)
         memory = self._ceiling("dram_bandwidth", published)
-        measured = {compute.kind == "measured", memory.kind == "measured"}
-        kind: SourceKind = "mixed"
-        if len(measured) == 1:
-            kind = "measured" if measured.pop() else "published"
         return Ceilings(
             tflops=compute.normalised,
             gbps=memory.normalised,
-            source_kind=kind,
+            source_kind=_SOURCE_KINDS[compute.kind == "measured", memory.kind == "measured"],
             sources=(compute.sentence(), memory.sentence()),
         )
 

@@ -7,7 +7,13 @@ from typing import Literal
 
 from mla_var3.errors import DeviceFigureError
 
-SourceKind = Literal["measured", "published", "mixed", "given"]
+SourceKind = Literal[
+    "measured",
+    "published",
+    "published compute, measured bandwidth",
+    "measured compute, published bandwidth",
+    "given",
+]
 
 
 @dataclass(frozen=True)
@@ -17,8 +23,8 @@ class Ceilings:
     Attributes:
         tflops: Arithmetic throughput in TFLOP/s (10^12 floating-point operations a second).
         gbps: DRAM bandwidth in GB/s (10^9 bytes a second).
-        source_kind: ``measured`` on the device, ``published`` by somebody, ``mixed`` when one
-            of the two is measured and the other is not, ``given`` by the caller.
+        source_kind: ``measured`` on the device, ``published`` by somebody, which of the two is
+            which where they differ, or ``given`` by the caller.
         sources: One sentence a figure: value, condition, who says so.
     """
 
