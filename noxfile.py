@@ -80,8 +80,8 @@ def tool(session: nox.Session, module: str, *arguments: str) -> None:
 def tests(session: nox.Session) -> None:
     """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
     install(session, "dev", "docs")
-    arguments = session.posargs or ["-n", "auto", "--cov", "--cov-report=term:skip-covered"]
-    python(session, "-m", "pytest", *arguments, COLUMNS="100")
+    everything = ("-n", "auto", "--dist", "worksteal", "--cov", "--cov-report=term:skip-covered")
+    python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")
 
 
 @shared

@@ -47,7 +47,7 @@ def naive(scores: torch.Tensor, values: torch.Tensor, causal: bool):
     return out, lse
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(s=st.integers(1, 12), t=st.integers(1, 12), causal=st.booleans(), seed=st.integers(0, 99))
 def test_softmax_reference_row_by_row(s, t, causal, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -203,7 +203,7 @@ def test_the_mix_is_latent_at_one_end_and_plain_at_the_other(b, h, s, t, share):
 
 
 class TestBestNewTokens:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(
         b=st.integers(1, 128), h=st.sampled_from([16, 64, 128]), s=st.integers(1, 200),
         t=st.integers(1, 3000), tflops=st.floats(10, 5000), gbps=st.floats(100, 10_000),
@@ -256,7 +256,6 @@ class TestValidate:
         assert plan.n == plan.new_tokens == 4096 - plan.old_tokens
         assert MIXED(n=5).resolve(PEAK_TFLOPS, PEAK_GBPS).n == 5
 
-    @settings(deadline=None)
     @given(t=st.integers(1, 10_000), share=st.floats(0, 1), s=st.integers(1, 200))
     def test_shrinking_keeps_the_share_of_new_tokens(self, t, share, s):
         plan = MIXED(t=t, s=s, n=round(share * t)).shrunk()

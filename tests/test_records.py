@@ -60,7 +60,7 @@ outcomes = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(outcome=outcomes, problem=st.dictionaries(NAMES, SCALARS, max_size=4))
 def test_what_is_written_is_read_back(tmp_path_factory, outcome, problem):
     root = tmp_path_factory.mktemp("results")

@@ -11,8 +11,10 @@ from generators import site as engine
 from generators.site import Run
 from mla_var3 import registry
 from mla_var3.knowledge.pages import load
-from tests.factories import passed, record, stage, static_facts
+from mla_var3.records import CheckedCase
+from tests.factories import correctness, duration, passed, record, stage, static_facts
 from tests.generators.checking import dead_links, html_of, see
+from tests.generators.runs import on, rows, timed
 
 FILE = "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py"
 
@@ -170,6 +172,39 @@ def test_a_compile_that_failed_says_so():
     assert "failed: too &lt;big&gt;" in facts_table([run(record(version="v1", outcome=made))])
 
 
+# -- results and verdicts --------------------------------------------------------------------------
+
+
+def test_rows_of_several_modes_say_which(site):
+    runs = [
+        timed("v1", 10.0, mode=mode, outcome=passed(
+            total=duration(10.0), stages=[stage("flash_mla_v1", duration=duration(9.0))]))
+        for mode in ("event", "ncu")
+    ]  # fmt: skip
+    found = {page.path: page.content for page in kernels.pages(on(site, *runs))}
+    for heading in ("## Results", "### Stages"):
+        assert [row[2] for row in rows(found["kernels/flash_mla/v1.md"], heading)] == [
+            "event",
+            "ncu",
+        ]
+
+
+def test_an_error_that_is_not_finite_is_said(site):
+    case = CheckedCase(problem={"b": 1}, max_relative_error=None)
+    wrong = timed("v1", 1.0, outcome=passed(
+        correctness=correctness("failed", cases=[case, case], message="NaN")))  # fmt: skip
+    found = {page.path: page.content for page in kernels.pages(on(site, wrong))}
+    row = rows(found["kernels/flash_mla/v1.md"], "### Correctness")[0]
+    assert row[2:5] == ["0 of 1 passed", "2", "not finite"]
+
+
+def test_a_negative_verdict_has_no_markup_inside_its_own(found):
+    html = html_of(found["kernels/mla_var6_plus/index.md"].content)
+    verdicts = re.findall(r"<strong>(.*?)</strong>", html)
+    assert [v for v in verdicts if v.startswith("negative: ")]
+    assert "**" not in "".join(re.findall(r"<td>(.*?)</td>", html))
+
+
 # -- devlogs ---------------------------------------------------------------------------------------
 
 
@@ -201,7 +236,7 @@ def test_an_entry_has_its_sections_one_level_up(devlog, site):
     text = devlogs.entry(devlog, "v0", site.catalogue, lambda target: target)
     assert "\n### What changed\n" in text
     assert "```python\n#### no heading\n```" in text
-    assert "[static facts](#static-facts)" in text
+    assert "Measured" not in text
     assert "v1" not in text
     assert "<script>" not in html_of(text)
 

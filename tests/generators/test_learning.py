@@ -129,7 +129,7 @@ def test_nothing_of_an_example_runs(filled, old, new):
         (COMMIT, "main", r"examples/add\.toml: commit"),
         ("line = 7", "line = 0", r"examples/add\.toml: annotations\.1\.line"),
         ("topics", "topic", r"examples/add\.toml: topics"),
-        ("[[annotations]]", "[[annotations", r"examples/add\.toml cannot be read"),
+        ("[[annotations]]", "[[annotations", r"examples/add\.toml: cannot be read"),
     ],
 )
 def test_unsound_examples(filled, old, new, message):
@@ -146,7 +146,7 @@ def test_a_step_must_name_an_example(filled):
 
 def test_a_file_that_is_no_text(filled):
     filled.write(f"{PATHS}/first.toml", b"\xff\xfe")
-    with pytest.raises(KnowledgeError, match=r"first\.toml cannot be read"):
+    with pytest.raises(KnowledgeError, match=r"first\.toml: cannot be read"):
         load(filled.root)
 
 

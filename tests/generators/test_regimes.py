@@ -52,6 +52,21 @@ def test_figures_of_a_device(found, key):
         assert row.split(" | ")[column - 1].rstrip(" |") == f"s = {start}"
 
 
+def test_what_was_measured_is_where_there_are_records(site, found):
+    for device in library.usable_devices():
+        has_records = any(run.record.target == device.key for run in site.runs)
+        text = found[device_page(device.key)].content
+        assert (f"(../results/{device.key}.md)" in text) == has_records
+    assert "(results/index.md)" in found[PAGE].content
+
+
+def test_devices_say_whether_their_ceilings_are_measured(found):
+    table = found[PAGE].content.split("## Devices")[1]
+    for device in library.usable_devices():
+        row = next(line for line in table.splitlines() if line.startswith(f"| {device.name} |"))
+        assert row.endswith(f"| {device.ceilings(library.DTYPE).source_kind} |")
+
+
 def test_a_map_draws_the_library_s_winners(tmp_path, monkeypatch):
     monkeypatch.setattr(svg, "repo_root", lambda: tmp_path)
     found = library.regime_map("nvidia-h200-sxm")

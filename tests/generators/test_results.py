@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import re
 import shutil
 from dataclasses import replace
@@ -16,40 +15,15 @@ from generators.site import Run, Site
 from mla_var3 import devices as device_files
 from mla_var3 import records
 from mla_var3.devices.model import UNKNOWN
-from mla_var3.knowledge import regimes
 from mla_var3.records import Failed
-from tests.factories import duration, passed, prediction, record
+from tests.factories import duration, passed, prediction
 from tests.generators.checking import dead_links, see
+from tests.generators.runs import GPU, on, rows, timed
 from tests.site import site_records, site_tree
-
-GPU = "nvidia-h200-sxm"
-SIZES = {"b": 8, "h": 128, "s": 4, "t": 4096, "dtype": "bf16", "causal": False, "n": None}
-
-
-def timed(version: str, median: float, run: str = "aaaa", stale: bool = False, **changes) -> Run:
-    outcome = passed(total=duration(median), predictions=[prediction()], roofline_fraction=0.5)
-    fields = {"mode": "event", "target": GPU, "problem": SIZES, "slug": f"x{median:g}", "run": run}
-    made = record(version=version, **{"outcome": outcome, **fields, **changes})
-    return Run(f"results/{made.path.as_posix()}", made, stale)
-
-
-def on(site: Site, *runs: Run) -> Site:
-    addresses = {**site.addresses, **{run.name: engine.record_address(run.name) for run in runs}}
-    made = replace(site, runs=runs, addresses=addresses)
-    return replace(made, addresses={**addresses, **results.places(made)})
 
 
 def page(site: Site, path: str):
     return next(page for page in results.pages(site) if page.path == path)
-
-
-def rows(text: str, heading: str) -> list[list[str]]:
-    """Cells of the first table under a heading."""
-    lines = itertools.dropwhile(
-        lambda line: not line.startswith("|"), text[text.index(heading) :].splitlines()
-    )
-    table = list(itertools.takewhile(lambda line: line.startswith("|"), lines))
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
 # -- leaderboards ----------------------------------------------------------------------------------
@@ -100,6 +74,46 @@ def test_many_figures_are_those_that_one_process_draws(site, tmp_path, monkeypat
     many = results.draw(drawings)
     shutil.rmtree(tmp_path / ".cache")
     assert [drawing.svg() for drawing in drawings] == many
+
+
+def above(version: str, share: float, **changes) -> Run:
+    outcome = passed(total=duration(5.0), predictions=[prediction()], roofline_fraction=share)
+    return timed(version, 5.0, outcome=outcome, **changes)
+
+
+def test_more_than_the_roofline_is_explained_where_it_occurs(site):
+    def told(*runs: Run) -> set[str]:
+        made = on(site, *runs)
+        found = [*results.pages(made), *kernels.pages(made)]
+        return {p.path for p in found if "more than the whole of their roofline" in str(p.content)}
+
+    assert told(above("v1", 1.004)) == set()
+    assert told(above("v0", 1.2), above("v1", 0.9, slug="other")) == {
+        f"results/{GPU}.md", "results/index.md", results.EXPLORER, "kernels/flash_mla/v0.md",
+    }  # fmt: skip
+    text = page(on(site, above("v0", 1.2)), f"results/{GPU}.md").content
+    used = {used.metric: used for used in device_files.load(GPU).used}
+    memory = used["measured_dram_bandwidth"]
+    assert problems.cell(memory.reason) in text
+    assert problems.cell(memory.condition) in text
+    assert problems.cell(used["measured_tensor_bf16_fp32acc"].reason) not in text
+
+
+def test_no_table_calls_bytes_of_the_model_traffic(site):
+    made = on(site, timed("v1", 10.0))
+    for found in [*results.pages(made), *kernels.pages(made)]:
+        if found.path in (f"results/{GPU}.md", "kernels/flash_mla/v1.md"):
+            assert f" {problems.LEAST_BYTES} |" in found.content
+            assert problems.RATES in found.content
+            assert "| DRAM traffic" not in found.content
+
+
+def test_figures_of_others_are_cited_not_typed(site, pages):
+    text = next(p.content for p in pages if p.path == "regimes.md")
+    assert "## What other libraries take" in text
+    for path in ("results/index.md", f"results/{GPU}.md"):
+        assert "regimes.md#what-other-libraries-take)" in page(site, path).content
+    assert "what-other-libraries" not in page(site, "results/sm_90.md").content
 
 
 def test_a_target_that_is_no_device_has_no_figure(site):
@@ -205,15 +219,6 @@ def test_an_unknown_ceiling_is_said(site):
 
 
 # -- home ------------------------------------------------------------------------------------------
-
-
-def test_home_recommends_what_the_analysis_does(site):
-    text = home.pages(site)[0].content
-    ceilings = regimes.ceilings_of(GPU)
-    for row in rows(text, "## Which kernel to use"):
-        cell = regimes.cell(regimes.Shape(), int(row[0]), home.CONTEXT, ceilings)
-        assert cell.winner in row[1].replace("&#95;", "_")
-        assert f"{cell.time_us[cell.winner]:,.0f} us" in row
 
 
 def test_home_shows_the_newest_records_first(site):

@@ -200,7 +200,7 @@ def matmul(a, b, c, TM: Int, TN: Int, TK: Int):
     ct.store(c, (i, j), acc.astype(c.dtype))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     m=st.integers(1, 40),
     n=st.integers(1, 40),
@@ -251,7 +251,7 @@ def flash(q, k, v, out, lse, scale: float, TM: Int, TN: Int, D: Int, CAUSAL: Boo
     ct.store(lse, (head, i), (top + ct.log2(total)).reshape((1, TM)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(s=st.integers(1, 20), extra=st.integers(0, 40), causal=st.booleans())
 def test_flash_attention(s: int, extra: int, causal: bool) -> None:
     h, d, t = 2, 16, s + extra
@@ -304,7 +304,7 @@ def layer_norm(x, w, b, y, eps: float, N: Int):
         ct.store(y, (row, j), tile * scale[None, :] + shift[None, :])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows=st.integers(1, 5), n=st.integers(2, 70))
 def test_layer_norm(rows: int, n: int) -> None:
     x, w, b = torch.randn(rows, n), torch.randn(n), torch.randn(n)
@@ -321,7 +321,7 @@ def embedding(table, ids, out, N: Int, D: Int):
     ct.store(out, (ct.bid(0), 0), ct.gather(table, (at[:, None], columns[None, :])))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(ids=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_embedding(ids: list[int]) -> None:
     table, index = torch.randn(10, 8), torch.tensor(ids)

@@ -121,7 +121,7 @@ def exact(op: int, a: int, b: int) -> int:
     ][op]()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_integer_arithmetic_wraps(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(INTEGER_DTYPES))
@@ -347,7 +347,7 @@ def directed(x, y, out, OP: Int, N: Int):
     ct.store(out, (0,), r)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     op=st.integers(0, 6),
     a=st.floats(2.0**-10, 2.0**10, width=32),
@@ -402,7 +402,7 @@ def test_subnormals_are_flushed() -> None:
     assert out[2, 3] == 1.0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
 def test_fma_rounds_once(xs: list[float]) -> None:
     a, b, c = (torch.tensor([x]) for x in xs)
@@ -475,7 +475,7 @@ def test_floats_saturate_as_integers() -> None:
 
 @pytest.mark.parametrize("target", FLOAT_DTYPES, ids=str)
 @pytest.mark.parametrize("source", [torch.int64, torch.uint64], ids=str)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(-(2**63), 2**63 - 1))
 def test_wide_integers_round_once(source: torch.dtype, target: torch.dtype, n: int) -> None:
     x, out = tensor([n], source), torch.zeros(1, dtype=target)
@@ -541,7 +541,7 @@ def test_every_code_of_an_8_bit_float(dtype: Any, theirs: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [dt.float8_e4m3fn, dt.float8_e5m2], ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(x=st.floats(-400, 400))
 def test_8_bit_floats_round_as_torch_does(dtype: Any, x: float) -> None:
     theirs = {dt.float8_e4m3fn: torch.float8_e4m3fn, dt.float8_e5m2: torch.float8_e5m2}[dtype]
@@ -575,7 +575,7 @@ def test_rounding_modes_of_a_4_bit_float(mode: Any, expected: list[float]) -> No
 
 @pytest.mark.parametrize("target", [dt.bfloat16, dt.float16, dt.float32, dt.tfloat32], ids=str)
 @pytest.mark.parametrize("mode", [RM.RZ, RM.RM, RM.RP, RM.RA], ids=lambda m: m.name)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(x=st.floats(-1e4, 1e4))
 def test_directed_conversions(target: Any, mode: Any, x: float) -> None:
     wide = torch.tensor([x], dtype=torch.float64)

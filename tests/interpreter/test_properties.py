@@ -19,10 +19,6 @@ from .helpers import FLOATS, INTEGERS, assert_same, limits, round_even, run, wra
 
 N = 8
 
-# The same examples every time: a failure here is a fault, never bad luck.
-settings.register_profile("interpreter", deadline=None, derandomize=True)
-PROFILE = settings.get_profile("interpreter")
-
 
 def _binary(function: Any) -> Any:
     @ct.kernel
@@ -62,7 +58,7 @@ def integer_vectors(draw: st.DrawFn) -> tuple[torch.dtype, list[int], list[int]]
     return dtype, draw(vectors), draw(vectors)
 
 
-@settings(PROFILE, max_examples=80)
+@settings(max_examples=80)
 @given(integer_vectors(), st.sampled_from(list(INTEGER_OPS)))
 def test_integer_operations_agree_with_python(
     vectors: tuple[torch.dtype, list[int], list[int]], name: str
@@ -74,7 +70,7 @@ def test_integer_operations_agree_with_python(
     assert_same(out, [wrap(reference(x, y), dtype) for x, y in zip(a, b, strict=True)])
 
 
-@settings(PROFILE, max_examples=40)
+@settings(max_examples=40)
 @given(integer_vectors(), st.booleans())
 def test_integer_division_agrees_with_python(
     vectors: tuple[torch.dtype, list[int], list[int]], remainder: bool
@@ -120,7 +116,7 @@ def _exact(
     return round_even(exact, *FLOATS[dtype])
 
 
-@settings(PROFILE, max_examples=80)
+@settings(max_examples=80)
 @given(float_vectors(), st.sampled_from(list(FLOAT_OPS)))
 def test_float_operations_are_correctly_rounded(
     vectors: tuple[torch.dtype, list[float], list[float]], name: str
@@ -149,7 +145,7 @@ def conversions(draw: st.DrawFn) -> tuple[torch.dtype, list[float]]:
     return dtype, draw(st.lists(numbers, min_size=N, max_size=N))
 
 
-@settings(PROFILE, max_examples=80)
+@settings(max_examples=80)
 @given(conversions())
 def test_float_conversions_round_to_nearest_even(case: tuple[torch.dtype, list[float]]) -> None:
     dtype, values = case
@@ -170,7 +166,7 @@ def extremes(a, b, out):
     ct.store(out, (3, 0), ct.where(x <= y, x, y).reshape((1, N)))
 
 
-@settings(PROFILE, max_examples=40)
+@settings(max_examples=40)
 @given(*[st.lists(ANY_FLOAT, min_size=N, max_size=N)] * 2)
 def test_extremes_of_floats(a: list[float], b: list[float]) -> None:
     out = torch.zeros(4, N)
@@ -196,7 +192,7 @@ def sum_and_scan(x, total, running, SHAPE: Ints, AXIS: ct.Constant, REVERSE: ct.
     ct.store(running, origin, ct.cumsum(tile, AXIS, reverse=REVERSE))
 
 
-@settings(PROFILE, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3),
     st.integers(0, 2),
@@ -271,7 +267,7 @@ def _padded(case: dict[str, Any]) -> tuple[tuple[int, ...], list[int]]:
     return grid, [g * t for g, t in zip(grid, case["tile"], strict=True)]
 
 
-@settings(PROFILE, max_examples=60)
+@settings(max_examples=60)
 @given(views())
 def test_loads_reach_every_element_of_any_view(case: dict[str, Any]) -> None:
     storage = torch.arange(1, 1 + case["offset"] + case["reach"]).remainder(251).to(case["dtype"])
@@ -288,7 +284,7 @@ def test_loads_reach_every_element_of_any_view(case: dict[str, Any]) -> None:
     assert report.bytes_stored == report.unique_bytes_stored == out.numel() * out.element_size()
 
 
-@settings(PROFILE, max_examples=60)
+@settings(max_examples=60)
 @given(views())
 def test_stores_reach_every_element_of_any_view_and_nothing_else(case: dict[str, Any]) -> None:
     storage = torch.full((case["offset"] + case["reach"] + 3,), 99).to(case["dtype"])
@@ -316,7 +312,7 @@ def gather_and_scatter(x, rows, columns, keep, gathered, scattered):
 INDEX_PAIRS = st.tuples(st.integers(-3, 7), st.integers(-3, 9))
 
 
-@settings(PROFILE, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(INDEX_PAIRS, min_size=N, max_size=N, unique=True),
     st.lists(st.booleans(), min_size=N, max_size=N),
@@ -355,7 +351,7 @@ def matmul(a, b, out, TM: ct.Constant[int], TN: ct.Constant[int], TK: ct.Constan
     ct.store(out, (i, j), ct.astype(acc, out.dtype))
 
 
-@settings(PROFILE, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.tuples(*[st.integers(1, 20)] * 3),
     st.tuples(*[st.sampled_from([2, 4, 8, 16])] * 3),

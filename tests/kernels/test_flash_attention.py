@@ -43,7 +43,7 @@ def test_matches_the_reference(version, case):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12)
 @given(
     problem=PROBLEMS,
     tile_m=st.sampled_from([16, 32, 128]),

@@ -65,7 +65,7 @@ def test_matches_the_reference(version, splits, case):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(
     problem=PROBLEMS,
     k=st.sampled_from([16, 64]),
@@ -180,7 +180,7 @@ def test_split_counts_on_132_sms(b, h, s, t, base, v1):
     assert plan_of("v1", **fields).split_count(CPU) == v1
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     b=st.integers(1, 200),
     h=st.sampled_from([16, 128]),

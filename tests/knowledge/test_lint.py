@@ -78,6 +78,32 @@ def both(*steps: Callable[[Tree], None]) -> Callable[[Tree], None]:
     return make
 
 
+LESSON_FILE = "knowledge/learning-paths/first.toml"
+EXAMPLE_FILE = "knowledge/examples/add.toml"
+LESSON = """title = "First steps"
+summary = "From nothing to a copy."
+
+[[steps]]
+example = "add"
+teaches = "A copy."
+"""
+EXAMPLE = f"""title = "Elementwise add"
+repository = "https://example.org/x"
+path = "add.py"
+commit = "{"0" * 40}"
+topics = ["copies"]
+
+[[annotations]]
+line = 7
+text = "The layout."
+"""
+
+
+def lesson(tree: Tree) -> None:
+    tree.write(LESSON_FILE, LESSON)
+    tree.write(EXAMPLE_FILE, EXAMPLE)
+
+
 SECTION = "## Pitfalls\n\nNone known.\n\n"
 MEASURED = "#### Measured\n\n{{ measured }}"
 
@@ -122,6 +148,10 @@ FAULTS = [
     Planted("front-matter-value", sub("regimes: [decode, speculative]", "regimes: []"), PAGE,
             "regimes:"),
     Planted("front-matter-value", sub("https://example.org/paper", "http://example.org"), PAGE,
+            "    address:"),
+    Planted("front-matter-value", sub("https://example.org/paper", "https://x.org (a.md@1a)"),
+            PAGE, "    address:"),
+    Planted("front-matter-value", sub("https://example.org/paper", "https://x.org(a.md)"), PAGE,
             "    address:"),
     Planted("front-matter-value", sub("  - key: seen\n    observed: one GPU, one day",
                                       "  - key: seen\n    watched: one"), PAGE, "  - key: seen",
@@ -196,6 +226,8 @@ FAULTS = [
     Planted("citation-mismatch", add("[3.2 us](source:paper)"), PAGE, "[3.2 us]"),
     Planted("citation-key-twice", sub("key: seen", "key: paper"), PAGE,
             "  - key: paper\n    observed"),
+    Planted("quotation-formula", sub("quoted: up to 3.2x", "quoted: $64 \\times 2$, up to 3.2x"),
+            PAGE, "    quoted: $64", "TeX"),
     Planted("directive-unknown", add("{{ figure 3 }}"), PAGE, "{{ figure"),
     Planted("directive-failed", add("{{ evidence | safe }}"), PAGE, "{{ evidence |"),
     Planted("directive-alone", add("here {{ regimes devices }}"), PAGE, "here {{"),
@@ -271,6 +303,16 @@ FAULTS = [
     Planted("record-unsound", misplace_record,
             "results/static/sm_90/flash_mla/v1/b2/static.json", says="belongs at"),
     Planted("record-stale", stale, AFTER, says="flash_mla v1"),
+    # learning paths and examples
+    Planted("learning-file", write(LESSON_FILE, LESSON), LESSON_FILE,
+            says="no knowledge/examples/add.toml"),
+    Planted("learning-file", write(LESSON_FILE, "title = "), LESSON_FILE, says="cannot be read"),
+    Planted("learning-file", both(lesson, sub("summary", "sumary", LESSON_FILE)), LESSON_FILE,
+            says="sumary"),
+    Planted("learning-file", both(lesson, sub("line = 7", "line = 0", EXAMPLE_FILE)), EXAMPLE_FILE,
+            says="annotations.0.line"),
+    Planted("learning-number", both(lesson, sub("A copy", "Takes 12 us", LESSON_FILE)),
+            LESSON_FILE, says="12 us"),
     # devlogs
     Planted("devlog-missing", lambda tree: (tree.root / DEVLOG).unlink(), DEVLOG),
     Planted("devlog-version-without-entry", lambda tree: tree.write(
@@ -305,6 +347,23 @@ def _without_evidence(text: str) -> str:
 
 def test_clean_tree_has_no_findings(tree):
     assert tree.lint() == []
+
+
+def test_sound_learning_paths_have_no_findings(tree):
+    lesson(tree)
+    assert tree.lint() == []
+
+
+def test_each_fault_of_a_learning_path_is_found(tree):
+    lesson(tree)
+    tree.replace(LESSON_FILE, "summary", "sumary")
+    tree.write("knowledge/examples/broken.toml", "title =")
+    found = [(f.file, f.message.split(":")[0]) for f in tree.lint()]
+    assert found == [
+        ("knowledge/examples/broken.toml", "cannot be read"),
+        (LESSON_FILE, "sumary"),
+        (LESSON_FILE, "summary"),
+    ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.check)

@@ -61,7 +61,7 @@ def plans(draw: st.DrawFn, plan_class: type[KernelPlan]) -> KernelPlan:
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_plan_written_as_flags_is_read_back(version, data):
     plan = data.draw(plans(version.plan_class()))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import mimetypes
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import site_records
 import site_tree
 from filelock import FileLock
-from site_browser import BASE, FLAGS, Built, OpenTab, Tab
+from site_browser import BASE, FLAGS, Built, OpenTab, Tab, serving
 
 
 def missing_browser() -> str | None:
@@ -50,18 +49,20 @@ def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser(built: Built) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as running:
-        launched = running.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+    with serving(built.online) as flag, sync_playwright() as running:
+        launched = running.chromium.launch(
+            executable_path=shutil.which("chromium"), args=[*FLAGS, flag]
+        )
         yield launched
         launched.close()
 
 
 @pytest.fixture
-def open_tab(built: Built, browser: Any) -> Iterator[OpenTab]:
-    """Makes tabs that are served from the built site, every other host cut off."""
+def open_tab(browser: Any) -> Iterator[OpenTab]:
+    """Makes tabs on the served site, every other host cut off."""
     contexts = []
 
     def make(width: int = 1440, height: int = 900, scheme: str = "light") -> Tab:
@@ -69,34 +70,7 @@ def open_tab(built: Built, browser: Any) -> Iterator[OpenTab]:
             viewport={"width": width, "height": height}, color_scheme=scheme
         )
         contexts.append(context)
-        tab = Tab(context.new_page())
-
-        def serve(route: Any) -> None:
-            url = route.request.url.partition("#")[0].partition("?")[0]
-            if url.startswith("file:"):
-                route.continue_()
-                return
-            if not url.startswith(BASE):
-                tab.foreign.append(url)
-                route.abort()
-                return
-            file = built.online / url.removeprefix(BASE)
-            file = file / "index.html" if file.is_dir() else file
-            if file.is_file():
-                kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-                route.fulfill(status=200, body=file.read_bytes(), content_type=kind)
-            else:
-                tab.missing.append(url)
-                body = (built.online / "404.html").read_bytes()
-                route.fulfill(status=404, body=body, content_type="text/html")
-
-        context.route("**/*", serve)
-        tab.page.on("pageerror", lambda error: tab.errors.append(str(error)))
-        tab.page.on(
-            "console",
-            lambda line: tab.errors.append(line.text) if line.type == "error" else None,
-        )
-        return tab
+        return Tab(context.new_page())
 
     yield make
     for context in contexts:

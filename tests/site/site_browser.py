@@ -1,14 +1,20 @@
-"""The built site and tabs on it."""
+"""The built site, a server of it, and tabs on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 #: Where the site is served: a sub-path, as the build was told.
-BASE = "https://hypermla.test/docs/"
+BASE = "http://hypermla.test/docs/"
+HOST, PREFIX = urlsplit(BASE).netloc, urlsplit(BASE).path
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -18,7 +24,51 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Copy buttons need what browsers call a secure origin.
+    f"--unsafely-treat-insecure-origin-as-secure=http://{HOST}",
 ]
+
+
+class _Files(SimpleHTTPRequestHandler):
+    """The site below its sub-path, with its own page for what is missing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path: str) -> str:
+        below = path.removeprefix(PREFIX) if path.startswith(PREFIX) else "nothing-is-here"
+        return super().translate_path(f"/{below}")
+
+    def end_headers(self) -> None:
+        # One visit of every page then loads what they share once.
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        body = (Path(self.directory) / "404.html").read_bytes()
+        self.send_response(code, message)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: tabs collect what went wrong."""
+
+
+@contextmanager
+def serving(site: Path) -> Iterator[str]:
+    """Serve a site; gives the browser's flag that leads to it, and nowhere else."""
+    handler = partial(_Files, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"--host-resolver-rules=MAP {HOST}:80 127.0.0.1:{server.server_port}, MAP * ~NOTFOUND"
+        server.shutdown()
+
+
+#: Fonts are there, and scripts that wait for the page have had their turn.
+DRAWN = """document.fonts.ready.then(
+    () => new Promise(done => requestAnimationFrame(() => setTimeout(done)))
+)"""
 
 
 @dataclass
@@ -52,11 +102,29 @@ class Tab:
     foreign: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
-    def open(self, path: str, *, quiet: bool = True) -> None:
-        """Open a page of the site, its path ending with a slash, and wait until it is quiet."""
+    def __post_init__(self) -> None:
+        self.page.on("request", self._asked)
+        self.page.on("response", self._answered)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._said)
+
+    def _asked(self, request: Any) -> None:
+        parts = urlsplit(request.url)
+        if parts.netloc != HOST and parts.scheme not in ("file", "data", "blob"):
+            self.foreign.append(request.url)
+
+    def _answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self.missing.append(response.url)
+
+    def _said(self, line: Any) -> None:
+        if line.type == "error":
+            self.errors.append(line.text)
+
+    def open(self, path: str) -> None:
+        """Open a page of the site, its path ending with a slash, and wait until it is drawn."""
         self.page.goto(path if ":" in path else BASE + path)
-        if quiet:
-            self.page.wait_for_load_state("networkidle")
+        self.page.evaluate(DRAWN)
 
     def check(self) -> None:
         """Fail for whatever went wrong so far."""

@@ -36,6 +36,8 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
 
 @pytest.mark.parametrize("offline", [False, True], ids=["online", "offline"])
 def test_the_filter_finds_and_leads_to_a_pattern(built: Built, open_tab: OpenTab, offline: bool):
+    from playwright.sync_api import expect
+
     tab = open_tab()
     tab.open((built.offline / "catalogue/index.html").as_uri() if offline else "catalogue/")
     metas = [document.pattern for document in knowledge.load_all().patterns]
@@ -48,7 +50,7 @@ def test_the_filter_finds_and_leads_to_a_pattern(built: Built, open_tab: OpenTab
     if not offline:
         assert tab.page.url == f"{BASE}catalogue/?regime=prefill&basis=static"
         tab.page.reload()
-        assert rows.count() == len(wanted)
+        expect(rows).to_have_count(len(wanted))
     rows.first.locator("a").click()
     tab.page.wait_for_selector("h2:has-text('When to apply')")
     tab.check()

@@ -1,0 +1,45 @@
+"""Runs that nobody made, on a site that has them alone."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from generators import results
+from generators import site as engine
+from generators.site import Run, Site
+from tests.factories import duration, passed, prediction, record
+
+GPU = "nvidia-h200-sxm"
+SIZES = {"b": 8, "h": 128, "s": 4, "t": 4096, "dtype": "bf16", "causal": False, "n": None}
+
+
+def timed(version: str, median: float, run: str = "aaaa", stale: bool = False, **changes) -> Run:
+    """A run on a GPU; it reached half of its roofline."""
+    outcome = passed(total=duration(median), predictions=[prediction()], roofline_fraction=0.5)
+    fields = {"mode": "event", "target": GPU, "problem": SIZES, "slug": f"x{median:g}", "run": run}
+    made = record(version=version, **{"outcome": outcome, **fields, **changes})
+    return Run(f"results/{made.path.as_posix()}", made, stale)
+
+
+def at(design: str, version: str, s: int, median: float, stale: bool = False, **sizes) -> Run:
+    """A run of a design at so many query tokens; other sizes are those of the analysis."""
+    problem = {**SIZES, "b": 32, "s": s, **sizes}
+    slug = "-".join(f"{name}{size}" for name, size in problem.items()) + f"-{median:g}"
+    return timed(version, median, stale=stale, design=design, problem=problem, slug=slug)
+
+
+def on(site: Site, *runs: Run) -> Site:
+    """The site with these runs alone."""
+    addresses = {**site.addresses, **{run.name: engine.record_address(run.name) for run in runs}}
+    made = replace(site, runs=runs, addresses=addresses)
+    return replace(made, addresses={**addresses, **results.places(made)})
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading."""
+    lines = itertools.dropwhile(
+        lambda line: not line.startswith("|"), text[text.index(heading) :].splitlines()
+    )
+    table = list(itertools.takewhile(lambda line: line.startswith("|"), lines))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
