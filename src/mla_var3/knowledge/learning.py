@@ -116,30 +116,54 @@ def load(root: Path) -> Learning:
     Raises:
         KnowledgeError: A file is not sound, or a step names no example; says which and where.
     """
-    learning = Learning(_read(root, PATHS, LearningPath), _read(root, EXAMPLES, Example))
+    learning, faults = read(root)
+    for file, message in faults:
+        raise KnowledgeError(f"{file}: {message}")
+    return learning
+
+
+def read(root: Path) -> tuple[Learning, list[tuple[str, str]]]:
+    """The sound paths and examples of a checkout, and what is wrong with the others.
+
+    Args:
+        root: Top of the checkout; it may have neither.
+
+    Returns:
+        What could be read, and file and sentence of each fault.
+    """
+    faults: list[tuple[str, str]] = []
+    learning = Learning(
+        _read(root, PATHS, LearningPath, faults), _read(root, EXAMPLES, Example, faults)
+    )
     for name, path in learning.paths.items():
         for number, step in enumerate(path.steps, 1):
-            if step.example not in learning.examples:
-                raise KnowledgeError(
-                    f"{PATHS}/{name}.toml: step {number} names the example {step.example!r}, but "
-                    f"there is no {EXAMPLES}/{step.example}.toml"
+            # An example that cannot be read has a fault of its own.
+            if not (root / EXAMPLES / f"{step.example}.toml").is_file():
+                faults.append(
+                    (
+                        f"{PATHS}/{name}.toml",
+                        f"step {number} names the example {step.example!r}, but there is no "
+                        f"{EXAMPLES}/{step.example}.toml",
+                    )
                 )
-    return learning
+    return learning, faults
 
 
 Item = TypeVar("Item", bound=_Model)
 
 
-def _read(root: Path, folder: str, model: type[Item]) -> dict[str, Item]:
+def _read(
+    root: Path, folder: str, model: type[Item], faults: list[tuple[str, str]]
+) -> dict[str, Item]:
     found = {}
     for file in sorted((root / folder).glob("*.toml")):
         name = f"{folder}/{file.name}"
         try:
             found[file.stem] = model.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise KnowledgeError(f"{name} cannot be read: {error}") from error
+            faults.append((name, f"cannot be read: {error}"))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
-            raise KnowledgeError(f"{name}: {where}: {first['msg']}") from error
+            for row in error.errors():
+                where = ".".join(map(str, row["loc"])) or "the file"
+                faults.append((name, f"{where}: {row['msg']}"))
     return found

@@ -252,16 +252,12 @@ def _static(*path: str) -> _StageReader:
     return lambda record, stage: _at(stage.static, *path)
 
 
-def _remarks(record: Record, stage: Stage) -> int | None:
-    remarks = _at(stage.static, "remarks")
-    return None if remarks is None else sum(remark.get("count", 1) for remark in remarks)
-
-
 def _missed(record: Record, stage: Stage) -> int | None:
     remarks = _at(stage.static, "remarks")
     if remarks is None:
         return None
-    return sum(remark.get("count", 1) for remark in remarks if remark.get("kind") == "missed")
+    missed = (remark for remark in remarks if remark.get("kind") in ("missed", "failed"))
+    return sum(remark.get("count", 1) for remark in missed)
 
 
 def _mma_fast_path(record: Record, stage: Stage) -> bool | None:
@@ -437,10 +433,8 @@ _TABLE = (
          "Tensor Memory Accelerator loads in the machine code.", _static("tma_loads")),
     _row("static", "tma_stores", "instructions", None, "stages[].static.tma_stores",
          "Tensor Memory Accelerator stores in the machine code.", _static("tma_stores")),
-    _row("static", "remarks", "", "lower", "stages[].static.remarks",
-         "Remarks of the compiler.", _remarks),
-    _row("static", "missed_remarks", "", "lower", "stages[].static.remarks[kind=missed]",
-         "Optimizations that the compiler says it could not do.", _missed),
+    _row("static", "missed_remarks", "", "lower", "stages[].static.remarks[kind=missed or failed]",
+         "Optimizations that the compiler says it missed or failed at.", _missed),
     _row("static", "occupancy", "", "higher", "stages[].static.occupancy.fraction",
          "Resident warps over the warps that a multiprocessor can hold.",
          _static("occupancy", "fraction")),

@@ -133,13 +133,14 @@ class ExternalEvidence(_Model):
     Attributes:
         key: What ``[3.2x](source:key)`` in the text refers to.
         external: Who published it: title, author or number, year.
-        address: Where it can be read.
-        quoted: The words that hold the figure, verbatim.
+        address: Where it can be read, one URL.
+        quoted: The words that hold the figure, verbatim; a formula among them as the page shows
+            it, in plain characters.
     """
 
     key: Id
     external: Line
-    address: str = Field(pattern=r"^https://[^\s<>\"']+$")
+    address: str = Field(pattern=r"^https://[^\s()<>\"']+$")
     quoted: str = Field(min_length=1)
 
 

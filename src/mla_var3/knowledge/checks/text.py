@@ -328,6 +328,23 @@ class CitationKeyTwice(DocumentCheck):
                 seen.add(key)
 
 
+class QuotationFormula(DocumentCheck):
+    """A quotation holds no TeX: a formula stands in it as readers of the source see it.
+
+    Quotations are shown as plain words, in tables and where a pointer rests on a citation.
+    """
+
+    id = "quotation-formula"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        assert document.meta is not None
+        for index, item in enumerate(document.meta.evidence):
+            if tex := re.search(r"\\[A-Za-z]+", getattr(item, "quoted", "")):
+                line = document.line_of("evidence", index, "quoted")
+                yield line, f"{tex.group()!r} is TeX: write what the source shows"
+
+
 class DirectiveUnknown(DocumentCheck):
     """Everything between double braces outside code is a directive that exists, well written."""
 
