@@ -1,6 +1,6 @@
 """Start a kernel version as a copy of another, with every name that carries the version rewritten.
 
-``python -m mla_var3.clone mla_var6_plus_v2 v5`` copies the version's package and rewrites module
+``python -m mla_var3.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites module
 names, kernel functions, plan and tiling classes, imports inside the package, quoted forward
 references, package names in strings, and the docstrings and comments that name the version. Names
 that the version imports from elsewhere stay as they are. The design's devlog gets the skeleton of
