@@ -139,13 +139,14 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
         elif isinstance(item, RecordEvidence):
             single += _record_rows(item, catalogue, link)
         elif isinstance(item, ExternalEvidence):
-            quoted.append([f"[{cell(item.external)}]({item.address})", cell(item.quoted)])
+            source = f"[{cell(item.external)}]({item.address})"
+            quoted.append(["published", source, cell(item.quoted)])
         elif isinstance(item, ObservationEvidence):
-            quoted.append([f"Observed on {cell(item.observed)}", cell(item.quoted)])
+            quoted.append(["observed", cell(item.observed), cell(item.quoted)])
     tables = [
         table(["Metric", "Before", "After", "Before over after", "On", "Note"], pairs),
         table(["Metric", "Value", "Of", "On", "Note"], single),
-        table(["Source", "Quoted"], quoted),
+        table(["Kind", "Source", "Quoted"], quoted),
     ]
     return "\n\n".join(text for text in tables if text)
 

@@ -17,6 +17,7 @@ from mla_var3.knowledge.evidence import repo_path
 from mla_var3.knowledge.pages import Catalogue, Document, parse_markdown, sections_of
 
 _MATH = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$", re.DOTALL)
+_DISPLAY = re.compile(r"\$\$.+?\$\$", re.DOTALL)
 _SCRIPT = re.compile(r"</?\s*(?:script|iframe|object|embed|svg|style|link|meta|base|form)\b", re.I)
 _HTML = re.compile(r"<(?!https?://[^\s<>]*>)[A-Za-z/!?]")
 _ATTRIBUTES = re.compile(
@@ -80,6 +81,22 @@ class AttributeList(DocumentCheck):
         found |= {m.start() for m in _EVENT.finditer(prose)}
         for start in sorted(found):
             yield document.line_at(start), "an attribute list sets HTML attributes"
+
+
+class FormulaAlone(DocumentCheck):
+    """A display formula, between `$$`, is a paragraph of its own, blank lines around it.
+
+    Inside a paragraph it would be shown as a small formula between two dollar signs.
+    """
+
+    id = "formula-alone"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _DISPLAY.finditer(document.prose):
+            before = document.prose[: match.start()].rsplit("\n", 2)
+            after = document.prose[match.end() :].split("\n", 2)
+            if any(part.strip() for part in (*before[-2:], *after[:2])):
+                yield document.line_at(match.start()), "a display formula shares its paragraph"
 
 
 class SnippetInclude(DocumentCheck):
