@@ -101,7 +101,7 @@ def lint(session: nox.Session) -> None:
 
 @shared
 def types(session: nox.Session) -> None:
-    """Mypy over src/mla_var3."""
+    """Mypy over the package and the generators of the site."""
     install(session, "dev", "docs")
     python(session, "-m", "mypy")
 

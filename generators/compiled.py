@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from generators.site import Run
 
 _HEAD = (
-    "Registers", "Spill loads / stores", "Stack, bytes", "Shared memory, bytes", "Warps a block",
+    "Registers", "Spill loads / stores (stack, bytes)", "Shared memory, bytes", "Warps a block",
     "MMA path", "TMA loads / stores", "Blocks an SM (limit)", "Missed remarks",
 )  # fmt: skip
 
@@ -38,10 +38,10 @@ class Compiled:
         occupancy = facts.get("occupancy")
         limit = f"{occupancy['blocks_per_sm']} ({occupancy['limiter']})" if occupancy else ""
         missed = [r for r in facts["remarks"] if r["kind"] in ("missed", "failed")]
+        spills = facts["spill_loads"], facts["spill_stores"], facts["stack_bytes"]
         return (
             str(facts["registers"]),
-            f"{facts['spill_loads']} / {facts['spill_stores']}",
-            str(facts["stack_bytes"]),
+            "{} / {} ({:,})".format(*spills) if any(spills) else "none",
             f"{facts['shared_bytes']:,}",
             str(facts["warps_per_block"]),
             cell(facts["mma_path"]),
@@ -66,10 +66,10 @@ def _place(item: Compiled, version: Version) -> tuple[str, str, problems.Problem
     return item.run.record.target, name, problems.problem_of(item.run.record)
 
 
-def facts_table(
+def facts_tables(
     runs: list[Run], version: Version, earlier: list[Run], before: Version | None, link: Link
-) -> str:
-    """Static facts of a version by arch and stage; equal ones of several problems in one row.
+) -> dict[str, str]:
+    """Static facts of a version by stage; equal ones of several problems in one row.
 
     Args:
         runs: Records of the version.
@@ -79,23 +79,25 @@ def facts_table(
         link: Addresses as seen from the page.
 
     Returns:
-        A table; empty without compiled stages.
+        A table for each target that stages were compiled for, by its name.
     """
     found = _compiled(runs)
     old = {_place(item, before): item for item in _compiled(earlier)} if before else {}
     varying = problems.varying([item.run.record for item in found])
-    rows: dict[tuple[str, ...], list[str]] = {}
+    tables: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for item in found:
         cells = item.cells()
         if (other := old.get(_place(item, version))) is not None:
             cells = tuple(map(_change, other.cells(), cells))
-        where = problems.target_name(item.run.record.target)
-        key = (cell(where), cell(item.stage.name), cell(tiling_text(item.stage.tiling)), *cells)
+        key = (cell(item.stage.name), cell(tiling_text(item.stage.tiling)), *cells)
         label = problems.sizes(item.run.record, varying) or "record"
+        rows = tables.setdefault(problems.target_name(item.run.record.target), {})
         rows.setdefault(key, []).append(problems.record_link(item.run, link, cell(label)))
-    ordered = sorted(rows.items(), key=lambda row: (len(row[0][0]), row[0][0]))
-    head = ["Arch", "Stage", "Tiling", *_HEAD, "Records"]
-    return table(head, [[*key, "<br>".join(links)] for key, links in ordered])
+    head = ["Stage", "Tiling", *_HEAD, "Records"]
+    return {
+        name: table(head, [[*key, "<br>".join(links)] for key, links in rows.items()])
+        for name, rows in sorted(tables.items(), key=lambda item: (len(item[0]), item[0]))
+    }
 
 
 def _change(old: str, new: str) -> str:

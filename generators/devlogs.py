@@ -12,6 +12,9 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document, Section
 from mla_var3.knowledge.schema import ExternalEvidence, ObservationEvidence
 
+#: A section that shows the records: the page of a version has them at its top.
+_MEASURED = re.compile(r"^#+ Measured\n+\{\{ *measured *\}\}\n*", re.MULTILINE)
+
 
 def places(devlog: Document, pages: Mapping[str, str]) -> dict[str, str]:
     """Page of each entry's heading.
@@ -48,7 +51,7 @@ def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> s
     for found, section in _entries(devlog):
         if found == version:
             # The directives look the heading up; rendered, it gives the verdict.
-            text = f"### {section.title}\n\n{section.text}"
+            text = f"### {section.title}\n\n{_MEASURED.sub('', section.text)}"
             text = _render(devlog, text, "#### Sources", catalogue, link)
             heading, _, body = text.partition("\n")
             verdict = heading.partition(":")[2].strip()
@@ -69,17 +72,7 @@ def _render(devlog: Document, text: str, sources: str, catalogue: Catalogue, lin
         meta = meta.model_copy(update={"evidence": cited})
         text = f"{text.rstrip()}\n\n{sources}\n\n{{{{ evidence }}}}\n"
     part = dataclasses.replace(devlog, body=text, meta=meta)
-    return rendered(part, catalogue, link, _on_this_page)
-
-
-def _on_this_page(name: str, arguments: tuple[str, ...]) -> str | None:
-    """The page of a version shows what was measured at its top, once."""
-    if name != "measured":
-        return None
-    return (
-        "The records stand above: [static facts](#static-facts) against the version before, "
-        "[results](#results)."
-    )
+    return rendered(part, catalogue, link)
 
 
 def _raised(text: str) -> str:

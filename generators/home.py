@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from generators import kernels, problems
+from generators import comparison, problems
+from generators.comparison import Choice, Comparison, compare, design_link
+from generators.kernels import next_version
 from generators.page import Page
-from generators.source import repo_name
+from generators.results import version_link
 from generators.text import cell, meta, sections, table
 from mla_var3 import devices
 from mla_var3.knowledge import regimes
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from generators.site import Run, Site
 
 HOME = "index.md"
-CONTEXT = kernels.CONTEXT
+#: Design whose next version the example adds.
+EXAMPLE = "mla_var6_plus"
 #: What people come with, and the pages that answer it.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "My cuTile kernel spills registers.": (
@@ -69,7 +72,7 @@ def pages(site: Site) -> list[Page]:
                 "and says where the ridge point of a device lies. Or search, by the words of the "
                 "problem or the name of a metric such as `spill_instructions`.",
                 "## Add a version",
-                _adding(link),
+                _adding(site, link),
                 "## Newest records",
                 _newest(site, link),
             ),
@@ -95,38 +98,54 @@ def _doors(link: Link) -> str:
 
 
 def _choice(site: Site, link: Link) -> str:
-    device = devices.default_for_arch("sm_90")
-    shape, ceilings = regimes.Shape(), regimes.ceilings_of(device.key)
-    found = [regimes.cell(shape, s, CONTEXT, ceilings) for s in regimes.S_VALUES]
-    rows = [
-        [
-            f"{point.s}",
-            f"**{_design(site, point.winner, link)}**",
-            *(f"{point.time_us[kernel]:,.0f} us" for kernel in regimes.KERNELS),
-            f"{point.n}" if point.winner == "mla_var6_plus" else "",
-            _measured(site, device.key, point.s, link),
-        ]
-        for point in found
-    ]
-    head = ["s", "Use", *(f"Floor of {cell(k)}" for k in regimes.KERNELS), "n", "Fastest measured"]
-    spec = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
+    found = compare(site, devices.default_for_arch("sm_90"))
+    spec = f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})"
+    disagreements = "\n".join(_disagreements(site, found, link))
+    head = ["s", "Use", "Measured fastest", "Model prefers",
+            *(f"Floor of {cell(k)}" for k in regimes.KERNELS)]  # fmt: skip
     return sections(
-        f"It depends on s, the query tokens of a sequence: 1 when decoding, a few in speculative "
-        f"decoding, many in prefill. On {spec} (ridge point {ceilings.ridge:.0f} FLOP/byte), for "
-        f"{shape.b} sequences, {shape.h} heads and {CONTEXT} keys:",
+        "It depends on s, the query tokens of a sequence: 1 when decoding, a few in speculative "
+        f"decoding, many in prefill. On {spec}, for {found.shape.b} sequences, {found.shape.h} "
+        f"heads and {comparison.CONTEXT} keys, the cost model prefers:",
         "\n".join(_reasons(site, found, link)),
-        table(head, rows),
-        "Floors are run times that the cost model and the device's ceilings allow, with perfect "
-        "overlap; n counts the newest tokens that the mixed design keeps decompressed. What "
-        "kernels reach stands in the last column and on their pages; where it names another "
-        "design, the recommended one does not reach its floor yet. With few sequences the keys "
-        f"are split over blocks: {_design(site, 'flash_mla_split_kv', link)}. For another device, "
-        f"batch or head count see [regimes]({link('knowledge/regimes.md')}).",
+        "What was measured says otherwise:" if disagreements else "",
+        disagreements,
+        table(head, [_row(site, choice, link) for choice in found.choices]),
+        "A **floor** is the time that the cost model and the device's ceilings allow with perfect "
+        "overlap; n counts the newest tokens that the mixed design keeps decompressed. **Use** is "
+        "what takes the least time: as measured or, at other s, the floor times how far above it "
+        "the design's fastest version was measured at the nearest s; “about” is such a time "
+        "between two measured ones.",
+        comparison.what_times_cover(site, link),
+        f"For another device, batch or head count see [regimes]({link('knowledge/regimes.md')}); "
+        "with few sequences the keys are split over blocks: "
+        f"{design_link(site, 'flash_mla_split_kv', link)}.",
     )
 
 
-def _reasons(site: Site, found: list[regimes.Cell], link: Link) -> Iterator[str]:
-    """Why each design is the one to use, with the query counts at which it is."""
+def _row(site: Site, choice: Choice, link: Link) -> list[str]:
+    model = choice.model
+    n = f", n={model.n}" if model.winner == "mla_var6_plus" else ""
+    return [
+        f"{choice.s}",
+        _use(site, choice, link),
+        _measured(site, choice, link),
+        f"{design_link(site, model.winner, link)}{n}",
+        *(f"{model.time_us[kernel]:,.0f} us" for kernel in regimes.KERNELS),
+    ]
+
+
+def _use(site: Site, choice: Choice, link: Link) -> str:
+    found = choice.estimates.get(choice.advised)
+    if found is None:
+        return f"**{design_link(site, choice.advised, link)}**"
+    between = not found.measured and len(found.near) > 1
+    about = f", about {problems.amount('total_us', found.us)}" if between else ""
+    return f"**{version_link(found.run, site, link)}**{about}"
+
+
+def _reasons(site: Site, found: Comparison, link: Link) -> Iterator[str]:
+    """Why the model prefers each design, with the query counts at which it does."""
     reasons: dict[regimes.Kernel, str] = {
         "flash_mla": "stay latent. The cache is the least to read, and all heads share each load.",
         "mla_var6_plus": "mix. The latent kernel alone is bound by arithmetic here; keeping the "
@@ -135,42 +154,62 @@ def _reasons(site: Site, found: list[regimes.Cell], link: Link) -> Iterator[str]
         "key that reading them no longer binds.",
     }
     for kernel, reason in reasons.items():
-        wins = [point.s for point in found if point.winner == kernel]
+        wins = found.preferred_at(kernel)
         if wins:
             span = f"s = {wins[0]}" + (f" to {wins[-1]}" if len(wins) > 1 else "")
-            yield f"- **{span}**: {_design(site, kernel, link)}, {reason}"
+            yield f"- **{span}**: {design_link(site, kernel, link)}, {reason}"
 
 
-def _design(site: Site, design: str, link: Link) -> str:
-    folder = repo_name(site.designs()[design][0].path.parents[1])
-    return f"[{cell(design)}]({link(folder)})"
+def _disagreements(site: Site, found: Comparison, link: Link) -> Iterator[str]:
+    """Query counts at which records advise another design than the model, and which to use."""
+    said: dict[str, list[int]] = {}
+    for choice in found.choices:
+        if choice.advised != choice.model.winner:
+            said.setdefault(_advice(site, choice, link), []).append(choice.s)
+    for text, counts in said.items():
+        yield f"- **s = {', '.join(map(str, counts))}**: {text}"
 
 
-def _measured(site: Site, device: str, s: int, link: Link) -> str:
-    """The fastest record at s, of those with the most sequences."""
-    sizes = regimes.Shape()
-    runs = [
-        run
-        for run in site.runs
-        if run.is_timed
-        and run.record.target == device
-        and run.record.problem.get("s") == s
-        and run.record.problem.get("h") == sizes.h
-        and run.record.problem.get("t") == CONTEXT
-        and not run.record.problem.get("causal")
-    ]
-    most = max((_batch(run) for run in runs), default=0)
-    for run in problems.fastest(run for run in runs if _batch(run) == most)[:1]:
-        assert run.outcome is not None
-        kernel = run.record.kernel
-        label = f"{kernel.design} {kernel.version}"
-        time = problems.record_link(run, link, problems.duration(run.outcome.total))
-        return f"{cell(label)}, b={most}: {time}"
-    return ""
+def _advice(site: Site, choice: Choice, link: Link) -> str:
+    preferred = choice.model.winner
+    first, other = choice.estimates[choice.advised], choice.estimates[preferred]
+    own = f"took {_time(first.run, link)}"
+    if not first.measured:
+        counts = sorted(comparison.queries(run) for run in first.near)
+        own = f"is estimated from s = {' and '.join(map(str, counts))}"
+    theirs = "is estimated to take longer"
+    if other.measured:
+        floor = f"{choice.model.time_us[preferred]:,.0f} us"
+        theirs = f"took {_time(other.run, link)} against a floor of {floor}"
+    return (
+        f"use {version_link(first.run, site, link)}. It {own}, while "
+        f"{version_link(other.run, site, link)} {theirs}."
+    )
 
 
-def _batch(run: Run) -> int:
-    return int(run.record.problem.get("b") or 0)
+def _measured(site: Site, choice: Choice, link: Link) -> str:
+    """The fastest record at s, or what those around it say."""
+    if choice.runs:
+        fastest = choice.runs[0]
+        without = ", ".join(map(cell, choice.untimed))
+        return f"{version_link(fastest, site, link)}: {_time(fastest, link)}" + (
+            f"; not measured: {without}" if without else ""
+        )
+    around = _around(site, choice, link)
+    return f"not measured; nearest: {around}" if around else "not measured"
+
+
+def _around(site: Site, choice: Choice, link: Link) -> str:
+    """The fastest at the nearest query counts that were measured, by version."""
+    counts: dict[str, list[str]] = {}
+    for run in choice.around:
+        counts.setdefault(version_link(run, site, link), []).append(f"s={comparison.queries(run)}")
+    return ", ".join(f"{name} at {' and '.join(found)}" for name, found in counts.items())
+
+
+def _time(run: Run, link: Link) -> str:
+    assert run.outcome is not None
+    return problems.record_link(run, link, problems.duration(run.outcome.total))
 
 
 def _questions(site: Site, link: Link) -> str:
@@ -183,15 +222,21 @@ def _questions(site: Site, link: Link) -> str:
     return "\n".join(lines)
 
 
-def _adding(link: Link) -> str:
+def _adding(site: Site, link: Link) -> str:
+    versions = site.designs()[EXAMPLE]
+    latest, new = versions[-1], next_version(versions)
+    steps = {
+        f"clone -- {latest.name} {new}": "a copy that passes its checks",
+        f"check -- {EXAMPLE} {new}": "after each edit: is it right?",
+        f"profile -- {EXAMPLE} {new}": "registers, spills, roofline, what to try",
+        f"compare -- {EXAMPLE} {latest.version} {new}": "what the edit changed",
+    }
+    width = max(map(len, steps))
+    lines = (f"$ nox -s {step:{width}}  # {comment}\n" for step, comment in steps.items())
     return sections(
-        "On a fresh checkout, after `pip install nox`, and without a GPU:",
-        "```console\n"
-        "$ nox -s clone -- mla_var6_plus_v2 v5     # a copy that passes its checks\n"
-        "$ nox -s check -- mla_var6_plus v5        # after each edit: is it right?\n"
-        "$ nox -s profile -- mla_var6_plus v5      # registers, spills, roofline, what to try\n"
-        "$ nox -s compare -- mla_var6_plus v2 v5\n"
-        "```",
+        f"From the newest version of {design_link(site, EXAMPLE, link)}, say, on a fresh "
+        "checkout, after `pip install nox`, and without a GPU:",
+        f"```console\n{''.join(lines)}```",
         f"[Contributing]({link('CONTRIBUTING.md#a-version')}) says what belongs into its devlog "
         "entry, and how to add a design or a device.",
     )

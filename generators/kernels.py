@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import devlogs, problems
-from generators.compiled import facts_table
+from generators import comparison, devlogs, problems
+from generators.comparison import Comparison, analysed, compare
+from generators.compiled import facts_tables
 from generators.page import Page
 from generators.source import annotated, repo_name, tabs, version_diff
 from generators.text import cell, docstring, meta, sections, table
-from mla_var3 import devices, mla
-from mla_var3.knowledge import regimes
+from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import correctness_text, tiling_text
-from mla_var3.records import Failed
+from mla_var3.records import Failed, Record
 from mla_var3.registry import Version
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 #: Archs whose default devices show the regime of a design.
 ARCHS = ("sm_90", "sm_100", "sm_120")
-#: Context length at which it is shown.
-CONTEXT = 4096
-#: Kernel of the cost analysis that stands for all designs of a problem.
-_ANALYSED: dict[type, regimes.Kernel] = {
-    mla.LatentPlan: "flash_mla",
-    mla.DecompressedPlan: "flash_attention",
-    mla.MixedPlan: "mla_var6_plus",
-}
 
 
 def design_page(design: str) -> str:
@@ -42,6 +35,11 @@ def design_page(design: str) -> str:
 def version_page(version: Version) -> str:
     """Path of a version's page."""
     return f"kernels/{version.design}/{version.version}.md"
+
+
+def next_version(versions: list[Version]) -> str:
+    """What the next version of a design will be called."""
+    return f"v{int(versions[-1].version.removeprefix('v')) + 1}"
 
 
 def title(version: Version) -> str:
@@ -103,27 +101,27 @@ def _purpose(versions: list[Version]) -> str:
 def _index(site: Site) -> Page:
     path = "kernels/index.md"
     link = site.link(path)
+    found = compare(site, devices.default_for_arch("sm_90"))
     rows = []
     for design, versions in site.designs().items():
         latest = versions[-1]
         rows.append(
             [
-                f"[{cell(design)}]({link(repo_name(versions[0].path.parents[1]))})",
+                comparison.design_link(site, design, link),
                 cell(_purpose(versions)),
                 cell(latest.language),
-                f"[{latest.version}]({link(repo_name(latest.path))})",
-                _where(design, versions, devices.default_for_arch("sm_90").key),
+                _version_link(latest, link),
+                _best_versions(versions, found, link),
+                _preferred(versions, found),
+                _fastest(design, found),
                 str(len(site.runs_of(design))),
             ]
         )
-    head = ["Design", "What it is", "Language", "Latest", "To use at", "Records"]
-    shape = regimes.Shape()
-    note = (
-        f"“To use at” is computed by the [cost analysis]({link('knowledge/regimes.md')}) for "
-        f"{devices.default_for_arch('sm_90').name}, b={shape.b}, h={shape.h}, t={CONTEXT}: the "
-        "query counts s of its table at which the design's problem is the one to solve. Split "
-        "designs of the same problem share the entry; they differ when blocks are few."
-    )
+    head = [
+        "Design", "What it is", "Language", "Latest", "Fastest", "Model prefers at",
+        "Measured fastest at", "Records",
+    ]  # fmt: skip
+    counts = ", ".join(str(choice.s) for choice in found.measured)
     return Page(
         path,
         sections(
@@ -133,7 +131,14 @@ def _index(site: Site) -> Page:
             "teaches one thing, and says what was predicted, what came of it, and which record "
             "proves it.",
             table(head, rows),
-            note,
+            "“Fastest” is the version of the design with the shortest time on record. “Model "
+            "prefers at” names the query counts s at which the design's problem is the one to "
+            f"solve by the [cost analysis]({link('knowledge/regimes.md')}); split designs of the "
+            "same problem share the entry. “Measured fastest at” names those at which one of its "
+            "versions is the fastest of all. All three are about "
+            f"{found.device.name}, b={found.shape.b}, h={found.shape.h}, t={comparison.CONTEXT}; "
+            + (f"measured were s = {counts}." if counts else "nothing is measured there yet."),
+            comparison.what_times_cover(site, link),
             "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
             f"stands under [contributing]({link('CONTRIBUTING.md')}).",
         ),
@@ -141,20 +146,33 @@ def _index(site: Site) -> Page:
     )
 
 
-def analysed(versions: list[Version]) -> regimes.Kernel | None:
-    """Kernel of the cost analysis with the problem of a design's base version."""
-    plan = versions[0].plan_class()
-    return next((name for kind, name in _ANALYSED.items() if issubclass(plan, kind)), None)
+def _version_link(version: Version, link: Link) -> str:
+    return f"[{version.version}]({link(repo_name(version.path))})"
 
 
-def _where(design: str, versions: list[Version], device: str) -> str:
+def _best_versions(versions: list[Version], found: Comparison, link: Link) -> str:
+    """Fastest version of a design, with the query counts where that is not always the same."""
+    best = found.best_versions(versions[0].design)
+    links = [(_version_link(v, link), best[v.version]) for v in versions if v.version in best]
+    if len(links) == 1:
+        return links[0][0]
+    shown = (f"{text} at s = {', '.join(map(str, counts))}" for text, counts in links)
+    return "; ".join(shown) or "not measured"
+
+
+def _preferred(versions: list[Version], found: Comparison) -> str:
     kernel = analysed(versions)
     if kernel is None:
         return ""
-    ceilings, shape = regimes.ceilings_of(device), regimes.Shape()
-    cells = (regimes.cell(shape, s, CONTEXT, ceilings) for s in regimes.S_VALUES)
-    wins = [str(found.s) for found in cells if found.winner == kernel]
-    return f"s = {', '.join(wins)}" if wins else "no s of the table"
+    counts = found.preferred_at(kernel)
+    return f"s = {', '.join(map(str, counts))}" if counts else "no s of the table"
+
+
+def _fastest(design: str, found: Comparison) -> str:
+    if not found.measured:
+        return "not measured"
+    counts = found.fastest_at(design)
+    return f"s = {', '.join(map(str, counts))}" if counts else "no s measured"
 
 
 def _design(site: Site, design: str, versions: list[Version]) -> Page:
@@ -173,11 +191,9 @@ def _design(site: Site, design: str, versions: list[Version]) -> Page:
             _purpose(versions),
             overview,
             "## Regime",
-            _regime(design, versions, link),
+            _regime(site, versions, link),
             "## Versions",
             _timeline(site, versions, link),
-            "Registers and spill instructions are the largest over all stages and problems "
-            "compiled. Ratios of time compare records of one run only.",
             "## Shared stage helpers { data-search-exclude }" if files else "",
             tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
             if files
@@ -188,44 +204,74 @@ def _design(site: Site, design: str, versions: list[Version]) -> Page:
     )
 
 
-def _regime(design: str, versions: list[Version], link: Link) -> str:
+def _regime(site: Site, versions: list[Version], link: Link) -> str:
     if analysed(versions) is None:
         return "The cost analysis does not cover this design."
+    compared = [compare(site, devices.default_for_arch(arch)) for arch in ARCHS]
     rows = [
-        [f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
-         _where(design, versions, device.key)]
-        for device in (devices.default_for_arch(arch) for arch in ARCHS)
-    ]  # fmt: skip
-    shape = regimes.Shape()
+        [
+            f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",
+            f"{found.shape.b}",
+            _preferred(versions, found),
+            _fastest(versions[0].design, found),
+            _best_versions(versions, found, link),
+        ]
+        for found in compared
+    ]
     return sections(
-        f"Query tokens at which the cost model prefers this design's problem, for b={shape.b}, "
-        f"h={shape.h}, t={CONTEXT} (other sizes: [regimes]({link('knowledge/regimes.md')})):",
-        table(["Device", "To use at"], rows),
+        f"Query tokens s at which the cost model prefers this design's problem, and at which the "
+        f"records have it fastest of all designs, for b sequences, h={compared[0].shape.h}, "
+        f"t={comparison.CONTEXT} (other sizes: [regimes]({link('knowledge/regimes.md')})):",
+        table(["Device", "b", "Model prefers at", "Measured fastest at", "Fastest version"], rows),
     )
 
 
 def _timeline(site: Site, versions: list[Version], link: Link) -> str:
     devlog = site.catalogue.devlogs.get(versions[0].design)
     entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
-    rows, before = [], None
+    gains = {new.version: _gains(site, old, new) for old, new in pairwise(versions)}
+    compared = [run.record for found in gains.values() for run, _ in found]
+    varying = problems.varying(compared)
+    several = len({record.target for record in compared}) > 1
+    rows = []
     for version in versions:
         entry = entries.get(version.version)
-        verdict = (
-            ("**negative:** " if entry.negative else "") + cell(entry.verdict) if entry else ""
-        )
+        verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
         runs = site.runs_of(version.design, version.version)
+        shown = [
+            f"{problems.record_link(run, link, f'{ratio:.2f}x')} {_at(run, varying, several)}"
+            for run, ratio in gains.get(version.version, ())
+        ]
         rows.append(
             [
-                f"[{version.version}]({link(repo_name(version.path))})",
+                _version_link(version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
-                _gain(site, before, version, link) if before else "",
+                "<br>".join(shown),
                 *(_compiled(runs, arch) for arch in ARCHS),
             ]
         )
-        before = version
     compiled = [f"{arch}: registers, spills" for arch in ARCHS]
     head = ["Version", "Verdict, and what it shows", "Time before over after", *compiled]
-    return table(head, rows)
+    return sections(
+        table(head, rows),
+        "Registers and spill instructions are the largest over all stages and problems compiled.",
+        _conditions(compared, varying, several),
+    )
+
+
+def _at(run: Run, varying: list[str], several: bool) -> str:
+    where = [problems.target_name(run.record.target)] if several else []
+    return cell(", ".join(filter(None, [*where, problems.sizes(run.record, varying)])))
+
+
+def _conditions(compared: list[Record], varying: list[str], several: bool) -> str:
+    """What all ratios of time have in common."""
+    if not compared:
+        return ""
+    same = [name for name in (*problems.SIZES, "causal") if name not in varying]
+    where = "" if several else f" on {problems.target_name(compared[0].target)}"
+    common = problems.sizes(compared[0], same)
+    return cell(f"Ratios of time compare records of one run only, all{where} at {common}.")
 
 
 def _compiled(runs: list[Run], arch: str) -> str:
@@ -239,8 +285,8 @@ def _compiled(runs: list[Run], arch: str) -> str:
     return ", ".join(values) + stale
 
 
-def _gain(site: Site, before: Version, after: Version, link: Link) -> str:
-    """Ratios of total time against the version before, each from one run."""
+def _gains(site: Site, before: Version, after: Version) -> list[tuple[Run, float]]:
+    """Runs with the ratio of total time of the version before to theirs, each within one run."""
     old = {
         (run.record.run, run.record.target, run.record.mode, problems.problem_of(run.record)): run
         for run in site.runs_of(before.design, before.version)
@@ -249,14 +295,12 @@ def _gain(site: Site, before: Version, after: Version, link: Link) -> str:
     found = []
     for run in site.runs_of(after.design, after.version):
         record = run.record
-        other = old.get((record.run, record.target, record.mode, problems.problem_of(record)))
-        if other is None or not run.is_timed:
+        if not run.is_timed or not record.run:
             continue
-        ratio = _total_us(other) / _total_us(run)
-        text = problems.record_link(run, link, f"{ratio:.2f}x")
-        found.append(f"{text} {cell(problems.target_name(record.target))}, "
-                     f"{cell(str(problems.problem_of(record)))}")  # fmt: skip
-    return "<br>".join(found)
+        other = old.get((record.run, record.target, record.mode, problems.problem_of(record)))
+        if other is not None:
+            found.append((run, _total_us(other) / _total_us(run)))
+    return found
 
 
 def _total_us(run: Run) -> float:
@@ -322,14 +366,17 @@ def _where_run(run: Run) -> list[str]:
 def _static(site: Site, version: Version, before: Version | None, link: Link) -> str:
     runs = site.runs_of(version.design, version.version)
     earlier = site.runs_of(before.design, before.version) if before else []
-    shown = facts_table(runs, version, earlier, before, link)
-    if not shown:
+    tables = facts_tables(runs, version, earlier, before, link)
+    if not tables:
         return _none("compiled")
     compiled = [run.record for run in runs if run.record.mode == "static"]
     same = [name for name in problems.SIZES if name not in problems.varying(compiled)]
     common = problems.sizes(compiled[0], same) if compiled else ""
     changes = " Where the version before differs, its figure stands first." if before else ""
-    return sections(f"At {common}.{changes}" if common else changes.strip(), shown)
+    return sections(
+        f"At {common}.{changes}" if common else changes.strip(),
+        *(f"### {cell(name)}\n\n{shown}" for name, shown in tables.items()),
+    )
 
 
 def _none(what: str) -> str:
@@ -359,10 +406,15 @@ def _results(runs: list[Run], link: Link) -> str:
             ]
         )  # fmt: skip
     head = [
-        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", "DRAM traffic",
+        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", problems.LEAST_BYTES,
         "Of the roofline", "Peers in the same run", "Record",
     ]  # fmt: skip
-    return sections(table(head, rows) or _none("timed"), _stages(timed, link))
+    return sections(
+        table(head, rows) or _none("timed"),
+        problems.RATES if rows else "",
+        problems.above_ceiling(timed, link),
+        _stages(timed, link),
+    )
 
 
 def _stages(timed: list[Run], link: Link) -> str:
@@ -376,6 +428,7 @@ def _stages(timed: list[Run], link: Link) -> str:
             rows.append(
                 [
                     *_where_run(run),
+                    cell(run.record.mode),
                     cell(stage.name),
                     cell(tiling_text(stage.tiling)),
                     " x ".join(map(str, stage.grid)),
@@ -386,8 +439,8 @@ def _stages(timed: list[Run], link: Link) -> str:
                 ]
             )
     head = [
-        "Device", "Problem", "Stage", "Tiling", "Grid", "Median", "Arithmetic", "DRAM traffic",
-        "Record",
+        "Device", "Problem", "Mode", "Stage", "Tiling", "Grid", "Median", "Arithmetic",
+        problems.LEAST_BYTES, "Record",
     ]  # fmt: skip
     shown = table(head, rows)
     return f"### Stages\n\n{shown}" if shown else ""
@@ -403,14 +456,15 @@ def _checks(runs: list[Run], link: Link) -> str:
     for (target, against), group in groups.items():
         checks = [run.record.outcome.correctness for run in group]
         made = [check for check in checks if check is not None]
-        errors = [case.max_relative_error for check in made for case in check.cases]
+        cases = [case.max_relative_error for check in made for case in check.cases]
+        errors = [error for error in cases if error is not None]
         rows.append(
             [
                 cell(problems.target_name(target)),
                 cell(against),
                 f"{sum(check.status == 'passed' for check in made)} of {len(made)} passed",
-                str(len(errors)),
-                f"{max(errors):.1e}" if errors else "",
+                str(len(cases)),
+                f"{max(errors):.1e}" if len(errors) == len(cases) else "not finite",
                 f"{max(check.tolerance for check in made):.0e}",
             ]
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from generators import catalogue
+from generators.kernels import next_version
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import docstring, sections
@@ -147,7 +148,7 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "link": link,
         "metrics": _metric_links(site, link),
         "modes": list(typing.get_args(options.ProfType)),
-        "next": f"v{int(latest.version.removeprefix('v')) + 1}",
+        "next": next_version(versions),
         "paths": learning.load(site.root).paths,
         "pattern": lambda id_: _pattern_link(site, id_, link),
         "patterns": lambda **wanted: [

@@ -40,6 +40,7 @@ def main() -> None:
     _write("SUMMARY.md", summary(pages).encode())
     # The navigation is read from it; it is no page itself.
     nav = mkdocs_gen_files.FilesEditor.current().files.get_file_from_path("SUMMARY.md")
+    assert nav is not None
     nav.inclusion = InclusionLevel.EXCLUDED
 
 

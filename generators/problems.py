@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from generators.text import cell, chosen
 from mla_var3 import devices
+from mla_var3.devices import Device
 from mla_var3.errors import UnknownNameError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.metrics import METRICS, readings_of, regime_of
@@ -127,6 +128,41 @@ def fraction(run: Run) -> str:
     outcome = run.outcome
     share = outcome.roofline_fraction if outcome else None
     return "" if share is None else f"{share:.0%}"
+
+
+#: Heading of bytes over time: they are no measured traffic.
+LEAST_BYTES = "Least bytes over time"
+#: What the two rates are.
+RATES = (
+    "Arithmetic and least bytes are the cost model's FLOPs and bytes, over the measured time; the "
+    "traffic that the hardware counts is in records of mode ncu only."
+)
+
+
+def above_ceiling(runs: Iterable[Run], link: Link) -> str:
+    """Why runs reach more than their roofline, once for each ceiling; empty where none does."""
+    known = {device.key: device for device in devices.all_devices()}
+    said: dict[str, None] = {}
+    for run in runs:
+        outcome, device = run.outcome, known.get(run.record.target)
+        if outcome is None or device is None or round(outcome.roofline_fraction or 0, 2) <= 1:
+            continue
+        floor = next((p for p in outcome.predictions if p.device == device.key), None)
+        if floor is not None:
+            said[_ceiling(device, problem_of(run.record).dtype, floor.bound, link)] = None
+    return "\n\n".join(said)
+
+
+def _ceiling(device: Device, dtype: str, bound: str, link: Link) -> str:
+    compute, memory = device.ceilings(dtype).sources
+    source = memory if bound == "memory" else compute
+    reasons = [used.reason for used in device.used if source.startswith(f"{used.metric} ")]
+    page = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
+    return (
+        "Some runs reach more than the whole of their roofline, whose ceiling is one figure of "
+        f"{page} among several: {cell(source)}."
+        + "".join(f" Why this one: {cell(reason)}." for reason in reasons)
+    )
 
 
 def record_link(run: Run, link: Link, text: str = "record") -> str:

@@ -92,7 +92,9 @@ def map_page(site: Site, key: str) -> Page:
     device = next(device for device in site.devices if device.key == key)
     ceilings = regimes.ceilings_of(key)
     sources = ", ".join(cell(source) for source in ceilings.sources)
-    file = site.link(path)(f"knowledge/devices/{key}.toml")
+    link = site.link(path)
+    file = link(f"knowledge/devices/{key}.toml")
+    measured = any(run.record.target == key for run in site.runs)
     content = sections(
         f"# Regimes of {cell(device.name)}",
         f"Computed from the cost models and [this device's]({file}) "
@@ -100,7 +102,8 @@ def map_page(site: Site, key: str) -> Page:
         f"{ceilings.gbps:,g} GB/s"
         + (f" ({sources})" if sources else "")
         + f", which meet at {regimes.figure('ridge', key)}. [The analysis](../{PAGE}) says how, "
-        "and what the times leave out; no time here was measured.",
+        "and what the times leave out; no time here was measured"
+        + (f": the [results]({link(f'results/{key}')}) are." if measured else "."),
         "## Regime map",
         "Fastest design over query tokens and context, for "
         f"{regimes.Shape().b} sequences and {regimes.Shape().h} heads; of designs within "

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import problems
+from generators import comparison, problems
 from generators.page import Page
 from generators.problems import Problem
 from generators.source import repo_name
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from generators.site import Run, Site
 
 EXPLORER = "results/explorer.md"
+#: Figures of other libraries, each with its source.
+OTHERS = "knowledge/regimes.md#what-other-libraries-take"
 #: Points of one roofline figure: as many as there are markers that can be told apart.
 MOST_POINTS = 6
 #: So many figures pay for starting processes to draw them.
@@ -208,24 +210,32 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
 
 
 def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
+    chosen = [
+        (problem, run)
+        for runs in targets.values()
+        for problem, group in problems.by_problem(runs).items()
+        for run in problems.fastest(group)[:1]
+    ]
     rows = []
-    for target, runs in targets.items():
-        for problem, group in problems.by_problem(runs).items():
-            for run in problems.fastest(group)[:1]:
-                assert run.outcome is not None
-                rows.append(
-                    [
-                        f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
-                        cell(str(problem)),
-                        problem.regime,
-                        version_link(run, site, link),
-                        problems.duration(run.outcome.total),
-                        problems.fraction(run),
-                        problems.record_link(run, link),
-                    ]
-                )
+    for problem, run in chosen:
+        target, outcome = run.record.target, run.outcome
+        assert outcome is not None
+        rows.append(
+            [
+                f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+                cell(str(problem)),
+                problem.regime,
+                version_link(run, site, link),
+                problems.duration(outcome.total),
+                problems.fraction(run),
+                problems.record_link(run, link),
+            ]
+        )
     head = ["Device", "Problem", "Regime", "Version", "Median", "Of the roofline", "Record"]
-    return table(head, rows) or "No record with a time is committed yet."
+    return sections(
+        table(head, rows) or "No record with a time is committed yet.",
+        _reading(site, [run for _, run in chosen], link),
+    )
 
 
 def _target(site: Site, target: str, runs: list[Run], figures: Mapping[Problem, str]) -> Page:
@@ -233,7 +243,7 @@ def _target(site: Site, target: str, runs: list[Run], figures: Mapping[Problem, 
     link = site.link(path)
     name = problems.target_name(target)
     device = _device_of(target)
-    parts, checked = [_about(target, device, link)], []
+    parts, checked = [_about(target, device, link), _reading(site, runs, link)], []
     for problem, group in problems.by_problem(runs).items():
         boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
         if not any(boards):
@@ -265,10 +275,18 @@ def _about(target: str, device: Device | None, link: Link) -> str:
             f"What the compiler makes of each version for {target.removeprefix('static/')}, "
             f"without a GPU. Predictions are floors at the ceilings of {page}: hollow marks."
         )
-    return (
-        f"Measured on {page}. Filled marks are the fastest record of a version; designs differ in "
-        "what they put out (a latent output still has to be multiplied with Wv), as their pages "
-        "say."
+    return f"Measured on {page}. Filled marks are the fastest record of a version. {problems.RATES}"
+
+
+def _reading(site: Site, runs: list[Run], link: Link) -> str:
+    """What to know before comparing times; empty where there are none."""
+    timed = [run for run in runs if run.is_timed]
+    if not timed:
+        return ""
+    return sections(
+        comparison.what_times_cover(site, link),
+        problems.above_ceiling(timed, link),
+        f"For comparison: what [other libraries take]({link(OTHERS)}) at like problems, as cited.",
     )
 
 
@@ -298,7 +316,7 @@ def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
             ]
         )
     head = [
-        "Version", "Median", "Over the fastest, same run", "Arithmetic", "DRAM traffic",
+        "Version", "Median", "Over the fastest, same run", "Arithmetic", problems.LEAST_BYTES,
         "Of the roofline", "Mode", "New tokens", "Checked", "Record",
     ]  # fmt: skip
     return table(head, rows)
@@ -401,7 +419,9 @@ def _explorer(site: Site) -> Page:
             meta(description="Every record in one table that sorts and filters"),
             "# Explorer",
             "Every record. Click a heading to sort, type to search, choose values to filter; "
-            "it all happens in the page. Registers and spills are the largest over the stages.",
+            "it all happens in the page. Registers and spills are the largest over the stages; "
+            "TFLOP/s and GB/s are the cost model's FLOPs and bytes over the time.",
+            problems.above_ceiling(site.runs, link),
             "## Records { data-search-exclude }",
             f'<div class="explorer" data-filters="1,3,4,5,12" markdown>\n\n{shown}\n\n</div>'
             if rows

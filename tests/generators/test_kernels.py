@@ -14,7 +14,7 @@ from mla_var3.knowledge.pages import load
 from mla_var3.records import CheckedCase
 from tests.factories import correctness, duration, passed, record, stage, static_facts
 from tests.generators.checking import dead_links, html_of, see
-from tests.generators.runs import on, rows, timed
+from tests.generators.runs import SIZES, on, rows, timed
 
 FILE = "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py"
 
@@ -144,32 +144,38 @@ def test_a_version_is_the_same_as_itself():
 # -- static facts ----------------------------------------------------------------------------------
 
 
-def facts_table(runs, earlier=()):
+def facts_tables(runs, earlier=()):
     version, before = registry.find("flash_mla", "v1"), registry.find("flash_mla", "v0")
-    return compiled.facts_table(runs, version, list(earlier), before, lambda name: f"L:{name}")
+    return compiled.facts_tables(runs, version, list(earlier), before, lambda name: f"L:{name}")
 
 
 def test_facts_stand_beside_those_of_the_version_before():
-    text = facts_table(
+    (text,) = facts_tables(
         [compile_run(registers=168, spill_loads=0)],
-        [compile_run("v0", registers=255, spill_loads=3, spill_stores=2)],
-    )
+        [compile_run("v0", registers=255, spill_loads=3, spill_stores=2, stack_bytes=2720)],
+    ).values()
     assert "255 → **168**" in text
-    assert "3 / 2 → **0 / 0**" in text
+    assert "3 / 2 (2,720) → **none**" in text
 
 
 def test_equal_facts_of_several_problems_share_a_row():
     one = compile_run()
     made = one.record.model_copy(update={"problem": {**one.record.problem, "s": 16}, "slug": "s16"})
-    text = facts_table([one, run(made, stale=True)])
+    (text,) = facts_tables([one, run(made, stale=True)]).values()
     assert text.count("\n") == 2
     assert "(stale)" in text
     assert "s=16" in text
 
 
+def test_each_arch_has_its_table():
+    runs = [compile_run(arch=arch) for arch in ("sm_100", "sm_90")]
+    assert list(facts_tables(runs)) == ["sm_90", "sm_100"]
+
+
 def test_a_compile_that_failed_says_so():
     made = passed(stages=[stage("flash_mla_v1", static={"kernel": "x", "error": "too <big>"})])
-    assert "failed: too &lt;big&gt;" in facts_table([run(record(version="v1", outcome=made))])
+    (text,) = facts_tables([run(record(version="v1", outcome=made))]).values()
+    assert "failed: too &lt;big&gt;" in text
 
 
 # -- results and verdicts --------------------------------------------------------------------------
@@ -187,6 +193,22 @@ def test_rows_of_several_modes_say_which(site):
             "event",
             "ncu",
         ]
+
+
+def test_ratios_name_the_sizes_that_differ_and_the_others_once(site):
+    def pair(median: float, **sizes):
+        problem = {**SIZES, **sizes}
+        return [timed(v, m, problem=problem, slug=f"{v}-{median}-{len(sizes)}")
+                for v, m in (("v0", 2 * median), ("v1", median))]  # fmt: skip
+
+    made = on(site, *pair(10.0), *pair(20.0, s=16, causal=True))
+    text = kernels._design(made, "flash_mla", made.designs()["flash_mla"]).content
+    gains = rows(text, "## Versions")[1][2].split("<br>")
+    assert [re.sub(r"\(.*?\)", "", gain) for gain in gains] == [
+        "[2.00x] s=4",
+        "[2.00x] s=16 causal",
+    ]
+    assert "all on NVIDIA H200 SXM at b=8 h=128 t=4096 dtype=bf16." in text
 
 
 def test_an_error_that_is_not_finite_is_said(site):

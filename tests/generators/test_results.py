@@ -91,6 +91,8 @@ def test_more_than_the_roofline_is_explained_where_it_occurs(site):
     assert told(above("v0", 1.2), above("v1", 0.9, slug="other")) == {
         f"results/{GPU}.md", "results/index.md", results.EXPLORER, "kernels/flash_mla/v0.md",
     }  # fmt: skip
+    slower = timed("v0", 9.0, slug="slower")
+    assert "results/index.md" not in told(above("v0", 1.2, stale=True), slower)
     text = page(on(site, above("v0", 1.2)), f"results/{GPU}.md").content
     used = {used.metric: used for used in device_files.load(GPU).used}
     memory = used["measured_dram_bandwidth"]
@@ -197,7 +199,7 @@ def test_the_figure_in_use_is_marked_and_conflicts_have_their_reason(site):
     for device in site.devices:
         page = next(p for p in devices.pages(site) if p.path == f"devices/{device.key}.md")
         for used in device.used:
-            if used.metric in devices._conflicts(device):
+            if used.metric in device.conflicts:
                 assert "(used)" in page.content
                 assert devices.cell(used.reason) in page.content
     h200 = device_files.load(GPU)
