@@ -12,6 +12,7 @@ from generators import comparison, devlogs, problems
 from generators.comparison import Comparison, analysed, compare
 from generators.compiled import facts_tables
 from generators.page import Page
+from generators.problems import Problem
 from generators.source import annotated, repo_name, tabs, version_diff
 from generators.text import cell, docstring, meta, sections, table
 from mla_var3 import devices
@@ -229,33 +230,49 @@ def _regime(site: Site, versions: list[Version], link: Link) -> str:
 def _timeline(site: Site, versions: list[Version], link: Link) -> str:
     devlog = site.catalogue.devlogs.get(versions[0].design)
     entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
-    gains = {new.version: _gains(site, old, new) for old, new in pairwise(versions)}
-    compared = [run.record for found in gains.values() for run, _ in found]
-    varying = problems.varying(compared)
-    several = len({record.target for record in compared}) > 1
     rows = []
     for version in versions:
         entry = entries.get(version.version)
         verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
         runs = site.runs_of(version.design, version.version)
-        shown = [
-            f"{problems.record_link(run, link, f'{ratio:.2f}x')} {_at(run, varying, several)}"
-            for run, ratio in gains.get(version.version, ())
-        ]
         rows.append(
             [
                 _version_link(version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
-                "<br>".join(shown),
                 *(_compiled(runs, arch) for arch in ARCHS),
             ]
         )
     compiled = [f"{arch}: registers, spills" for arch in ARCHS]
-    head = ["Version", "Verdict, and what it shows", "Time before over after", *compiled]
     return sections(
-        table(head, rows),
+        table(["Version", "Verdict, and what it shows", *compiled], rows),
         "Registers and spill instructions are the largest over all stages and problems compiled.",
-        _conditions(compared, varying, several),
+        _gained(site, versions, link),
+    )
+
+
+def _gained(site: Site, versions: list[Version], link: Link) -> str:
+    """Time before over after: a row a problem, a column a step of the history."""
+    steps = {new.version: _gains(site, old, new) for old, new in pairwise(versions)}
+    compared = [run.record for found in steps.values() for run, _ in found]
+    if not compared:
+        return ""
+    varying = problems.varying(compared)
+    several = len({record.target for record in compared}) > 1
+    ratios: dict[tuple[str, Problem, str], dict[str, str]] = {}
+    for version, found in steps.items():
+        for run, ratio in found:
+            key = (run.record.target, problems.problem_of(run.record), _at(run, varying, several))
+            ratios.setdefault(key, {})[version] = problems.record_link(run, link, f"{ratio:.2f}x")
+    rows = [
+        [key[-1], *(shown.get(version, "") for version in steps)]
+        for key, shown in sorted(ratios.items())
+    ]
+    head = ["At", *(f"{old.version} over {new.version}" for old, new in pairwise(versions))]
+    return sections(
+        "### What each step gained",
+        "Time of the version before over that of the version: above 1x it gained. "
+        + _conditions(compared, varying, several),
+        table(head, rows),
     )
 
 
@@ -266,8 +283,6 @@ def _at(run: Run, varying: list[str], several: bool) -> str:
 
 def _conditions(compared: list[Record], varying: list[str], several: bool) -> str:
     """What all ratios of time have in common."""
-    if not compared:
-        return ""
     same = [name for name in (*problems.SIZES, "causal") if name not in varying]
     where = "" if several else f" on {problems.target_name(compared[0].target)}"
     common = problems.sizes(compared[0], same)

@@ -167,7 +167,7 @@ EVIDENCE_FORMS = {
 
 
 def _form(entry: object) -> str | None:
-    names = entry if isinstance(entry, dict) else getattr(entry, "model_fields", {})
+    names = entry if isinstance(entry, dict) else getattr(type(entry), "model_fields", {})
     return next((form for form in EVIDENCE_FORMS if form in names), None)
 
 
