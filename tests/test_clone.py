@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mla_var3.clone as module
 import mla_var3.kernel
 from mla_var3.clone import Names, Rewriter, add_entry, clone, find_source, main
-from mla_var3.errors import CloneError, UnknownNameError
+from mla_var3.errors import CloneError, UnknownNameError, UsageError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.runtime.paths import kernels_dir
 
@@ -469,24 +469,18 @@ class TestCommandLine:
             "toylang/mla/toy_mla/devlog.md",
         ]
 
-    def test_bad_input(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["toy_mla_v1", "v1"]) == 2
-        assert "exists already" in capsys.readouterr().err
-
-    def test_interrupt(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def interrupt(*args: object) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(module, "_stage", interrupt)
-        assert main(["toy_mla_v1", "v5"]) == 130
-        assert capsys.readouterr().err == "interrupted; nothing was changed\n"
-
-    def test_missing_arguments(self) -> None:
-        with pytest.raises(SystemExit) as stop:
-            main([])
-        assert stop.value.code == 2
+    @pytest.mark.parametrize(
+        ("argv", "error", "said"),
+        [
+            (["toy_mla_v1", "v1"], CloneError, "exists already"),
+            (["toy_mla_v1", "v5", "--language=cobol"], UnknownNameError,
+             r"^unknown language 'cobol' \(known: toylang\)$"),
+            ([], UsageError, "^DESIGN.* and vM must be given; see "),
+        ],
+    )  # fmt: skip
+    def test_bad_input(self, argv: list[str], error: type[Exception], said: str) -> None:
+        with pytest.raises(error, match=said):
+            main(argv)
 
 
 REAL = sorted(

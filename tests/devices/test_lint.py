@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from mla_var3.devices import DEVICE_DIR, load
 from mla_var3.devices.__main__ import main
 from mla_var3.devices.lint import PEAKS_FILE, check_peaks, lint, peaks, write_peaks
 from mla_var3.devices.model import load_dir
-from mla_var3.errors import DeviceFigureError
+from mla_var3.errors import DeviceFigureError, UnknownNameError
 
 FIGURE = """
 [[figure]]
@@ -135,9 +137,16 @@ def test_peaks_write_and_check(tmp_path: Path) -> None:
     assert set(peaks(h200)) == {"NVIDIA H200"}
 
 
-def test_peaks_into_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(DeviceFigureError, match="cannot be written"):
-        write_peaks([], tmp_path / "no" / "devices.json")
+def test_peaks_that_cannot_be_written_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DeviceFigureError, match="cannot be written: No space left on device"):
+        write_peaks([], tmp_path / "devices.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestCommandLine:
@@ -159,26 +168,20 @@ class TestCommandLine:
         assert main(["show", key]) == 0
         assert key in capsys.readouterr().out
 
-    def test_unknown_device(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["show", "nvidia-b20"]) == 2
-        assert "did you mean 'nvidia-b200'" in capsys.readouterr().err
+    def test_unknown_device(self) -> None:
+        with pytest.raises(UnknownNameError, match="did you mean 'nvidia-b200'"):
+            main(["show", "nvidia-b20"])
 
     def test_unknown_command(self) -> None:
-        with pytest.raises(SystemExit) as stop:
+        with pytest.raises(UnknownNameError, match="unknown command 'bogus'"):
             main(["bogus"])
-        assert stop.value.code == 2
 
-    def test_faults_exit_with_2(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
+    def test_faults_are_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "x.toml").write_text(head("y") + fig())
         monkeypatch.setattr("mla_var3.devices.__main__.DEVICE_DIR", tmp_path)
-        assert main(["check"]) == 2
-        assert main(["write"]) == 2
-        assert "x.toml: device.key" in capsys.readouterr().err
+        for command in ("check", "write"):
+            with pytest.raises(DeviceFigureError, match=r"x\.toml: device\.key"):
+                main([command])
 
     def test_write(
         self,

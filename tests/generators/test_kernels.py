@@ -207,11 +207,7 @@ def test_ratios_name_the_sizes_that_differ_and_the_others_once(site):
         [re.sub(r"\(.*?\)", "", text) for text in row]
         for row in rows(text, "### What each step gained")
     ]
-    steps = len(made.designs()["flash_mla"]) - 1
-    assert gained == [
-        ["s=4", "[2.00x]", *[""] * (steps - 1)],
-        ["s=16 causal", "[2.00x]", *[""] * (steps - 1)],
-    ]
+    assert gained == [["s=4", "[2.00x]"], ["s=16 causal", "[2.00x]"]]
     assert "all on NVIDIA H200 SXM at b=8 h=128 t=4096 dtype=bf16." in text
 
 

@@ -10,8 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import devices, records, registry
-from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
+from mla_var3 import devices, front, records, registry
+from mla_var3.errors import (
+    DeviceFigureError,
+    PlanError,
+    TilingError,
+    ToolchainError,
+    UnknownNameError,
+)
 from mla_var3.profiling import static_profile
 from mla_var3.profiling.static_profile import (
     DEFAULT_ARCHS,
@@ -20,7 +26,7 @@ from mla_var3.profiling.static_profile import (
     parse_archs,
     static_profile_plan,
 )
-from mla_var3.runtime import CtKernel, cli
+from mla_var3.runtime import CtKernel
 from mla_var3.runtime.check import check_plan
 from mla_var3.static import toolchain
 
@@ -211,7 +217,9 @@ class TestMissingToolchain:
 
     def test_it_is_one_sentence_and_leaves_nothing(self, no_package, capsys, root):
         with pytest.raises(SystemExit) as exit_:
-            cli.main(["flash_attention", "--b=1", "--t=64", "--prof_type=static"])
+            front.run("mla_var3.runtime.cli:main", argv=[
+                "flash_attention", "--b=1", "--t=64", "--prof_type=static",
+            ])  # fmt: skip
         assert exit_.value.code == 2
         err = capsys.readouterr().err
         assert err.startswith("error: package ")
@@ -223,10 +231,11 @@ def test_a_full_disk_ends_with_2_and_no_half_written_file(root):
     """The whole command against a folder that takes no files."""
     body = (
         "import errno, sys\n"
-        "from mla_var3.runtime import cli, paths\n"
+        "from mla_var3 import front\n"
+        "from mla_var3.runtime import paths\n"
         "def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "paths.os.fsync = full\n"
-        "cli.main(sys.argv[1:])\n"
+        "front.run('mla_var3.runtime.cli:main')\n"
     )
     flags = ["--b=2", "--h=16", "--s=2", "--t=256", "--d=64", "--prof_type=static", "--arch=sm_90"]
     done = subprocess.run(
@@ -238,3 +247,9 @@ def test_a_full_disk_ends_with_2_and_no_half_written_file(root):
     assert "Traceback" not in done.stderr
     assert not list(root.glob("results/**/*.json"))
     assert not list(root.glob("**/.*.json*"))
+
+
+def test_a_launch_that_cuda_refuses_is_told_before_the_compile(root):
+    with pytest.raises(TilingError, match=r"has \d+ blocks on axis 1, allowed are 1 to 65535"):
+        profile(dataclasses.replace(PLAN, b=65536, h=1, s=1, t=1))
+    assert not list(root.iterdir())

@@ -3,8 +3,12 @@ from __future__ import annotations
 import concurrent.futures
 import io
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,16 +16,16 @@ from factories import correctness, duration, passed, prediction, record, stage, 
 from rich.console import Console
 
 from mla_var3 import records, registry
-from mla_var3.errors import PlanError, RecordError, UnknownNameError
+from mla_var3.errors import (
+    HyperMlaError,
+    PlanError,
+    RecordError,
+    UnknownNameError,
+    UsageError,
+)
 from mla_var3.profiling import event, static_profile
 from mla_var3.runtime import commands
 from mla_var3.runtime.commands import CheckOutcome
-
-
-def code(body, *args) -> int:
-    with pytest.raises(SystemExit) as exit_:
-        body(*args)
-    return exit_.value.code
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,7 @@ class TestCheck:
         """Jobs in threads, on outcomes made up here."""
         monkeypatch.setattr(
             commands.concurrent.futures, "ProcessPoolExecutor",
-            lambda workers, mp_context: concurrent.futures.ThreadPoolExecutor(workers),
+            lambda workers, **_: concurrent.futures.ThreadPoolExecutor(workers),
         )  # fmt: skip
         wrong: dict[tuple[str, int], str] = {}
 
@@ -45,6 +49,8 @@ class TestCheck:
             text = wrong.get((version, index), "")
             if text == "raise":
                 raise PlanError("no plan")
+            if text == "killed":
+                raise concurrent.futures.BrokenExecutor
             error = math.nan if text else 1e-3
             return CheckOutcome(f"{design} {version}", f"slug-{index}", error, text)
 
@@ -60,20 +66,40 @@ class TestCheck:
 
     def test_one_wrong_is_1_and_says_what(self, threads, capsys):
         threads["v1", 4] = "o: relative error nan [x]"
-        assert commands.check(["flash_mla", "v1"]) == 1
+        assert commands.check("flash_mla", "v1") == 1
         out = capsys.readouterr().out
         assert "error nan WRONG" in out
         assert "o: relative error nan [x]" in out
         assert "1 version(s), 9 problems: 1 wrong" in out
 
     def test_without_names_everything_is_checked(self, threads, capsys):
-        assert commands.check([]) == 0
+        assert commands.check() == 0
         assert f"{len(registry.versions())} version(s)" in capsys.readouterr().out
 
     def test_a_refused_plan_ends_the_run(self, threads):
         threads["v0", 0] = "raise"
         with pytest.raises(PlanError, match="no plan"):
-            commands.check(["flash_mla", "v0"])
+            commands.check("flash_mla", "v0")
+
+    def test_a_killed_process_is_one_sentence(self, threads):
+        threads["v0", 0] = "killed"
+        with pytest.raises(HyperMlaError, match="a checking process was killed, perhaps for lack"):
+            commands.check("flash_mla", "v0")
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+    def test_an_interrupt_ends_all_processes_in_one_sentence(self):
+        command = [sys.executable, "-m", "mla_var3.runtime.commands", "check", "flash_mla"]
+        done = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        children = Path(f"/proc/{done.pid}/task/{done.pid}/children")
+        while done.poll() is None and len(children.read_text().split()) < 2:
+            time.sleep(0.02)
+        time.sleep(0.3)  # They import now.
+        os.killpg(done.pid, signal.SIGINT)
+        _, err = done.communicate()
+        assert (done.returncode, err) == (130, "interrupted; nothing half-written is left\n")
 
     def test_one_problem_is_checked_where_torch_can(self):
         outcome = commands._check_one("flash_mla", "v1", 8)
@@ -183,14 +209,15 @@ class TestCompare:
 
     def test_unknown_versions(self):
         with pytest.raises(UnknownNameError, match="version of flash_mla 'v9'"):
-            commands.compare(["flash_mla", "v0", "v9"])
+            commands.compare("flash_mla", "v0", "v9")
 
     def test_it_is_printed(self, capsys):
         for version in ("v0", "v1"):
             self.write(version)
         assert commands.main(["compare", "flash_mla", "v0", "v1"]) == 0
         assert "GFLOP (model)" in capsys.readouterr().out
-        assert code(commands.compare, ["flash_mla"]) == 2
+        with pytest.raises(UsageError, match="V1 and V2 must be given"):
+            commands.main(["compare", "flash_mla"])
 
 
 class TestBench:
@@ -265,10 +292,25 @@ class TestBench:
         assert "50.0%" in out
         assert "tile_m=64 num_worker_warps=8" in out
 
+    def test_archs_are_refused_where_it_times(self, profiled, monkeypatch):
+        monkeypatch.setattr(commands.torch.cuda, "is_available", lambda: True)
+        with pytest.raises(UsageError, match="--arch is for static runs"):
+            commands.bench(["--arch=sm_90"])
+
+    def test_help_shows_each_switch_once(self, capsys):
+        with pytest.raises(SystemExit):
+            commands.main(["bench", "--help"])
+        out = capsys.readouterr().out
+        assert "--no_no_" not in out
+        assert "--no_autotune" in out
+        assert "--no_check" in out
+
     @pytest.mark.parametrize(
         ("argv", "error", "said"),
         [
-            (["--bench_runs=0"], PlanError, "--bench_runs=0 is below 1"),
+            (["--bench_runs=0"], UsageError, "--bench_runs=0 is below 1"),
+            (["--designs="], UsageError, "--designs= is empty"),
+            (["--no_no_autotune"], UsageError, "unknown flag --no_no_autotune"),
             (["--designs=flash_mal"], UnknownNameError, "did you mean 'flash_mla'"),
             (["--b=0"], PlanError, "b=0 is below 1"),
             (["--arch=sm_1"], UnknownNameError, "unknown arch 'sm_1'"),
@@ -280,12 +322,14 @@ class TestBench:
         assert not profiled
 
 
-@pytest.mark.parametrize("argv", [[], ["chekc"]])
-def test_an_unknown_command_is_refused(argv):
+def test_an_unknown_command_is_refused(monkeypatch):
     with pytest.raises(
-        UnknownNameError, match=r"unknown command .* \(known: bench, check, compare\)"
+        UnknownNameError, match=r"unknown command 'chekc' \(known: check, compare, bench\)"
     ):
-        commands.main(argv)
+        commands.main(["chekc"])
+    monkeypatch.setattr(sys, "argv", ["commands"])
+    with pytest.raises(UsageError, match="a command must be given: check, compare, bench"):
+        commands.main()
 
 
 def test_the_module_ends_with_2_and_a_sentence():

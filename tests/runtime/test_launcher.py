@@ -6,7 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from mla_var3 import registry
-from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
+from mla_var3.errors import (
+    DeviceFigureError,
+    PlanError,
+    ToolchainError,
+    UnknownNameError,
+    UsageError,
+)
 from mla_var3.profiling import modes, static_profile
 from mla_var3.runtime import launcher
 from mla_var3.runtime.options import RunOptions
@@ -108,6 +114,28 @@ def test_a_file_cannot_take_artefacts(profiled, tmp_path):
     with pytest.raises(ToolchainError, match="is a file, not a folder"):
         run(prof_type="static", out_dir=tmp_path / "file")
     assert run(prof_type="static", out_dir=tmp_path / "new") == 0
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["out", "results"])
+def test_a_folder_that_takes_no_files_is_told_before_any_work(
+    name, profiled, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(launcher.os, "access", lambda path, _: path.name != name)
+    with pytest.raises(ToolchainError, match=f"nothing can be written to .*/{name}: .* not allow"):
+        run(prof_type="static")
+    assert not profiled
+
+
+@pytest.mark.parametrize("options", [{"arch": "sm_90"}, {"device": "nvidia-b200"}])
+@pytest.mark.parametrize("mode", [None, "event", "disabled"])
+def test_what_a_timed_mode_would_ignore_is_refused(options, mode, monkeypatch):
+    monkeypatch.setattr(launcher.torch.cuda, "is_available", lambda: True)
+    (flag,) = options
+    with pytest.raises(UsageError, match=f"--{flag} is for --prof_type=static; mode "):
+        run(prof_type=mode, **options)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "event", "annotation", "ncu", "nsys"])

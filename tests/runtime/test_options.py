@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mla_var3 import registry
-from mla_var3.errors import PlanError, TilingError
+from mla_var3.errors import PlanError, TilingError, UsageError
 from mla_var3.runtime import KernelPlan, Tiling, options
 
 from .toys import ToyPlan, ToyTiling
@@ -131,23 +131,27 @@ def test_run_options():
     "flag",
     [
         "--bogus=1", "--b=x", "--b=1.5", "--b", "--dtype=fp8", "--prof_type=none", "stray",
-        "--tile_m=None", "--causal=maybe", "--b=" + "9" * 5000, "--spread=2", "--tilings=x",
+        "--out_dir=", "--device=", "--arch=", "--tile_m=None", "--causal=maybe",
+        "--b=" + "9" * 5000, "--spread=2", "--tilings=x",
     ],
 )  # fmt: skip
-def test_a_malformed_flag_exits_with_2(flag, capsys):
-    with pytest.raises(SystemExit) as exit_:
+def test_a_malformed_flag_is_refused_in_one_sentence(flag):
+    with pytest.raises(UsageError, match=r"^.*; see kernel --help$"):
         options.parse(registry.find("flash_mla").plan_class(), [flag])
-    assert exit_.value.code == 2
-    assert "kernel --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("typo", "meant"), [("--causl", "--causal"), ("--bench_run=3", "--bench_runs")]
+    ("typo", "meant"),
+    [
+        ("--causl", "--causal"),
+        ("--bench_run=3", "--bench_runs"),
+        ("--tile_m=64", "--split.tile_m"),
+    ],
 )
-def test_an_unknown_flag_names_the_nearest(typo, meant, capsys):
-    with pytest.raises(SystemExit):
-        options.parse(registry.find("flash_mla").plan_class(), [typo])
-    assert meant in capsys.readouterr().err
+def test_an_unknown_flag_names_the_nearest(typo, meant):
+    flag = typo.partition("=")[0]
+    with pytest.raises(UsageError, match=rf"^unknown flag {flag} \(did you mean {meant}\?\)"):
+        options.parse(registry.find("flash_mla_split_kv").plan_class(), [typo])
 
 
 @pytest.mark.parametrize("name", ["b", "h", "s", "t"])
@@ -182,7 +186,42 @@ def test_tilings_are_refused_with_their_arithmetic(flag, said):
         options.parse(registry.find("flash_mla").plan_class(), flag.split())
 
 
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--split.tile_m=24", "stage split: tile_m=24 is not a power of two"),
+        ("--reduce.tile_k=1024", "stage reduce: tile_k=1024 exceeds k=512"),
+    ],
+)
+def test_with_several_stages_the_refused_one_is_named(flag, said):
+    with pytest.raises(TilingError, match=f"^{said}$"):
+        options.parse(registry.find("flash_mla_split_kv").plan_class(), [flag])
+
+
+@pytest.mark.parametrize(
+    ("key", "argv", "said"),
+    [
+        ("mla_var6_plus v2", ["--latent_splits=4097"], "latent_splits=4097 exceeds t=4096"),
+        ("mla_var6_plus v4", ["--decompressed_splits=100000"], "decompressed_splits=100000 exceed"),
+        ("flash_mla_split_kv v1", ["--splits=5", "--t=4"], "splits=5 exceeds t=4"),
+    ],
+)
+def test_more_splits_than_keys_are_refused(key, argv, said):
+    plan_class = registry.find(*key.split()).plan_class()
+    with pytest.raises(PlanError, match=f"^{said}.*: some pieces would have no key$"):
+        options.parse(plan_class, argv)
+
+
+def test_a_small_problem_has_as_few_splits_as_keys():
+    plan, _ = options.parse(
+        registry.find("mla_var6_plus", "v2").plan_class(), ["--latent_splits=300", "--n=2000"]
+    )
+    small = plan.shrunk()
+    small.validate()
+    assert (small.t, small.latent_splits, small.decompressed_splits) == (200, 200, None)
+
+
 @pytest.mark.parametrize("flag", ["--bench_runs=0", "--tune_max_iters=-1"])
 def test_run_options_below_their_minimum_are_refused(flag):
-    with pytest.raises(TilingError, match=f"{flag} is below 1"):
+    with pytest.raises(UsageError, match=f"{flag} is below 1"):
         options.parse(ToyPlan, [flag])

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,15 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ToolchainError, match=rf"cannot be written .*{CACHE_VARIABLE}"):
         Cache(tmp_path / "file").put(KEY, FILES)
+
+
+def test_work_that_finds_no_room_is_one_sentence(tmp_path):
+    with (
+        pytest.raises(ToolchainError, match=r"cannot be written \(No space left on device\); set"),
+        Cache(tmp_path).scratch(),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.rglob(".work-*")) == []
 
 
 def test_an_entry_that_cannot_be_moved_to_its_place(tmp_path):

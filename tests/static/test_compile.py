@@ -300,6 +300,26 @@ def test_a_compiler_ended_by_a_signal_is_not_cached(tmp_path, monkeypatch):
     assert list((tmp_path / "static").iterdir()) == []
 
 
+def test_a_full_disk_says_nothing_of_the_kernel_and_is_not_cached(tmp_path, monkeypatch):
+    said = "LLVM ERROR: IO failure on output stream: No space left on device"
+    replace_tileiras(monkeypatch, f"import sys; sys.exit({said!r})")
+    with pytest.raises(ToolchainError, match=r"tileiras could not write \(No space left on device"):
+        compile_kernel(kernels.copy, kernels.copy_args(), "sm_90", cache_dir=tmp_path)
+    assert list((tmp_path / "static").iterdir()) == []
+
+
+def test_a_progress_that_cannot_be_told_ends_the_compile(cache_dir):
+    def progress(*_):
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        compile_many(
+            [CompileJob(kernels.copy, kernels.copy_args(), "sm_90")],
+            cache_dir=cache_dir,
+            progress=progress,
+        )
+
+
 def test_an_interrupt_ends_the_compilers_and_leaves_nothing(tmp_path, monkeypatch):
     replace_tileiras(monkeypatch)
     jobs = [
