@@ -13,6 +13,7 @@ import sys
 import time
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 import nox
 
@@ -43,7 +44,7 @@ def install(session: nox.Session, *extras: str) -> None:
         "installing %s, pinned by constraints.txt; the first time takes minutes", requirement
     )
     started = time.monotonic()
-    if not PYTHON.exists():
+    if not PYTHON.with_name("pip").exists():  # pip comes last, also where this was interrupted.
         venv.create(WORKBENCH, with_pip=True, clear=True)
     session.run(
         str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
@@ -72,8 +73,13 @@ def tool(session: nox.Session, module: str, *arguments: str) -> None:
         except KeyboardInterrupt:  # The child got it too, and cleans up.
             continue
     if code:
-        sys.stdout.flush()
-        os._exit(code)
+        leave(code if code > 0 else 128 - code)  # As a shell counts what a signal ended.
+
+
+def leave(code: int) -> NoReturn:
+    """End nox with a code of our own."""
+    sys.stdout.flush()
+    os._exit(code)
 
 
 @shared
@@ -166,7 +172,8 @@ def docs(session: nox.Session) -> None:
     kinds = {"": ("mkdocs.yml", "site"), "offline": ("mkdocs-offline.yml", "site-offline")}
     kind = " ".join(session.posargs)
     if kind not in kinds:
-        session.error(f"docs takes nothing or 'offline', not {kind!r}")
+        print(f"error: docs takes nothing or 'offline', not {kind!r}", file=sys.stderr)
+        leave(2)
     config, folder = kinds[kind]
     site_libraries(session)
     started = time.monotonic()

@@ -1,3 +1,11 @@
 """HyperMLA: a workbench and knowledge base for Multi-head Latent Attention GPU kernels."""
 
+import sys
+
 __version__ = "0.1.0"
+
+if sys.argv[:1] == ["-m"]:
+    # One of our commands starts, and Python loads the packages above it before the command itself.
+    from mla_var3 import front
+
+    sys.excepthook = front.excepthook

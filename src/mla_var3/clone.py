@@ -26,13 +26,9 @@ import libcst as cst
 import tyro
 from libcst.helpers import get_full_name_for_node
 
-from mla_var3.errors import (
-    EXIT_BAD_INPUT,
-    EXIT_INTERRUPTED,
-    CloneError,
-    HyperMlaError,
-    UnknownNameError,
-)
+from mla_var3 import arguments, front
+from mla_var3.arguments import named
+from mla_var3.errors import CloneError, UnknownNameError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.runtime.paths import kernels_dir, write_atomic
 
@@ -359,9 +355,12 @@ def find_source(root: Path, source: str, language: str | None = None) -> tuple[P
         language: Language package (``cutile``), needed when two languages have the version.
 
     Raises:
-        UnknownNameError: There is no such version.
-        CloneError: Several languages have it.
+        UnknownNameError: There is no such version or language.
+        CloneError: Several languages have the version.
     """
+    languages = sorted({folder.parts[-3] for folder in root.glob("*/*/*") if folder.is_dir()})
+    if language is not None and language not in languages:
+        raise UnknownNameError("language", language, languages)
     known: dict[str, list[tuple[Path, str]]] = {}
     for folder in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
         if language in (None, folder.parts[-3]):
@@ -372,8 +371,8 @@ def find_source(root: Path, source: str, language: str | None = None) -> tuple[P
     if name not in known:
         raise UnknownNameError("version", source, sorted(known))
     if len(known[name]) > 1:
-        languages = ", ".join(folder.parts[-3] for folder, _ in known[name])
-        raise CloneError(f"{name} exists in {languages}; say which with --language")
+        several = ", ".join(folder.parts[-3] for folder, _ in known[name])
+        raise CloneError(f"{name} exists in {several}; say which with --language")
     return known[name][0]
 
 
@@ -492,11 +491,11 @@ def add_entry(devlog: str | None, names: Names) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Clone what ``argv`` (the process's by default) names; returns the exit code."""
 
     def run(
-        source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESIGN[_vN]")],
-        target: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="vM")],
+        source: Annotated[tyro.conf.Positional[str], named("DESIGN[_vN]")],
+        target: Annotated[tyro.conf.Positional[str], named("vM")],
         language: str | None = None,
     ) -> None:
         """Start a kernel version as a copy of another.
@@ -509,16 +508,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in clone(source, target, root=kernels_dir(), language=language):
             print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
-    try:
-        tyro.cli(run, prog="python -m mla_var3.clone", args=argv)
-    except HyperMlaError as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; nothing was changed", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    arguments.parse(run, sys.argv[1:] if argv is None else argv, "python -m mla_var3.clone")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    front.run("mla_var3.clone:main")

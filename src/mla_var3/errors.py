@@ -4,6 +4,8 @@ from __future__ import annotations
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+#: 128 + SIGPIPE, as a shell calls it.
+EXIT_BROKEN_PIPE = 141
 
 
 class HyperMlaError(Exception):
@@ -27,6 +29,10 @@ class UnknownNameError(HyperMlaError):
         listing = ", ".join(known) if known else "none exist"
         super().__init__(f"unknown {what} {name!r} (known: {listing}){hint}")
         self.what, self.name, self.known = what, name, known
+
+
+class UsageError(HyperMlaError):
+    """A command line that cannot be understood."""
 
 
 class PlanError(HyperMlaError):

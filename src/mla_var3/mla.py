@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -233,8 +233,16 @@ class AttentionPlan(KernelPlan):
         """Softmax scale ``1/sqrt(d+p)``."""
         return 1.0 / math.sqrt(self.d_qk)
 
+    def split_counts(self) -> dict[str, Any]:
+        """Into how many pieces the user wants keys cut, by field."""
+        found = {n: v for n, v in self.problem().items() if n.endswith("splits")}
+        return {name: value for name, value in found.items() if isinstance(value, int)}
+
     def validate(self) -> None:
         super().validate()
+        for name, count in self.split_counts().items():
+            if count > self.t:
+                raise PlanError(f"{name}={count} exceeds t={self.t}: some pieces would have no key")
         for name in ("b", "h", "s", "t"):
             if getattr(self, name) > MAX_EXTENT:
                 raise PlanError(f"{name}={getattr(self, name)} exceeds {MAX_EXTENT}")
@@ -274,8 +282,10 @@ class AttentionPlan(KernelPlan):
         Prefill (s of 128 and more) stays prefill, with fewer heads, and s = t stays so.
         """
         heads, queries = (2, 200) if self.s >= 128 else (16, 16)
+        t = min(self.t, 200)
+        splits = {name: min(count, t) for name, count in self.split_counts().items()}
         return dataclasses.replace(
-            self, b=1, h=min(self.h, heads), s=min(self.s, queries), t=min(self.t, 200)
+            self, b=1, h=min(self.h, heads), s=min(self.s, queries), t=t, **splits
         )
 
     def _random(

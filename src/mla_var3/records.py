@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from mla_var3 import front
 from mla_var3.errors import RecordError
 from mla_var3.runtime.paths import repo_root, results_dir, write_atomic
 
@@ -315,5 +316,11 @@ def json_schema() -> dict[str, Any]:
     return Record.model_json_schema()
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Print the schema; returns the exit code."""
     print(json.dumps(json_schema(), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.records:main")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from mla_var3 import arguments, front
+from mla_var3.arguments import named
 from mla_var3.devices.lint import PEAKS_FILE, lint, write_peaks
 from mla_var3.devices.model import DEVICE_DIR, Device, Figure, all_devices, find
-from mla_var3.errors import EXIT_BAD_INPUT, DeviceFigureError, HyperMlaError
+from mla_var3.errors import DeviceFigureError
 
 
 def check() -> None:
@@ -27,7 +30,7 @@ def list_devices() -> None:
         print(f"{device.key:30} {device.sm:8} {_ceilings(device)}")
 
 
-def show(device: tyro.conf.Positional[str]) -> None:
+def show(device: Annotated[tyro.conf.Positional[str], named("DEVICE")]) -> None:
     """Show every figure of a device with its source; a star marks the one used.
 
     Args:
@@ -87,18 +90,14 @@ def _relative(path: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    try:
-        tyro.extras.subcommand_cli_from_dict(
-            {"check": check, "list": list_devices, "show": show, "write": write},
-            prog="python -m mla_var3.devices",
-            args=argv,
-        )
-    except HyperMlaError as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_INPUT
-    return 0
+    """Run the command that ``argv`` (the process's by default) names; returns the exit code."""
+    command, rest, prog = arguments.choose(
+        {"check": check, "list": list_devices, "show": show, "write": write},
+        sys.argv[1:] if argv is None else argv,
+        "python -m mla_var3.devices",
+    )
+    return arguments.parse(command, rest, prog) or 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    front.run("mla_var3.devices.__main__:main")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -132,17 +130,12 @@ def write_peaks(devices: Iterable[Device], path: Path) -> Path:
     Raises:
         DeviceFigureError: It cannot be written.
     """
-    text = render_peaks(devices)
+    from mla_var3.runtime.paths import write_atomic  # With it comes torch, which no reader needs.
+
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
+        write_atomic(path, render_peaks(devices))
     except OSError as error:
         raise DeviceFigureError(f"{path} cannot be written: {error.strerror}") from error
-    temporary.chmod(0o644)
-    os.replace(temporary, path)
     return path
 
 

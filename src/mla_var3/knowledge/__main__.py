@@ -11,8 +11,9 @@ from typing import Annotated
 
 import tyro
 
-from mla_var3 import records
-from mla_var3.errors import EXIT_BAD_INPUT, HyperMlaError, KnowledgeError
+from mla_var3 import arguments, front, records
+from mla_var3.arguments import named
+from mla_var3.errors import UsageError
 from mla_var3.knowledge import linting, matching, pages, reference, search
 from mla_var3.runtime.paths import repo_root
 
@@ -20,7 +21,7 @@ EXIT_FINDINGS = 1
 
 
 def lint(
-    paths: tyro.conf.Positional[tuple[Path, ...]] = (),
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], named("[PATH ...]")] = (),
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Check the knowledge, the devlogs and the records they cite.
@@ -47,7 +48,9 @@ def lint(
     return EXIT_FINDINGS if errors else 0
 
 
-def query(words: tyro.conf.Positional[tuple[str, ...]], top: int = 10) -> int:
+def query(
+    words: Annotated[tyro.conf.Positional[tuple[str, ...]], named("WORD ...")], top: int = 10
+) -> int:
     """Find patterns by words.
 
     Args:
@@ -64,7 +67,7 @@ def query(words: tyro.conf.Positional[tuple[str, ...]], top: int = 10) -> int:
     return 0
 
 
-def match(record: tyro.conf.Positional[Path], top: int = 10) -> int:
+def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: int = 10) -> int:
     """Rank the patterns that a record's metrics trigger.
 
     Args:
@@ -96,25 +99,22 @@ def renew_reference(check: bool = False) -> int:
 
 def _require_positive(top: int) -> None:
     if top < 1:
-        raise KnowledgeError(f"--top={top} is below 1")
+        raise UsageError(f"--top={top} is below 1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command that ``argv`` (the process's by default) names.
 
     Returns:
-        0 when all is well, 1 when lint found errors, 2 for bad input.
+        0 when all is well, 1 when lint found errors.
     """
-    try:
-        return tyro.extras.subcommand_cli_from_dict(
-            {"lint": lint, "query": query, "match": match, "reference": renew_reference},
-            prog="python -m mla_var3.knowledge",
-            args=None if argv is None else list(argv),
-        )
-    except HyperMlaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
+    command, rest, prog = arguments.choose(
+        {"lint": lint, "query": query, "match": match, "reference": renew_reference},
+        sys.argv[1:] if argv is None else argv,
+        "python -m mla_var3.knowledge",
+    )
+    return arguments.parse(command, rest, prog) or 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    front.run("mla_var3.knowledge.__main__:main")

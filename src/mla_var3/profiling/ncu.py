@@ -20,6 +20,7 @@ from mla_var3.registry import Version, find
 from mla_var3.runtime import options
 from mla_var3.runtime.autotune import Progress
 from mla_var3.runtime.paths import out_dir as default_out_dir
+from mla_var3.runtime.paths import write_atomic
 from mla_var3.runtime.plan import KernelPlan
 
 #: Counters that a record keeps; the whole set stays in the CSV beside the report.
@@ -142,7 +143,7 @@ def ncu_profile_plan(
     progress("profiling under Nsight Compute (full set; about 40 passes a kernel)")
     _run(command(ncu, report, kernels, found, tuned))
     raw = _run([ncu, "--import", str(report), "--page", "raw", "--csv"])
-    (folder / f"{timed.record.slug}.csv").write_text(raw)
+    write_atomic(folder / f"{timed.record.slug}.csv", raw)
     launches = parse_raw(raw)
     stages = []
     for stage in outcome.stages:

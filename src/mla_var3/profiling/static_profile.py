@@ -115,6 +115,9 @@ def static_profile_plan(
     if retune:
         plans = {a: _retuned(p, a, tune_max_iters, progress) for a, p in plans.items()}
     objects = {arch: p.plan(*p.prepare_inputs("meta")) for arch, p in plans.items()}
+    for obj in objects.values():
+        for _, kernel in obj.stages():
+            kernel.grid()  # What CUDA could not launch is refused before minutes of work.
     # All archs at once, so that no core idles; the records below then find them in the cache.
     progress(f"compiling {version.key} for {', '.join(archs)}")
     compile_many(

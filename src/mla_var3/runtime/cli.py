@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import NoReturn
-
-from rich.console import Console
-from rich.markup import escape
+from collections.abc import Sequence
 
 from mla_var3 import registry
-from mla_var3.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, HyperMlaError
+from mla_var3.arguments import HELP
+from mla_var3.errors import UsageError
 
 USAGE = """\
 usage: python -m mla_var3.kernel DESIGN [VERSION] [--field=value ...]
@@ -29,25 +26,9 @@ def listing() -> str:
     )
 
 
-def guarded(body: Callable[[], int | None]) -> NoReturn:
-    """Run ``body`` and exit: 0, 2 with one sentence for an error, 130 for an interrupt."""
-    stderr = Console(stderr=True, soft_wrap=True)
-    try:
-        code = body() or 0
-    except HyperMlaError as error:
-        stderr.print(f"[red]error:[/red] {escape(str(error))}")
-        code = EXIT_BAD_INPUT
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        stderr.print(f"[red]error:[/red] {escape(f'{error.strerror or error}{where}')}")
-        code = EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        stderr.print("[red]interrupted[/red]; nothing half-written is left")
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
-
-
-def split_names(argv: list[str], design: str | None) -> tuple[str | None, str | None, list[str]]:
+def split_names(
+    argv: Sequence[str], design: str | None
+) -> tuple[str | None, str | None, list[str]]:
     """Take the design (unless given) and the version off the front of ``argv``."""
     rest = list(argv)
     if design is None and rest and not rest[0].startswith("-"):
@@ -56,26 +37,31 @@ def split_names(argv: list[str], design: str | None) -> tuple[str | None, str | 
     return design, version, rest
 
 
-def main(argv: list[str] | None = None, *, design: str | None = None) -> NoReturn:
+def main(argv: Sequence[str] | None = None, *, design: str | None = None) -> int:
     """Entry point of ``mla_var3.kernel`` and of each design's package.
 
     Args:
         argv: Arguments; the process's by default.
         design: Fixed design, for the form that names it in the module.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        HyperMlaError: Bad input or a missing tool.
     """
-    arguments = sys.argv[1:] if argv is None else argv
-
-    def body() -> int:
-        name, version, flags = split_names(arguments, design)
-        if name is None:
+    name, version, flags = split_names(sys.argv[1:] if argv is None else argv, design)
+    if name is None:
+        if flags[:1] and flags[0] in HELP:
             print(USAGE.format(listing=listing()))
-            return 0 if flags in (["--help"], ["-h"]) else EXIT_BAD_INPUT
-        found = registry.find(name, version)
-        from mla_var3.runtime import launcher, options
-
-        plan, run_options = options.parse(
-            found.plan_class(), flags, prog=f"python -m mla_var3.kernel {found.key}"
+            return 0
+        raise UsageError(
+            f"a design must come first: {', '.join(registry.designs())} (--help lists versions)"
         )
-        return launcher.run(found, plan, run_options)
+    found = registry.find(name, version)
+    from mla_var3.runtime import launcher, options
 
-    guarded(body)
+    plan, run_options = options.parse(
+        found.plan_class(), flags, prog=f"python -m mla_var3.kernel {found.key}"
+    )
+    return launcher.run(found, plan, run_options)

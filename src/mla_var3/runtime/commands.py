@@ -6,8 +6,9 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -16,15 +17,17 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mla_var3 import records, registry
-from mla_var3.errors import PlanError, RecordError, UnknownNameError
+from mla_var3 import arguments, front, records, registry
+from mla_var3.arguments import named
+from mla_var3.errors import HyperMlaError, RecordError, UsageError
 from mla_var3.mla import AttentionPlan
 from mla_var3.registry import Version
 from mla_var3.runtime.check import check_plan
-from mla_var3.runtime.cli import guarded
+from mla_var3.runtime.options import tyro_field
 from mla_var3.runtime.plan import KernelPlan, option
 
 EXIT_FAILED = 1
+PROG = "python -m mla_var3.runtime.commands"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class CheckOutcome:
     slug: str
     error: float
     explanation: str
+
+
+def _end_in_silence() -> None:
+    """Let an interrupt end this worker; the parent says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _check_one(design: str, version: str, index: int) -> CheckOutcome:
@@ -57,6 +66,9 @@ def check_versions(
 
     Returns:
         Outcomes in order of versions and problems.
+
+    Raises:
+        HyperMlaError: A process was killed.
     """
     jobs = [
         (v.design, v.version, i)
@@ -66,10 +78,17 @@ def check_versions(
     outcomes: list[CheckOutcome] = []
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(
-        min(workers or os.cpu_count() or 1, len(jobs)), mp_context=context
+        min(workers or os.cpu_count() or 1, len(jobs)),
+        mp_context=context,
+        initializer=_end_in_silence,
     )
     try:
-        futures = [pool.submit(_check_one, *job) for job in jobs]
+        # Workers inherit the mask: an interrupt while they import would print a traceback each.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            futures = [pool.submit(_check_one, *job) for job in jobs]
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for number, future in enumerate(futures, 1):
             outcome = future.result()
             outcomes.append(outcome)
@@ -80,27 +99,26 @@ def check_versions(
             )
             if outcome.explanation:
                 console.print(f"          {outcome.explanation}", markup=False)
+    except concurrent.futures.BrokenExecutor as error:
+        raise HyperMlaError("a checking process was killed, perhaps for lack of memory") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return outcomes
 
 
-def check(argv: Sequence[str]) -> int:
-    """``check [D [V]]``: 0 when all are right, 1 when any is wrong."""
+def check(
+    design: Annotated[tyro.conf.Positional[str | None], named("[DESIGN]")] = None,
+    version: Annotated[tyro.conf.Positional[str | None], named("[VERSION]")] = None,
+) -> int:
+    """Check a version, all versions of a design, or everything, on small problems.
 
-    def arguments(
-        design: tyro.conf.Positional[str | None] = None,
-        version: tyro.conf.Positional[str | None] = None,
-    ) -> tuple[str | None, str | None]:
-        """Check a version, all versions of a design, or everything, on small problems.
+    Args:
+        design: Design to check; all by default.
+        version: Version to check; all of the design by default.
 
-        Args:
-            design: Design to check; all by default.
-            version: Version to check; all of the design by default.
-        """
-        return design, version
-
-    design, version = tyro.cli(arguments, prog="check", args=argv)
+    Returns:
+        0 when all are right, 1 when any is wrong.
+    """
     console = Console(soft_wrap=True, highlight=False)
     outcomes = check_versions(registry.select(design, version), console)
     wrong = [o for o in outcomes if o.explanation]
@@ -191,25 +209,20 @@ def _ratio(a: str | float, b: str | float, comparable: bool) -> str:
     return f"{b / a:.3f}" if comparable else "other run"
 
 
-def compare(argv: Sequence[str]) -> int:
-    """``compare D V1 V2``: the records of two versions side by side."""
+def compare(
+    design: Annotated[tyro.conf.Positional[str], named("DESIGN")],
+    first: Annotated[tyro.conf.Positional[str], named("V1")],
+    second: Annotated[tyro.conf.Positional[str], named("V2")],
+) -> int:
+    """Show two versions side by side, from their records; ratios are second over first.
 
-    def arguments(
-        design: tyro.conf.Positional[str],
-        first: tyro.conf.Positional[str],
-        second: tyro.conf.Positional[str],
-    ) -> tuple[str, str, str]:
-        """Two versions side by side from their records; ratios are second over first.
-
-        Args:
-            design: The design.
-            first: The version to compare from.
-            second: The version to compare to.
-        """
-        return design, first, second
-
+    Args:
+        design: The design.
+        first: The version to compare from.
+        second: The version to compare to.
+    """
     console = Console(highlight=False)
-    for table in comparison_tables(*tyro.cli(arguments, prog="compare", args=argv)):
+    for table in comparison_tables(design, first, second):
         console.print(table)
     return 0
 
@@ -222,29 +235,28 @@ class BenchOptions:
     """What to run beside the problem itself."""
 
     designs: str | None = option(None, "designs, comma separated (default: all)")
-    arch: str | None = option(None, "archs for static runs, comma separated")
+    arch: str | None = option(
+        None, "archs for static runs, comma separated (default: sm_90,sm_100,sm_120)"
+    )
     bench_runs: int = option(50, "timed runs", minimum=1)
     no_autotune: bool = option(False, "use the default tilings")
     check: bool = option(True, "compare with the reference before timing")
 
 
 def _bench_type() -> Any:
-    problem = [(f, f.default) for f in AttentionPlan.option_fields()]
-    hints = AttentionPlan.benchmark_kernel_argparse()
-    rest = [(f, f.default) for f in dataclasses.fields(BenchOptions)]
-    hints |= get_type_hints(BenchOptions)
-    fields: list[tuple[str, Any, Any]] = []
-    for field, default in [*problem, *rest]:
-        help_text = tyro.conf.arg(help=field.metadata["help"])
-        annotated: Any = Annotated[hints[field.name], help_text]
-        fields.append((field.name, annotated, dataclasses.field(default=default)))
+    types, hints = AttentionPlan.benchmark_kernel_argparse(), get_type_hints(BenchOptions)
+    fields = [tyro_field(f, types[f.name]) for f in AttentionPlan.option_fields()]
+    for f in dataclasses.fields(BenchOptions):
+        # What is off has one form; --no_no_autotune would be another.
+        off = [tyro.conf.FlagCreatePairsOff] if f.default is False else []
+        fields.append(tyro_field(f, hints[f.name], *off))
     return dataclasses.make_dataclass("Bench", fields, frozen=True)
 
 
-def bench_plans(arguments: Any) -> list[tuple[Version, KernelPlan]]:
+def bench_plans(options: Any) -> list[tuple[Version, KernelPlan]]:
     """Each version with its plan at the asked problem."""
-    wanted = arguments.designs.split(",") if arguments.designs else list(registry.designs())
-    problem = {f.name: getattr(arguments, f.name) for f in AttentionPlan.option_fields()}
+    wanted = options.designs.split(",") if options.designs else list(registry.designs())
+    problem = {f.name: getattr(options, f.name) for f in AttentionPlan.option_fields()}
     plans = []
     for design in wanted:
         for version in registry.select(design.strip()):
@@ -255,24 +267,24 @@ def bench_plans(arguments: Any) -> list[tuple[Version, KernelPlan]]:
 
 
 def bench(argv: Sequence[str]) -> int:
-    """``bench [flags]``: every version on one problem; times on a GPU, static facts elsewhere."""
-    arguments = tyro.cli(
-        _bench_type(), prog="bench", args=argv, use_underscores=True, description=bench.__doc__
-    )
-    if arguments.bench_runs < 1:
-        raise PlanError(f"--bench_runs={arguments.bench_runs} is below 1")
+    """Run every version on one problem: times on a GPU, static facts elsewhere."""
+    options = arguments.parse(_bench_type(), argv, f"{PROG} bench", bench.__doc__)
+    if options.bench_runs < 1:
+        raise UsageError(f"--bench_runs={options.bench_runs} is below 1")
+    if options.arch is not None and torch.cuda.is_available():
+        raise UsageError("--arch is for static runs; on a machine with a GPU bench times on it")
     from mla_var3.profiling import event, report, static_profile
 
-    archs = static_profile.parse_archs(arguments.arch)
+    archs = static_profile.parse_archs(options.arch)
     console = Console(soft_wrap=True, highlight=False)
     rows: list[tuple[records.Record, Version]] = []
-    plans = bench_plans(arguments)
+    plans = bench_plans(options)
     for number, (version, plan) in enumerate(plans, 1):
         console.print(f"[{number}/{len(plans)}] {version.key}", markup=False)
         if torch.cuda.is_available():
             result = event.event_profile_plan(
-                plan, version=version, bench_runs=arguments.bench_runs, check=arguments.check,
-                no_autotune=arguments.no_autotune,
+                plan, version=version, bench_runs=options.bench_runs, check=options.check,
+                no_autotune=options.no_autotune,
             )  # fmt: skip
             rows.append((result.record, version))
         else:
@@ -308,22 +320,19 @@ def bench(argv: Sequence[str]) -> int:
     return EXIT_FAILED if failed else 0
 
 
-COMMANDS = {"check": check, "compare": compare, "bench": bench}
+COMMANDS: dict[str, Callable[..., int]] = {
+    "check": check,
+    "compare": compare,
+    "bench": bench,
+}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Dispatch to a command.
-
-    Raises:
-        UnknownNameError: No such command.
-    """
-    if list(argv) in (["--help"], ["-h"]):
-        print("usage: python -m mla_var3.runtime.commands {check|compare|bench} [--help]")
-        return 0
-    if not argv or argv[0] not in COMMANDS:
-        raise UnknownNameError("command", argv[0] if argv else "", sorted(COMMANDS))
-    return COMMANDS[argv[0]](argv[1:])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that ``argv`` (the process's by default) names; returns the exit code."""
+    command, rest, prog = arguments.choose(COMMANDS, sys.argv[1:] if argv is None else argv, PROG)
+    # The flags of bench come from the fields of a plan, not from its signature.
+    return bench(rest) if command is bench else arguments.parse(command, rest, prog) or 0
 
 
 if __name__ == "__main__":
-    guarded(lambda: main(sys.argv[1:]))
+    front.run("mla_var3.runtime.commands:main")

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from mla_var3 import devices
-from mla_var3.errors import PlanError, ToolchainError
+from mla_var3.errors import PlanError, ToolchainError, UsageError
 from mla_var3.registry import Version
 from mla_var3.runtime.options import RunOptions
+from mla_var3.runtime.paths import out_dir, results_dir
 from mla_var3.runtime.plan import KernelPlan
 
 EXIT_FAILED = 1
@@ -27,6 +28,13 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
         HyperMlaError: Bad input or a missing tool.
     """
     mode = options.prof_type or ("annotation" if torch.cuda.is_available() else "static")
+    for flag in ("arch", "device"):
+        if mode != "static" and getattr(options, flag) is not None:
+            raise UsageError(
+                f"--{flag} is for --prof_type=static; mode {mode} takes the GPU of this machine"
+            )
+    for folder in (options.out_dir or out_dir(), results_dir()):
+        _require_writable(folder)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
@@ -57,7 +65,6 @@ def _static(version: Version, plan: KernelPlan, options: RunOptions, console: Co
             archs = (arch,)
         elif arch not in archs:
             raise PlanError(f"--device {device.key} is {arch}, which --arch {options.arch} lacks")
-    _require_writable(options.out_dir)
     with console.status(version.key) as status:
 
         def told(text: str) -> None:
@@ -82,14 +89,12 @@ def _static(version: Version, plan: KernelPlan, options: RunOptions, console: Co
     return 0 if result.ok else EXIT_FAILED
 
 
-def _require_writable(folder: Path | None) -> None:
-    if folder is None:
-        return
+def _require_writable(folder: Path) -> None:
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     if not there.is_dir():
-        raise ToolchainError(f"--out_dir {folder}: {there} is a file, not a folder")
+        raise ToolchainError(f"nothing can be written to {folder}: {there} is a file, not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ToolchainError(f"--out_dir {folder}: {there} cannot be written")
+        raise ToolchainError(f"nothing can be written to {folder}: {there} does not allow it")
 
 
 def _short(path: Path) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
-from mla_var3.errors import TilingError
-from mla_var3.runtime.plan import KernelPlan, Tiling, option
+from mla_var3 import arguments
+from mla_var3.errors import UsageError
+from mla_var3.runtime.plan import KernelPlan, Tiling, check_minima, option
 
 ProfType = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
 
@@ -35,17 +36,21 @@ class RunOptions:
     bench_runs: int = option(50, "timed runs", minimum=1)
     out_dir: Path | None = option(None, "folder for bulk artefacts (default: out/)")
     device: str | None = option(
-        None, "device key or name that predictions and n are made for (default: the GPU, or arch)"
+        None, "mode static: device that predictions and n are made for (default: one of the arch)"
     )
     arch: str | None = option(
-        None, "archs to compile for, comma separated (default: sm_90,sm_100,sm_120, or the GPU's)"
+        None, "mode static: archs, comma separated (default: sm_90,sm_100,sm_120, or the device's)"
     )
 
 
-def _tyro_field(
+def tyro_field(
     field: dataclasses.Field[Any], hint: Any, *markers: Any
 ) -> tuple[str, Any, dataclasses.Field[Any]]:
-    annotated: Any = Annotated[hint, tyro.conf.arg(help=field.metadata.get("help", ""))]
+    """Name, type and default of a flag, from the field that declares it."""
+    # The help says itself what None stands for.
+    behavior = "" if field.default is None else None
+    about = tyro.conf.arg(help=field.metadata.get("help", ""), help_behavior_hint=behavior)
+    annotated: Any = Annotated[hint, about]
     for marker in markers:
         annotated = marker[annotated]
     return field.name, annotated, dataclasses.field(default=field.default)
@@ -59,7 +64,7 @@ def _overrides(stage: str, tiling_type: type[Tiling]) -> type:
     hints = get_type_hints(tiling_type)
     fields = []
     for field in dataclasses.fields(tiling_type):
-        name, annotated, _ = _tyro_field(field, hints[field.name] | AsDefault)
+        name, annotated, _ = tyro_field(field, hints[field.name] | AsDefault)
         fields.append((name, annotated, AS_DEFAULT))
     return dataclasses.make_dataclass(f"{stage}_tiling", fields, frozen=True)
 
@@ -71,11 +76,11 @@ def argument_type(plan_class: type[KernelPlan]) -> Any:
     the stage (``--latent.tile_m``).
     """
     types = plan_class.benchmark_kernel_argparse()
-    fields = [_tyro_field(f, types[f.name]) for f in plan_class.option_fields()]
+    fields = [tyro_field(f, types[f.name]) for f in plan_class.option_fields()]
     run_hints = get_type_hints(RunOptions)
     # A problem's booleans have both forms, so that a plan can always be written as flags.
     fields += [
-        _tyro_field(f, run_hints[f.name], tyro.conf.FlagCreatePairsOff)
+        tyro_field(f, run_hints[f.name], tyro.conf.FlagCreatePairsOff)
         for f in dataclasses.fields(RunOptions)
     ]
     single = len(plan_class.tiling_types) == 1
@@ -97,34 +102,25 @@ def parse(
         prog: Name in the usage line.
 
     Raises:
-        SystemExit: ``--help`` (code 0) or a malformed flag (code 2, explained on stderr).
-        HyperMlaError: Sizes or tilings that make no sense.
+        SystemExit: ``--help`` was asked for; code 0.
+        HyperMlaError: A malformed flag, or sizes or tilings that make no sense.
     """
-    arguments = tyro.cli(
-        argument_type(plan_class),
-        prog=prog,
-        description=plan_class.__doc__,
-        args=argv,
-        use_underscores=True,
-    )
-    values = {f.name: getattr(arguments, f.name) for f in plan_class.option_fields()}
+    found = arguments.parse(argument_type(plan_class), argv, prog, plan_class.__doc__)
+    values = {f.name: getattr(found, f.name) for f in plan_class.option_fields()}
     plan = plan_class(**values)
     plan.validate()
     tilings = {}
     for stage in plan_class.tiling_types:
-        group = getattr(arguments, stage)
+        group = getattr(found, stage)
         chosen = {k: v for k, v in vars(group).items() if v != AS_DEFAULT}
         if chosen:
             tilings[stage] = dataclasses.replace(plan.default_tiling(stage), **chosen)
-            tilings[stage].validate(plan)
-    options = RunOptions(
-        **{f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions)}
-    )
-    for field in dataclasses.fields(RunOptions):
-        minimum, value = field.metadata.get("minimum"), getattr(options, field.name)
-        if minimum is not None and value < minimum:
-            raise TilingError(f"--{field.name}={value} is below {minimum}")
-    return dataclasses.replace(plan, tilings=tilings), options
+    plan = dataclasses.replace(plan, tilings=tilings)
+    for stage in tilings:
+        plan.tiling(stage)
+    options = RunOptions(**{f.name: getattr(found, f.name) for f in dataclasses.fields(RunOptions)})
+    check_minima(options, UsageError, "--")
+    return plan, options
 
 
 def to_argv(plan: KernelPlan) -> list[str]:

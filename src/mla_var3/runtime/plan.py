@@ -75,12 +75,18 @@ class Tiling:
             raise TilingError(f"occupancy={self.occupancy} exceeds 32")
 
 
-def check_minima(obj: Any, error: type[Exception]) -> None:
-    """Raise ``error`` for the first field of the dataclass ``obj`` below its declared minimum."""
+def check_minima(obj: Any, error: type[Exception], prefix: str = "") -> None:
+    """Raise ``error`` for the first field of the dataclass ``obj`` below its declared minimum.
+
+    Args:
+        obj: The dataclass.
+        error: What to raise.
+        prefix: What stands before the field's name in the message.
+    """
     for field in dataclasses.fields(obj):
         value, minimum = getattr(obj, field.name), field.metadata.get("minimum")
         if minimum is not None and value is not None and value < minimum:
-            raise error(f"{field.name}={value} is below {minimum}")
+            raise error(f"{prefix}{field.name}={value} is below {minimum}")
 
 
 def require_power_of_two(**tiles: int) -> None:
@@ -168,7 +174,12 @@ class KernelPlan(ABC):
     def tiling(self, stage: str) -> Tiling:
         """The validated tiling of ``stage``: the user's, else the default."""
         tiling = self.tilings.get(stage) or self.default_tiling(stage)
-        tiling.validate(self)
+        try:
+            tiling.validate(self)
+        except TilingError as error:
+            if len(self.tiling_types) == 1:
+                raise
+            raise TilingError(f"stage {stage}: {error}") from error
         return tiling
 
     def plan_empty(self, peak_tflops: float, peak_gbps: float) -> RuntimeObject:

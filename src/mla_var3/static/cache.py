@@ -79,20 +79,19 @@ class Cache:
         place = self._place(key)
         with self.scratch() as scratch:
             staged = scratch / "entry"
-            with _explained(self.folder):
-                staged.mkdir()
-                packed = {name: zlib.compress(content) for name, content in files.items()}
-                for name, content in packed.items():
-                    (staged / name).write_bytes(content)
-                manifest = {name: _digest(content) for name, content in packed.items()}
-                (staged / _MANIFEST).write_text(json.dumps(manifest, indent=1))
-                place.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    staged.replace(place)
-                except OSError:
-                    # A folder is only ever moved onto an absent one; the other's is as good.
-                    if not place.exists():
-                        raise
+            staged.mkdir()
+            packed = {name: zlib.compress(content) for name, content in files.items()}
+            for name, content in packed.items():
+                (staged / name).write_bytes(content)
+            manifest = {name: _digest(content) for name, content in packed.items()}
+            (staged / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                staged.replace(place)
+            except OSError:
+                # A folder is only ever moved onto an absent one; the other's is as good.
+                if not place.exists():
+                    raise
 
     def discard(self, key: str) -> None:
         """Remove an entry, if there is one."""
@@ -119,15 +118,15 @@ class Cache:
         """A working folder inside the cache's file system, removed at the end whatever happens.
 
         Raises:
-            ToolchainError: It cannot be made.
+            ToolchainError: It cannot be made, or what is written there finds no room.
         """
         with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=".work-", dir=self.folder))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ and says what it did; the disassemblers read the cubin. Results are cached on di
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -13,7 +14,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ TIMEOUT_S = 240.0
 
 #: cuTile's front end is not written for several threads.
 _FRONT_END = threading.Lock()
+
+_NO_ROOM = os.strerror(errno.ENOSPC)
 
 _MMA_OP = re.compile(r"= mma[a-z_]* ")
 _TILE_SHAPE = re.compile(r"tile<(\d+(?:x\d+)+)x")
@@ -124,7 +127,7 @@ def compile_many(
         workers: Compilers at a time; the number of cores by default.
         cache_dir: As for :func:`compile_kernel`.
         timeout: Seconds each compile may take.
-        progress: Told of each job as it ends, from one thread at a time.
+        progress: Told of each job as it ends, in this thread.
 
     Returns:
         Results in the order of the jobs.
@@ -137,24 +140,21 @@ def compile_many(
         toolchain.require_arch(arch)
     cache = Cache(cache_dir)
     runner = toolchain.Runner()
-    telling = threading.Lock()
     started: dict[str, Future[Compiled]] = {}
     order: list[Future[Compiled]] = []
-
-    def told(job: CompileJob, future: Future[Compiled]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            with telling:
-                progress(job, with_occupancy(future.result().facts))
-
     pool = ThreadPoolExecutor(max_workers=workers or os.cpu_count() or 1)
     try:
         for job in jobs:
             task = _prepare(job)
             if task.key not in started:
                 started[task.key] = pool.submit(_finish, task, cache, runner, timeout)
-            future = started[task.key]
-            future.add_done_callback(lambda done, job=job: told(job, done))  # type: ignore[misc]
-            order.append(future)
+            order.append(started[task.key])
+        # Told from here, so that a progress that cannot be written ends the compile.
+        for future in as_completed(started.values()):
+            facts = with_occupancy(future.result().facts)
+            for job, its in zip(jobs, order, strict=True):
+                if its is future:
+                    progress(job, facts)
         results = [future.result() for future in order]
     except BaseException:
         runner.stop()
@@ -283,6 +283,11 @@ def _compile(task: _Task, cache: Cache, runner: toolchain.Runner, timeout: float
             raise _CutShortError(
                 f"tileiras was ended by signal {-done.returncode} (9 is what a machine out of "
                 "memory sends)"
+            )
+        if _NO_ROOM in done.stderr:  # No answer about the kernel, and so nothing to keep.
+            raise ToolchainError(
+                f"tileiras could not write ({_NO_ROOM}), in {cache.folder} or the folder for "
+                "temporary files"
             )
         if done.returncode != 0 or not cubin.is_file():
             raise _RefusedError(_refusal(done))
