@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from generators.page import write_folder
 from generators.site import all_pages, load
-from mla_var3.errors import EXIT_BAD_INPUT, HyperMlaError
+from mla_var3 import arguments, front
 
 
-def write(out: tyro.conf.Positional[Path]) -> None:
+def write(out: Annotated[tyro.conf.Positional[Path], arguments.named("OUT")]) -> None:
     """Write every page, record and linked file.
 
     Args:
@@ -23,14 +24,10 @@ def write(out: tyro.conf.Positional[Path]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    try:
-        tyro.cli(write, prog="python -m generators", args=argv)
-    except HyperMlaError as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_INPUT
+    """Write where ``argv`` (the process's by default) says; returns the exit code."""
+    arguments.parse(write, sys.argv[1:] if argv is None else argv, "python -m generators")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    front.run("generators.__main__:main")

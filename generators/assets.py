@@ -22,7 +22,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mla_var3.errors import EXIT_BAD_INPUT, HyperMlaError, ToolchainError
+from mla_var3 import front
+from mla_var3.errors import ToolchainError
 from mla_var3.runtime.paths import repo_root, write_atomic
 
 #: Folder of the libraries on the site.
@@ -144,14 +145,10 @@ def site_files(root: Path) -> Iterator[tuple[str, Path]]:
 def main() -> int:
     """Fetch what is missing and say what was fetched; returns the exit code."""
     root = repo_root()
-    try:
-        for package in fetch(root):
-            print(f"fetched {package.folder(root).relative_to(root)}")
-    except HyperMlaError as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_INPUT
+    for package in fetch(root):
+        print(f"fetched {package.folder(root).relative_to(root)}")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    front.run("generators.assets:main")

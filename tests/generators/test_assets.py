@@ -122,7 +122,7 @@ def test_the_command_line_ends_with_one_sentence(tmp_path):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith("third_party/assets.toml is not sound")
+    assert done.stderr.startswith("error: third_party/assets.toml is not sound")
 
 
 def test_the_project_s_own_pins_are_sound():
