@@ -114,6 +114,13 @@ def test_without_any_output_the_code_still_tells(command, monkeypatch):
     assert command(lambda: print("all")) is None
 
 
+def test_a_character_that_the_terminal_lacks_is_no_fault(command, monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    assert command(lambda: print("b64 · s1")) is None
+    assert shown.getvalue() == b"b64 ? s1\n"
+
+
 class TestExcepthook:
     def test_what_a_user_can_cause_is_told(self, capsys):
         with pytest.raises(SystemExit) as end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import signal
 import sys
 from types import TracebackType
@@ -26,6 +27,9 @@ def run(target: str, **arguments: Any) -> NoReturn:
         arguments: What the function is called with.
     """
     module, _, name = target.partition(":")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that lacks a character shows "?".
     try:
         try:
             code = getattr(importlib.import_module(module), name)(**arguments)
