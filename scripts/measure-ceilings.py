@@ -1,4 +1,4 @@
-"""Measures what a GPU reaches: tensor cores by GEMM, DRAM by a copying kernel. Prints figures for its file.
+"""Measures what a GPU reaches: tensor cores by GEMM, DRAM by copying. Prints figures for its file.
 
 ``python scripts/measure-ceilings.py`` on the GPU's host, after the project is installed; the
 output goes into ``knowledge/devices/<key>.toml``. Ceilings measured so are preferred over
