@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from generators import comparison, problems
-from generators.comparison import Choice, Comparison, compare, design_link
+from generators.comparison import Best, Choice, Comparison, compare, design_link
 from generators.kernels import next_version
 from generators.page import Page
-from generators.results import version_link
+from generators.results import OTHERS, version_link
+from generators.source import repo_name
 from generators.text import cell, meta, sections, table
 from mla_var3 import devices
 from mla_var3.knowledge import regimes
@@ -30,6 +31,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Decoding reads the cache once a head.": ("o2-head-grouping",),
     "The grid does not fill the GPU, or its last wave is nearly empty.": (
+        "o16-split-kv",
         "o1-proportional-block-split",
         "a3-underfilled-concurrency",
     ),
@@ -40,8 +42,6 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "The causal mask costs as much as no mask.": ("o8-causal-k-loop-split",),
     "Loads do not use TMA.": ("cutile-tma-conditions",),
 }
-#: Most recent records shown.
-RECENT = 5
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -68,9 +68,8 @@ def pages(site: Site) -> list[Page]:
                 _choice(site, link),
                 "## What is wrong with my kernel?",
                 _questions(site, link),
-                f"The [regime analysis]({link('knowledge/regimes.md')}) derives the table above, "
-                "and says where the ridge point of a device lies. Or search, by the words of the "
-                "problem or the name of a metric such as `spill_instructions`.",
+                "Or search, by the words of the problem or the name of a metric such as "
+                "`spill_instructions`.",
                 "## Add a version",
                 _adding(site, link),
                 "## Newest records",
@@ -100,116 +99,140 @@ def _doors(link: Link) -> str:
 def _choice(site: Site, link: Link) -> str:
     found = compare(site, devices.default_for_arch("sm_90"))
     spec = f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})"
-    disagreements = "\n".join(_disagreements(site, found, link))
-    head = ["s", "Use", "Measured fastest", "Model prefers",
-            *(f"Floor of {cell(k)}" for k in regimes.KERNELS)]  # fmt: skip
+    shown = [kernel for kernel in _CACHES if any(kernel in c.best for c in found.choices)]
+    head = ["s", *(_CACHES[k] for k in shown), "Model prefers", "Least time by the model"]
+    runs = [choice.best[k].run for choice in found.measured for k in shown if k in choice.best]
+    regimes_page = f"[regime analysis]({link('knowledge/regimes.md')})"
     return sections(
-        "It depends on s, the query tokens of a sequence: 1 when decoding, a few in speculative "
-        f"decoding, many in prefill. On {spec}, for {found.shape.b} sequences, {found.shape.h} "
-        f"heads and {comparison.CONTEXT} keys, the cost model prefers:",
+        "It depends on s, the query tokens of a sequence (1 when decoding, a few in speculative "
+        f"decoding, many in prefill), and on what the cache holds. On {spec}, for "
+        f"{found.shape.b} sequences, {found.shape.h} heads and {comparison.CONTEXT} keys in "
+        f"{regimes.DTYPE}, {'the fastest measured' if runs else 'where nothing is measured yet'}:",
+        table(head, [_row(site, choice, shown, link) for choice in found.choices]),
+        _decompress_first(found),
+        "What the cost model prefers, and why:",
         "\n".join(_reasons(site, found, link)),
-        "What was measured says otherwise:" if disagreements else "",
-        disagreements,
-        table(head, [_row(site, choice, link) for choice in found.choices]),
-        "A **floor** is the time that the cost model and the device's ceilings allow with perfect "
-        "overlap; n counts the newest tokens that the mixed design keeps decompressed. **Use** is "
-        "what takes the least time: as measured or, at other s, the floor times how far above it "
-        "the design's fastest version was measured at the nearest s; “about” is such a time "
-        "between two measured ones.",
-        comparison.what_times_cover(site, link),
-        f"For another device, batch or head count see [regimes]({link('knowledge/regimes.md')}); "
-        "with few sequences the keys are split over blocks: "
-        f"{design_link(site, 'flash_mla_split_kv', link)}.",
+        "**Least time by the model** is what FLOPs and bytes take at the device's ceilings with "
+        "perfect overlap; n counts the newest tokens that are kept decompressed. "
+        f"The {regimes_page} derives both and has a calculator for other sizes and devices; its "
+        f"own table is for {regimes.Shape().b} sequences.",
+        problems.above_ceiling(runs, link),
+        " ".join(filter(None, [_conditions(found), comparison.what_times_cover(site, link)])),
+        f"Faster kernels exist elsewhere: what [other libraries take]({link(OTHERS)}), as cited.",
     )
 
 
-def _row(site: Site, choice: Choice, link: Link) -> list[str]:
+#: What the caller's cache holds, by the kernel of the analysis that reads it.
+_CACHES: Mapping[regimes.Kernel, str] = {
+    "flash_mla": "Use, from a latent cache",
+    "mla_var6_plus": "Newest n tokens decompressed already",
+    "flash_attention": "All K and V decompressed already",
+}
+
+
+def _row(site: Site, choice: Choice, shown: list[regimes.Kernel], link: Link) -> list[str]:
     model = choice.model
     n = f", n={model.n}" if model.winner == "mla_var6_plus" else ""
     return [
         f"{choice.s}",
-        _use(site, choice, link),
-        _measured(site, choice, link),
+        *(_use(site, choice, kernel, link) for kernel in shown),
         f"{design_link(site, model.winner, link)}{n}",
-        *(f"{model.time_us[kernel]:,.0f} us" for kernel in regimes.KERNELS),
+        f"{model.time_us[model.winner]:,.0f} us",
     ]
 
 
-def _use(site: Site, choice: Choice, link: Link) -> str:
-    found = choice.estimates.get(choice.advised)
+def _use(site: Site, choice: Choice, kernel: regimes.Kernel, link: Link) -> str:
+    found, n = choice.best.get(kernel), choice.model.n
     if found is None:
-        return f"**{design_link(site, choice.advised, link)}**"
-    between = not found.measured and len(found.near) > 1
-    about = f", about {problems.amount('total_us', found.us)}" if between else ""
-    return f"**{version_link(found.run, site, link)}**{about}"
+        mixes = kernel != "mla_var6_plus" or 0 < n < comparison.CONTEXT
+        return "not measured" if mixes else f"the best n is {n}"
+    assert found.run.outcome is not None
+    time = problems.record_link(found.run, link, problems.duration(found.run.outcome.total))
+    n = found.run.record.problem.get("n")
+    kept = f", n={n}" if n else ""
+    rival = f", within noise of {version_link(found.rival, site, link)}" if found.rival else ""
+    return f"**{version_link(found.run, site, link)}**{kept}: {time}{rival}"
+
+
+def _decompress_first(found: Comparison) -> str:
+    """Where decompressing everything and attending to it can beat the best latent kernel."""
+    pays = [
+        choice.s
+        for choice in found.measured
+        if {"flash_mla", "flash_attention"} <= choice.best.keys()
+        and choice.best["flash_attention"].us + found.decompressing_us < choice.best["flash_mla"].us
+    ]
+    if not pays:
+        return ""
+    return (
+        "Decompressing all keys and values of a latent cache first takes at least "
+        f"{found.decompressing_us:,.0f} us more by the model, which can pay at "
+        f"{_span(pays, found)} only."
+    )
 
 
 def _reasons(site: Site, found: Comparison, link: Link) -> Iterator[str]:
     """Why the model prefers each design, with the query counts at which it does."""
-    reasons: dict[regimes.Kernel, str] = {
-        "flash_mla": "stay latent. The cache is the least to read, and all heads share each load.",
-        "mla_var6_plus": "mix. The latent kernel alone is bound by arithmetic here; keeping the "
-        "newest tokens decompressed trades FLOPs for bytes, until both bind.",
-        "flash_attention": "decompress. It takes the fewest FLOPs, and so many queries share each "
-        "key that reading them no longer binds.",
+    for kernel in _CACHES:
+        wins = [choice for choice in found.choices if choice.model.winner == kernel]
+        if not wins:
+            continue
+        reasons: dict[regimes.Kernel, str] = {
+            "flash_mla": "stay latent. The cache is the least to read, and all heads share each "
+            f"load; {_binding(wins, kernel, found)}.",
+            "mla_var6_plus": f"mix. In a latent kernel {_binding(wins, 'flash_mla', found)}, in a "
+            f"decompressed one {_binding(wins, 'flash_attention', found)}: with the newest n "
+            "tokens decompressed the two balance.",
+            "flash_attention": "decompress. It takes the fewest FLOPs; "
+            f"{_binding(wins, kernel, found)}.",
+        }
+        behind = [c.s for c in wins if kernel in c.best and c.fastest != kernel]
+        why = ""
+        if behind:
+            devlog = link(f"{repo_name(site.designs()[kernel][-1].path)}#devlog")
+            where = "" if len(behind) == len(wins) else f" at {_span(behind, found)}"
+            why = f" Measured, it is behind{where} so far: [why]({devlog})."
+        span = _span([choice.s for choice in wins], found)
+        yield f"- **{span}**: {design_link(site, kernel, link)}, {reasons[kernel]}{why}"
+
+
+def _binding(choices: list[Choice], kernel: regimes.Kernel, found: Comparison) -> str:
+    """Which ceiling binds a kernel at some query counts."""
+    words = {"compute": "arithmetic binds", "memory": "memory traffic binds"}
+    bound = {
+        text: counts
+        for ceiling, text in words.items()
+        if (counts := [c.s for c in choices if c.bounds[kernel] == ceiling])
     }
-    for kernel, reason in reasons.items():
-        wins = found.preferred_at(kernel)
-        if wins:
-            span = f"s = {wins[0]}" + (f" to {wins[-1]}" if len(wins) > 1 else "")
-            yield f"- **{span}**: {design_link(site, kernel, link)}, {reason}"
+    if len(bound) == 1:
+        return next(iter(bound))
+    ordered = sorted(bound.items(), key=lambda item: item[1])
+    return " and ".join(f"{text} at {_span(counts, found)}" for text, counts in ordered)
 
 
-def _disagreements(site: Site, found: Comparison, link: Link) -> Iterator[str]:
-    """Query counts at which records advise another design than the model, and which to use."""
-    said: dict[str, list[int]] = {}
-    for choice in found.choices:
-        if choice.advised != choice.model.winner:
-            said.setdefault(_advice(site, choice, link), []).append(choice.s)
-    for text, counts in said.items():
-        yield f"- **s = {', '.join(map(str, counts))}**: {text}"
+def _span(counts: list[int], found: Comparison) -> str:
+    """Query counts, those in a row by their ends."""
+    between = [c.s for c in found.choices if counts[0] <= c.s <= counts[-1]]
+    if len(counts) > 2 and counts == between:
+        return f"s = {counts[0]} to {counts[-1]}"
+    return f"s = {', '.join(map(str, counts))}"
 
 
-def _advice(site: Site, choice: Choice, link: Link) -> str:
-    preferred = choice.model.winner
-    first, other = choice.estimates[choice.advised], choice.estimates[preferred]
-    own = f"took {_time(first.run, link)}"
-    if not first.measured:
-        counts = sorted(comparison.queries(run) for run in first.near)
-        own = f"is estimated from s = {' and '.join(map(str, counts))}"
-    theirs = "is estimated to take longer"
-    if other.measured:
-        floor = f"{choice.model.time_us[preferred]:,.0f} us"
-        theirs = f"took {_time(other.run, link)} against a floor of {floor}"
-    return (
-        f"use {version_link(first.run, site, link)}. It {own}, while "
-        f"{version_link(other.run, site, link)} {theirs}."
-    )
-
-
-def _measured(site: Site, choice: Choice, link: Link) -> str:
-    """The fastest record at s, or what those around it say."""
-    if choice.runs:
-        fastest = choice.runs[0]
-        without = ", ".join(map(cell, choice.untimed))
-        return f"{version_link(fastest, site, link)}: {_time(fastest, link)}" + (
-            f"; not measured: {without}" if without else ""
+def _conditions(found: Comparison) -> str:
+    shown = [[b.run.record.run for b in choice.best.values()] for choice in found.measured]
+    rivals = any(b.rival for choice in found.measured for b in choice.best.values())
+    one_run = shown and all(len(set(runs)) == 1 and runs[0] for runs in shown)
+    return " ".join(
+        filter(
+            None,
+            [
+                "The times of a row are of one run." if one_run else "",
+                "Within noise are two whose medians lie in the range of each other's samples."
+                if rivals
+                else "",
+            ],
         )
-    around = _around(site, choice, link)
-    return f"not measured; nearest: {around}" if around else "not measured"
-
-
-def _around(site: Site, choice: Choice, link: Link) -> str:
-    """The fastest at the nearest query counts that were measured, by version."""
-    counts: dict[str, list[str]] = {}
-    for run in choice.around:
-        counts.setdefault(version_link(run, site, link), []).append(f"s={comparison.queries(run)}")
-    return ", ".join(f"{name} at {' and '.join(found)}" for name, found in counts.items())
-
-
-def _time(run: Run, link: Link) -> str:
-    assert run.outcome is not None
-    return problems.record_link(run, link, problems.duration(run.outcome.total))
+    )
 
 
 def _questions(site: Site, link: Link) -> str:
@@ -225,6 +248,7 @@ def _questions(site: Site, link: Link) -> str:
 def _adding(site: Site, link: Link) -> str:
     versions = site.designs()[EXAMPLE]
     latest, new = versions[-1], next_version(versions)
+    copy = latest.path.parents[1] / f"{EXAMPLE}_{new}"
     steps = {
         f"clone -- {latest.name} {new}": "a copy that passes its checks",
         f"check -- {EXAMPLE} {new}": "after each edit: is it right?",
@@ -237,13 +261,18 @@ def _adding(site: Site, link: Link) -> str:
         f"From the newest version of {design_link(site, EXAMPLE, link)}, say, on a fresh "
         "checkout, after `pip install nox`, and without a GPU:",
         f"```console\n{''.join(lines)}```",
-        f"[Contributing]({link('CONTRIBUTING.md#a-version')}) says what belongs into its devlog "
-        "entry, and how to add a design or a device.",
+        f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; the others take DESIGN "
+        "VERSION. Write your prediction into the copy's devlog entry before the first edit: "
+        f"[contributing]({link('CONTRIBUTING.md#a-version')}) says what belongs there, and how to "
+        "add a design or a device.",
     )
 
 
 def _newest(site: Site, link: Link) -> str:
-    newest = sorted(site.runs, key=lambda run: (run.record.time, run.name), reverse=True)
+    """The newest record of each design."""
+    newest: dict[str, Run] = {}
+    for run in sorted(site.runs, key=lambda run: (run.record.time, run.name), reverse=True):
+        newest.setdefault(run.record.kernel.design, run)
     rows = [
         [
             f"{run.record.time:%Y-%m-%d}",
@@ -252,7 +281,7 @@ def _newest(site: Site, link: Link) -> str:
             cell(str(problems.problem_of(run.record))),
             problems.record_link(run, link),
         ]
-        for run in newest[:RECENT]
+        for run in newest.values()
     ]
     shown = table(["Made", "Version", "Where", "Problem", "Record"], rows)
     return sections(
