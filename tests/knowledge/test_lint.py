@@ -271,6 +271,10 @@ FAULTS = [
             "violated_by:"),
     Planted("version-both-ways", sub("violated_by: [flash_mla v0]", "violated_by: [flash_mla v1]"),
             PAGE, "violated_by:"),
+    Planted("version-unlisted", both(sub("used_by: [flash_mla v1]\n", ""), sub(
+        "gained\n\n#### What changed\n\nText.",
+        f"gained\n\n#### What changed\n\nAs in [O1](../../../../{PAGE}).", DEVLOG)),
+        DEVLOG, "As in [O1]", "o1-group.md does not name flash_mla v1"),
     Planted("evidence-missing", lambda tree: tree.write(ANTI, _without_evidence(tree.read(ANTI))),
             ANTI, "id: a1"),
     Planted("evidence-path", sub(f"  - record: {AFTER}", f"  - record: results/../{AFTER}"), PAGE,

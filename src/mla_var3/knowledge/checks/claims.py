@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
 from mla_var3.knowledge.evidence import check_comparable, compare
+from mla_var3.knowledge.markdown import relative_targets
 from mla_var3.knowledge.metrics import METRICS
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.knowledge.schema import (
@@ -147,6 +149,31 @@ class VersionBothWays(DocumentCheck):
         for name in sorted(both):
             line = document.line_of("violated_by")
             yield line, f"{name!r} stands under used_by and under violated_by"
+
+
+class VersionUnlisted(DocumentCheck):
+    """An optimization that a devlog entry links under `What changed` names the version.
+
+    Under `used_by`, or under `violated_by` where the change takes it out. What an entry says
+    elsewhere may be about other versions, and an anti-pattern may be linked because it is avoided.
+    """
+
+    id = "version-unlisted"
+    roles = ("devlog",)
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for entry in document.entries:
+            name = f"{document.path.parent.name} {entry.version}"
+            for section in entry.sections:
+                if section.title != "What changed":
+                    continue
+                for start, _, target in relative_targets(section.text):
+                    page = catalogue.by_id.get(PurePosixPath(target.partition("#")[0]).stem)
+                    if page is None or page.pattern.kind != "optimization":
+                        continue
+                    if name not in (*page.pattern.used_by, *page.pattern.violated_by):
+                        line = section.line + 1 + section.text.count("\n", 0, start)
+                        yield line, f"{page.name} does not name {name} under used_by"
 
 
 class EvidenceMissing(DocumentCheck):
