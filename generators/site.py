@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,7 +92,7 @@ class Site:
         root: Top of the checkout.
         catalogue: Knowledge, devlogs and access to records.
         versions: All kernel versions, by design and number.
-        runs: All records, by path.
+        runs: All records, by path, numbers in it by value.
         devices: All device files, by key.
         addresses: Page of each file of the checkout that has one; see ``Family.places``.
         copied: Files without a page that pages link to; they are published as they are.
@@ -167,7 +168,7 @@ def load(root: Path | None = None) -> Site:
     device_files.model.all_devices.cache_clear()
     catalogue = knowledge.load_all(root)
     names = (path.relative_to(catalogue.root).as_posix() for path in catalogue.record_files())
-    records = {name: catalogue.record(name) for name in names}
+    records = {name: catalogue.record(name) for name in sorted(names, key=_natural)}
     site = Site(
         catalogue.root,
         catalogue,
@@ -179,6 +180,11 @@ def load(root: Path | None = None) -> Site:
     for family in FAMILIES:
         addresses.update(family.places(site))
     return replace(site, addresses=addresses)
+
+
+def _natural(name: str) -> list[int | str]:
+    """A key that sorts numbers in a path by value: s2 before s16, v9 before v10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def record_address(name: str) -> str:

@@ -41,6 +41,18 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
     assert link(run.name) == f"records/{run.name.removeprefix('results/')}"
 
 
+def test_records_stand_in_the_order_of_their_numbers(site):
+    names = ["r/f/v10/s1.json", "r/f/v9/s16-t4.json", "r/f/v9/s2-t4.json", "r/f/v9/s16.json"]
+    assert sorted(names, key=engine._natural) == [names[2], names[1], names[3], names[0]]
+    counts: dict[str, list[int]] = {}
+    for run in site.runs:
+        if run.is_timed and run.record.mode == "event" and run.record.problem["b"] == 32:
+            key = f"{run.record.target} {run.record.kernel.design} {run.record.kernel.version}"
+            counts.setdefault(key, []).append(int(run.record.problem["s"]))
+    assert any(len(found) > 2 for found in counts.values())
+    assert all(found == sorted(found) for found in counts.values())
+
+
 def test_an_entry_of_a_devlog_is_found_on_its_version_s_page(site):
     devlog = site.catalogue.devlogs["mla_var6_plus"]
     heading = next(s.title for s in devlog.sections if s.title.startswith("v2:"))
