@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +12,9 @@ from generators.text import cell
 from mla_var3 import devices, mla
 from mla_var3.knowledge import regimes
 from mla_var3.knowledge.evidence import Link
+from mla_var3.records import Duration
 from mla_var3.registry import Version
+from mla_var3.roofline.prediction import Bound, predict
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
@@ -61,24 +61,46 @@ def what_times_cover(site: Site, link: Link) -> str:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What a kernel of the analysis takes at one query count.
+class Best:
+    """What to use of several runs.
 
     Attributes:
-        us: Microseconds: measured, or the floor times how far above its floors it was measured at
-            the nearest query counts.
-        near: Its fastest runs at those counts; where it was measured, that run alone.
-        measured: Whether it was measured at this query count.
+        run: The fastest; of versions of its design within noise of it the newest.
+        rival: A run within noise that is faster, or of another design.
     """
 
-    us: float
-    near: tuple[Run, ...]
-    measured: bool
+    run: Run
+    rival: Run | None
 
     @property
-    def run(self) -> Run:
-        """A run of the version to use: the nearest."""
-        return self.near[0]
+    def us(self) -> float:
+        """Microseconds of the run."""
+        return _total(self.run).median_us
+
+
+def best(runs: Sequence[Run]) -> Best:
+    """What to use of timed runs, fastest first and at least one."""
+    near = [run for run in runs if run.stale == runs[0].stale and _alike(run, runs[0])]
+    own = [run for run in near if _kernel(run)[0] == _kernel(runs[0])[0]]
+    chosen = max(own, key=lambda run: _kernel(run)[1])
+    faster = near[: near.index(chosen)]
+    others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
+    return Best(chosen, next(others, None))
+
+
+def _kernel(run: Run) -> tuple[str, int]:
+    """Design and number of the version."""
+    kernel = run.record.kernel
+    return kernel.design, int(kernel.version.removeprefix("v"))
+
+
+def _alike(one: Run, other: Run) -> bool:
+    """Whether the median of each lies in the range of the other's samples."""
+    first, second = _total(one), _total(other)
+    return (
+        first.min_us <= second.median_us <= first.max_us
+        and second.min_us <= first.median_us <= second.max_us
+    )
 
 
 @dataclass(frozen=True)
@@ -87,16 +109,16 @@ class Choice:
 
     Attributes:
         model: What the cost model says.
+        bounds: Ceiling that binds each kernel of the analysis.
         runs: What was timed there, fastest first.
-        around: Where nothing was: the fastest at the nearest query counts that were timed, below
-            and above.
-        estimates: Time of each kernel of the analysis that was timed at any query count.
+        best: What to use, by how much of the cache is decompressed beforehand: nothing
+            (``flash_mla``), the newest tokens (``mla_var6_plus``) or all (``flash_attention``).
     """
 
     model: regimes.Cell
+    bounds: Mapping[regimes.Kernel, Bound]
     runs: tuple[Run, ...]
-    around: tuple[Run, ...]
-    estimates: Mapping[regimes.Kernel, Estimate]
+    best: Mapping[regimes.Kernel, Best]
 
     @property
     def s(self) -> int:
@@ -104,18 +126,9 @@ class Choice:
         return self.model.s
 
     @property
-    def advised(self) -> regimes.Kernel:
-        """The kernel to use: the least estimate; the model's where that was timed nowhere."""
-        if self.model.winner not in self.estimates:
-            return self.model.winner
-        return min(self.estimates, key=lambda kernel: self.estimates[kernel].us)
-
-    @property
-    def untimed(self) -> list[regimes.Kernel]:
-        """Kernels that were not measured although others were."""
-        found = self.estimates
-        missing = (k for k in regimes.KERNELS if k not in found or not found[k].measured)
-        return list(missing) if self.runs else []
+    def fastest(self) -> regimes.Kernel | None:
+        """The kernel of the analysis that was measured fastest; None where none was."""
+        return min(self.best, key=lambda kernel: self.best[kernel].us, default=None)
 
 
 @dataclass(frozen=True)
@@ -126,11 +139,13 @@ class Comparison:
         device: The device.
         shape: Sizes; the batch is that of the records where there are any.
         choices: By query tokens.
+        decompressing_us: Least microseconds of decompressing all keys and values.
     """
 
     device: devices.Device
     shape: regimes.Shape
     choices: tuple[Choice, ...]
+    decompressing_us: float
 
     @property
     def measured(self) -> list[Choice]:
@@ -146,11 +161,11 @@ class Comparison:
         return [c.s for c in self.measured if c.runs[0].record.kernel.design == design]
 
     def best_versions(self, design: str) -> dict[str, list[int]]:
-        """Fastest version of a design at each query count at which it was timed, by version."""
+        """Version of a design to use at each query count at which it was timed, by version."""
         found: dict[str, list[int]] = {}
         for choice in self.measured:
-            for run in [run for run in choice.runs if run.record.kernel.design == design][:1]:
-                found.setdefault(run.record.kernel.version, []).append(choice.s)
+            if own := [run for run in choice.runs if run.record.kernel.design == design]:
+                found.setdefault(best(own).run.record.kernel.version, []).append(choice.s)
         return found
 
 
@@ -173,57 +188,41 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     for run in problems.fastest(run for run in timed if _size(run, "b") == batch):
         runs.setdefault(queries(run), []).append(run)
     ceilings = device.ceilings(regimes.DTYPE)
-    counts = sorted({*regimes.S_VALUES, *runs})
-    cells = {s: regimes.cell(shape, s, CONTEXT, ceilings) for s in counts}
-    by_kernel = {
-        kernel: {s: mine[0] for s, found in runs.items() if (mine := _of(found, kernel, kernels))}
-        for kernel in regimes.KERNELS
-    }
-    choices = (
-        Choice(
-            cells[s],
-            tuple(runs.get(s, ())),
-            () if s in runs else _around(s, {x: found[0] for x, found in runs.items()}),
-            {k: _estimate(k, s, cells, best) for k, best in by_kernel.items() if best},
+
+    def choice(s: int) -> Choice:
+        floors = {k: regimes.prediction(k, shape, s, CONTEXT, ceilings) for k in regimes.KERNELS}
+        mine = runs.get(s, [])
+        groups = {k: [run for run in mine if _held(run, kernels) == k] for k in floors}
+        return Choice(
+            regimes.cell(shape, s, CONTEXT, ceilings),
+            {kernel: floor.bound for kernel, floor in floors.items()},
+            tuple(mine),
+            {kernel: best(group) for kernel, group in groups.items() if group},
         )
-        for s in counts
+
+    attention = regimes.cost("flash_attention", shape, 1, CONTEXT).flops
+    decompressing = regimes.decompressing_flops(shape, 1, CONTEXT) - attention
+    return Comparison(
+        device,
+        shape,
+        tuple(map(choice, sorted({*regimes.S_VALUES, *runs}))),
+        predict(decompressing, 0, ceilings).time_us,
     )
-    return Comparison(device, shape, tuple(choices))
 
 
-def _of(
-    runs: list[Run], kernel: regimes.Kernel, kernels: Mapping[str, regimes.Kernel]
-) -> list[Run]:
-    return [run for run in runs if kernels[run.record.kernel.design] == kernel]
+def _held(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
+    """The kernel of the analysis whose cache a run had: the mixed design has any of the three."""
+    kernel, n = kernels[run.record.kernel.design], run.record.problem.get("n")
+    if kernel != "mla_var6_plus" or n is None:
+        return kernel
+    ends: Mapping[object, regimes.Kernel] = {0: "flash_mla", CONTEXT: "flash_attention"}
+    return ends.get(n, kernel)
 
 
-def _around(s: int, best: Mapping[int, Run]) -> tuple[Run, ...]:
-    """The runs at the nearest query counts below and above."""
-    below, above = [x for x in best if x < s], [x for x in best if x > s]
-    return tuple(best[x] for x in [*sorted(below)[-1:], *sorted(above)[:1]])
-
-
-def _estimate(
-    kernel: regimes.Kernel, s: int, cells: Mapping[int, regimes.Cell], best: Mapping[int, Run]
-) -> Estimate:
-    if s in best:
-        return Estimate(_us(best[s]), (best[s],), True)
-    near = sorted(_around(s, best), key=lambda run: _distance(run, s))
-    # The logarithm of time over floor, linear in the logarithm of s.
-    over = [math.log(_us(run) / cells[queries(run)].time_us[kernel]) for run in near]
-    weights = [_distance(run, s) for run in reversed(near)] if len(near) > 1 else [1.0]
-    mean = sum(map(operator.mul, weights, over)) / sum(weights)
-    return Estimate(cells[s].time_us[kernel] * math.exp(mean), tuple(near), False)
-
-
-def _distance(run: Run, s: int) -> float:
-    return abs(math.log(queries(run) / s))
-
-
-def _us(run: Run) -> float:
+def _total(run: Run) -> Duration:
     assert run.outcome is not None
     assert run.outcome.total is not None
-    return run.outcome.total.median_us
+    return run.outcome.total
 
 
 def queries(run: Run) -> int:

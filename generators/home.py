@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from generators import comparison, problems
-from generators.comparison import Best, Choice, Comparison, compare, design_link
+from generators.comparison import Choice, Comparison, compare, design_link
 from generators.kernels import next_version
 from generators.page import Page
 from generators.results import OTHERS, version_link
@@ -148,8 +148,8 @@ def _use(site: Site, choice: Choice, kernel: regimes.Kernel, link: Link) -> str:
         return "not measured" if mixes else f"the best n is {n}"
     assert found.run.outcome is not None
     time = problems.record_link(found.run, link, problems.duration(found.run.outcome.total))
-    n = found.run.record.problem.get("n")
-    kept = f", n={n}" if n else ""
+    held = found.run.record.problem.get("n")
+    kept = f", n={held}" if held else ""
     rival = f", within noise of {version_link(found.rival, site, link)}" if found.rival else ""
     return f"**{version_link(found.run, site, link)}**{kept}: {time}{rival}"
 

@@ -132,8 +132,9 @@ def _index(site: Site) -> Page:
             "teaches one thing, and says what was predicted, what came of it, and which record "
             "proves it.",
             table(head, rows),
-            "“Fastest” is the version of the design with the shortest time on record. “Model "
-            "prefers at” names the query counts s at which the design's problem is the one to "
+            "“Fastest” is the version of the design with the shortest time on record, of those "
+            "within noise of it the newest. “Model prefers at” names the query counts s "
+            "at which the design's problem is the one to "
             f"solve by the [cost analysis]({link('knowledge/regimes.md')}); split designs of the "
             "same problem share the entry. “Measured fastest at” names those at which one of its "
             "versions is the fastest of all. All three are about "
@@ -270,7 +271,7 @@ def _gained(site: Site, versions: list[Version], link: Link) -> str:
     head = ["At", *(f"{old.version} over {new.version}" for old, new in pairwise(versions))]
     return sections(
         "### What each step gained",
-        "Time of the version before over that of the version: above 1x it gained. "
+        "Time of the version before over that of the version: more than one is a gain. "
         + _conditions(compared, varying, several),
         table(head, rows),
     )

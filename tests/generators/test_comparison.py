@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from generators import comparison, home, kernels
 from generators.comparison import compare
-from mla_var3 import devices
+from mla_var3 import devices, records
 from mla_var3.knowledge import regimes
 from tests.generators.checking import see
 from tests.generators.commands import commands_of, understand
@@ -23,11 +22,11 @@ SHAPE = regimes.Shape(b=32)
 RUNS = (
     at("flash_mla_split_kv", "v1", 1, 130.0),
     at("flash_mla", "v2", 1, 230.0),
-    at("mla_var6_plus", "v4", 1, 135.0),
+    at("mla_var6_plus", "v4", 1, 165.0, n=0),
     at("flash_attention", "v2", 1, 1900.0),
     at("flash_mla_split_kv", "v1", 16, 1600.0),
-    at("mla_var6_plus", "v3", 16, 1900.0),
-    at("mla_var6_plus", "v4", 16, 1850.0),
+    at("mla_var6_plus", "v3", 16, 1900.0, n=1216),
+    at("mla_var6_plus", "v4", 16, 1850.0, n=1216),
     at("flash_attention", "v2", 16, 1950.0),
 )
 
@@ -100,54 +99,79 @@ def test_query_counts_that_only_records_have_are_rows(site):
 # -- which to use ----------------------------------------------------------------------------------
 
 
-def test_what_was_measured_fastest_is_to_be_used(site):
-    found = choice(site, 16, *RUNS)
-    assert found.model.winner == "mla_var6_plus"
-    assert found.advised == "flash_mla"
-    assert version(found.estimates["flash_mla"].run) == "flash_mla_split_kv v1"
-    assert found.estimates["flash_mla"].us == 1600.0
+def ranged(name: str, median: float, low: float, high: float, **changes):
+    design, version = name.split()
+    made = at(design, version, 8, median, **changes)
+    time = records.Duration(median_us=median, min_us=low, max_us=high, samples=50)
+    outcome = made.outcome.model_copy(update={"total": time})
+    return replace(made, record=made.record.model_copy(update={"outcome": outcome}))
 
 
-@settings(max_examples=20)
-@given(factor=st.floats(0.5, 50), s=st.sampled_from((2, 4, 8, 32, 512)))
-def test_a_constant_distance_from_the_floor_is_kept(site, factor, s):
-    runs = [
-        at(
-            "flash_mla",
-            "v1",
-            q,
-            factor * regimes.cell(SHAPE, q, 4096, CEILINGS).time_us["flash_mla"],
-        )
-        for q in (1, 16)
-    ]
-    found = choice(site, s, *runs)
-    assert found.estimates["flash_mla"].us == pytest.approx(
-        factor * found.model.time_us["flash_mla"]
+def names(found) -> tuple[str, str | None]:
+    return version(found.run), version(found.rival) if found.rival else None
+
+
+def test_versions_are_compared_with_those_that_have_the_same_cache(site):
+    runs = (
+        at("flash_mla_split_kv", "v1", 16, 1600.0),
+        at("mla_var6_plus", "v3", 16, 700.0, n=0),
+        at("mla_var6_plus", "v2", 16, 900.0, n=1216),
+        at("mla_var6_plus", "v1", 16, 500.0, n=4096),
+        at("flash_attention", "v2", 16, 1950.0),
     )
-    assert not found.estimates["flash_mla"].measured
-    assert [comparison.queries(run) for run in found.around] == ([1, 16] if s < 16 else [16])
+    found = choice(site, 16, *runs)
+    assert {kernel: version(b.run) for kernel, b in found.best.items()} == {
+        "flash_mla": "mla_var6_plus v3",
+        "mla_var6_plus": "mla_var6_plus v2",
+        "flash_attention": "mla_var6_plus v1",
+    }
+    assert found.fastest == "flash_attention"
+    assert choice(site, 8, *runs).best == {}
+    assert choice(site, 8, *runs).fastest is None
 
 
-def test_an_estimate_lies_between_its_neighbours(site):
-    def over(s: int) -> float:
-        found = choice(site, s, *RUNS)
-        return found.estimates["mla_var6_plus"].us / found.model.time_us["mla_var6_plus"]
-
-    assert over(1) < over(2) < over(4) < over(8) < over(16) == pytest.approx(over(32))
-    assert over(4) == pytest.approx((over(1) * over(16)) ** 0.5)
-
-
-def test_a_kernel_that_was_measured_elsewhere_can_be_the_one_to_use(site):
-    runs = [*RUNS, at("mla_var6_plus", "v3", 32, 3000.0)]
-    found = choice(site, 32, *runs)
-    assert found.advised == "flash_attention"
-    assert found.untimed == ["flash_mla", "flash_attention"]
+def test_the_newest_of_versions_within_noise_is_to_be_used():
+    runs = [ranged("flash_attention v1", 100, 90, 110), ranged("flash_attention v2", 105, 95, 120)]
+    assert names(comparison.best(runs)) == ("flash_attention v2", "flash_attention v1")
+    newest_first = [
+        ranged("flash_attention v2", 100, 90, 110),
+        ranged("flash_attention v1", 105, 95, 120),
+    ]
+    assert names(comparison.best(newest_first)) == ("flash_attention v2", None)
 
 
-def test_what_was_measured_nowhere_is_not_judged(site):
-    found = choice(site, 512, at("flash_mla", "v1", 1, 10.0))
-    assert found.advised == found.model.winner == "flash_attention"
-    assert "flash_attention" not in found.estimates
+def test_versions_are_ordered_by_number():
+    fastest = ranged("flash_attention v1", 100, 90, 110)
+    runs = []
+    for number in ("v9", "v10"):
+        kernel = fastest.record.kernel.model_copy(update={"version": number})
+        runs.append(replace(fastest, record=fastest.record.model_copy(update={"kernel": kernel})))
+    assert version(comparison.best(runs).run) == "flash_attention v10"
+
+
+def test_another_design_within_noise_is_a_rival():
+    runs = [
+        ranged("flash_mla_split_kv v1", 133, 130, 136),
+        ranged("mla_var6_plus v4", 135, 132, 137),
+    ]
+    assert names(comparison.best(runs)) == ("flash_mla_split_kv v1", "mla_var6_plus v4")
+
+
+@pytest.mark.parametrize("slower", [
+    ranged("flash_attention v2", 112, 105, 120),
+    ranged("flash_attention v2", 105, 101, 120),
+    ranged("flash_attention v2", 105, 95, 120, stale=True),
+])  # fmt: skip
+def test_what_is_slower_beyond_noise_or_stale_is_not_preferred(slower):
+    fastest = ranged("flash_attention v1", 100, 90, 110)
+    assert names(comparison.best([fastest, slower])) == ("flash_attention v1", None)
+
+
+def test_the_least_time_of_decompressing_follows_the_batch(site):
+    for batch in (4, 32):
+        found = compare(on(site, at("flash_mla", "v1", 1, 10.0, b=batch)), H200)
+        flops = 4 * batch * 128 * comparison.CONTEXT * 512 * 128
+        assert found.decompressing_us == pytest.approx(flops / CEILINGS.tflops / 1e6)
 
 
 # -- the home page ---------------------------------------------------------------------------------
@@ -158,41 +182,87 @@ def table(text: str) -> dict[int, list[str]]:
     return {int(row[0]): row[1:] for row in found}
 
 
+def said(site, *runs) -> str:
+    return " ".join(see(home.pages(on(site, *runs))[0]).text.split())
+
+
 def test_home_shows_the_model_at_the_batch_of_the_records(site):
     for batch, runs in ((32, RUNS), (regimes.Shape().b, ())):
         text = home.pages(on(site, *runs))[0].content
         assert f"for {batch} sequences" in text
         for s, row in table(text).items():
             cell = regimes.cell(regimes.Shape(b=batch), s, comparison.CONTEXT, CEILINGS)
-            assert cell.winner in row[2]
-            assert [f"{cell.time_us[k]:,.0f} us" for k in regimes.KERNELS] == row[3:]
+            assert cell.winner in row[-2]
+            assert row[-1] == f"{cell.time_us[cell.winner]:,.0f} us"
 
 
-def test_home_answers_a_query_count_that_was_not_measured(site):
+def test_home_advises_by_what_the_cache_holds(site):
     text = home.pages(on(site, *RUNS))[0].content
-    use, measured, *_ = table(text)[8]
-    assert re.match(r"\*\*\[flash_mla_split_kv v1\]\(\S+\)\*\*, about 8\d\d us", use)
-    assert measured.startswith("not measured; nearest: [flash_mla_split_kv v1](")
-    assert measured.endswith("at s=1 and s=16")
-    said = see(home.pages(on(site, *RUNS))[0]).text
-    assert "s = 2, 4, 8: use flash_mla_split_kv v1. It is estimated from s = 1 and 16" in said
+    latent, mixed, decompressed, *_ = table(text)[16]
+    assert latent.startswith("**[flash_mla_split_kv v1](")
+    assert "[1,600 us](records/" in latent
+    assert re.match(r"\*\*\[mla_var6_plus v4\]\(\S+\)\*\*, n=1216: \[1,850 us\]", mixed)
+    assert decompressed.startswith("**[flash_attention v2](")
+    assert table(text)[8][:3] == ["not measured"] * 3
+    assert table(text)[1][1] == "the best n is 0"
 
 
-def test_home_says_where_measurement_disagrees(site):
-    said = see(home.pages(on(site, *RUNS))[0]).text
-    floor = regimes.cell(SHAPE, 16, 4096, CEILINGS).time_us["mla_var6_plus"]
-    assert (
-        "s = 16: use flash_mla_split_kv v1. It took 1,600 us, while mla_var6_plus v4 took "
-        f"1,850 us against a floor of {floor:,.0f} us."
-    ) in said
-    agreeing = see(home.pages(on(site, at("flash_mla", "v1", 1, 60.0)))[0]).text
-    assert "says otherwise" not in agreeing
+def test_home_says_what_is_within_noise_and_what_that_means(site):
+    near = at("mla_var6_plus", "v4", 1, 131.0, n=0)
+    text = home.pages(on(site, *RUNS, near))[0].content
+    assert ", within noise of [mla_var6_plus v4](" in table(text)[1][0]
+    assert "Within noise are" in text
+    assert "ithin noise" not in home.pages(on(site, *RUNS))[0].content
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"), [("aaaa", True), ("bbbb", False)], ids=["one run", "two"]
+)
+def test_home_says_that_a_row_is_of_one_run_only_where_it_is(site, other, wanted):
+    made = at("flash_attention", "v2", 8, 50.0)
+    made = replace(made, record=made.record.model_copy(update={"run": other}))
+    told = said(site, at("flash_mla", "v1", 8, 60.0), made)
+    assert ("The times of a row are of one run" in told) == wanted
+
+
+def test_the_reasons_name_the_ceilings_that_bind(site):
+    told = said(site, *RUNS)
+    for s, word in ((128, "memory traffic binds at s = 128"), (256, "arithmetic binds at s = 256")):
+        bound = regimes.prediction("flash_attention", SHAPE, s, comparison.CONTEXT, CEILINGS).bound
+        assert bound == {"memory": "memory", "arithmetic": "compute"}[word.split()[0]]
+        assert word in told
+    assert "In a latent kernel arithmetic binds, in a decompressed one memory traffic binds" in told
+
+
+def test_home_says_where_the_model_s_choice_is_behind(site):
+    told = said(site, *RUNS)
+    assert "Measured, it is behind at s = 16 so far: why." in told
+    assert "(kernels/mla_var6_plus/v4.md#devlog)" in home.pages(on(site, *RUNS))[0].content
+    assert "behind" not in said(site, at("flash_mla", "v1", 1, 60.0))
+
+
+def test_home_says_when_decompressing_first_can_pay(site):
+    pair = [at("flash_mla", "v2", s, 9000.0) for s in (64, 128)]
+    pair += [at("flash_attention", "v2", 64, 3000.0), at("flash_attention", "v2", 128, 2000.0)]
+    assert "which can pay at s = 128 only" in said(site, *pair)
+    assert "can pay" not in said(site, *RUNS)
+
+
+def test_home_explains_a_time_below_that_of_the_model(site):
+    made = at("flash_mla", "v1", 1, 10.0)
+    outcome = made.outcome.model_copy(update={"roofline_fraction": 1.05})
+    made = replace(made, record=made.record.model_copy(update={"outcome": outcome}))
+    assert "more than the whole of their roofline" in said(site, made)
+    assert "more than the whole of their roofline" not in said(site, *RUNS)
 
 
 def test_home_without_records_names_the_model_s_designs(site):
-    for row in table(home.pages(on(site))[0].content).values():
-        assert row[0] == f"**{row[2].partition(',')[0]}**"
-        assert row[1] == "not measured"
+    text = home.pages(on(site))[0].content
+    assert "nothing is measured yet" in text
+    for s, row in table(text).items():
+        cell = regimes.cell(regimes.Shape(), s, comparison.CONTEXT, CEILINGS)
+        assert len(row) == 2
+        assert row[0].startswith(f"[{cell.winner}](")
 
 
 def test_the_example_on_home_can_be_typed(site):

@@ -223,11 +223,15 @@ def test_an_unknown_ceiling_is_said(site):
 # -- home ------------------------------------------------------------------------------------------
 
 
-def test_home_shows_the_newest_records_first(site):
-    times = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day in range(1, 9)]
-    runs = [timed("v1", 10.0 + t.day, time=t) for t in times]
+def test_home_shows_the_newest_record_of_each_design(site):
+    made = ((1, "flash_mla"), (4, "flash_mla"), (2, "mla_var6_plus"), (3, "flash_attention"))
+    times = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day, _ in made]
+    runs = [
+        timed("v1", 10.0 + time.day, design=design, time=time)
+        for time, (_, design) in zip(times, made, strict=True)
+    ]
     found = rows(home.pages(on(site, *runs))[0].content, "## Newest records")
-    assert [row[0][-2:] for row in found] == ["08", "07", "06", "05", "04"]
+    assert [row[0][-2:] for row in found] == ["04", "03", "02"]
 
 
 def test_home_leads_to_all_that_it_promises(site, pages):
