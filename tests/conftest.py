@@ -12,12 +12,26 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
+#: Tests of what stands on the package. Counting branches doubles the time of interpreted kernels,
+#: and coverage should come from the tests that are about the covered module.
+UNCOUNTED = (
+    "tests/kernels/",
+    "tests/generators/",
+    "tests/site/",
+    "tests/interpreter/test_adversarial",
+    "tests/interpreter/test_docstring_examples",
+    "tests/interpreter/test_properties",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, torch sees none"))
+    for item in items:
+        if any(part in item.path.as_posix() for part in UNCOUNTED):
+            item.add_marker(pytest.mark.no_cover)
     # The longest first, so that no process is left alone with them at the end.
     items.sort(key=lambda item: item.get_closest_marker("browser") is None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
+@functools.cache
 def _extensions() -> tuple[list[str], dict[str, Any]]:
     config = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)
     names, settings = [], {}
@@ -80,7 +82,12 @@ class Seen(HTMLParser):
 def see(page: Page) -> Seen:
     """A page of Markdown as the site renders it."""
     assert isinstance(page.content, str)
-    return Seen(html_of(page.content))
+    return _seen(page.content)
+
+
+@functools.lru_cache(maxsize=500)  # Tests look at the same pages, but for one, again and again.
+def _seen(text: str) -> Seen:
+    return Seen(html_of(text))
 
 
 def dead_links(pages: Iterable[Page], among: Iterable[Page]) -> Iterator[str]:
@@ -99,7 +106,7 @@ def dead_links(pages: Iterable[Page], among: Iterable[Page]) -> Iterator[str]:
             elif anchor and goal.endswith(".md"):
                 if goal not in anchors:
                     text = str(known[goal].content)
-                    anchors[goal] = see(known[goal]).anchors
-                    anchors[goal] |= set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+                    modules = set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+                    anchors[goal] = see(known[goal]).anchors | modules
                 if anchor not in anchors[goal]:
                     yield f"{page.path}: {target} (no such anchor)"
