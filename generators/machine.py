@@ -24,10 +24,10 @@ from generators.text import docstring, sections
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge import calculator_spec, learning, regimes
-from mla_var3.knowledge.evidence import Link, repo_path
+from mla_var3.knowledge.evidence import Link, compare, ratio_text, repo_path
 from mla_var3.knowledge.markdown import blank, cell, code_regions
 from mla_var3.knowledge.metrics import METRICS
-from mla_var3.knowledge.schema import FrontMatter
+from mla_var3.knowledge.schema import FrontMatter, PairEvidence
 from mla_var3.profiling.static_profile import DEFAULT_ARCHS
 from mla_var3.records import Failed
 from mla_var3.registry import Version
@@ -146,6 +146,7 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "keys": [device.key for device in regimes.usable_devices()],
         "latest": latest.version,
         "link": link,
+        "measured": lambda *wanted: _measured(site, link, *wanted),
         "metrics": _metric_links(site, link),
         "modes": list(typing.get_args(options.ProfType)),
         "next": next_version(versions),
@@ -196,6 +197,40 @@ def _record_of(site: Site, version: Version) -> str:
     """A record of a version; how its path is made when there is none."""
     found = [run.name for run in site.runs_of(version.design, version.version)]
     return found[0] if found else f"results/static/sm_90/{version.design}/{version.version}/…"
+
+
+def _measured(site: Site, link: Link, device: str, before: str, after: str, s: int) -> str:
+    """The time of one version over that of another in one run, linked to the record.
+
+    Args:
+        site: The site.
+        link: Address of a file of the checkout.
+        device: Key of the device.
+        before: Version above the line, as ``flash_mla v2``.
+        after: Version below the line.
+        s: Query tokens, at 32 sequences, 128 heads and 4096 keys without a mask.
+
+    Raises:
+        KnowledgeError: No record has such a time, or the two are of two runs.
+    """
+    wanted = {"b": 32, "h": 128, "s": s, "t": 4096, "causal": False}
+    names = []
+    for key in (before, after):
+        design, version = key.split()
+        found = [
+            run.name
+            for run in site.runs_of(design, version)
+            if run.is_timed
+            and (run.record.target, run.record.mode) == (device, "event")
+            and all(run.record.problem.get(name) == value for name, value in wanted.items())
+        ]
+        if len(found) != 1:
+            raise KnowledgeError(f"{len(found)} records of {key} time s={s} on {device}, not one")
+        names += found
+    pair = PairEvidence(before=names[0], after=names[1], metric=("total_us",))
+    (compared,) = compare(pair, site.catalogue)
+    stale = any(site.catalogue.is_stale(site.catalogue.record(name)) for name in names)
+    return f"[{ratio_text(compared.ratio)}]({link(names[1])})" + (" (stale)" if stale else "")
 
 
 def _single_stage(site: Site) -> Version:

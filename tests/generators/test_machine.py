@@ -15,7 +15,7 @@ from generators import site as engine
 from generators.machine import copy_path, heading, plain, skill, skill_names
 from generators.page import Page
 from mla_var3 import records
-from mla_var3.errors import HyperMlaError, UnknownNameError
+from mla_var3.errors import HyperMlaError, KnowledgeError, UnknownNameError
 from mla_var3.knowledge.evidence import repo_path
 from tests.generators.checking import ROOT, dead_links
 from tests.generators.commands import checkout_files, commands_of, understand
@@ -121,6 +121,34 @@ def test_skills_follow_the_knowledge(site):
             assert "Another &lt;b&gt;title" in skill(site, name, repo_path)
     finally:
         document.meta = old
+
+
+def test_measured_ratios_of_a_skill_come_from_one_run_and_lead_to_it(site):
+    text = skill(site, "design-kernel", repo_path)
+    row = next(row for row in text.splitlines() if "flash_mla v2 over mla_var6_plus v4 |" in row)
+    cells = re.findall(r"\[([\d.]+)x\]\((\S+)\)", row)
+    assert [record.split("-")[4] for _, record in cells] == [
+        "s1",
+        "s2",
+        "s4",
+        "s8",
+        "s16",
+        "s32",
+        "s128",
+    ]
+    for ratio, name in cells:
+        after = site.catalogue.record(name)
+        slug = re.sub(r"-d\d+(-k\d+)-n\d+", r"\1", after.slug)
+        before = site.catalogue.record(f"results/nvidia-h200-sxm/flash_mla/v2/{slug}/event.json")
+        assert before.run == after.run
+        times = [record.outcome.total.median_us for record in (before, after)]
+        assert float(ratio) == pytest.approx(times[0] / times[1], rel=5e-3)
+
+
+def test_a_template_that_asks_for_a_time_nobody_measured_fails(site):
+    measured = machine.skill_context(site, repo_path)["measured"]
+    with pytest.raises(KnowledgeError, match="0 records of flash_mla v2 time s=3"):
+        measured("nvidia-h200-sxm", "flash_mla v2", "mla_var6_plus v4", 3)
 
 
 def test_the_archive_holds_the_skills_with_links_into_the_checkout(site, found):

@@ -433,6 +433,10 @@ def _wins_from(device: str, kernel: str, t: str) -> str:
     return _or_never(recommended_from(_kernel(kernel), Shape(), _length(t), ceilings_of(device)))
 
 
+def _ridge(ceilings: Ceilings) -> str:
+    return f"{ceilings.ridge:.0f} FLOP/byte"
+
+
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -485,7 +489,7 @@ def _devices() -> str:
         roof = device.ceilings(DTYPE)
         rows.append(
             [device.name, f"{roof.tflops:,g} TFLOP/s", f"{roof.gbps:,g} GB/s",
-             f"{roof.ridge:.0f} FLOP/byte", roof.source_kind]
+             _ridge(roof), roof.source_kind]
         )  # fmt: skip
     return _rows(["Device", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], rows)
 
@@ -512,7 +516,11 @@ FIGURES: Mapping[str, FigureSpec] = {
     ),
     "ridge": FigureSpec(
         "ridge DEVICE", "ridge point of a device",
-        lambda device: f"{ceilings_of(device).ridge:.0f} FLOP/byte", 1,
+        lambda device: _ridge(ceilings_of(device)), 1,
+    ),
+    "published-ridge": FigureSpec(
+        "published-ridge DEVICE", "ridge point of a device from published peaks alone",
+        lambda device: _ridge(devices.load(device).ceilings(DTYPE, published=True)), 1,
     ),
     "crossing": FigureSpec(
         "crossing DEVICE FASTER SLOWER T", "smallest s from which one kernel beats another",
