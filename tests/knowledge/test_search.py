@@ -73,6 +73,9 @@ _CATALOGUE = load_all()
         ("spill", "o12-worker-warps-by-spills"),
         ("head grouping", "o2-head-grouping"),
         ("register spills cuTile", "o12-worker-warps-by-spills"),
+        ("register spills", "o12-worker-warps-by-spills"),
+        ("register spills", "a9-default-warps-large-accumulator"),
+        ("split keys fill the GPU", "o16-split-kv"),
         ("spill_instructions", "o12-worker-warps-by-spills"),
     ],
 )
