@@ -105,7 +105,7 @@ LAUNCHES = {
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_any_split_of_keys_and_blocks_gives_the_same_result(version, data):
     launch = data.draw(st.fixed_dictionaries(LAUNCHES[version]))

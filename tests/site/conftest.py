@@ -9,7 +9,7 @@ import pytest
 import site_records
 import site_tree
 from filelock import FileLock
-from site_browser import BASE, FLAGS, Built, OpenTab, Tab, serving
+from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, serving
 
 
 def missing_browser() -> str | None:
@@ -65,9 +65,10 @@ def open_tab(browser: Any) -> Iterator[OpenTab]:
     """Makes tabs on the served site, every other host cut off."""
     contexts = []
 
-    def make(width: int = 1440, height: int = 900, scheme: str = "light") -> Tab:
+    def make(*, search: bool = True) -> Tab:
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme
+            viewport={"width": 1440, "height": 900},
+            extra_http_headers={} if search else SMALL_INDEX,
         )
         contexts.append(context)
         return Tab(context.new_page())
