@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -40,3 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def one_thread():
     """Interpreted tiles are small: more torch threads only get in each other's way."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def running_playwright() -> Iterator[Any]:
+    """One for all browser tests of a process: Playwright refuses a second beside it."""
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as running:
+        yield running

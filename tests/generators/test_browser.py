@@ -12,7 +12,7 @@ from mla_var3.knowledge import regimes as library
 from tests.generators.checking import ROOT, html_of
 
 pytestmark = pytest.mark.browser
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 #: What docs/assets/js/lazy.js and the theme give the scripts on the site.
 FRAME = """<!doctype html><html lang="en"><meta charset="utf-8"><title>x</title><body>{body}
 <script>const hypermla = {{onPage: (start) => start()}};</script>
@@ -20,14 +20,13 @@ FRAME = """<!doctype html><html lang="en"><meta charset="utf-8"><title>x</title>
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(running_playwright):
     executable = shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("needs Chromium, which is not installed")
-    with playwright.sync_playwright() as runner:
-        opened = runner.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+    opened = running_playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

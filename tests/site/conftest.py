@@ -49,11 +49,9 @@ def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -
 
 
 @pytest.fixture(scope="session")
-def browser(built: Built) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with serving(built.online) as flag, sync_playwright() as running:
-        launched = running.chromium.launch(
+def browser(built: Built, running_playwright: Any) -> Iterator[Any]:
+    with serving(built.online) as flag:
+        launched = running_playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=[*FLAGS, flag]
         )
         yield launched
