@@ -12,7 +12,6 @@ from generators.text import cell
 from mla_var3 import devices, mla
 from mla_var3.knowledge import regimes
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records import Duration
 from mla_var3.registry import Version
 from mla_var3.roofline.prediction import Bound, predict
 
@@ -75,7 +74,7 @@ class Best:
     @property
     def us(self) -> float:
         """Microseconds of the run."""
-        return _total(self.run).median_us
+        return self.run.total.median_us
 
 
 def best(runs: Sequence[Run]) -> Best:
@@ -96,7 +95,7 @@ def _kernel(run: Run) -> tuple[str, int]:
 
 def _alike(one: Run, other: Run) -> bool:
     """Whether the median of each lies in the range of the other's samples."""
-    first, second = _total(one), _total(other)
+    first, second = one.total, other.total
     return (
         first.min_us <= second.median_us <= first.max_us
         and second.min_us <= first.median_us <= second.max_us
@@ -217,12 +216,6 @@ def _held(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
         return kernel
     ends: Mapping[object, regimes.Kernel] = {0: "flash_mla", CONTEXT: "flash_attention"}
     return ends.get(n, kernel)
-
-
-def _total(run: Run) -> Duration:
-    assert run.outcome is not None
-    assert run.outcome.total is not None
-    return run.outcome.total
 
 
 def queries(run: Run) -> int:

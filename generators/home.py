@@ -146,8 +146,7 @@ def _use(site: Site, choice: Choice, kernel: regimes.Kernel, link: Link) -> str:
     if found is None:
         mixes = kernel != "mla_var6_plus" or 0 < n < comparison.CONTEXT
         return "not measured" if mixes else f"the best n is {n}"
-    assert found.run.outcome is not None
-    time = problems.record_link(found.run, link, problems.duration(found.run.outcome.total))
+    time = problems.record_link(found.run, link, problems.duration(found.run.total))
     held = found.run.record.problem.get("n")
     kept = f", n={held}" if held else ""
     rival = f", within noise of {version_link(found.rival, site, link)}" if found.rival else ""

@@ -315,14 +315,8 @@ def _gains(site: Site, before: Version, after: Version) -> list[tuple[Run, float
             continue
         other = old.get((record.run, record.target, record.mode, problems.problem_of(record)))
         if other is not None:
-            found.append((run, _total_us(other) / _total_us(run)))
+            found.append((run, other.total.median_us / run.total.median_us))
     return found
-
-
-def _total_us(run: Run) -> float:
-    assert run.outcome is not None
-    assert run.outcome.total is not None
-    return run.outcome.total.median_us
 
 
 def _version(site: Site, version: Version, before: Version | None) -> Page:
@@ -404,8 +398,7 @@ def _results(runs: list[Run], link: Link) -> str:
     rows = []
     for run in timed:
         assert run.outcome is not None
-        total = run.outcome.total
-        assert total is not None
+        total = run.total
         rows.append(
             [
                 *_where_run(run),

@@ -175,10 +175,5 @@ def fastest(runs: Iterable[Run]) -> list[Run]:
 
     Fresh records come before stale ones.
     """
-
-    def key(run: Run) -> tuple[bool, float, str]:
-        assert run.outcome is not None
-        assert run.outcome.total is not None
-        return run.stale, run.outcome.total.median_us, run.name
-
-    return sorted((run for run in runs if run.is_timed), key=key)
+    timed = (run for run in runs if run.is_timed)
+    return sorted(timed, key=lambda run: (run.stale, run.total.median_us, run.name))

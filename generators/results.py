@@ -135,8 +135,7 @@ def _measured(runs: list[Run]) -> list[Point]:
     points = []
     for run in _best_of_each(runs, _version)[:MOST_POINTS]:
         assert run.outcome is not None
-        assert run.outcome.total is not None
-        work, time = run.outcome, run.outcome.total.median_us
+        work, time = run.outcome, run.total.median_us
         if work.flops and work.bytes:
             label = f"{_version(run)} (stale)" if run.stale else _version(run)
             reached = work.flops / time / 1e6
@@ -218,15 +217,14 @@ def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
     ]
     rows = []
     for problem, run in chosen:
-        target, outcome = run.record.target, run.outcome
-        assert outcome is not None
+        target = run.record.target
         rows.append(
             [
                 f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
                 cell(str(problem)),
                 problem.regime,
                 version_link(run, site, link),
-                problems.duration(outcome.total),
+                problems.duration(run.total),
                 problems.fraction(run),
                 problems.record_link(run, link),
             ]
@@ -294,17 +292,13 @@ def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
     ranked = problems.fastest(runs)
     rows = []
     for run in ranked:
-        assert run.outcome is not None
-        assert run.outcome.total is not None
         first = ranked[0]
-        assert first.outcome is not None
-        assert first.outcome.total is not None
         same = run.record.run is not None and run.record.run == first.record.run
-        behind = run.outcome.total.median_us / first.outcome.total.median_us
+        behind = run.total.median_us / first.total.median_us
         rows.append(
             [
                 version_link(run, site, link),
-                problems.duration(run.outcome.total),
+                problems.duration(run.total),
                 f"{behind:.2f}x" if same else "",
                 problems.rate(run, "flops"),
                 problems.rate(run, "bytes"),

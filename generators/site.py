@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from mla_var3 import knowledge, registry
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
-from mla_var3.records import Passed, Record
+from mla_var3.records import Duration, Passed, Record
 from mla_var3.registry import Version
 
 
@@ -82,6 +81,13 @@ class Run:
     def is_timed(self) -> bool:
         """Whether it states a time for the whole."""
         return self.outcome is not None and self.outcome.total is not None
+
+    @property
+    def total(self) -> Duration:
+        """Time of the whole; only a run that is timed has one."""
+        assert self.outcome is not None
+        assert self.outcome.total is not None
+        return self.outcome.total
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ def load(root: Path | None = None) -> Site:
     device_files.model.all_devices.cache_clear()
     catalogue = knowledge.load_all(root)
     names = (path.relative_to(catalogue.root).as_posix() for path in catalogue.record_files())
-    records = {name: catalogue.record(name) for name in sorted(names, key=_natural)}
+    records = {name: catalogue.record(name) for name in names}
     site = Site(
         catalogue.root,
         catalogue,
@@ -180,11 +186,6 @@ def load(root: Path | None = None) -> Site:
     for family in FAMILIES:
         addresses.update(family.places(site))
     return replace(site, addresses=addresses)
-
-
-def _natural(name: str) -> list[int | str]:
-    """A key that sorts numbers in a path by value: s2 before s16, v9 before v10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def record_address(name: str) -> str:

@@ -14,6 +14,7 @@ from generators.__main__ import main
 from generators.navigation import summary
 from generators.page import Page, unique, write_folder
 from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.pages import natural
 from tests.generators.checking import ROOT, html_of
 
 
@@ -43,7 +44,7 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
 
 def test_records_stand_in_the_order_of_their_numbers(site):
     names = ["r/f/v10/s1.json", "r/f/v9/s16-t4.json", "r/f/v9/s2-t4.json", "r/f/v9/s16.json"]
-    assert sorted(names, key=engine._natural) == [names[2], names[1], names[3], names[0]]
+    assert sorted(names, key=natural) == [names[2], names[1], names[3], names[0]]
     counts: dict[str, list[int]] = {}
     for run in site.runs:
         if run.is_timed and run.record.mode == "event" and run.record.problem["b"] == 32:

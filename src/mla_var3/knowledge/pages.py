@@ -474,13 +474,15 @@ class Catalogue:
         return self._hashes[key] != record.kernel.source_sha256
 
     def record_files(self) -> list[Path]:
-        """All files under ``results/`` that should be records."""
-        return sorted((self.root / "results").glob("**/*.json"))
+        """All files under ``results/`` that should be records, numbers in paths by value."""
+        files = (self.root / "results").glob("**/*.json")
+        return sorted(files, key=lambda path: natural(path.as_posix()))
 
 
 def natural(text: str) -> tuple[str | int, ...]:
-    """Sort key that puts o2 before o10; ids start with letters, so parts compare like with like."""
-    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text))
+    """Sort key that puts o2 before o10; text and numbers take turns, so like compares with like."""
+    parts = re.split(r"([0-9]+)", text)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def load_all(
