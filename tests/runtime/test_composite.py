@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.runtime import ConcurrentKernels, Cost, KernelPipeline, composite
+from mla_var3.runtime import ConcurrentKernels, KernelPipeline, composite
+from mla_var3.workloads import Cost
 
 from .toys import ToyTiling, kernel
 

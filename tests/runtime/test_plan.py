@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.runtime import Cost, KernelPlan, Tiling, registry, require_power_of_two
+from mla_var3.runtime import KernelPlan, Tiling, registry
+from mla_var3.runtime.ct_kernel import require_power_of_two
+from mla_var3.workloads import Cost
 
 from .toys import ToyPlan, ToyTiling
 

@@ -1,8 +1,8 @@
 """The regime analysis: which attention kernel wins where, from the cost models and two ceilings.
 
-Everything here is computed from ``mla_var3.workloads.mla`` (FLOPs and bytes of each design) and from a
-device's ceilings; nothing is measured. Symbols as in ``mla_var3.workloads.mla``. A prediction is a floor: it
-assumes that arithmetic and memory traffic overlap perfectly, that every operand is read from DRAM
+Everything here is computed from the cost models beside it (FLOPs and bytes of each design; symbols
+as there) and from a device's ceilings; nothing is measured. A prediction is the least time at the
+ceilings' rates: it assumes that arithmetic and memory traffic overlap perfectly, that every operand is read from DRAM
 once, and it leaves out the final product with Wv that all latent results need alike.
 """
 
@@ -18,8 +18,7 @@ from mla_var3 import devices
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
-from mla_var3.runtime.plan import Cost
-from mla_var3.workloads import mla
+from mla_var3.workloads import Cost, mla
 
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
