@@ -353,7 +353,7 @@ def calculator_spec() -> dict[str, Any]:
     return {
         "inputs": [
             {"name": name, "label": label, "help": text, "default": default, "minimum": 1,
-             "maximum": mla.MAX_EXTENT}
+             "maximum": problems.MAX_EXTENT}
             for name, (label, text, default) in described.items()
         ],
         "devices": [
@@ -415,8 +415,8 @@ def _or_never(value: int | None) -> str:
 
 
 def _length(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= mla.MAX_EXTENT:
-        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {mla.MAX_EXTENT}")
+    if not text.isdigit() or not 1 <= int(text) <= problems.MAX_EXTENT:
+        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {problems.MAX_EXTENT}")
     return int(text)
 
 
