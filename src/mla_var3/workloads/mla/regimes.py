@@ -2,8 +2,8 @@
 
 Everything here is computed from the cost models beside it (FLOPs and bytes of each design; symbols
 as there) and from a device's ceilings; nothing is measured. A prediction is the least time at the
-ceilings' rates: it assumes that arithmetic and memory traffic overlap perfectly, that every operand is read from DRAM
-once, and it leaves out the final product with Wv that all latent results need alike.
+ceilings' rates: it assumes that arithmetic and memory traffic overlap perfectly, that every operand
+is read from DRAM once, and it leaves out the final product with Wv that all latent results need.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
 from mla_var3.workloads import Cost, mla
+from mla_var3.workloads.mla import problems
 
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
