@@ -1,0 +1,1 @@
+"""The kernel languages, one folder each behind one protocol."""
