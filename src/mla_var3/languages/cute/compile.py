@@ -8,7 +8,6 @@ disassemblers then read the cubin. Results are cached on disk, under all that sh
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -19,14 +18,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mla_var3.errors import HyperMlaError
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import forked, reach, reading, signature, sources, tools
+from mla_var3.languages.cute import forked, reach, reading, signature, sources, toolchain
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static.cache import Cache, key_of
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
-FACTS_VERSION = 1
+FACTS_VERSION = 2
 
 #: Seconds that one compile may take; the largest kernels of ours take about 10 s on one core.
 TIMEOUT_S = 240.0
@@ -132,7 +130,7 @@ def compile_hosts(
         UnknownNameError: The DSL does not compile for the arch.
         PlanError: Arguments that do not fit the host function.
     """
-    tools.require()
+    toolchain.require()
     cache = Cache(cache_dir)
     tasks = [_prepare(job) for job in jobs]
     done: dict[int, HostCompiled] = {}
@@ -147,12 +145,12 @@ def compile_hosts(
             folder=folder,
             workers=workers or os.cpu_count() or 1,
             timeout=timeout,
-            explain=tools.sentence,
+            explain=toolchain.sentence,
         ):
             done[number] = _finish(tasks[number], ended, cache, folder)
             progress(tasks[number].job, done[number])
     cache.trim()
-    return [_with_occupancy(done[number]) for number in range(len(tasks))]
+    return [done[number] for number in range(len(tasks))]
 
 
 def _open(tasks: Sequence[_Task], done: dict[int, HostCompiled]) -> list[tuple[int, _Task]]:
@@ -167,7 +165,7 @@ def _prepare(job: HostJob) -> _Task:
         kernel=type(job.host).__name__,
         arch=archs.key(job.arch),
         target=archs.target(job.arch),
-        toolchain=tools.versions(),
+        toolchain=toolchain.versions(),
     )
     identity = sources.identity(job.host)
     key = identity and key_of(
@@ -203,7 +201,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
-    tools.load_runtime()
+    toolchain.load_runtime()
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
     CuTeDSL._get_dsl().envar.arch = task.base.target
@@ -246,58 +244,15 @@ def _read(
     text.write_bytes(files[PTX])
     printed = reading.Printed(
         ptx=files[PTX].decode(),
-        listing=tools.read("nvdisasm", ["--print-line-info", "--print-code", cubin]),
-        usage=tools.read("cuobjdump", ["--dump-resource-usage", cubin]),
-        elf=tools.read("cuobjdump", ["--dump-elf", cubin]),
+        listing=toolchain.read("nvdisasm", ["--print-line-info", "--print-code", cubin]),
+        usage=toolchain.read("cuobjdump", ["--dump-resource-usage", cubin]),
+        elf=toolchain.read("cuobjdump", ["--dump-elf", cubin]),
         ir=files[HOST].decode(),
-        ptxas=tools.ptxas(text, task.base.target),
+        ptxas=toolchain.ptxas(text, task.base.target),
     )
-    facts = reading.read_facts(task.base, printed)
+    facts = reading.read_facts(task.base, printed, sources.functions(task.job.host))
     return facts, {
         SASS: printed.listing.encode(),
         PTXAS: printed.ptxas.encode(),
         LINES: reading.source_map(printed.ptx, printed.listing).encode(),
     }
-
-
-def _with_occupancy(result: HostCompiled) -> HostCompiled:
-    facts = tuple(with_occupancy(found) for found in result.facts)
-    return HostCompiled(facts, result.files, result.prefix)
-
-
-def with_occupancy(facts: CuteFacts, device: Any = None) -> CuteFacts:
-    """The facts with theoretical occupancy on a device.
-
-    Args:
-        facts: Facts of one device kernel.
-        device: A :class:`mla_var3.devices.Device`; the one that stands for the arch by default.
-
-    Returns:
-        The facts; occupancy stays None for a failed compile, where shared memory is known at
-        launch only, and where no device of the arch has sourced figures.
-    """
-    from mla_var3.static.compile import with_occupancy as common
-
-    if not facts.dynamic_shared_known:
-        return facts
-    found = common(facts, device)
-    return facts.model_copy(update={"occupancy": found.occupancy})
-
-
-def write_artefacts(result: HostCompiled, folder: Path) -> list[Path]:
-    """Write all files of a compile into a folder, each whole or not at all.
-
-    Raises:
-        HyperMlaError: The folder cannot be written.
-    """
-    from mla_var3.runtime.paths import write_atomic
-
-    content = {**result.files, FACTS: json.dumps(
-        [found.model_dump(mode="json") for found in result.facts], indent=1
-    ).encode()}  # fmt: skip
-    try:
-        for name, data in content.items():
-            write_atomic(folder / name, data)
-    except OSError as error:
-        raise HyperMlaError(f"{folder} cannot be written: {error.strerror}") from error
-    return [folder / name for name in content]

@@ -10,13 +10,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import signature, tools
+from mla_var3.languages.cute import signature, toolchain
 from mla_var3.languages.cute.compile import (
     HEADER,
     OBJECT,
@@ -25,6 +23,7 @@ from mla_var3.languages.cute.compile import (
     HostJob,
     compile_hosts,
 )
+from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.manifest import (
     Argument,
     ExportedKernel,
@@ -33,7 +32,7 @@ from mla_var3.languages.cute.manifest import (
     ScalarArgument,
     TensorArgument,
 )
-from mla_var3.runtime.paths import write_atomic
+from mla_var3.paths import write_atomic
 
 MANIFEST = "manifest.json"
 
@@ -42,15 +41,6 @@ _FIELD = re.compile(r"int(32|64)_t dynamic_(shapes|strides)\[(\d+)\];")
 _ENTRY = re.compile(r"^void (_mlir_\w+__mlir_ciface_\w+)\(void \*\*args", re.MULTILINE)
 _WRAPPER = re.compile(r"cute_dsl_\w+_wrapper\(\w+ \*module(?P<parameters>[^)]*)\)")
 _C_TYPES = {"Int32": "int32_t", "Float32": "float"}
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One tiling to export: its fields, and the host function that it makes."""
-
-    tiling: Mapping[str, Any]
-    host: Any
-    arguments: tuple[Any, ...]
 
 
 def export(
@@ -96,7 +86,7 @@ def export(
         target=archs.target(arch),
         library=f"{name}.so" if library else None,
         sha256=hashlib.sha256(library).hexdigest() if library else None,
-        toolchain=tools.versions(),
+        toolchain=toolchain.versions(),
         kernels=tuple(_exported(one, result) for one, result in pairs if not result.error),
         failures=tuple(
             FailedTiling(tiling=dict(one.tiling), reason=result.error)
@@ -195,8 +185,8 @@ def link(objects: Sequence[bytes]) -> bytes:
     if compiler is None:
         raise ToolchainError("linking an exported kernel needs a C compiler (cc, gcc or clang)")
     archives = [
-        tools.library_folder() / "libcuda_dialect_runtime_static.a",
-        tools.packaged("nvidia-cuda-runtime", "libcudart_static.a"),
+        toolchain.library_folder() / "libcuda_dialect_runtime_static.a",
+        toolchain.packaged("nvidia-cuda-runtime", "libcudart_static.a"),
     ]
     with tempfile.TemporaryDirectory() as temporary:
         files = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from mla_var3.static.facts import StaticFacts
+from mla_var3.records import StaticFacts
 
 
 class BarrierGroup(BaseModel):
@@ -42,8 +42,7 @@ class CuteFacts(StaticFacts):
         language: The language's key.
         target: What the compiler was asked for, such as ``sm_90a``.
         dynamic_shared_known: Whether the launch asks for a constant amount of shared memory. When
-            not, ``shared_bytes`` counts the static part alone and occupancy is not worked out.
-        named_barriers: Named barriers (``bar.sync`` and the like).
+            not, ``shared_bytes`` counts the static part alone, and says nothing of occupancy.
         mbarriers: mbarriers that are initialised, as ptxas counts them.
         barrier_groups: Them by place and arrivals, in the order of shared memory; empty where the
             addresses are worked out at run time.
@@ -54,8 +53,8 @@ class CuteFacts(StaticFacts):
             memory allow; None where there is none, or it cannot be told (see ``reading.stages``).
         wgmma: Warpgroup multiplications.
         wgmma_waits: Waits for them (``WARPGROUP.DEPBAR``).
-        wgmma_serialised: Whether ptxas says, or the count of waits shows, that it waits for each
-            multiplication before the next (ptxas warning C7514 and its neighbours).
+        wgmma_serialized: Whether each multiplication is waited for before the next: ptxas says so
+            (C7514), or puts in waits (C7517) until there is one per multiplication.
         tcgen05_mma: Multiplications of the fifth-generation tensor cores.
         warp_mma: Warp-level multiplications.
         tma_multicast: TMA loads that write to several blocks of a cluster.
@@ -68,21 +67,20 @@ class CuteFacts(StaticFacts):
     language: Literal["cute-dsl"] = "cute-dsl"
     target: str = ""
     dynamic_shared_known: bool = True
-    named_barriers: int = 0
-    mbarriers: int = 0
+    mbarriers: int = Field(0, ge=0)
     barrier_groups: tuple[BarrierGroup, ...] = ()
-    mbarrier_waits: int = 0
-    mbarrier_arrivals: int = 0
+    mbarrier_waits: int = Field(0, ge=0)
+    mbarrier_arrivals: int = Field(0, ge=0)
     transaction_bytes: tuple[int, ...] = ()
     pipeline_stages: int | None = None
-    wgmma: int = 0
-    wgmma_waits: int = 0
-    wgmma_serialised: bool = False
-    tcgen05_mma: int = 0
-    warp_mma: int = 0
-    tma_multicast: int = 0
+    wgmma: int = Field(0, ge=0)
+    wgmma_waits: int = Field(0, ge=0)
+    wgmma_serialized: bool = False
+    tcgen05_mma: int = Field(0, ge=0)
+    warp_mma: int = Field(0, ge=0)
+    tma_multicast: int = Field(0, ge=0)
     register_budgets: tuple[RegisterBudget, ...] = ()
-    ptx_instructions: int = 0
+    ptx_instructions: int = Field(0, ge=0)
     ptx_version: str = ""
     warnings: tuple[str, ...] = ()
 

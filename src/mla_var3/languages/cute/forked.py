@@ -100,7 +100,7 @@ def _child(
     os.dup2(output, 1)
     os.dup2(output, 2)
     try:
-        answer = (task(), None)
+        answer: tuple[Result | None, str | None] = (task(), None)
     except Exception as error:  # noqa: BLE001 - Whatever the compiler raises is its answer.
         answer = (None, explain(error))
     pipe.send(answer)

@@ -6,9 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: Raise it when a field changes its meaning; the loader refuses another one.
-SCHEMA_VERSION = 1
-
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,7 +82,7 @@ class Manifest(_Model):
     """One exported library.
 
     Attributes:
-        schema_version: See :data:`SCHEMA_VERSION`.
+        schema_version: Raised when a field changes its meaning; the loader refuses another one.
         name: What the library is of.
         arch: Such as ``sm_90``.
         target: What it was compiled for, such as ``sm_90a``; it runs on nothing else.
@@ -96,7 +93,7 @@ class Manifest(_Model):
         failures: Those that failed.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     name: str
     arch: str
     target: str

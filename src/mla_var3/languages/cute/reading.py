@@ -11,21 +11,23 @@ from typing import Any
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import launches, ptx
 from mla_var3.languages.cute.facts import BarrierGroup, CuteFacts, RegisterBudget
-from mla_var3.languages.cute.sources import relative
+from mla_var3.records import LineFacts
 from mla_var3.static import sass
-from mla_var3.static.facts import LineFacts
+from mla_var3.static.source import relative_source
 
 _TEXT_SECTION = re.compile(r"^\.text\.(\S+):$", re.MULTILINE)
 _INFO_SECTION = re.compile(r"^\.nv\.info\.(\S+)$", re.MULTILINE)
 _SECTION = re.compile(r"^\.(?:section|text|nv|debug)", re.MULTILINE)
 _WARNING = re.compile(r"^ptxas (?:info|warning)\s*: (\(C\d+\).*|.*(?:wgmma|setmaxnreg).*)$", re.M)
-_ENTRY_NAME = re.compile(r"'?(kernel_cutlass_\w+)'?")
+_PREFIX = "kernel_cutlass_"
+_IN_FUNCTION = re.compile(r" in (?:the )?function '?(\w+)'?")
+_PTX_LINE = re.compile(r"(?:in )?around line (\d+)")
 
 _PLACE = re.compile(r'^\s*//## File "([^"]+)", line (\d+)')
 _CODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)")
 
 #: ptxas says in this warning that it waits for every wgmma.
-SERIALISED = re.compile(r"wgmma.*seriali[sz]", re.IGNORECASE)
+_SERIALIZED = re.compile(r"wgmma.*seriali[sz]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,15 @@ class Printed:
     ptxas: str
 
 
-def read_facts(base: CuteFacts, printed: Printed) -> tuple[CuteFacts, ...]:
+def read_facts(
+    base: CuteFacts, printed: Printed, known: Sequence[str] = ()
+) -> tuple[CuteFacts, ...]:
     """Facts of every device kernel of a module, in the order of their launches.
 
     Args:
         base: Arch, target and toolchain.
         printed: What the tools said.
+        known: Names of the functions that may be device kernels.
 
     Raises:
         ToolchainError: A tool printed something else than this release does.
@@ -78,6 +83,7 @@ def read_facts(base: CuteFacts, printed: Printed) -> tuple[CuteFacts, ...]:
             reserved=sass.reserved_shared(printed.elf, resources[name]),
             launch=launched.get(name),
             printed=printed,
+            name=short_name(name, known),
         )
         for name in [*order, *(name for name in kernels if name not in order)]
     )
@@ -106,6 +112,7 @@ def _kernel(
     reserved: int,
     launch: launches.Launch | None,
     printed: Printed,
+    name: str,
 ) -> CuteFacts:
     attributes = dict(attributes)
     mix = sass.instruction_mix(instructions)
@@ -113,7 +120,7 @@ def _kernel(
     threads = _threads(attributes, launch)
     static = resources.shared_bytes - reserved
     dynamic = launch.shared_bytes if launch else None
-    warnings = ptxas_warnings(printed.ptxas, entry.name)
+    warnings = ptxas_warnings(printed.ptxas, entry)
     groups = entry.barriers()
     mbarriers = attributes.get("NUM_MBARRIERS", (sum(count for count, _ in groups),))[0]
     transactions = entry.transactions()
@@ -121,7 +128,7 @@ def _kernel(
     path = sass.mma_path(mma, on_cuda_cores=False)
     return base.model_copy(
         update={
-            "kernel": short_name(entry.name),
+            "kernel": name,
             "registers": resources.registers,
             "stack_bytes": resources.stack_bytes,
             **_spills(instructions),
@@ -136,12 +143,11 @@ def _kernel(
             "instruction_mix": mix,
             "mma_path": path,
             "mma_instructions": mma,
-            "mma_note": sass.mma_note(path, base.arch),
             "tma_loads": sum(mix.get(name, 0) for name in sass.TMA_LOADS),
             "tma_stores": sum(mix.get(name, 0) for name in sass.TMA_STORES),
             "tma_multicast": _count(instructions, "UTMALDG", "MULTICAST"),
             "async_copies": mix.get("LDGSTS", 0),
-            "named_barriers": attributes.get("NUM_BARRIERS", (0,))[0],
+            "barriers": attributes.get("NUM_BARRIERS", (0,))[0],
             "mbarriers": mbarriers,
             "barrier_groups": tuple(BarrierGroup(barriers=n, arrivals=a) for n, a in groups),
             "mbarrier_waits": _count(instructions, "SYNCS", "TRYWAIT"),
@@ -167,14 +173,15 @@ def _spills(instructions: Sequence[sass.Instruction]) -> dict[str, int]:
     return {
         "spill_loads": len(loads),
         "spill_stores": len(stores),
-        "spill_load_bytes": sum(i.bytes_a_thread for i in loads),
-        "spill_store_bytes": sum(i.bytes_a_thread for i in stores),
+        "spill_load_bytes": sum(i.bytes_per_thread for i in loads),
+        "spill_store_bytes": sum(i.bytes_per_thread for i in stores),
     }
 
 
 def _multiplications(
     instructions: Sequence[sass.Instruction], warnings: Iterable[str]
 ) -> dict[str, Any]:
+    waits = _count(instructions, "WARPGROUP", "DEPBAR")
     by_family = {"GMMA": 0, "UTCMMA": 0, "MMA": 0}
     for opcode, count in sass.mma_instructions(instructions).items():
         by_family[sass.mma_family(opcode) or ""] += count
@@ -182,8 +189,8 @@ def _multiplications(
         "wgmma": by_family["GMMA"],
         "tcgen05_mma": by_family["UTCMMA"],
         "warp_mma": by_family["MMA"],
-        "wgmma_waits": _count(instructions, "WARPGROUP", "DEPBAR"),
-        "wgmma_serialised": any(SERIALISED.search(text) for text in warnings),
+        "wgmma_waits": waits,
+        "wgmma_serialized": _serialized(waits, by_family["GMMA"], warnings),
     }
 
 
@@ -246,28 +253,54 @@ def stages(
     return max((depth for depth in depths if 0 < depth <= room), default=None)
 
 
-def ptxas_warnings(text: str, kernel: str) -> tuple[str, ...]:
-    """What ptxas warns of for a kernel, each once, mangled names taken out.
+def ptxas_warnings(text: str, entry: ptx.Entry) -> tuple[str, ...]:
+    """What ptxas warns of for a kernel, each once, PTX lines turned into Python ones.
 
     Args:
         text: What ptxas printed.
-        kernel: The kernel's name in the PTX.
+        entry: The kernel.
     """
     found = []
     for message in _WARNING.findall(text):
-        named = _ENTRY_NAME.search(message)
-        if named is None or named[1] == kernel:
-            found.append(_ENTRY_NAME.sub(short_name(kernel), " ".join(message.split())))
+        named = _IN_FUNCTION.search(message)
+        if named is None or named[1] == entry.name:
+            plain = _IN_FUNCTION.sub("", " ".join(message.split()))
+            found.append(_PTX_LINE.sub(lambda match: _python_line(entry, int(match[1])), plain))
     return tuple(dict.fromkeys(found))
 
 
-def short_name(mangled: str) -> str:
-    """The Python name of a device kernel: ``kernel_cutlass_<name>_<types>_<number>``.
+def _python_line(entry: ptx.Entry, number: int) -> str:
+    """``at file:line`` of the last instruction up to a line of the PTX that has a Python line."""
+    place = None
+    for statement in entry.statements:
+        if statement.number > number:
+            break
+        if statement.file is not None and statement.line:
+            place = f"at {relative_source(statement.file)}:{statement.line}"
+    return place or f"around line {number} of the PTX"
 
-    The DSL runs name, module and types into one word, so all that can be cut off safely is what
-    follows the first type it spells out.
+
+def _serialized(waits: int, wgmma: int, warnings: Iterable[str]) -> bool:
+    """Whether ptxas says so, or put in waits until there is one per multiplication."""
+    texts = list(warnings)
+    injected = any("wait_group is injected" in text for text in texts)
+    return any(_SERIALIZED.search(text) for text in texts) or (injected and waits >= wgmma > 1)
+
+
+def short_name(mangled: str, known: Iterable[str] = ()) -> str:
+    """The Python name of a device kernel: ``kernel_cutlass_<name>_<module and types>_<number>``.
+
+    The DSL runs all of it into one word, so the name is the longest of those known that fits;
+    without one, what stands before the first type that the DSL spells out.
+
+    Args:
+        mangled: Name in the PTX.
+        known: Names of functions that it may be.
     """
-    name = mangled.removeprefix("kernel_cutlass_")
+    name = mangled.removeprefix(_PREFIX)
+    fitting = [each for each in known if name.startswith(f"{each}_")]
+    if fitting:
+        return max(fitting, key=len)
     for mark in ("_tensor", "_TiledMMA", "_CopyAtom", "_FakeTensor", "_object_at_", "__"):
         name = name.split(mark, 1)[0]
     return name
@@ -278,7 +311,7 @@ def line_facts(instructions: Sequence[sass.Instruction]) -> list[LineFacts]:
     by_line: dict[tuple[str, int], list[sass.Instruction]] = {}
     for instruction in instructions:
         if instruction.file is not None and instruction.line:
-            place = (relative(instruction.file), instruction.line)
+            place = (relative_source(instruction.file), instruction.line)
             by_line.setdefault(place, []).append(instruction)
     tma = {*sass.TMA_LOADS, *sass.TMA_STORES}
     return [
@@ -306,7 +339,9 @@ def source_map(text: str, listing: str) -> str:
 
     def keep(kind: str, file: str | None, line: int | None, number: int) -> None:
         if file is not None and line:
-            lines = found.setdefault(relative(file), {}).setdefault(line, {"ptx": [], "sass": []})
+            lines = found.setdefault(relative_source(file), {}).setdefault(
+                line, {"ptx": [], "sass": []}
+            )
             lines[kind].append(number)
 
     for entry in ptx.entries(text).values():

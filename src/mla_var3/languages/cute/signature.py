@@ -96,7 +96,7 @@ def parameter_names(host: Callable[..., Any]) -> tuple[str, ...]:
         PlanError: The last parameter is not named ``stream``.
     """
     function = host if inspect.isroutine(host) else type(host).__call__
-    names = [name for name in inspect.signature(inspect.unwrap(function)).parameters]
+    names = list(inspect.signature(inspect.unwrap(function)).parameters)
     if names[:1] == ["self"]:
         names = names[1:]
     if names[-1:] != ["stream"]:

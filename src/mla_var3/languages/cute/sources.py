@@ -25,17 +25,6 @@ _DEVICE_PACKAGES = ("mla_var3.kernel", "mla_var3.languages.cute")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
 
 
-def relative(path: str) -> str:
-    """A source path as people write it: below the checkout, or below site-packages."""
-    from mla_var3.runtime.paths import repo_root
-
-    file = Path(path).resolve()
-    for root in (repo_root().resolve(), Path(sysconfig.get_path("purelib")).resolve()):
-        if file.is_relative_to(root):
-            return file.relative_to(root).as_posix()
-    return path
-
-
 def module_of(host: Any) -> ModuleType:
     """The module that defines a host function or the class of a host object.
 
@@ -48,6 +37,11 @@ def module_of(host: Any) -> ModuleType:
     if module is None or getattr(module, "__file__", None) is None:
         raise PlanError(f"{host!r} is not defined in a file, and the CuTe DSL reads its source")
     return module
+
+
+def functions(host: Any) -> tuple[str, ...]:
+    """Names of functions that a host function may launch: methods beside it, or in its module."""
+    return tuple(name for name in (*dir(type(host)), *vars(module_of(host))) if name[:2] != "__")
 
 
 def project_files(host: Any) -> tuple[Path, ...]:

@@ -8,15 +8,14 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from mla_var3.errors import ToolchainError
-from mla_var3.languages.cute.sources import relative
-from mla_var3.static import toolchain
+from mla_var3.static import tools
+from mla_var3.static.source import relative_source
 
 #: Distributions whose versions shape the facts.
 TOOLS = (
@@ -43,7 +42,7 @@ def missing() -> str | None:
             "(python -m pip install 'nvidia-cutlass-dsl[cu13]'; Linux and Windows only)"
         )
     version = importlib.metadata.version("nvidia-cutlass-dsl")
-    if toolchain.release(version) != toolchain.release(DSL_RELEASE):
+    if tools.release(version) != tools.release(DSL_RELEASE):
         return (
             f"nvidia-cutlass-dsl {version} is installed, and this project is checked against "
             f"release {DSL_RELEASE} (python -m pip install 'nvidia-cutlass-dsl[cu13]=="
@@ -66,7 +65,7 @@ def versions() -> dict[str, str]:
         ToolchainError: One is not installed.
     """
     require()
-    return {name: toolchain.package_version(name) for name in TOOLS} | {"cuda": f"cu{flavor()}"}
+    return {name: tools.package_version(name) for name in TOOLS} | {"cuda": f"cu{flavor()}"}
 
 
 @functools.cache
@@ -91,7 +90,7 @@ def packaged(distribution: str, name: str) -> Path:
     Raises:
         ToolchainError: The distribution is missing, or has no such file.
     """
-    toolchain.package_version(distribution)
+    tools.package_version(distribution)
     for file in importlib.metadata.files(distribution) or ():
         path = Path(str(file.locate()))
         if file.name == name and path.is_file():
@@ -111,7 +110,7 @@ def load_runtime() -> None:
 
 def read(tool: str, arguments: Sequence[str | Path]) -> str:
     """What one of the disassemblers prints; ToolchainError when it fails."""
-    return toolchain.run(tool, arguments).stdout
+    return tools.run(tools.disassembler(tool), arguments)
 
 
 def ptxas(ptx: Path, target: str) -> str:
@@ -124,11 +123,8 @@ def ptxas(ptx: Path, target: str) -> str:
     Returns:
         Its messages; where it refuses the file, that it does so.
     """
-    program = packaged("nvidia-cuda-nvcc", "ptxas")
-    done = subprocess.run(
-        [str(program), "-v", f"-arch={target}", str(ptx), "-o", os.devnull],
-        capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
+    program = tools.locate("ptxas", "nvidia-cuda-nvcc")
+    done = tools.Runner().run(program, ["-v", f"-arch={target}", ptx, "-o", os.devnull])
     return done.stderr + done.stdout
 
 
@@ -136,13 +132,13 @@ def sentence(error: BaseException) -> str:
     """A compiler's complaint in one sentence, with the Python line where it names one."""
     text = _COLOR.sub("", str(error))
     place = _PLACE.search(text)
-    where = f"{relative(place[1])}:{place[2]}: " if place else _raised_at(error)
+    where = f"{relative_source(place[1])}:{place[2]}: " if place else _raised_at(error)
     message = _MESSAGE.search(text)
     if message is None:
-        return toolchain.one_line(f"{where}{type(error).__name__}: {text}")
+        return tools.one_line(f"{where}{type(error).__name__}: {text}")
     hint = _SUGGESTION.search(text)
-    advice = f" ({toolchain.one_line(hint[1], 160).rstrip('.')})" if hint else ""
-    return toolchain.one_line(f"{where}{message[1].rstrip('.')}{advice}", 500)
+    advice = f" ({tools.one_line(hint[1], 160).rstrip('.')})" if hint else ""
+    return tools.one_line(f"{where}{message[1].rstrip('.')}{advice}", 500)
 
 
 def _raised_at(error: BaseException) -> str:
@@ -151,5 +147,5 @@ def _raised_at(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         named = not frame.filename.startswith((*inside, "<"))
         if named and "/languages/cute/" not in frame.filename:
-            return f"{relative(frame.filename)}:{frame.lineno}: "
+            return f"{relative_source(frame.filename)}:{frame.lineno}: "
     return ""
