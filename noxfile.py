@@ -115,7 +115,7 @@ def types(session: nox.Session) -> None:
 @shared
 def check(session: nox.Session) -> None:
     """check [-- D [V]]: correctness of one version, of a design, or of all."""
-    tool(session, "mla_var3.runtime.commands", "check")
+    tool(session, "mla_var3.app.commands", "check")
 
 
 @shared
@@ -127,19 +127,19 @@ def profile(session: nox.Session) -> None:
 @shared
 def compare(session: nox.Session) -> None:
     """compare -- D V1 V2: two versions side by side, from their records."""
-    tool(session, "mla_var3.runtime.commands", "compare")
+    tool(session, "mla_var3.app.commands", "compare")
 
 
 @shared
 def bench(session: nox.Session) -> None:
     """bench [-- flags]: all designs and versions on one problem, in one table."""
-    tool(session, "mla_var3.runtime.commands", "bench")
+    tool(session, "mla_var3.app.commands", "bench")
 
 
 @shared
 def clone(session: nox.Session) -> None:
     """clone -- D_vN vM: a new version that starts as a copy of another."""
-    tool(session, "mla_var3.clone")
+    tool(session, "mla_var3.app.clone")
 
 
 @shared

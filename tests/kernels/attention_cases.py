@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from mla_var3 import interpreter, registry
-from mla_var3.runtime import CtKernel, KernelPlan
+from mla_var3 import interpreter
+from mla_var3.runtime import CtKernel, KernelPlan, registry
 from mla_var3.runtime.check import check_plan
 
 #: s and a t for each head count: ragged against tiles of 64 and 128, some of them shorter than s.

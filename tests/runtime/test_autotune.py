@@ -6,9 +6,8 @@ import json
 import pytest
 import torch
 
-from mla_var3 import registry
 from mla_var3.errors import ToolchainError
-from mla_var3.runtime import KernelPipeline, autotune
+from mla_var3.runtime import KernelPipeline, autotune, registry
 
 from .toys import ToyPlan, ToyTiling, kernel
 

@@ -6,9 +6,8 @@ import re
 import pytest
 import torch
 
-from mla_var3 import registry
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.runtime import Cost, KernelPlan, Tiling, require_power_of_two
+from mla_var3.runtime import Cost, KernelPlan, Tiling, registry, require_power_of_two
 
 from .toys import ToyPlan, ToyTiling
 
