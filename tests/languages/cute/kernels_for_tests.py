@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.utils as utils
 import cutlass.utils.hopper_helpers as sm90
+import torch
 from cutlass import BFloat16, Float32, Int64, cute, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
+
+from mla_var3.languages.cute.signature import Dynamic
 
 
 class Scale:
@@ -144,3 +150,113 @@ class Gemm:
             cute.arch.mbarrier_arrive_and_expect_tx(full + stage, bytes_per_stage)
         cute.copy(tma_a, from_a[None, k], to_a[None, stage], tma_bar_ptr=full + stage)
         cute.copy(tma_b, from_b[None, k], to_b[None, stage], tma_bar_ptr=full + stage)
+
+
+class Serialized(Gemm):
+    """The same, with the sums touched between multiplications: ptxas must wait for each."""
+
+    @cute.kernel
+    def kernel(
+        self,
+        mma: cute.TiledMma,
+        tma_a: cute.CopyAtom,
+        a: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        b: cute.Tensor,
+        c: cute.Tensor,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+    ) -> None:
+        thread, _, _ = cute.arch.thread_idx()
+        storage = utils.SmemAllocator().allocate(self.storage)
+        mine = mma.get_slice(thread)
+        s_a = storage.a.get_tensor(layout_a.outer, swizzle=layout_a.inner)
+        s_b = storage.b.get_tensor(layout_b.outer, swizzle=layout_b.inner)
+        part_a = mine.make_fragment_A(mine.partition_A(s_a))
+        part_b = mine.make_fragment_B(mine.partition_B(s_b))
+        part_c = mine.partition_C(cute.local_tile(c, (self.tile_m, self.tile_n), (0, 0)))
+        sums = mine.make_fragment_C(mine.partition_shape_C((self.tile_m, self.tile_n)))
+        sums.fill(0.0)
+        warpgroup.fence()
+        for j in range_constexpr(self.tile_k // 16):
+            mma.set(warpgroup.Field.ACCUMULATE, True)
+            cute.gemm(mma, sums, part_a[None, None, j, 0], part_b[None, None, j, 0], sums)
+            for i in range_constexpr(cute.size(sums)):
+                sums[i] = sums[i] * Float32(1.5)
+        warpgroup.commit_group()
+        warpgroup.wait_group(0)
+        for i in range_constexpr(cute.size(sums)):
+            part_c[i] = sums[i]
+
+
+class Refused(Scale):
+    """Reads a variable that exists in one branch only."""
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor, factor: cutlass.Float32) -> None:
+        i = cute.arch.block_idx()[0]
+        if i < 3:
+            found = x[i]
+        y[0] = found * factor
+
+
+class Crashes(Scale):
+    """Ends the compiler's process, as a fault inside it would."""
+
+    @cute.jit
+    def __call__(
+        self, x: cute.Tensor, y: cute.Tensor, factor: cutlass.Float32, stream: cuda.CUstream
+    ) -> None:
+        crash()
+
+
+def crash() -> None:
+    """End this process at once."""
+    os._exit(3)
+
+
+class Endless(Scale):
+    """Never ends to be traced."""
+
+    @cute.jit
+    def __call__(
+        self, x: cute.Tensor, y: cute.Tensor, factor: cutlass.Float32, stream: cuda.CUstream
+    ) -> None:
+        wait()
+
+
+def wait() -> None:
+    """Do nothing for longer than any test."""
+    time.sleep(600)
+
+
+class Twice(Scale):
+    """Launches two device kernels."""
+
+    @cute.jit
+    def __call__(
+        self, x: cute.Tensor, y: cute.Tensor, factor: cutlass.Float32, stream: cuda.CUstream
+    ) -> None:
+        for _ in range_constexpr(1):
+            self.kernel(x, y, factor).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+        self.other(x, y).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+
+    @cute.kernel
+    def other(self, x: cute.Tensor, y: cute.Tensor) -> None:
+        y[0] = x[0]
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def gemm_arguments() -> tuple[Dynamic, Dynamic, Dynamic]:
+    """a, b and c of :class:`Gemm`, for any multiples of 64."""
+    a, b = _empty(256, 512), _empty(128, 512)
+    c = _empty(256, 128, dtype=torch.float32)
+    return tuple(Dynamic(tensor, (0, 1), 64) for tensor in (a, b, c))
+
+
+def scale_arguments(n: int = 100) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """x, y and factor of :class:`Scale`."""
+    return _empty(n, dtype=torch.float32), _empty(n, dtype=torch.float32), 2.0

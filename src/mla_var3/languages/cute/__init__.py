@@ -32,10 +32,10 @@ class _Cute:
     key = "cute-dsl"
     package = "cute_python"
     title = "CuTe DSL"
-    archs = ("sm_90", "sm_100", "sm_120")
-    tools = ("nvidia-cutlass-dsl", "nvidia-cuda-nvcc")
+    archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
+    tools: tuple[str, ...] = ("nvidia-cutlass-dsl", "nvidia-cuda-nvcc")
     hints: tuple[str, ...] = ()
-    metrics = (
+    metrics: tuple[StageMetric, ...] = (
         _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
         _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import forked, reach, reading, signature, sources, toolchain
-from mla_var3.languages.cute.facts import CuteFacts
+from mla_var3.records import CuteFacts
 from mla_var3.static.cache import Cache, key_of
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.

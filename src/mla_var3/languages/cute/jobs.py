@@ -14,9 +14,8 @@ from mla_var3.languages.cute.compile import (
     HostJob,
     compile_hosts,
 )
-from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.languages.cute.kernel import CuteKernel
-from mla_var3.records import StaticFacts
+from mla_var3.records import CuteFacts, StaticFacts
 from mla_var3.runtime.kernel import Kernel
 
 

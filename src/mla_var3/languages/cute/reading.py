@@ -10,8 +10,7 @@ from typing import Any
 
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import launches, ptx
-from mla_var3.languages.cute.facts import BarrierGroup, CuteFacts, RegisterBudget
-from mla_var3.records import LineFacts
+from mla_var3.records import BarrierGroup, CuteFacts, LineFacts, RegisterBudget
 from mla_var3.static import sass
 from mla_var3.static.source import relative_source
 

@@ -1,4 +1,4 @@
-"""Tilings of CuTe kernels: explicit scheduling has no hints, so a tiling is what its kernel says."""
+"""Tilings of CuTe kernels: scheduling is explicit, so a tiling is what its kernel says it is."""
 
 from __future__ import annotations
 

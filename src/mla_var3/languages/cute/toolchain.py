@@ -78,9 +78,7 @@ def flavor() -> int:
 
 def library_folder() -> Path:
     """Where the DSL's runtime library and the archive to link exported kernels with lie."""
-    import nvidia_cutlass_dsl
-
-    return Path(next(iter(nvidia_cutlass_dsl.__path__))) / f"cu{flavor()}" / "lib"
+    return packaged("nvidia-cutlass-dsl-libs-core", "py.typed").parents[2] / f"cu{flavor()}" / "lib"
 
 
 @functools.cache
