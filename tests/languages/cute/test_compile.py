@@ -38,7 +38,9 @@ def test_a_gemm_with_a_ring_of_tma_loads(compiled_gemm):
     # A stage is a tile of a and one of b; the barriers and the alignment of the tiles precede them.
     assert facts.shared_bytes == facts.dynamic_shared_bytes == 1024 + 4 * (64 + 64) * 64 * 2
     assert facts.threads_per_block == 128
-    assert facts.tma_loads > 0 and facts.tma_stores == 0 and not facts.spills
+    assert facts.tma_loads > 0
+    assert facts.tma_stores == 0
+    assert not facts.spills
     assert (facts.tcgen05_mma, facts.warp_mma) == (0, 0)
     assert of_facts(facts).limiter == "shared memory"
 
@@ -89,7 +91,8 @@ def test_an_arch_that_does_not_fit_is_refused_before_anything_runs(compile_, ker
 
     monkeypatch.setattr(forked, "run", run)
     result = compile_(kernels.Gemm(64, 4), kernels.gemm_arguments(), "sm_120")
-    assert "wgmma" in result.error and "not sm_120" in result.error
+    assert "wgmma" in result.error
+    assert "not sm_120" in result.error
     assert result.files == {}
 
 
@@ -100,7 +103,8 @@ def test_an_unknown_arch_is_no_result(compile_, kernels):
 
 def test_what_the_compiler_refuses_is_one_sentence_with_its_line(compile_, kernels):
     result = compile_(kernels.Refused(128), kernels.scale_arguments())
-    assert "\n" not in result.error and "\x1b" not in result.error
+    assert "\n" not in result.error
+    assert "\x1b" not in result.error
     assert result.error.startswith("tests/languages/cute/kernels_for_tests.py:")
     assert "found" in result.error
 

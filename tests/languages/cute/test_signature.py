@@ -30,7 +30,8 @@ def test_a_slice_promises_no_more_than_it_keeps():
     whole = torch.empty(8, 100)
     x, *_ = signature.specs(host, (Dynamic(whole[:, :64], (0, 1), 64 // 8), 1, None))
     assert x.strides == (None, 1)
-    assert x.stride_multiples[0] in (1, 4, 8) and 100 % x.stride_multiples[0] == 0
+    assert x.stride_multiples[0] in (1, 4, 8)
+    assert 100 % x.stride_multiples[0] == 0
 
 
 @given(
@@ -58,7 +59,7 @@ def test_a_tensor_fits_what_it_was_compiled_for(extents, order, data):
         ((torch.empty(2), 1), r"host takes 3 arguments .* \(x, factor, flag\), and 2 are given"),
         (
             (torch.empty(2, dtype=torch.complex64), 1, 1),
-            "x is complex64, which the CuTe DSL has no",
+            "x is complex64, which",
         ),
         ((torch.empty(()), 1, 1), "x has no axis; pass a number"),
         ((Dynamic(torch.empty(10), (0,), 4), 1, 1), "x has 10 elements along axis 0, .* of 4"),

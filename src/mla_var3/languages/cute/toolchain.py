@@ -78,7 +78,8 @@ def flavor() -> int:
 
 def library_folder() -> Path:
     """Where the DSL's runtime library and the archive to link exported kernels with lie."""
-    return packaged("nvidia-cutlass-dsl-libs-core", "py.typed").parents[2] / f"cu{flavor()}" / "lib"
+    distribution = f"nvidia-cutlass-dsl-libs-cu{flavor()}"
+    return packaged(distribution, "libcuda_dialect_runtime_static.a").parent
 
 
 @functools.cache
