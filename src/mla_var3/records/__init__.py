@@ -5,7 +5,15 @@ where target is a device key, ``static/sm_xx`` or ``cpu``. No time in the path, 
 number change. ``frame()`` gives all of them as a pandas table.
 """
 
-from mla_var3.records.facts import CuteFacts, CutileFacts, LineFacts, Remark, StaticFacts
+from mla_var3.records.facts import (
+    BarrierGroup,
+    CuteFacts,
+    CutileFacts,
+    LineFacts,
+    RegisterBudget,
+    Remark,
+    StaticFacts,
+)
 from mla_var3.records.frame import frame
 from mla_var3.records.model import (
     CPU,
@@ -33,6 +41,7 @@ from mla_var3.records.store import find, parse, paths, read, relative, sweep, te
 __all__ = [
     "CPU",
     "SCHEMA_VERSION",
+    "BarrierGroup",
     "CheckedCase",
     "Correctness",
     "CuteFacts",
@@ -48,6 +57,7 @@ __all__ = [
     "Passed",
     "Protocol",
     "Record",
+    "RegisterBudget",
     "Remark",
     "Scalar",
     "Skipped",
