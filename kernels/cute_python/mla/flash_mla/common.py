@@ -1,0 +1,129 @@
+"""What all versions share: tile sizes, tensor views, matrix atoms and which keys a row sees."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.utils import hopper_helpers
+
+#: Rows (head, query) of a CTA, keys of a tile, and the side of the square slabs that TMA moves.
+ROWS, KEYS, SLAB = 64, 64, 64
+LATENT, ROPE = 512, 64
+#: A row of q or of the cache in slabs: eight of the latent part, then the rope slab.
+SLABS, ROPE_SLAB = 9, 8
+SLAB_BYTES = SLAB * SLAB * 2
+#: The latent dimensions that one consumer warpgroup accumulates: half of the output's columns.
+HALF = LATENT // 2
+#: L2 policy "evict first" of a TMA load: keys of one sequence are of no use to the next.
+EVICT_FIRST = 0x12F0000000000000
+#: A finite start keeps exp2(old - new) defined for rows that see no key at all.
+LOWEST = -1.0e30
+LN_2 = 0.6931471805599453
+
+
+def score_mma(dtype, source):
+    """Scores [64, 64] of a warpgroup: Q and K both K-major; Q from ``source``."""
+    k_major = warpgroup.OperandMajorMode.K
+    return hopper_helpers.make_trivial_tiled_mma(
+        dtype, dtype, k_major, k_major, Float32, (1, 1, 1), (ROWS, KEYS), source
+    )
+
+
+def output_mma(dtype, source):
+    """Output [64, 256] of a warpgroup: weights from ``source``, the latent tile MN-major."""
+    k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+    return hopper_helpers.make_trivial_tiled_mma(
+        dtype, dtype, k_major, mn_major, Float32, (1, 1, 1), (ROWS, HALF), source
+    )
+
+
+def slab_layout(dtype, slabs):
+    """Shared memory of square slabs, K-major, 128-byte swizzle: [64, 64, slabs]."""
+    atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, dtype)
+    return cute.tile_to_shape(atom, (SLAB, SLAB, slabs), order=(0, 1, 2))
+
+
+def shared_slabs(memory, dtype, slabs):
+    """Shared memory as slabs: [64, 64, slabs]."""
+    layout = slab_layout(dtype, slabs)
+    return memory.get_tensor(layout.outer, swizzle=layout.inner)
+
+
+def value_layout(dtype):
+    """Four slabs of keys read as values: the same bytes, transposed, [256, 64]."""
+    atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, dtype)
+    return cute.tile_to_shape(atom, (HALF, KEYS), order=(1, 0))
+
+
+def operand_layout():
+    """Registers of a 64x64 tile as the A operand of four MMA steps; flat, it is the C layout."""
+    return cute.make_layout(((2, 2, 2), 1, 4), stride=((1, 2, 4), 0, 8))
+
+
+def as_rows(x):
+    """[b, h, s, w] as [h*s, w, b]: row r is query ``r % s`` of head ``r // s``."""
+    b, h, s, width = x.shape
+    return cute.make_tensor(
+        x.iterator, cute.make_layout((h * s, width, b), stride=(width, 1, h * s * width))
+    )
+
+
+def as_keys(x):
+    """[b, t, w] as [t, w, b]."""
+    return cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0]))
+
+
+def seen(row, queries, keys, causal: cutlass.Constexpr):
+    """One past the last key that a row sees; bottom-right aligned, so it may be below 1."""
+    return row % queries + (keys - queries + 1) if causal else keys
+
+
+def seen_by_all(first, queries, keys, causal: cutlass.Constexpr):
+    """Keys that each of the rows ``first`` to ``first + 63`` sees."""
+    if not causal:
+        return keys
+    query = first % queries
+    crosses = query + ROWS > queries  # the rows reach the next head and its first query
+    return seen(Int32(0) if crosses else query, queries, keys, causal)
+
+
+def seen_by_any(first, queries, keys, causal: cutlass.Constexpr):
+    """Keys that at least one of the rows ``first`` to ``first + 63`` sees."""
+    if not causal:
+        return keys
+    last = cutlass.min(first % queries + (ROWS - 1), queries - 1)
+    return cutlass.max(seen(last, queries, keys, causal), 0)
+
+
+def as_vector(x):
+    """[b, h, s] as [h*s, b]."""
+    b, h, s = x.shape
+    return cute.make_tensor(x.iterator, cute.make_layout((h * s, b), stride=(1, h * s)))
+
+
+class SlabLoads:
+    """TMA loads of a tile of 64 rows, slab by slab: eight latent ones, then the rope slab."""
+
+    def __init__(self, latent_atom, latent, rope_atom, rope, shared):
+        """``latent`` [rows, 512, b] and ``rope`` [rows, 64, b] go to ``shared`` [64, 64, slabs]."""
+        self.atoms = (latent_atom, rope_atom)
+        parts = [
+            cpasync.tma_partition(
+                atom,
+                0,
+                cute.make_layout(1),
+                cute.group_modes(shared, 0, 2),
+                cute.group_modes(cute.local_tile(x, (SLAB, SLAB), (None, None, None)), 0, 2),
+            )
+            for atom, x in ((latent_atom, latent), (rope_atom, rope))
+        ]
+        self.shared = parts[0][0]
+        self.sources = tuple(source for _, source in parts)  # [box, row tiles, slabs, b]
+
+    def issue(self, slab, tile, batch, into, barrier, **options):
+        """Load ``slab`` of row tile ``tile`` into the shared slab ``into``; from the whole warp."""
+        rope = slab == ROPE_SLAB
+        source = self.sources[rope][None, tile, 0 if rope else slab, batch]
+        cute.copy(
+            self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options
+        )
