@@ -2,7 +2,7 @@
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32
+from cutlass import Float32, Int32, const_expr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import hopper_helpers
 
@@ -78,13 +78,16 @@ def seen(row, queries, keys, causal: cutlass.Constexpr):
     return row % queries + (keys - queries + 1) if causal else keys
 
 
+@cute.jit
 def seen_by_all(first, queries, keys, causal: cutlass.Constexpr):
     """Keys that each of the rows ``first`` to ``first + 63`` sees."""
-    if not causal:
-        return keys
-    query = first % queries
-    crosses = query + ROWS > queries  # the rows reach the next head and its first query
-    return seen(Int32(0) if crosses else query, queries, keys, causal)
+    least = keys
+    if const_expr(causal):
+        query = first % queries
+        # Rows that reach the next head meet its first query.
+        query = Int32(0) if query + ROWS > queries else query
+        least = seen(query, queries, keys, causal)
+    return least
 
 
 def seen_by_any(first, queries, keys, causal: cutlass.Constexpr):
@@ -101,22 +104,25 @@ def as_vector(x):
     return cute.make_tensor(x.iterator, cute.make_layout((h * s, b), stride=(1, h * s)))
 
 
+def tma_parts(atom, shared, matrix):
+    """The slabs of ``shared`` and of ``matrix`` [rows, width, b] as operands of a TMA copy."""
+    slabs = cute.local_tile(matrix, (SLAB, SLAB), (None, None, None))
+    return cpasync.tma_partition(
+        atom,
+        0,
+        cute.make_layout(1),
+        cute.group_modes(shared, 0, 2),
+        cute.group_modes(slabs, 0, 2),
+    )
+
+
 class SlabLoads:
     """TMA loads of a tile of 64 rows, slab by slab: eight latent ones, then the rope slab."""
 
     def __init__(self, latent_atom, latent, rope_atom, rope, shared):
         """``latent`` [rows, 512, b] and ``rope`` [rows, 64, b] go to ``shared`` [64, 64, slabs]."""
         self.atoms = (latent_atom, rope_atom)
-        parts = [
-            cpasync.tma_partition(
-                atom,
-                0,
-                cute.make_layout(1),
-                cute.group_modes(shared, 0, 2),
-                cute.group_modes(cute.local_tile(x, (SLAB, SLAB), (None, None, None)), 0, 2),
-            )
-            for atom, x in ((latent_atom, latent), (rope_atom, rope))
-        ]
+        parts = [tma_parts(latent_atom, shared, latent), tma_parts(rope_atom, shared, rope)]
         self.shared = parts[0][0]
         self.sources = tuple(source for _, source in parts)  # [box, row tiles, slabs, b]
 

@@ -153,7 +153,7 @@ class FlashMla:
             for x in (as_rows(q), as_rows(qpe), as_keys(z), as_keys(kpe))
         ]
         b, h, s, _ = q.shape
-        self.kernel(*load_q, *load_qpe, *load_z, *load_kpe, o, lse, scale_log2).launch(
+        self.flash_mla(*load_q, *load_qpe, *load_z, *load_kpe, o, lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, ROWS), b, 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -162,7 +162,7 @@ class FlashMla:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def kernel(
+    def flash_mla(
         self,
         load_q: cute.CopyAtom,
         q: cute.Tensor,
@@ -182,7 +182,7 @@ class FlashMla:
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
 
-        first, queries, keys = block * ROWS, o.shape[2], z.shape[0]
+        first, queries, keys = block * ROWS, lse.shape[2], z.shape[0]
         tiles = cute.ceil_div(seen_by_any(first, queries, keys, self.causal), KEYS)
         pairs = cutlass.max(cute.ceil_div(tiles, 2), 1)
         if warp_index >= CONSUMERS // 32:
@@ -193,9 +193,10 @@ class FlashMla:
                     self.produce(storage, q_tensors, kv_tensors, block, batch, pairs, group)
         else:
             cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            outputs = (o, lse)
             for side in range_constexpr(2):
                 if warp_index // 4 == side:
-                    self.consume(storage, keys, scale_log2, o, lse, block, batch, pairs, side)
+                    self.consume(storage, keys, scale_log2, outputs, block, batch, pairs, side)
 
     @cute.jit
     def init_barriers(self, storage, warp_index):
@@ -245,17 +246,18 @@ class FlashMla:
     # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
     def consume(
-        self, storage, keys, scale_log2, o, lse, block, batch, pairs, side: cutlass.Constexpr
+        self, storage, keys, scale_log2, outputs, block, batch, pairs, side: cutlass.Constexpr
     ):
         """One warpgroup, from its queries to its half of the output."""
-        wg = self.warpgroup(storage, block * ROWS, o.shape[2], keys, scale_log2, side)
+        queries = outputs[-1].shape[2]
+        wg = self.warpgroup(storage, block * ROWS, queries, keys, scale_log2, side)
         cute.arch.mbarrier_wait(storage.q_full.data_ptr(), 0)
         self.load_rope_queries(wg, storage)
         if const_expr(side == Side.LEFT):
             self.left(wg, pairs)
         else:
             self.right(wg, pairs)
-        self.epilogue(wg, o, lse, block, batch, side)
+        self.epilogue(wg, storage, outputs, block, batch, side)
 
     @cute.jit
     def left(self, wg, pairs):
@@ -513,8 +515,9 @@ class FlashMla:
         )
 
     @cute.jit
-    def epilogue(self, wg, o, lse, block, batch, side: cutlass.Constexpr):
+    def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
         """Divide by the row sums of both sides and store."""
+        o, lse = outputs
         for r in range_constexpr(2):
             total = wg.row_sum[r]
             total = total + cute.arch.shuffle_sync_bfly(total, 1)
@@ -523,21 +526,18 @@ class FlashMla:
             if wg.lane % 4 == 0:
                 wg.sums[side, wg.row + 8 * r] = total
         self.sync(Handover.SUMS)
-        rows = as_rows(o)  # [h*s, 512, b]
-        tile = cute.local_tile(rows[None, None, batch], (ROWS, HALF), (block, side))
+        tile = cute.local_tile(as_rows(o)[None, None, batch], (ROWS, HALF), (block, side))
         thread = output_mma(self.dtype, SMEM).get_slice(cute.arch.thread_idx()[0] % 128)
         target = thread.partition_C(tile)  # ((2, 2, 32), 1, 1): columns, rows, column groups
         for r in range_constexpr(2):
             row = block * ROWS + wg.row + 8 * r
             total = wg.row_sum[r] + wg.sums[1 - side, wg.row + 8 * r]
             inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
-            for i in range_constexpr(cute.size(wg.out)):
-                if const_expr(i // 2 % 2 == r):
-                    wg.out[i] = wg.out[i] * inverse
-            if row < rows.shape[0]:
-                rounded = cute.make_rmem_tensor(wg.out.layout, self.dtype)
-                rounded.store(wg.out.load().to(self.dtype))
-                cute.autovec_copy(rounded[(None, r, None), 0, 0], target[(None, r, None), 0, 0])
+            rounded = cute.make_rmem_tensor((2, 32), self.dtype)
+            for i in range_constexpr(cute.size(rounded)):
+                rounded[i] = (wg.out[i // 2 * 4 + 2 * r + i % 2] * inverse).to(self.dtype)
+            if row < as_rows(o).shape[0]:
+                cute.autovec_copy(rounded, target[(None, r, None), 0, 0])
                 if const_expr(side == Side.LEFT):
                     if wg.lane % 4 == 0:
                         value = wg.row_max[r] + cute.math.log2(total, fastmath=True)
