@@ -1,10 +1,24 @@
-"""What all versions share: tile sizes, tensor views, matrix atoms and which keys a row sees."""
+"""What all versions share: the plan, tile sizes, tensor views, matrix atoms, keys that rows see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, const_expr
+from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import hopper_helpers
+
+from mla_var3.errors import PlanError
+from mla_var3.runtime import KernelPlan, RuntimeObject
+from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic
+from mla_var3.workloads.mla import LatentProblem
+
+if TYPE_CHECKING:
+    import torch
 
 #: Rows (head, query) of a CTA, keys of a tile, and the side of the square slabs that TMA moves.
 ROWS, KEYS, SLAB = 64, 64, 64
@@ -19,6 +33,56 @@ EVICT_FIRST = 0x12F0000000000000
 #: A finite start keeps exp2(old - new) defined for rows that see no key at all.
 LOWEST = -1.0e30
 LN_2 = 0.6931471805599453
+#: SMs of the NVIDIA H200 SXM (knowledge/devices), which a grid is made to fill.
+SMS = 132
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlabPlan(LatentProblem, KernelPlan):
+    """Latent problems whose rows are nine slabs, and their launch."""
+
+    def validate(self) -> None:
+        super().validate()
+        if (self.k, self.p) != (LATENT, ROPE):
+            raise PlanError(
+                f"k={self.k} and p={self.p}: this design is built for k={LATENT} and p={ROPE}, "
+                "which fill the registers of its two consumer warpgroups"
+            )
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of 64 rows of all sequences."""
+        return -(-self.h * self.s // ROWS) * self.b
+
+    def launch(
+        self,
+        kernel_fn: Callable[..., Any],
+        host_fn: Callable[[Any], Any],
+        inputs: tuple[torch.Tensor, ...],
+    ) -> RuntimeObject:
+        """A launch on ``inputs`` and fresh outputs.
+
+        Args:
+            kernel_fn: The device function; its name is the stage's.
+            host_fn: The host function for a tiling.
+            inputs: q, qpe, z, kpe.
+        """
+        q, qpe, z, kpe = inputs
+        o, lse = self.empty_outputs(q.device)
+        rows = [Dynamic(x, (0, 1, 2)) for x in (q, qpe)]
+        keys = [Dynamic(x, (0, 1)) for x in (z, kpe)]
+        outputs = [Dynamic(x, (0, 1, 2)) for x in (o, lse)]
+        arguments = (*rows, *keys, *outputs, self.scale / LN_2)
+        stage = next(iter(self.tiling_types))
+        return CuteKernel(
+            kernel_fn,
+            lambda x: (host_fn(x), arguments),
+            input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
+            output_tensors={"o": o, "lse": lse},
+            tiling=self.tiling(stage),
+            autotune_configs=self._autotune_configs()[stage],
+            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+        )
 
 
 def score_mma(dtype, source):
@@ -104,13 +168,16 @@ def as_vector(x):
     return cute.make_tensor(x.iterator, cute.make_layout((h * s, b), stride=(1, h * s)))
 
 
-def tma_parts(atom, shared, matrix):
-    """The slabs of ``shared`` and of ``matrix`` [rows, width, b] as operands of a TMA copy."""
+def tma_parts(atom, shared, matrix, rank=0, ranks=1):
+    """The slabs of ``shared`` and of ``matrix`` [rows, width, b] as operands of a TMA copy.
+
+    Of a multicast to ``ranks`` CTAs, CTA ``rank`` loads its share of each slab.
+    """
     slabs = cute.local_tile(matrix, (SLAB, SLAB), (None, None, None))
     return cpasync.tma_partition(
         atom,
-        0,
-        cute.make_layout(1),
+        rank,
+        cute.make_layout(ranks),
         cute.group_modes(shared, 0, 2),
         cute.group_modes(slabs, 0, 2),
     )
@@ -119,10 +186,13 @@ def tma_parts(atom, shared, matrix):
 class SlabLoads:
     """TMA loads of a tile of 64 rows, slab by slab: eight latent ones, then the rope slab."""
 
-    def __init__(self, latent_atom, latent, rope_atom, rope, shared):
+    def __init__(self, latent_atom, latent, rope_atom, rope, shared, rank=0, ranks=1):
         """``latent`` [rows, 512, b] and ``rope`` [rows, 64, b] go to ``shared`` [64, 64, slabs]."""
         self.atoms = (latent_atom, rope_atom)
-        parts = [tma_parts(latent_atom, shared, latent), tma_parts(rope_atom, shared, rope)]
+        parts = [
+            tma_parts(atom, shared, x, rank, ranks)
+            for atom, x in ((latent_atom, latent), (rope_atom, rope))
+        ]
         self.shared = parts[0][0]
         self.sources = tuple(source for _, source in parts)  # [box, row tiles, slabs, b]
 
@@ -133,3 +203,65 @@ class SlabLoads:
         cute.copy(
             self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options
         )
+
+
+class Inbox:
+    """Shared memory that the peer CTA writes: half an output, 64 maxima and 64 sums, all fp32.
+
+    Each thread finds its own 128 values as 32 groups of four, so that a warp moves 512 bytes.
+    """
+
+    def __init__(self, memory):
+        self.values = cute.recast_ptr(memory.data_ptr(), dtype=Float32)
+        self.maxima = self.values + ROWS * HALF
+        self.sums = self.maxima + ROWS
+
+    @cute.jit
+    def send(self, peer, out, row_max, row_sum, row, lane):
+        """Write a warpgroup's half to the inbox of CTA ``peer``."""
+        target = remote_address(self.values + cute.arch.thread_idx()[0] % 128 * 4, peer)
+        for j in range_constexpr(32):
+            store_remote(target + j * 2048, *[out[4 * j + i] for i in range(4)])
+        if lane % 4 == 0:
+            for r in range_constexpr(2):
+                store_remote(remote_address(self.maxima + row + 8 * r, peer), row_max[r])
+                store_remote(remote_address(self.sums + row + 8 * r, peer), row_sum[r])
+
+    @cute.jit
+    def add_to(self, out, row_max, row_sum, row):
+        """Merge what the peer has sent into the same half of this CTA's output."""
+        mine, theirs = cute.make_rmem_tensor(2, Float32), cute.make_rmem_tensor(2, Float32)
+        for r in range_constexpr(2):
+            peer_max = cute.make_tensor(self.maxima, cute.make_layout(ROWS))[row + 8 * r]
+            peer_sum = cute.make_tensor(self.sums, cute.make_layout(ROWS))[row + 8 * r]
+            new = cute.arch.fmax(row_max[r], peer_max)
+            mine[r] = cute.math.exp2(row_max[r] - new, fastmath=True)
+            theirs[r] = cute.math.exp2(peer_max - new, fastmath=True)
+            row_sum[r] = row_sum[r] * mine[r] + peer_sum * theirs[r]
+            row_max[r] = new
+        quads = cute.make_tensor(
+            self.values + cute.arch.thread_idx()[0] % 128 * 4,
+            cute.make_layout((4, 32), stride=(1, 512)),
+        )
+        quad = cute.make_rmem_tensor(4, Float32)
+        for j in range_constexpr(32):
+            cute.autovec_copy(quads[None, j], quad)
+            for i in range_constexpr(4):
+                out[4 * j + i] = out[4 * j + i] * mine[i // 2] + quad[i] * theirs[i // 2]
+
+
+def remote_address(pointer, rank):
+    """Address of ``pointer``'s place in the shared memory of CTA ``rank`` of the cluster."""
+    return cute.arch.inline_ptx(
+        "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
+        write_only_types=[Int32],
+        read_only_args=[Int32(pointer.toint()), rank],
+    )
+
+
+def store_remote(address, *values):
+    """Store one or four fp32 values in another CTA's shared memory."""
+    many, operands = (".v4", "{{$r1}, {$r2}, {$r3}, {$r4}}") if len(values) == 4 else ("", "{$r1}")
+    cute.arch.inline_ptx(
+        f"st.shared::cluster{many}.f32 [{{$r0}}], {operands};", read_only_args=[address, *values]
+    )

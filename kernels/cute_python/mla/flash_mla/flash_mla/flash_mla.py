@@ -8,8 +8,12 @@ a barrier of its own, so that scores start when the first slab has landed. Each 
 refills one half of one tile as soon as its reader lets go of it.
 """
 
+from __future__ import annotations
+
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -30,6 +34,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     SLAB_BYTES,
     SLABS,
     SlabLoads,
+    SlabPlan,
     as_keys,
     as_rows,
     as_vector,
@@ -43,6 +48,11 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     slab_layout,
     value_layout,
 )
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+
+if TYPE_CHECKING:
+    import torch
 
 SMEM, RMEM = warpgroup.OperandSource.SMEM, warpgroup.OperandSource.RMEM
 
@@ -105,11 +115,26 @@ class Warpgroup(NamedTuple):
     row_max: cute.Tensor  # in units of log2
     row_sum: cute.Tensor  # over the own tiles and the thread's own columns
     shrink: cute.Tensor  # factor that a raised maximum puts on older sums
-    limit: cute.Tensor  # one past the last key seen
-    seen_by_all: Int32
+    limit: cute.Tensor  # one past the last key that its rows see, and that all of the 64 do
     scale_log2: Float32
     row: Int32  # first row of the thread; the second is eight below
     lane: Int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaPlan(SlabPlan):
+    """Problem and launch of the base version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla": CuteTiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return CuteTiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"flash_mla": [CuteTiling()]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(FlashMla.flash_mla, lambda x: FlashMla(self.causal), inputs)
 
 
 class FlashMla:
@@ -250,9 +275,8 @@ class FlashMla:
     ):
         """One warpgroup, from its queries to its half of the output."""
         queries = outputs[-1].shape[2]
-        wg = self.warpgroup(storage, block * ROWS, queries, keys, scale_log2, side)
-        cute.arch.mbarrier_wait(storage.q_full.data_ptr(), 0)
-        self.load_rope_queries(wg, storage)
+        wg = self.warpgroup(storage, scale_log2, side)
+        self.start(wg, storage, block * ROWS, queries, keys)
         if const_expr(side == Side.LEFT):
             self.left(wg, pairs)
         else:
@@ -364,7 +388,7 @@ class FlashMla:
     @cute.jit
     def softmax(self, wg, tile):
         """Scores to weights under a running maximum; ``shrink`` is what older sums are worth."""
-        if (tile + 1) * KEYS > wg.seen_by_all:
+        if (tile + 1) * KEYS > wg.limit[2]:
             self.mask(wg, tile)
         for r in range_constexpr(2):
             top = wg.score[2 * r]
@@ -441,7 +465,7 @@ class FlashMla:
 
     # ---- set-up and epilogue of a consumer -------------------------------------------------
     @cute.jit
-    def warpgroup(self, storage, first, queries, keys, scale_log2, side: cutlass.Constexpr):
+    def warpgroup(self, storage, scale_log2, side: cutlass.Constexpr):
         """Views and registers of one side."""
         thread = cute.arch.thread_idx()[0] % 128
         lane = thread % 32
@@ -471,7 +495,8 @@ class FlashMla:
             )
             for tile in range(2)
         ]
-        wg = Warpgroup(
+        two = cute.make_layout(2)
+        return Warpgroup(
             full=storage.full.data_ptr(),
             free=storage.free.data_ptr(),
             q=in_score.make_fragment_A(in_score.partition_A(s_q)),
@@ -487,25 +512,25 @@ class FlashMla:
             out=in_out.make_fragment_C(in_out.partition_shape_C((ROWS, HALF))),
             weights=cute.make_rmem_tensor(operand_layout(), self.dtype),
             q_rope=cute.make_rmem_tensor(operand_layout(), self.dtype),
-            row_max=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            row_sum=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            shrink=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            limit=cute.make_rmem_tensor(cute.make_layout(2), Int32),
-            seen_by_all=seen_by_all(first, queries, keys, self.causal),
+            row_max=cute.make_rmem_tensor(two, Float32),
+            row_sum=cute.make_rmem_tensor(two, Float32),
+            shrink=cute.make_rmem_tensor(two, Float32),
+            limit=cute.make_rmem_tensor(cute.make_layout(3), Int32),
             scale_log2=scale_log2,
             row=row,
             lane=lane,
         )
+
+    @cute.jit
+    def start(self, wg, storage, first, queries, keys):
+        """Empty sums, and the queries' rope slab in registers: its place takes odd weights."""
         wg.out.fill(0.0)
         wg.row_max.fill(LOWEST)
         wg.row_sum.fill(0.0)
         for r in range_constexpr(2):
-            wg.limit[r] = seen(first + row + 8 * r, queries, keys, self.causal)
-        return wg
-
-    @cute.jit
-    def load_rope_queries(self, wg, storage):
-        """Q's rope slab to registers: its place in shared memory then takes the odd weights."""
+            wg.limit[r] = seen(first + wg.row + 8 * r, queries, keys, self.causal)
+        wg.limit[2] = seen_by_all(first, queries, keys, self.causal)
+        cute.arch.mbarrier_wait(storage.q_full.data_ptr(), 0)
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
@@ -516,22 +541,31 @@ class FlashMla:
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
-        """Divide by the row sums of both sides and store."""
-        o, lse = outputs
+        self.complete_sums(wg, side)
+        self.store_output(wg, storage, outputs, block, batch, side)
+
+    @cute.jit
+    def complete_sums(self, wg, side: cutlass.Constexpr):
+        """Row sums over all columns of a tile, and over the tiles of both sides."""
         for r in range_constexpr(2):
             total = wg.row_sum[r]
             total = total + cute.arch.shuffle_sync_bfly(total, 1)
-            total = total + cute.arch.shuffle_sync_bfly(total, 2)
-            wg.row_sum[r] = total
+            wg.row_sum[r] = total + cute.arch.shuffle_sync_bfly(total, 2)
             if wg.lane % 4 == 0:
-                wg.sums[side, wg.row + 8 * r] = total
+                wg.sums[side, wg.row + 8 * r] = wg.row_sum[r]
         self.sync(Handover.SUMS)
+        for r in range_constexpr(2):
+            wg.row_sum[r] = wg.row_sum[r] + wg.sums[1 - side, wg.row + 8 * r]
+
+    @cute.jit
+    def store_output(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
+        """Divide by the row sums and store, as the fragments lie; left stores the LSE, too."""
+        o, lse = outputs
         tile = cute.local_tile(as_rows(o)[None, None, batch], (ROWS, HALF), (block, side))
         thread = output_mma(self.dtype, SMEM).get_slice(cute.arch.thread_idx()[0] % 128)
         target = thread.partition_C(tile)  # ((2, 2, 32), 1, 1): columns, rows, column groups
         for r in range_constexpr(2):
-            row = block * ROWS + wg.row + 8 * r
-            total = wg.row_sum[r] + wg.sums[1 - side, wg.row + 8 * r]
+            row, total = block * ROWS + wg.row + 8 * r, wg.row_sum[r]
             inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
             rounded = cute.make_rmem_tensor((2, 32), self.dtype)
             for i in range_constexpr(cute.size(rounded)):

@@ -1,12 +1,16 @@
 """FlashMLA v2: the output leaves through shared memory and TMA.
 
 The fragments of an accumulator scatter over rows, so storing them directly takes four bytes at a
-time. Here each warpgroup gathers its 64x256 in four slabs of the cache that no other warpgroup
-reads (stmatrix), and one warp sends them off; TMA clips the rows past the last head.
+time. Here each warpgroup gathers its 64x256 in four slabs of the cache, its own half of the odd
+tile (stmatrix), and one warp sends them off; TMA clips the rows past the last head.
 """
 
+from __future__ import annotations
+
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -15,6 +19,7 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator
 
+from mla_var3.errors import TilingError
 from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     EVICT_FIRST,
     HALF,
@@ -27,6 +32,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     SLAB_BYTES,
     SLABS,
     SlabLoads,
+    SlabPlan,
     as_keys,
     as_rows,
     as_vector,
@@ -41,6 +47,12 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     tma_parts,
     value_layout,
 )
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 SMEM, RMEM = warpgroup.OperandSource.SMEM, warpgroup.OperandSource.RMEM
 
@@ -78,6 +90,8 @@ class Free(enum.IntEnum):
 CONSUMERS = 256
 THREADS = CONSUMERS + 128
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
+#: Largest lag of the running maximum: weights of up to 2**15 still fit fp16.
+MAX_LAZY = 15
 #: The order in which the two sides multiply the slabs of a tile: rope first, since it is freed
 #: first, then the own half, which the other warpgroup is waiting to refill.
 EVEN_ORDER = (ROPE_SLAB, 0, 1, 2, 3, 4, 5, 6, 7)
@@ -105,11 +119,40 @@ class Warpgroup(NamedTuple):
     row_max: cute.Tensor  # in units of log2
     row_sum: cute.Tensor  # over the own tiles and the thread's own columns
     shrink: cute.Tensor  # factor that a raised maximum puts on older sums
-    limit: cute.Tensor  # one past the last key seen
-    seen_by_all: Int32
+    limit: cute.Tensor  # one past the last key that its rows see, and that all of the 64 do
     scale_log2: Float32
     row: Int32  # first row of the thread; the second is eight below
     lane: Int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaV2Tiling(CuteTiling):
+    """How far the running maximum may lag."""
+
+    lazy: float = option(0.0, "log2 by which a row's maximum may lag behind; 0 is exact", minimum=0)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        if self.lazy > MAX_LAZY:
+            raise TilingError(f"lazy={self.lazy} exceeds {MAX_LAZY}: fp16 weights would overflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaV2Plan(SlabPlan):
+    """Problem and launch of v2."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v2": FlashMlaV2Tiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return FlashMlaV2Tiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"flash_mla_v2": [FlashMlaV2Tiling()]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(
+            FlashMlaV2.flash_mla_v2, lambda x: FlashMlaV2(self.causal, x.lazy), inputs
+        )
 
 
 class FlashMlaV2:
@@ -156,7 +199,8 @@ class FlashMlaV2:
         store = cpasync.CopyBulkTensorTileS2GOp()
         store_o = cpasync.make_tiled_tma_atom(store, as_rows(o), slab, (SLAB, SLAB))
         b, h, s, _ = q.shape
-        self.flash_mla_v2(*load_q, *load_qpe, *load_z, *load_kpe, *store_o, lse, scale_log2).launch(
+        loads = (*load_q, *load_qpe, *load_z, *load_kpe)
+        self.flash_mla_v2(*loads, *store_o, lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, ROWS), b, 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -254,9 +298,8 @@ class FlashMlaV2:
     ):
         """One warpgroup, from its queries to its half of the output."""
         queries = outputs[-1].shape[2]
-        wg = self.warpgroup(storage, block * ROWS, queries, keys, scale_log2, side)
-        cute.arch.mbarrier_wait(storage.q_full.data_ptr(), 0)
-        self.load_rope_queries(wg, storage)
+        wg = self.warpgroup(storage, scale_log2, side)
+        self.start(wg, storage, block * ROWS, queries, keys)
         if const_expr(side == Side.LEFT):
             self.left(wg, pairs)
         else:
@@ -368,7 +411,7 @@ class FlashMlaV2:
     @cute.jit
     def softmax(self, wg, tile):
         """Scores to weights under a running maximum; ``shrink`` is what older sums are worth."""
-        if (tile + 1) * KEYS > wg.seen_by_all:
+        if (tile + 1) * KEYS > wg.limit[2]:
             self.mask(wg, tile)
         for r in range_constexpr(2):
             top = wg.score[2 * r]
@@ -446,7 +489,7 @@ class FlashMlaV2:
 
     # ---- set-up and epilogue of a consumer -------------------------------------------------
     @cute.jit
-    def warpgroup(self, storage, first, queries, keys, scale_log2, side: cutlass.Constexpr):
+    def warpgroup(self, storage, scale_log2, side: cutlass.Constexpr):
         """Views and registers of one side."""
         thread = cute.arch.thread_idx()[0] % 128
         lane = thread % 32
@@ -476,7 +519,8 @@ class FlashMlaV2:
             )
             for tile in range(2)
         ]
-        wg = Warpgroup(
+        two = cute.make_layout(2)
+        return Warpgroup(
             full=storage.full.data_ptr(),
             free=storage.free.data_ptr(),
             q=in_score.make_fragment_A(in_score.partition_A(s_q)),
@@ -492,25 +536,25 @@ class FlashMlaV2:
             out=in_out.make_fragment_C(in_out.partition_shape_C((ROWS, HALF))),
             weights=cute.make_rmem_tensor(operand_layout(), self.dtype),
             q_rope=cute.make_rmem_tensor(operand_layout(), self.dtype),
-            row_max=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            row_sum=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            shrink=cute.make_rmem_tensor(cute.make_layout(2), Float32),
-            limit=cute.make_rmem_tensor(cute.make_layout(2), Int32),
-            seen_by_all=seen_by_all(first, queries, keys, self.causal),
+            row_max=cute.make_rmem_tensor(two, Float32),
+            row_sum=cute.make_rmem_tensor(two, Float32),
+            shrink=cute.make_rmem_tensor(two, Float32),
+            limit=cute.make_rmem_tensor(cute.make_layout(3), Int32),
             scale_log2=scale_log2,
             row=row,
             lane=lane,
         )
+
+    @cute.jit
+    def start(self, wg, storage, first, queries, keys):
+        """Empty sums, and the queries' rope slab in registers: its place takes odd weights."""
         wg.out.fill(0.0)
         wg.row_max.fill(LOWEST)
         wg.row_sum.fill(0.0)
         for r in range_constexpr(2):
-            wg.limit[r] = seen(first + row + 8 * r, queries, keys, self.causal)
-        return wg
-
-    @cute.jit
-    def load_rope_queries(self, wg, storage):
-        """Q's rope slab to registers: its place in shared memory then takes the odd weights."""
+            wg.limit[r] = seen(first + wg.row + 8 * r, queries, keys, self.causal)
+        wg.limit[2] = seen_by_all(first, queries, keys, self.causal)
+        cute.arch.mbarrier_wait(storage.q_full.data_ptr(), 0)
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
@@ -521,19 +565,28 @@ class FlashMlaV2:
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
-        """Divide by the row sums of both sides and store."""
-        store_o, o, lse = outputs
+        self.complete_sums(wg, side)
+        self.store_output(wg, storage, outputs, block, batch, side)
+
+    @cute.jit
+    def complete_sums(self, wg, side: cutlass.Constexpr):
+        """Row sums over all columns of a tile, and over the tiles of both sides."""
         for r in range_constexpr(2):
             total = wg.row_sum[r]
             total = total + cute.arch.shuffle_sync_bfly(total, 1)
-            total = total + cute.arch.shuffle_sync_bfly(total, 2)
-            wg.row_sum[r] = total
+            wg.row_sum[r] = total + cute.arch.shuffle_sync_bfly(total, 2)
             if wg.lane % 4 == 0:
-                wg.sums[side, wg.row + 8 * r] = total
+                wg.sums[side, wg.row + 8 * r] = wg.row_sum[r]
         self.sync(Handover.SUMS)
         for r in range_constexpr(2):
-            row = block * ROWS + wg.row + 8 * r
-            total = wg.row_sum[r] + wg.sums[1 - side, wg.row + 8 * r]
+            wg.row_sum[r] = wg.row_sum[r] + wg.sums[1 - side, wg.row + 8 * r]
+
+    @cute.jit
+    def store_output(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
+        """Divide by the row sums and send by TMA, from own slabs; left stores the LSE, too."""
+        store_o, o, lse = outputs
+        for r in range_constexpr(2):
+            row, total = block * ROWS + wg.row + 8 * r, wg.row_sum[r]
             inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
             for i in range_constexpr(cute.size(wg.out)):
                 if const_expr(i // 2 % 2 == r):
@@ -542,17 +595,11 @@ class FlashMlaV2:
                 if (row < o.shape[0]) & (wg.lane % 4 == 0):
                     value = wg.row_max[r] + cute.math.log2(total, fastmath=True)
                     as_vector(lse)[row, batch] = value * LN_2
-        self.store_output(wg, storage, store_o, o, block, batch, side)
-
-    @cute.jit
-    def store_output(self, wg, storage, store_o, o, block, batch, side: cutlass.Constexpr):
-        """Registers to four slabs that only this warpgroup has read, and on by TMA."""
-        slabs = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
-        first = side * SLABS + 4 * side  # the even tile's left half, the odd tile's right half
+        slabs, first = shared_slabs(storage.kv, self.dtype, 2 * SLABS), SLABS + 4 * side
         rounded = cute.make_rmem_tensor(wg.out.layout, self.dtype)
         rounded.store(wg.out.load().to(self.dtype))
         for j in range_constexpr(4):
-            part = cute.make_tensor(rounded.iterator + 32 * j, wg.score.layout)
+            part = cute.make_tensor(rounded.iterator + 32 * j, wg.score.layout)  # [64, 64]
             target = wg.store_thread.partition_D(slabs[None, None, first + j])
             cute.copy(wg.store, wg.store_thread.retile(part), target)
         cute.arch.fence_proxy("async.shared", space="cta")
