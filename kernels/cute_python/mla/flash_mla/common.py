@@ -154,11 +154,11 @@ def seen_by_all(first, queries, keys, causal: cutlass.Constexpr):
     return least
 
 
-def seen_by_any(first, queries, keys, causal: cutlass.Constexpr):
-    """Keys that at least one of the rows ``first`` to ``first + 63`` sees."""
+def seen_by_any(first, queries, keys, causal: cutlass.Constexpr, rows=ROWS):
+    """Keys that at least one of ``rows`` rows from ``first`` on sees."""
     if not causal:
         return keys
-    last = cutlass.min(first % queries + (ROWS - 1), queries - 1)
+    last = cutlass.min(first % queries + (rows - 1), queries - 1)
     return cutlass.max(seen(last, queries, keys, causal), 0)
 
 
@@ -205,49 +205,48 @@ class SlabLoads:
         )
 
 
-class Inbox:
+def inbox(memory):
     """Shared memory that the peer CTA writes: half an output, 64 maxima and 64 sums, all fp32.
 
     Each thread finds its own 128 values as 32 groups of four, so that a warp moves 512 bytes.
     """
+    values = cute.recast_ptr(memory.data_ptr(), dtype=Float32)
+    maxima = values + ROWS * HALF
+    return values + cute.arch.thread_idx()[0] % 128 * 4, maxima, maxima + ROWS
 
-    def __init__(self, memory):
-        self.values = cute.recast_ptr(memory.data_ptr(), dtype=Float32)
-        self.maxima = self.values + ROWS * HALF
-        self.sums = self.maxima + ROWS
 
-    @cute.jit
-    def send(self, peer, out, row_max, row_sum, row, lane):
-        """Write a warpgroup's half to the inbox of CTA ``peer``."""
-        target = remote_address(self.values + cute.arch.thread_idx()[0] % 128 * 4, peer)
-        for j in range_constexpr(32):
-            store_remote(target + j * 2048, *[out[4 * j + i] for i in range(4)])
-        if lane % 4 == 0:
-            for r in range_constexpr(2):
-                store_remote(remote_address(self.maxima + row + 8 * r, peer), row_max[r])
-                store_remote(remote_address(self.sums + row + 8 * r, peer), row_sum[r])
-
-    @cute.jit
-    def add_to(self, out, row_max, row_sum, row):
-        """Merge what the peer has sent into the same half of this CTA's output."""
-        mine, theirs = cute.make_rmem_tensor(2, Float32), cute.make_rmem_tensor(2, Float32)
+@cute.jit
+def send_half(memory, peer, out, row_max, row_sum, row, lane):
+    """Write a warpgroup's half of the output to the inbox of CTA ``peer``."""
+    values, maxima, sums = inbox(memory)
+    target = remote_address(values, peer)
+    for j in range_constexpr(32):
+        store_remote(target + j * 2048, *[out[4 * j + i] for i in range(4)])
+    if lane % 4 == 0:
         for r in range_constexpr(2):
-            peer_max = cute.make_tensor(self.maxima, cute.make_layout(ROWS))[row + 8 * r]
-            peer_sum = cute.make_tensor(self.sums, cute.make_layout(ROWS))[row + 8 * r]
-            new = cute.arch.fmax(row_max[r], peer_max)
-            mine[r] = cute.math.exp2(row_max[r] - new, fastmath=True)
-            theirs[r] = cute.math.exp2(peer_max - new, fastmath=True)
-            row_sum[r] = row_sum[r] * mine[r] + peer_sum * theirs[r]
-            row_max[r] = new
-        quads = cute.make_tensor(
-            self.values + cute.arch.thread_idx()[0] % 128 * 4,
-            cute.make_layout((4, 32), stride=(1, 512)),
-        )
-        quad = cute.make_rmem_tensor(4, Float32)
-        for j in range_constexpr(32):
-            cute.autovec_copy(quads[None, j], quad)
-            for i in range_constexpr(4):
-                out[4 * j + i] = out[4 * j + i] * mine[i // 2] + quad[i] * theirs[i // 2]
+            store_remote(remote_address(maxima + row + 8 * r, peer), row_max[r])
+            store_remote(remote_address(sums + row + 8 * r, peer), row_sum[r])
+
+
+@cute.jit
+def add_half(memory, out, row_max, row_sum, row):
+    """Merge what the peer has sent into the same half of this CTA's output."""
+    values, maxima, sums = inbox(memory)
+    mine, theirs = cute.make_rmem_tensor(2, Float32), cute.make_rmem_tensor(2, Float32)
+    for r in range_constexpr(2):
+        peer_max = cute.make_tensor(maxima, cute.make_layout(ROWS))[row + 8 * r]
+        peer_sum = cute.make_tensor(sums, cute.make_layout(ROWS))[row + 8 * r]
+        new = cute.arch.fmax(row_max[r], peer_max)
+        mine[r] = cute.math.exp2(row_max[r] - new, fastmath=True)
+        theirs[r] = cute.math.exp2(peer_max - new, fastmath=True)
+        row_sum[r] = row_sum[r] * mine[r] + peer_sum * theirs[r]
+        row_max[r] = new
+    quads = cute.make_tensor(values, cute.make_layout((4, 32), stride=(1, 512)))
+    quad = cute.make_rmem_tensor(4, Float32)
+    for j in range_constexpr(32):
+        cute.autovec_copy(quads[None, j], quad)
+        for i in range_constexpr(4):
+            out[4 * j + i] = out[4 * j + i] * mine[i // 2] + quad[i] * theirs[i // 2]
 
 
 def remote_address(pointer, rank):

@@ -32,9 +32,9 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     SLAB_BYTES,
     SLABS,
     SMS,
-    Inbox,
     SlabLoads,
     SlabPlan,
+    add_half,
     as_keys,
     as_rows,
     as_vector,
@@ -44,6 +44,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     seen,
     seen_by_all,
     seen_by_any,
+    send_half,
     shared_slabs,
     slab_layout,
     tma_parts,
@@ -610,13 +611,12 @@ class FlashMlaV3:
     @cute.jit
     def merge(self, wg, storage, rank, side: cutlass.Constexpr):
         """CTA 0 of the cluster keeps left, CTA 1 right; the other half goes to the peer."""
-        inbox = Inbox(storage.kv)
         self.cluster_sync()  # the peer has read its tiles
         if rank != side:
-            inbox.send(1 - rank, wg.out, wg.row_max, wg.row_sum, wg.row, wg.lane)
+            send_half(storage.kv, 1 - rank, wg.out, wg.row_max, wg.row_sum, wg.row, wg.lane)
         self.cluster_sync()  # and has sent its half
         if rank == side:
-            inbox.add_to(wg.out, wg.row_max, wg.row_sum, wg.row)
+            add_half(storage.kv, wg.out, wg.row_max, wg.row_sum, wg.row)
 
     @cute.jit
     def cluster_sync(self):
