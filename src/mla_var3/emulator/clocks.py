@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.formats import U32
-
 GENERIC, WGMMA, BULK, CP_ASYNC = range(4)
 UNITS = ("warp", "wgmma of warp", "bulk copy of warp", "cp.async of warp")
 
@@ -24,10 +22,10 @@ class Clocks:
     def __init__(self, warps: int) -> None:
         self.warps = warps
         self.actors = len(UNITS) * warps
-        self.seen = np.zeros((warps, self.actors), U32)
-        self.fenced = np.zeros((warps, self.actors), U32)
-        self.barriers_seen = np.zeros((warps, self.actors), U32)
-        self.issued = np.zeros(self.actors, U32)
+        self.seen = np.zeros((warps, self.actors), np.int64)
+        self.fenced = np.zeros((warps, self.actors), np.int64)
+        self.barriers_seen = np.zeros((warps, self.actors), np.int64)
+        self.issued = np.zeros(self.actors, np.int64)
         self.own = np.arange(warps)
         self.start()
 
@@ -38,12 +36,12 @@ class Clocks:
         self.seen[:] = top
         self.fenced[:] = top
         self.barriers_seen[:] = top
-        self.seen[self.own, self.own] += U32(1)
+        self.seen[self.own, self.own] += 1
 
     def tick(self, warps: Any) -> None:
         """Warps have released: what they do from now on is later."""
         for w in warps:
-            self.seen[w, w] += U32(1)
+            self.seen[w, w] += 1
 
     def join(self, warps: Any, vector: NDArray[Any]) -> None:
         """Warps have acquired what ``vector`` has seen."""
@@ -58,7 +56,7 @@ class Clocks:
     def issue(self, unit: int, warp: int) -> tuple[int, int]:
         """A unit starts work for a warp; its actor and its new clock."""
         actor = unit * self.warps + warp
-        self.issued[actor] += U32(1)
+        self.issued[actor] += 1
         return actor, int(self.issued[actor])
 
     def finish(self, warp: int, actor: int, clock: int) -> None:
@@ -66,9 +64,9 @@ class Clocks:
         if self.seen[warp, actor] < clock:
             self.seen[warp, actor] = clock
 
-    def vector(self) -> NDArray[np.uint32]:
+    def vector(self) -> NDArray[np.int64]:
         """A vector that has seen nothing."""
-        return np.zeros(self.actors, U32)
+        return np.zeros(self.actors, np.int64)
 
     def name(self, actor: int, per_cta: int) -> str:
         """An actor in words."""

@@ -51,6 +51,7 @@ class Counts:
     def __init__(self, program: Program, mode: Counting) -> None:
         self.program, self.mode = program, mode
         n = len(program.kernel.instructions)
+        self.runs: dict[int, list[int]] = {}
         self.warps = np.zeros(n, np.int64)
         self.threads = np.zeros(n, np.int64)
         self.bytes: dict[str, NDArray[np.int64]] = defaultdict(lambda: np.zeros(n, np.int64))
@@ -63,8 +64,18 @@ class Counts:
 
     def segment(self, start: int, end: int, warps: int, threads: int) -> None:
         """Instructions ``start`` up to ``end`` ran for so many warps and threads."""
-        self.warps[start:end] += warps
-        self.threads[start:end] += threads
+        run = self.runs.get(start)
+        if run is None:
+            run = self.runs[start] = [end, 0, 0]
+        run[1] += warps
+        run[2] += threads
+
+    def settle(self) -> None:
+        """Bring the runs of segments to their instructions."""
+        for start, (end, warps, threads) in self.runs.items():
+            self.warps[start:end] += warps
+            self.threads[start:end] += threads
+        self.runs.clear()
 
     def masked(self, pc: int, threads: int) -> None:
         """A guard kept so many threads from an instruction."""
@@ -107,6 +118,7 @@ class Counts:
 
     def plain(self) -> dict[str, Any]:
         """For another process."""
+        self.settle()
         return {k: (dict(v) if k == "bytes" else v) for k, v in vars(self).items() if k not in ("program", "mode")}
 
     def take(self, plain: dict[str, Any]) -> None:

@@ -195,6 +195,7 @@ def run(
         _over_processes(first, todo, jobs, printed)
     else:
         _one_by_one(first, todo, printed)
+    counts.settle()
     return Launch(
         program.kernel.name, grid, block, cluster, reporter.diagnostics, counts,
         time.perf_counter() - began, len(todo), printed, timeline,

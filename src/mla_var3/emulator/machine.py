@@ -19,7 +19,7 @@ from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
 from mla_var3.emulator.report import Reporter
 from mla_var3.emulator.sched import Scheduler
-from mla_var3.emulator.shared import Shadow, SharedMemory
+from mla_var3.emulator.shared import PC_BITS, PC_MASK, Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.emulator.units.bulk import Bulk
@@ -82,6 +82,7 @@ class Machine:
         self.lane = self.own % 32
         self.warp = self.cta * self.warps_per_cta + self.own // 32
         self.alive = np.ones(self.threads, bool)
+        self.live: list[int] = []
 
     def _registers(self) -> None:
         counts, n = self.program.counts, self.threads
@@ -160,6 +161,7 @@ class Machine:
         self.h[:] = POISON & 0xFFFF
         self.p[:] = False
         self.alive[:] = True
+        self.live = np.bincount(self.warp).tolist()
         self.progress = self.steps = self.ticks = 0
         self.fenced_epoch = 0
         self.printed: list[str] = []
@@ -192,7 +194,7 @@ class Machine:
                     f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} bytes more than expected",
                     last, missing="expect_tx with the bytes of the copies",
                 )  # fmt: skip
-        if self.scheduler.stuck or not self.checks:
+        if self.scheduler.stuck or not self.checks or self.model.exit_drains:
             return
         for warp in self.bulk.left():
             self.reporter.add(
@@ -236,11 +238,11 @@ class Machine:
     def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:
         """An atomic on shared memory: ordered with other atomics, checked against the rest."""
         shared, warp = self.shared, self.warp[s]
-        plain = ~np.isin(shared.write_pc[granules], self.scheduler.atomics).all(1)
+        plain = ~np.isin(shared.written[granules] & PC_MASK, self.scheduler.atomics).all(1)
         if plain.any():
             self.shadow.thread_read(granules[plain], warp[plain], pc)
-        shared.writer[granules], shared.written[granules] = warp[:, None], self.clocks.seen[warp, warp][:, None]
-        shared.write_pc[granules] = pc
+        shared.writer[granules] = warp[:, None]
+        shared.written[granules] = self.clocks.seen[warp, warp][:, None] << PC_BITS | pc
 
     def warps_of(self, s: Any) -> list[int]:
         """Warps that have a thread in ``s``."""

@@ -21,21 +21,24 @@ class Model:
         relaxed_publishes: A relaxed atomic on global memory orders what its CTA wrote before.
         reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
             counts as much as one by the side that wrote.
-        lanes_in_order: Lanes of one warp see each other's writes without ``bar.warp.sync``.
-        reads_need_no_fence: An asynchronous write may follow generic reads that are ordered before
-            it without a proxy fence, as CUTLASS's pipelines do.
+        exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
     """
 
     name: str
     wgmma_rendezvous: bool = True
     relaxed_publishes: bool = True
     reader_fences: bool = True
-    lanes_in_order: bool = True
-    reads_need_no_fence: bool = True
+    exit_drains: bool = True
 
 
 DEFAULT = Model("default")
-STRICT = Model("strict", wgmma_rendezvous=False, relaxed_publishes=False, reader_fences=False)
+STRICT = Model(
+    "strict",
+    wgmma_rendezvous=False,
+    relaxed_publishes=False,
+    reader_fences=False,
+    exit_drains=False,
+)
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 
 

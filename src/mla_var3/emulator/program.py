@@ -58,6 +58,7 @@ class Program:
         self.writer = Writer(self)
         self.blocking = {i.pc for i in self.kernel.instructions if blocks(i)}
         self.segments = self._segments()
+        self._rest()
         self.narrowest = _narrowest_shared(self.kernel)
         self.spins = any(_talks(i) for i in self.kernel.instructions)
 
@@ -87,6 +88,13 @@ class Program:
         for instruction in self.kernel.instructions:
             if instruction.op.startswith("wgmma.mma_async"):
                 for name in vector(instruction.args[0]):
+                    self.row(name)
+
+    def _rest(self) -> None:
+        """Rows for registers that only the scheduler reads or writes."""
+        for i in self.kernel.instructions:
+            for text in (*i.args, i.guard or ""):
+                for name in re.findall(r"[%\w$@]+", text):
                     self.row(name)
 
     def _segments(self) -> dict[int, Segment]:

@@ -30,14 +30,21 @@ class Region:
         size: Bytes.
         label: What reports call it, such as ``(128, 64) float16``.
         unwritten: Nothing has been written to it yet; reading it first is reported.
+        content: Bytes to use in place of this process's memory at ``base``.
     """
 
-    def __init__(self, base: int, size: int, label: str, unwritten: bool = False) -> None:
+    def __init__(
+        self, base: int, size: int, label: str, unwritten: bool = False, content: bytes | None = None
+    ) -> None:
         self.base, self.size, self.label = base, size, label
         self.low = base & -ALIGN
         self.length = base + size - self.low
-        memory = (ctypes.c_uint8 * self.length).from_address(self.low)
-        self._use(np.frombuffer(memory, np.uint8))
+        if content is None:
+            memory = (ctypes.c_uint8 * self.length).from_address(self.low)
+            self._use(np.frombuffer(memory, np.uint8))
+        else:
+            self._use(np.zeros(self.length, np.uint8))
+            self.data[base - self.low :] = np.frombuffer(content, np.uint8)
         self.known = np.zeros(self.length, bool) if unwritten else None
         self.shadow: Touched | None = None
 

@@ -41,15 +41,12 @@ class Fragment:
 
     def refresh(self, machine: Machine) -> None:
         """Whether these are all live lanes of their warps, and whole warpgroups."""
-        if isinstance(self.s, slice) and self.n == machine.threads:
-            self.full = bool(machine.alive.all()) or self.n == int(machine.alive.sum())
-        else:
-            self.full = self.n == int(machine.alive[np.isin(machine.warp, self.warps)].sum())
-        own = machine.own[self.ids]
-        self.group = self.n % GROUP == 0 and bool(
-            (own[::GROUP] % GROUP == 0).all()
-            and (self.ids[GROUP - 1 :: GROUP] - self.ids[::GROUP] == GROUP - 1).all()
-        )
+        self.full = self.n == sum(machine.live[w] for w in self.warps)
+        self.group = False
+        if self.n % GROUP == 0 and self.full:
+            own = machine.own[self.ids[::GROUP]]
+            last = self.ids[GROUP - 1 :: GROUP]
+            self.group = bool((own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all())
 
 
 class Scheduler:
@@ -316,6 +313,8 @@ class Scheduler:
     def _exit(self, f: Fragment) -> None:
         m = self.machine
         m.alive[f.ids] = False
+        for w, count in zip(*np.unique(m.warp[f.ids], return_counts=True), strict=True):
+            m.live[w] -= int(count)
         m.progress += 1
         self.fragments.remove(f)
         for other in self.fragments:

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import BULK, CP_ASYNC, GENERIC, WGMMA, Clocks
-from mla_var3.emulator.formats import U32
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.program import SHARED_START
 from mla_var3.emulator.report import Reporter
 
 POISON = 0xA5
-CLUSTER_SHIFT = U32(24)
 OFFSET = 0xFFFFFF
+#: Bits of a stamp that hold the instruction (see ``ptx.MAX_INSTRUCTIONS``).
+PC_BITS = 20
+PC_MASK = (1 << PC_BITS) - 1
 #: What orders an access after one by each unit.
 AFTER_WRITE = {
     GENERIC: "a barrier between the two",
@@ -47,11 +48,10 @@ class SharedMemory:
         self.shift = granule.bit_length() - 1
         count = total // granule
         self.writer = np.zeros(count, np.int16)
-        self.written = np.zeros(count, U32)
-        self.write_pc = np.full(count, -1, np.int32)
+        # A stamp is the actor's clock and, below it, the instruction.
+        self.written = np.zeros(count, np.int64)
         # Pages of rows that no actor touches are never made.
-        self.read = np.zeros((clocks.actors, count), U32)
-        self.read_pc = np.zeros((clocks.actors, count), np.int32)
+        self.read = np.zeros((clocks.actors, count), np.int64)
         self.known = np.zeros(count, bool)
         self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self.row_set: set[int] = set()
@@ -90,85 +90,90 @@ class Shadow:
 
     # Threads ----------------------------------------------------------------------------------
     def thread_read(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
-        """Threads of warps ``warp`` [n] read granules ``g`` [n, k]."""
+        """Threads of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = m.written[g] > seen[w, m.writer[g]]
+        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
         if bad.any():
             self._race("read", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
         known = m.known[g]
         if not known.all():
             q, who = g[~known][0], int(np.broadcast_to(w, g.shape)[~known][0])
-            self._poison(pc, q, self.clocks.name(who, self.per_cta))
-        for actor in np.unique(warp).tolist():
-            self._row(actor)
-        m.read[w, g] = seen[w, w]
-        m.read_pc[w, g] = pc
+            self._poison(pc, q, self.name(who))
+        self._rows(range(int(warp[0]), int(warp[-1]) + 1))
+        m.read[w, g] = seen[w, w] << PC_BITS | pc
 
     def thread_write(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
         """Threads of warps ``warp`` [n] write granules ``g`` [n, k]."""
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = m.written[g] > seen[w, m.writer[g]]
+        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
         if bad.any():
             self._race("write", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
         rows = m.rows
         if len(rows):
-            late = m.read[rows[:, None, None], g[None]] > seen[warp[None, :], rows[:, None]][:, :, None]
+            stamps = m.read[rows[:, None, None], g[None]] >> PC_BITS
+            late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
             if late.any():
                 a, i, j = np.argwhere(late)[0]
                 self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC)
         m.writer[g] = w
-        m.written[g] = seen[w, w]
-        m.write_pc[g] = pc
+        m.written[g] = seen[w, w] << PC_BITS | pc
         m.known[g] = True
 
     # Units ------------------------------------------------------------------------------------
     def unit_read(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
         """A unit working for a warp reads granules ``g`` (an index or a slice)."""
+        self.may_read(g, warp, unit, pc)
+        self.mark_read(g, unit * self.clocks.warps + warp, [clock], pc)
+
+    def may_read(self, g: Any, warp: int, unit: int, pc: int) -> None:
+        """Check a read by a unit, without noting it."""
         m, seen = self.memory, self.clocks.seen[warp]
-        writer, written = m.writer[g], m.written[g]
+        writer, written = m.writer[g], m.written[g] >> PC_BITS
         bad = written > seen[writer]
         if bad.any():
             self._race("read", pc, self._first(g, bad), warp, unit)
-        if unit != CP_ASYNC:
-            self._fenced(g, writer, written, warp, unit, pc)
         known = m.known[g]
+        if unit != CP_ASYNC:
+            self._fenced(g, writer, written, known, warp, unit, pc)
         if not known.all():
-            actor = unit * self.clocks.warps + warp
-            self._poison(pc, self._first(g, ~known), self.clocks.name(actor, self.per_cta))
-        actor = unit * self.clocks.warps + warp
-        self.mark_read(g, actor, clock, pc)
+            self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
 
-    def mark_read(self, g: Any, actor: int, clock: int, pc: int) -> None:
-        """Note a read that needs no check of its own."""
-        self._row(actor)
-        self.memory.read[actor, g] = clock
-        self.memory.read_pc[actor, g] = pc
+    def mark_read(self, g: Any, actor: int, clocks: list[int], pc: int) -> None:
+        """Note a read by actors that follow each other."""
+        stamps = [c << PC_BITS | pc for c in clocks]
+        n = len(stamps)
+        self._rows(range(actor, actor + n))
+        if n == 1:
+            self.memory.read[actor, g] = stamps[0]
+        else:
+            self.memory.read[actor : actor + n, g] = np.array(stamps)[:, None]
 
     def unit_write(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
         """A unit working for a warp writes granules ``g``."""
         m, seen = self.memory, self.clocks.seen[warp]
-        bad = m.written[g] > seen[m.writer[g]]
+        bad = (m.written[g] >> PC_BITS) > seen[m.writer[g]]
         if bad.any():
             self._race("write", pc, self._first(g, bad), warp, unit)
         rows = m.rows
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
-            late = stamps > seen[rows][:, None]
+            late = (stamps >> PC_BITS) > seen[rows][:, None]
             if late.any():
                 a, i = np.argwhere(late)[0]
                 q = (g.start + i) if isinstance(g, slice) else g[i]
                 self._race_read(pc, q, int(rows[a]), warp, unit)
         m.writer[g] = unit * self.clocks.warps + warp
-        m.written[g] = clock
-        m.write_pc[g] = pc
+        m.written[g] = clock << PC_BITS | pc
         m.known[g] = True
 
-    def _fenced(self, g: Any, writer: Any, written: Any, warp: int, unit: int, pc: int) -> None:
+    def _fenced(self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int) -> None:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
         clocks = self.clocks
-        generic = (writer < clocks.warps) & self.memory.known[g]
+        generic = (writer < clocks.warps) & known
+        if not generic.any():
+            return
         who = np.where(generic, writer, 0)
         missing = generic & (written > clocks.fenced[who, who])
         if self.model.reader_fences:
@@ -180,7 +185,7 @@ class Shadow:
                 "missing-proxy-fence", pc,
                 f"shared {self.place(q)} was written by {self.name(self.memory.writer[q])} and is "
                 f"read by {self.name(actor)} without fence.proxy.async",
-                int(self.memory.write_pc[q]), self.name(actor), self.name(self.memory.writer[q]),
+                self.write_pc(q), self.name(actor), self.name(self.memory.writer[q]),
                 "fence.proxy.async between the write and the barrier before the read",
             )  # fmt: skip
 
@@ -193,10 +198,16 @@ class Shadow:
         """An actor in words."""
         return self.clocks.name(int(actor), self.per_cta)
 
-    def _row(self, actor: int) -> None:
-        if actor not in self.memory.row_set:
-            self.memory.row_set.add(actor)
-            self.memory.rows = np.array(sorted(self.memory.row_set), np.int64)
+    def write_pc(self, granule: int) -> int:
+        """The instruction that last wrote a granule."""
+        return int(self.memory.written[granule] & PC_MASK)
+
+    def _rows(self, actors: range) -> None:
+        """Actors that have read something."""
+        m = self.memory
+        if not m.row_set.issuperset(actors):
+            m.row_set.update(actors)
+            m.rows = np.array(sorted(m.row_set), np.int64)
 
     def _first(self, g: Any, mask: NDArray[np.bool_]) -> int:
         i = int(np.argmax(mask))
@@ -209,7 +220,7 @@ class Shadow:
             "race", pc,
             f"shared {self.place(q)} is written by {self.name(before)} and {'read' if what == 'read' else 'written'} by "
             f"{self.name(after)}, and nothing orders the two",
-            int(m.write_pc[q]), self.name(after), self.name(before),
+            self.write_pc(q), self.name(after), self.name(before),
             AFTER_WRITE[before // self.clocks.warps],
         )  # fmt: skip
 
@@ -218,7 +229,7 @@ class Shadow:
         self.reporter.add(
             "race", pc,
             f"shared {self.place(q)} is still read by {self.name(reader)} when {self.name(after)} writes it",
-            int(m.read_pc[reader, q]), self.name(after), self.name(reader),
+            int(m.read[reader, q] & PC_MASK), self.name(after), self.name(reader),
             AFTER_READ[reader // self.clocks.warps],
         )  # fmt: skip
 

@@ -26,8 +26,8 @@ class MBarrier:
     pending: int
     init_warp: int
     init_clock: int
-    vector: NDArray[np.uint32]
-    done: NDArray[np.uint32]
+    vector: NDArray[np.int64]
+    done: NDArray[np.int64]
     tx: int = 0
     phase: int = 0
     pc: int = 0
@@ -45,7 +45,7 @@ class Named:
     """A named barrier (``bar.sync``) that some warps have reached."""
 
     threads: int | None
-    vector: NDArray[np.uint32]
+    vector: NDArray[np.int64]
     arrived: int = 0
     warps: set[int] = field(default_factory=set)
     waiting: list[Fragment] = field(default_factory=list)
@@ -55,10 +55,10 @@ class Named:
 class ClusterBarrier:
     """``barrier.cluster``: one per cluster."""
 
-    vector: NDArray[np.uint32]
-    relaxed: NDArray[np.uint32]
-    done: NDArray[np.uint32]
-    done_relaxed: NDArray[np.uint32]
+    vector: NDArray[np.int64]
+    relaxed: NDArray[np.int64]
+    done: NDArray[np.int64]
+    done_relaxed: NDArray[np.int64]
     arrived: int = 0
     phase: int = 0
     of_warp: dict[int, int] = field(default_factory=dict)

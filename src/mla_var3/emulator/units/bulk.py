@@ -238,7 +238,10 @@ class Bulk:
         place = m.shared.physical(np.broadcast_to(source, n), m.cta_offset[s])
         words = np.broadcast_to(descriptor, n)
         coordinates = [np.broadcast_to(x, n) for x in at]
-        for i in range(n):
+        # The DSL lets all lanes of a warp issue the same store, and the hardware does it once.
+        alike = zip(m.warp[ids].tolist(), place.tolist(), words.tolist(), *(c.tolist() for c in coordinates), strict=True)
+        first = {key: i for i, key in reversed(list(enumerate(alike)))}
+        for i in range(n) if operation else sorted(first.values()):
             t = self._map(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
             self._store(t, box, int(place[i]), operation, int(m.warp[ids[i]]), pc)

@@ -25,9 +25,9 @@ class Pending:
     """What one warp has in flight."""
 
     clock: int = 0
-    joined: NDArray[np.uint32] | None = None
+    joined: NDArray[np.int64] | None = None
     #: Committed groups: the clock of their last product, and what its warps had seen together.
-    groups: deque[tuple[int, NDArray[np.uint32] | None]] = field(default_factory=deque)
+    groups: deque[tuple[int, NDArray[np.int64] | None]] = field(default_factory=deque)
     #: Registers in flight: clock of the group (None: not committed), accumulators, inputs, pc.
     registers: list[tuple[int | None, frozenset[int], frozenset[int], int]] = field(default_factory=list)
     #: Registers written since the last wgmma.fence, and where.
@@ -54,14 +54,16 @@ class WarpgroupProducts:
     # Registers --------------------------------------------------------------------------------
     def watch(self, warps: list[int], segment: Segment) -> None:
         """Before a segment runs: does it touch registers in flight, or write inputs unfenced?"""
-        written = [r for r in segment.writes if r in self.used]
+        written = segment.writes.keys() & self.used
+        touched = (segment.reads.keys() & self.used) | written
+        if not touched:
+            return
         for w in warps:
             mine = self.warps[w]
             for _, accumulators, inputs, pc in mine.registers:
-                touched = (accumulators & segment.reads.keys()) | (accumulators & segment.writes.keys())
-                touched |= inputs & segment.writes.keys()
-                if touched:
-                    self._pending(w, next(iter(touched)), segment, pc)
+                if not (accumulators.isdisjoint(touched) and inputs.isdisjoint(written)):
+                    late = (accumulators & touched) | (inputs & written)
+                    self._pending(w, next(iter(late)), segment, pc)
                     break
             for r in written:
                 mine.dirty[r] = segment.writes[r]
@@ -246,13 +248,12 @@ class WarpgroupProducts:
         memory = m.shared
         seen = clocks.seen[w0 : w0 + 4]
         # Most often all four warps have seen the same: one full check then stands for all.
-        alike = bool((seen[:, memory.writer[read_b]] >= memory.written[read_b]).all())
-        for i, (actor, clock) in enumerate(stamps):
-            if i == 0 or not alike:
-                m.shadow.unit_read(read_b, w0 + i, WGMMA, clock, pc)
-            else:
-                m.shadow.mark_read(read_b, actor, clock, pc)
-            if quarters is not None:
+        alike = bool((seen == seen[0])[:, memory.writer[read_b]].all()) if len(read_b) else True
+        for i in range(1 if alike else 4):
+            m.shadow.may_read(read_b, w0 + i, WGMMA, pc)
+        m.shadow.mark_read(read_b, stamps[0][0], [clock for _, clock in stamps], pc)
+        if quarters is not None:
+            for i, (_, clock) in enumerate(stamps):
                 m.shadow.unit_read(quarters[i], w0 + i, WGMMA, clock, pc)
 
     def _unfenced(self, warp: int, registers: frozenset[int], pc: int) -> None:
