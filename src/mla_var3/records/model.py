@@ -241,7 +241,7 @@ class Record(_Model):
     schema_version: Literal[2] = SCHEMA_VERSION
     kernel: KernelIdentity
     problem: dict[str, Scalar]
-    slug: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    slug: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     mode: Mode
     target: str = Field(pattern=r"^(static/sm_\d+[a-z]?|[a-z0-9][a-z0-9-]*)$")
     device: Device | None = None
