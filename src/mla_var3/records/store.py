@@ -101,9 +101,8 @@ def parse(content: bytes, name: str) -> Record:
             "reads; update it"
         )
     try:
-        return Record.model_validate_json(
-            content if version == SCHEMA_VERSION else to_current(data)
-        )
+        current = content if version == SCHEMA_VERSION else to_current(data)
+        return Record.model_validate_json(current, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
