@@ -19,7 +19,10 @@ from mla_var3.records.facts import Facts
 SCHEMA_VERSION: Literal[2] = 2
 
 Mode = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
-Scalar = int | float | bool | str | None
+#: Far above any count of a run, and a float still holds it: what is worked out from counts is finite.
+_LARGEST = 10**30
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Scalar = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | float | bool | str | None
 
 #: Target of a run on the CPU: correctness only, never a time.
 CPU = "cpu"
@@ -124,8 +127,8 @@ class Stage(_Model):
     kernel: str
     tiling: dict[str, Scalar]
     grid: list[Annotated[int, Field(ge=1)]]
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    flops: Count
+    bytes: Count
     duration: Duration | None = None
     counters: dict[str, float] = Field(default_factory=dict)
     static: Facts | None = None
@@ -153,9 +156,9 @@ class CheckedCase(_Model):
 
     problem: dict[str, Scalar]
     max_relative_error: float | None = Field(None, ge=0)
-    mma_flops: int | None = Field(None, ge=0)
-    bytes_loaded: int | None = Field(None, ge=0)
-    bytes_stored: int | None = Field(None, ge=0)
+    mma_flops: Count | None = None
+    bytes_loaded: Count | None = None
+    bytes_stored: Count | None = None
 
 
 class Correctness(_Model):
@@ -192,8 +195,8 @@ class Passed(_Model):
     protocol: Protocol | None = None
     stages: list[Stage] = Field(min_length=1)
     total: Duration | None = None
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    flops: Count
+    bytes: Count
     artefacts: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
