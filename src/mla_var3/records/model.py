@@ -6,13 +6,19 @@ its counts and today's device files; a better ceiling needs no new record.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from mla_var3.records.facts import Facts
 
@@ -254,7 +260,7 @@ class Record(_Model):
         None, description="names the process that made it; times compare only within one run"
     )
     git: Git | None = Field(None, description="null when it could not be told")
-    time: datetime.datetime
+    time: AwareDatetime
     content_sha256: str = Field(
         "", pattern=r"^([0-9a-f]{64})?$", description="of all the rest; filled in when written"
     )
