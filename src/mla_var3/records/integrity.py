@@ -25,7 +25,9 @@ def faults(record: Record, place: Path) -> Iterator[str]:
         record: The record.
         place: Where it lies below the results folder.
     """
-    if record.content_sha256 != record.digest():
+    if not record.content_sha256:
+        yield "it has no content_sha256: it is of an older schema, or was written by hand"
+    elif record.content_sha256 != record.digest():
         yield "its content differs from its content_sha256: it was edited after it was written"
     if place != record.path:
         yield f"it says that it belongs to {record.path.as_posix()}"
