@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3.records.model import CPU, Passed, Record
-from mla_var3.records.sources import git
+from mla_var3.records.sources import git, kernels_tracked
 
 MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
 
@@ -84,8 +84,8 @@ def _provenance_faults(record: Record) -> Iterator[str]:
 
 
 def repository_known() -> bool:
-    """Whether sources can be looked up: git is there, with the whole history."""
-    return git("rev-parse", "--is-shallow-repository") == "false"
+    """Whether sources can be looked up: git is there, with the kernels' whole history."""
+    return kernels_tracked() and git("rev-parse", "--is-shallow-repository") == "false"
 
 
 @functools.cache

@@ -61,16 +61,24 @@ def git(*arguments: str, input: str | None = None) -> str | None:
     return done.stdout.strip()
 
 
+def kernels_tracked() -> bool:
+    """Whether the repository around the checkout, if there is one, is the kernels' own.
+
+    An installed package may lie in, or be used from, somebody else's repository, whose commits say
+    nothing about these sources.
+    """
+    return git("ls-files", "--error-unmatch", str(kernels_dir() / "__init__.py")) is not None
+
+
 def git_state() -> Git | None:
     """The checkout's commit; None where the kernels are not tracked by the repository around them.
 
-    An installed package may lie in, or be used from, somebody else's repository, whose commit says
-    nothing about these sources. ``HYPERMLA_COMMIT`` names the commit on a host that got the files
-    without their repository; whether they were changed there cannot be told.
+    ``HYPERMLA_COMMIT`` names the commit on a host that got the files without their repository;
+    whether they were changed there cannot be told.
     """
     if carried := os.environ.get("HYPERMLA_COMMIT"):
         return Git(commit=carried, dirty=None)
-    if git("ls-files", "--error-unmatch", str(kernels_dir() / "__init__.py")) is None:
+    if not kernels_tracked():
         return None
     commit = git("rev-parse", "HEAD")
     # results/ itself is left out: writing one record must not make the next one dirty.
