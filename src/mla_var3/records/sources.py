@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from mla_var3.errors import RecordError
 from mla_var3.paths import kernels_dir, repo_root
 from mla_var3.records.model import Git, Record
 
@@ -75,8 +77,13 @@ def git_state() -> Git | None:
 
     ``HYPERMLA_COMMIT`` names the commit on a host that got the files without their repository;
     whether they were changed there cannot be told.
+
+    Raises:
+        RecordError: ``HYPERMLA_COMMIT`` is not a commit's hash.
     """
     if carried := os.environ.get("HYPERMLA_COMMIT"):
+        if not re.fullmatch(r"[0-9a-f]{40}", carried):
+            raise RecordError(f"HYPERMLA_COMMIT={carried!r} is not the 40 hex digits of a commit")
         return Git(commit=carried, dirty=None)
     if not kernels_tracked():
         return None
