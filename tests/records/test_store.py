@@ -177,6 +177,11 @@ def deep(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
+def with_b(value: str) -> bytes:
+    """A record whose one axis has that value."""
+    return json.dumps(content(record())).replace('"b": 64', f'"b": {value}').encode()
+
+
 HOSTILE = {
     "empty": b"",
     "half": b"{",
@@ -186,14 +191,14 @@ HOSTILE = {
     "deep": deep(100_000).encode(),
     "deep and old": b'{"schema_version": 1, "kernel": {}, "outcome": ' + deep(900).encode() + b"}",
     "digits": b'{"schema_version": ' + b"9" * 5000 + b"}",
-    "digits inside": json.dumps(content(record())).replace('"b": 64', f'"b": {"9" * 5000}').encode(),
-    "NaN": json.dumps(content(record())).replace('"b": 64', '"b": NaN').encode(),
-    "infinity": json.dumps(content(record())).replace('"b": 64', '"b": -Infinity').encode(),
+    "digits inside": with_b("9" * 5000),
+    "NaN": with_b("NaN"),
+    "infinity": with_b("-Infinity"),
     "not text": b"\xff\xfe\x00\x01",
     "half a character": b'{"slug": "\\ud800", "schema_version": 2}',
     "old list": b'{"schema_version": 1, "kernel": [], "outcome": []}',
     "old stages": b'{"schema_version": 1, "kernel": {}, "outcome": {"stages": [1, null, "x"]}}',
-}  # fmt: skip
+}
 
 
 class TestHostileFiles:
