@@ -104,6 +104,8 @@ def parse(content: bytes, name: str) -> Record:
     try:
         current = content if version == SCHEMA_VERSION else to_current(data)
         return Record.model_validate_json(current, strict=True)
+    except RecursionError as error:
+        raise RecordError(f"{name} is not a record: it is nested too deeply") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
