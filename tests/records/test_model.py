@@ -44,13 +44,9 @@ class TestPath:
         assert records.relative(made) == f"results/{place}"
 
     @pytest.mark.parametrize(
-        "target", ["../x", "static/../..", "Static/sm_90", "static/sm_", "", "..", "/a", "static"]
+        "target", ["../x", "static/../..", "Static/sm_90", "static/sm_", "", "..", "/a", "static/x"]
     )
     def test_a_target_cannot_leave_the_folder(self, target):
-        made = record(target="cpu") if target == "static" else None
-        if made is not None:  # A word alone is a device's key, and stays below results/.
-            assert not made.is_static
-            return
         with pytest.raises(ValidationError, match="target"):
             record(target=target)
 
@@ -60,11 +56,8 @@ class TestPath:
             record(slug=slug)
 
     @pytest.mark.parametrize("field", ["package", "layer", "design", "version", "language"])
-    @pytest.mark.parametrize("value", ["..", "a/b", "", "/x", "v0/..", "v01"])
+    @pytest.mark.parametrize("value", ["..", "a/b", "", "/x", "v0/..", "V01"])
     def test_nor_can_an_identity(self, field, value):
-        if (field, value) in {("package", "v01"), ("layer", "v01"), ("design", "v01"),
-                              ("language", "v01")}:  # fmt: skip
-            value = "V01"
         with pytest.raises(ValidationError, match=field):
             record(kernel={field: value})
 
@@ -154,8 +147,6 @@ class TestStatusDecidesTheFields:
             passed(flops=bad)
         with pytest.raises(ValidationError, match="bytes"):
             passed(bytes=bad)
-        with pytest.raises(ValidationError, match="problem"):
-            record(problem={"b": bad * 10**31})
 
     def test_a_time_has_its_zone(self):
         with pytest.raises(ValidationError, match="time"):

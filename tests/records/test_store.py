@@ -44,6 +44,17 @@ def test_what_is_written_is_read_back(tmp_path_factory, outcome, problem):
     json.loads(before, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
+@pytest.mark.parametrize("dirty", [True, False, None])
+@pytest.mark.parametrize("run", ["aaaa", None])
+def test_so_is_what_could_not_be_told(tmp_path, dirty, run):
+    for git in (records.Git(commit="c" * 40, dirty=dirty), None):
+        made = record(git=git, run=run)
+        path, _ = records.write(made, tmp_path / str(git is None))
+        assert records.read(path).model_dump(exclude={"content_sha256"}) == made.model_dump(
+            exclude={"content_sha256"}
+        )
+
+
 class TestWrite:
     def test_run_time_and_commit_alone_change_nothing(self, tmp_path):
         path, _ = records.write(record(), tmp_path)
