@@ -1,4 +1,4 @@
-"""Records to try things on, and strategies that draw their parts."""
+"""Records of versions that need not exist, and strategies that draw their parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 
 from mla_var3 import records
 from mla_var3.paths import kernels_dir
+from tests.factories import correctness, device, protocol, stage
+
+__all__ = [
+    "CASES", "COMMIT", "NAMES", "OUTCOMES", "SCALARS", "SOURCE", "content", "correctness",
+    "duration", "facts", "identity", "passed", "protocol", "put", "record", "stage", "timed",
+    "timed_record",
+]  # fmt: skip
 
 #: A source that is there today.
 SOURCE = kernels_dir() / "cutile/mla/flash_mla/flash_mla/flash_mla.py"
@@ -23,34 +30,12 @@ def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> records
     return records.Duration(**{**fields, "samples": samples, **changes})
 
 
-def protocol() -> records.Protocol:
-    return records.Protocol(
-        timer="cuda-events", warmup_runs=3, bench_runs=50, l2_flush=True, graph_replay=True
-    )
-
-
 def facts(**changes: Any) -> records.CutileFacts:
     fields = {
         "kernel": "flash_mla", "arch": "sm_90", "registers": 168, "threads_per_block": 384,
         "instructions": 900, "mma_path": "HGMMA", "spill_loads": 3,
     }  # fmt: skip
     return records.CutileFacts(**{**fields, **changes})
-
-
-def stage(name: str = "flash_mla", **changes: Any) -> records.Stage:
-    fields = {
-        "kernel": name, "tiling": {"tile_m": 64, "num_worker_warps": 8, "occupancy": None},
-        "grid": [1, 2], "flops": 10**9, "bytes": 10**6,
-    }  # fmt: skip
-    return records.Stage(name=name, **{**fields, **changes})
-
-
-def correctness(status: str = "passed", **changes: Any) -> records.Correctness:
-    fields = {
-        "against": "torch fp32", "tolerance": 4e-3,
-        "cases": [records.CheckedCase(problem={"b": 1}, max_relative_error=1e-3)],
-    }  # fmt: skip
-    return records.Correctness(status=status, **{**fields, **changes})
 
 
 def passed(**changes: Any) -> records.Passed:
@@ -89,13 +74,10 @@ def record(
     return records.Record(**{**fields, **changes})
 
 
-H200 = {"key": "nvidia-h200-sxm", "name": "NVIDIA H200", "arch": "sm_90", "driver": "580.159.04"}
-
-
 def timed_record(median: float = 10.0, **changes: Any) -> records.Record:
     """A record of times on an H200."""
     fields = {
-        "mode": "event", "target": "nvidia-h200-sxm", "device": records.Device(**H200),
+        "mode": "event", "target": "nvidia-h200-sxm", "device": device(),
         "outcome": timed(median),
     }  # fmt: skip
     return record(**{**fields, **changes})
