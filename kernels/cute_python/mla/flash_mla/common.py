@@ -200,9 +200,7 @@ class SlabLoads:
         """Load ``slab`` of row tile ``tile`` into the shared slab ``into``; from the whole warp."""
         rope = slab == ROPE_SLAB
         source = self.sources[rope][None, tile, 0 if rope else slab, batch]
-        cute.copy(
-            self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options
-        )
+        cute.copy(self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options)
 
 
 def inbox(memory):

@@ -260,7 +260,9 @@ class FlashMlaV2:
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
-    def produce(self, storage, q_tensors, kv_tensors, block, batch, pairs, group: cutlass.Constexpr):
+    def produce(
+        self, storage, q_tensors, kv_tensors, block, batch, pairs, group: cutlass.Constexpr
+    ):
         """One warp: half a tile of each pair; of a right half also the rope slab, first."""
         q_loads = SlabLoads(*q_tensors, shared_slabs(storage.q, self.dtype, SLABS))
         kv_loads = SlabLoads(*kv_tensors, shared_slabs(storage.kv, self.dtype, 2 * SLABS))
@@ -287,9 +289,7 @@ class FlashMlaV2:
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full + slab, SLAB_BYTES)
         policy = cutlass.Int64(EVICT_FIRST)
-        kv_loads.issue(
-            slab, key_tile, batch, tile * SLABS + slab, full + slab, cache_policy=policy
-        )
+        kv_loads.issue(slab, key_tile, batch, tile * SLABS + slab, full + slab, cache_policy=policy)
 
     # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
@@ -559,9 +559,7 @@ class FlashMlaV2:
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
         thread = copy.get_slice(cute.arch.thread_idx()[0] % 128)
-        cute.copy(
-            copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope)
-        )
+        cute.copy(copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope))
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):

@@ -332,7 +332,10 @@ class FlashMlaV4:
         rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster()) % self.share
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         s_kv = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
-        q_loads, kv_loads = SlabLoads(*q_tensors, s_q), SlabLoads(*kv_tensors, s_kv, rank, self.share)
+        q_loads, kv_loads = (
+            SlabLoads(*q_tensors, s_q),
+            SlabLoads(*kv_tensors, s_kv, rank, self.share),
+        )
         tile, right = group // 2, group % 2
         full, free = storage.full.data_ptr() + tile * SLABS, storage.free.data_ptr()
         first, count, step = self.items(work)
@@ -653,9 +656,7 @@ class FlashMlaV4:
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
         thread = copy.get_slice(cute.arch.thread_idx()[0] % 128)
-        cute.copy(
-            copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope)
-        )
+        cute.copy(copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope))
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
