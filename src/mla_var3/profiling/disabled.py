@@ -31,7 +31,7 @@ def disabled_profile_plan(plan: KernelPlan, **settings: Any) -> ProfileResult:
     given = Settings(**settings).of(plan)
     made = _on_gpu(plan, given) if torch.cuda.is_available() else _on_cpu(plan, given)
     if isinstance(made.outcome, records.Passed) and made.outcome.correctness is None:
-        return ProfileResult((made,), ())
+        return ProfileResult((made,))
     path, _ = records.write(made, given.results)
     version = given.version_of(plan)
     with folders.new_folder(version, "disabled", made.slug, given.out_dir) as folder:
@@ -63,9 +63,11 @@ def _on_cpu(plan: KernelPlan, settings: Settings) -> records.Record:
     settings.say(f"no GPU: checking {version.key} on the CPU at {small.slug()}")
     result = check_plan(small)
     checked = recording.correctness([result], "torch fp32 on the CPU")
-    outcome: records.Outcome = records.Failed(error=result.explain(), correctness=checked)
+    outcome: records.Outcome
     if result.ok:
         outcome = recording.passed(small, _shape(small), correctness=checked)
+    else:
+        outcome = records.Failed(error=result.explain(), correctness=checked)
     tools = recording.tools_of(version, "torch")
     return recording.make(version, small, "disabled", records.CPU, outcome, tools=tools)
 

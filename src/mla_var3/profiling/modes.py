@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def run(mode: str, plan: KernelPlan, **settings: Any) -> ProfileResult:
     if mode not in MODES:
         raise UnknownNameError("mode", mode, list(MODES))
     module = importlib.import_module(f"mla_var3.profiling.{mode}")
-    return getattr(module, f"{mode}_profile_plan")(plan, **settings)  # type: ignore[no-any-return]
+    profile: Callable[..., ProfileResult] = getattr(module, f"{mode}_profile_plan")
+    return profile(plan, **settings)
 
 
 def profile_plan(

@@ -117,8 +117,8 @@ def finish(
 ) -> ProfileResult:
     """Write the report into the run's folder and name all that was written."""
     passed = [r for r in made if isinstance(r.outcome, records.Passed)]
-    steps = settings.advise(passed) if passed else ()
-    files = [*written, *folders.files(folder)]
+    steps = tuple(settings.advise(passed)) if passed else ()
+    files = tuple(folders.files(folder))
     path = folder / "report.md"
-    write_atomic(path, report.render(made, steps, files))
-    return ProfileResult(tuple(made), (*files, path), path)
+    write_atomic(path, report.render(made, steps, [*written, *files]))
+    return ProfileResult(tuple(made), tuple(written), files, path, steps)

@@ -60,9 +60,12 @@ def _time(obj: RuntimeObject, timer: Timer) -> tuple[records.Duration, dict[str,
 
 def or_failed(version: Version, plan: KernelPlan, body: Callable[[], Ended]) -> Ended:
     """What ``body`` gives, or a failed outcome when the compiler, driver or memory refuses."""
+    refusals: tuple[type[BaseException], ...] = (
+        RuntimeError, *languages.find(version.language).failures(),
+    )  # fmt: skip
     try:
         return body()
-    except (RuntimeError, *languages.find(version.language).failures()) as error:
+    except refusals as error:
         said = str(error).strip().splitlines()
         return plan, records.Failed(error=said[0] if said else type(error).__name__)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mla_var3 import records
 from mla_var3.errors import ToolchainError
+from mla_var3.records import Failed, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 Progress = Callable[[str], None]
-Advise = Callable[[Sequence[records.Record]], Sequence[str]]
+Advise = Callable[[Sequence[Record]], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,23 +71,32 @@ class ProfileResult:
 
     Attributes:
         records: One record per arch in mode static, else one.
-        paths: Every file that is worth naming: records, then bulk artefacts.
+        record_paths: Where they lie, and the record of the times that a profiler's mode took first.
+        files: Bulk artefacts.
         report: The report; None when none was written.
+        steps: What to try next.
     """
 
-    records: tuple[records.Record, ...]
-    paths: tuple[Path, ...]
+    records: tuple[Record, ...]
+    record_paths: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
     report: Path | None = None
+    steps: tuple[str, ...] = ()
 
     @property
-    def record(self) -> records.Record:
+    def record(self) -> Record:
         """The only record, or the last."""
         return self.records[-1]
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Everything that was written."""
+        return (*self.record_paths, *self.files, *([self.report] if self.report else ()))
+
+    @property
     def ok(self) -> bool:
         """Whether nothing failed."""
-        return not any(isinstance(r.outcome, records.Failed) for r in self.records)
+        return not any(isinstance(r.outcome, Failed) for r in self.records)
 
     def get_total_time_us(self) -> float:
         """Median time of the whole version in microseconds.
@@ -96,8 +105,8 @@ class ProfileResult:
             ToolchainError: The run measured no time.
         """
         outcome = self.record.outcome
-        if isinstance(outcome, records.Failed):
+        if isinstance(outcome, Failed):
             raise ToolchainError(f"the run failed: {outcome.error}")
-        if isinstance(outcome, records.Skipped) or outcome.total is None:
+        if not isinstance(outcome, Passed) or outcome.total is None:
             raise ToolchainError(f"a run in mode {self.record.mode} measures no time")
         return outcome.total.median_us
