@@ -9,6 +9,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from mla_var3.profiling.static_profile import (
+    DEFAULT_ARCHS,
+    device_for,
+    devices_of,
+    parse_archs,
+    static_profile_plan,
+)
 
 from mla_var3 import devices, front, records
 from mla_var3.errors import (
@@ -20,13 +27,6 @@ from mla_var3.errors import (
 )
 from mla_var3.languages.cutile import toolchain
 from mla_var3.profiling import static_profile
-from mla_var3.profiling.static_profile import (
-    DEFAULT_ARCHS,
-    device_for,
-    devices_of,
-    parse_archs,
-    static_profile_plan,
-)
 from mla_var3.runtime import CtKernel, registry
 from mla_var3.runtime.check import check_plan
 
