@@ -100,8 +100,9 @@ def test_flags_are_the_axes_of_the_workload(ran):
     assert {(p.m, p.dtype) for _, _, p, _ in ran} == {(512, "fp16")}
 
 
-@pytest.mark.parametrize("argv", [["--designs=gemm,flash_mla"], ["--workload=gemm",
-                                                                 "--designs=flash_mla"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "argv", [["--designs=gemm,flash_mla"], ["--workload=gemm", "--designs=flash_mla"]]
+)
 def test_designs_of_two_workloads_are_refused_in_one_sentence(argv, ran):
     with pytest.raises(UsageError, match=r"^bench compares .* and these are of gemm and mla$"):
         bench(*argv)

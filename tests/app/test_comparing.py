@@ -98,8 +98,8 @@ class TestCompare:
     def test_without_common_records_it_says_what_to_run(self):
         with pytest.raises(
             RecordError,
-            match="flash_mla v0 and flash_mla v1 share no record to compare; run nox -s profile -- flash_mla "
-            "v0 and nox -s profile -- flash_mla v1",
+            match="flash_mla v0 and flash_mla v1 share no record to compare; run nox -s profile -- "
+            "flash_mla v0 and nox -s profile -- flash_mla v1",
         ):
             self.compared("flash_mla", "v0", "v1")
         self.write("v0")
