@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_gpu import play_gpu
 
 from mla_var3 import records
 from mla_var3.app import clone, launcher
@@ -108,16 +109,9 @@ def test_the_functions_of_the_modes_are_imported_from_runtime(mode):
 
 class TestOnAGpu:
     @pytest.fixture(autouse=True)
-    def gpu(self, monkeypatch, request):
-        """The GPU that tests of the modes play, without nsight-python."""
-        monkeypatch.undo()
-        monkeypatch.setenv("HYPERMLA_ROOT", str(request.getfixturevalue("tmp_path")))
-        from profiling import conftest
-
-        fake = conftest.gpu.__wrapped__ if hasattr(conftest.gpu, "__wrapped__") else None
-        assert fake is not None
-        fake(monkeypatch)
-        monkeypatch.setattr(launcher, "advise", lambda _: [])
+    def gpu(self, root, monkeypatch):
+        """A GPU that is played, without nsight-python."""
+        play_gpu(monkeypatch)
         monkeypatch.setattr(annotation, "missing", lambda: "nsight-python is not installed")
 
     def test_without_nsight_it_falls_back_to_event_and_says_so(self, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from mla_var3.runtime import registry
@@ -13,7 +14,7 @@ EQUAL = 0.005
 
 def value_of(flag: str, argv: Sequence[str]) -> str | None:
     """The value of a flag that must be known before the others can be read."""
-    for argument, after in zip(argv, [*argv[1:], None], strict=True):
+    for argument, after in itertools.zip_longest(argv, argv[1:]):
         name, equals, value = argument.partition("=")
         if name == flag:
             return value if equals else after

@@ -38,9 +38,7 @@ class RunOptions:
     retune: bool = option(False, "tune again even where a tuned tiling is stored")
     tune_max_iters: int = option(32, "tilings to time (or compile) per stage at most", minimum=1)
     bench_runs: int = option(50, "timed runs", minimum=1)
-    out_dir: Path | None = option(
-        None, "folder for bulk artefacts (default: out/)"
-    )
+    out_dir: Path | None = option(None, "folder for bulk artefacts (default: out/)")
     device: str | None = option(
         None,
         "mode static: device that open sizes and grids are made for (default: one of the arch)",
