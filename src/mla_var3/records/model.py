@@ -232,7 +232,7 @@ class Git(_Model):
     """
 
     commit: str = Field(pattern=r"^[0-9a-f]{40}$")
-    dirty: bool | None
+    dirty: bool | None = None
 
 
 class Record(_Model):
