@@ -388,6 +388,12 @@ def _packages_of(language: str) -> list[str]:
     return [package for package, key in registry.packages().items() if key == language]
 
 
+def _other_packages(design: Path) -> list[str]:
+    """Folders of the other languages that a design's folder exists in."""
+    found = design.parents[2].glob(f"*/*/{design.name}")
+    return sorted({folder.parts[-3] for folder in found} - {design.parts[-3]})
+
+
 def _versions(folder: Path) -> Iterator[str]:
     for package in sorted(folder.iterdir()):
         match = re.fullmatch(rf"{re.escape(folder.name)}(?:_({_VERSION.pattern}))?", package.name)
@@ -521,7 +527,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, _, other = source.partition("@")
         asked = lang or other or None
         package = next(iter(_packages_of(asked)), asked) if asked else None
-        for path in clone(name, target, root=kernels_dir(), package=package):
+        made = clone(name, target, root=kernels_dir(), package=package)
+        if asked is None and (others := _other_packages(made[0].parent)):
+            print(
+                f"· cloned in {made[0].parts[-4]}; the design is also in {', '.join(others)}: --lang"
+            )
+        for path in made:
             print(relative(path))
 
     arguments.parse(run, sys.argv[1:] if argv is None else argv, "python -m mla_var3.app.clone")
