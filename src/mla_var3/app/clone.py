@@ -90,7 +90,7 @@ class Names:
 
     @property
     def design_path(self) -> tuple[str, ...]:
-        """The design's package as ``mla_var3 kernel cutile mla flash_mla``."""
+        """The design's package as ``mla_var3 kernel <language> <layer> <design>``."""
         return (*PACKAGE.split("."), *self.folder.relative_to(self.root).parts)
 
     @property
@@ -353,7 +353,7 @@ def find_source(root: Path, source: str, package: str | None = None) -> tuple[Pa
     Args:
         root: The kernels folder.
         source: ``flash_mla_v1``; ``flash_mla`` or ``flash_mla_v0`` for the base.
-        package: Folder of the language, such as ``cutile``; where several languages have the
+        package: Folder of the language below ``kernels/``; where several languages have the
             version and none is asked for, the preferred one is taken.
 
     Raises:

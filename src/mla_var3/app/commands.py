@@ -53,7 +53,7 @@ def compare(
 
     Args:
         design: The design.
-        first: The version to compare from; v1@cute-dsl takes it in another language.
+        first: The version to compare from; v1@LANGUAGE takes it in another.
         second: The version to compare to, likewise.
         lang: Language, where the design exists in several.
     """

@@ -17,7 +17,7 @@ MEASURED = "median us"
 
 
 def pair(design: str, first: str, second: str, language: str | None) -> tuple[Version, Version]:
-    """The two versions; ``v1@cute-dsl`` takes one of them in another language.
+    """The two versions; ``v1@<language>`` takes one of them in another.
 
     Raises:
         UnknownNameError: There is no such design or version.
