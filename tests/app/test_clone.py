@@ -502,6 +502,16 @@ class TestCommandLine:
             "toylang/mla/toy_mla/devlog.md",
         ]
 
+    def test_which_of_several_languages_it_took_is_said(
+        self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.copytree(root / "toylang", root / "otherlang")
+        monkeypatch.setattr(module.registry, "packages", lambda: {"toylang": registry.PREFERRED})
+        assert main(["toy_mla_v1", "v5"]) == 0
+        assert capsys.readouterr().out.startswith("· taken from toylang; --lang takes otherlang\n")
+        assert main(["toy_mla_v1@otherlang", "v5"]) == 0
+        assert capsys.readouterr().out.startswith("otherlang/mla/toy_mla/toy_mla_v5\n")
+
     @pytest.mark.parametrize(
         ("argv", "error", "said"),
         [

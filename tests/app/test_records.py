@@ -82,6 +82,12 @@ def test_sound_records_have_no_fault(sound, capsys):
     assert faults(capsys) == []
 
 
+def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit):
+    """As around an installed wheel: the kernels are not tracked by the repository here."""
+    assert len(commit) == 40
+    assert records.git_state() is None
+
+
 class TestForgeries:
     def test_a_median_below_its_minimum(self, sound, capsys):
         path = sound(outcome=timed(), **TIMED)

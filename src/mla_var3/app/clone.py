@@ -529,9 +529,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = next(iter(_packages_of(asked)), asked) if asked else None
         made = clone(name, target, root=kernels_dir(), package=package)
         if asked is None and (others := _other_packages(made[0].parent)):
-            print(
-                f"· cloned in {made[0].parts[-4]}; the design is also in {', '.join(others)}: --lang"
-            )
+            print(f"· taken from {made[0].parts[-4]}; --lang takes {', '.join(others)}")
         for path in made:
             print(relative(path))
 
