@@ -106,7 +106,7 @@ class TestMain:
 
         def found(design, version, language):
             asked.append(language)
-            return find(design, version)
+            return find(design.partition("@")[0], version)
 
         monkeypatch.setattr(cli.registry, "find", found)
         assert exits(["flash_mla", *flag]) == 0
