@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,10 @@ import pytest
 import site_records
 import site_tree
 from filelock import FileLock
-from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, serving
+from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, one_font, serving
+from site_tree import ROOT
+
+from generators import assets
 
 
 def missing_browser() -> str | None:
@@ -49,10 +53,17 @@ def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -
 
 
 @pytest.fixture(scope="session")
-def browser(built: Built, running_playwright: Any) -> Iterator[Any]:
+def browser(
+    built: Built, running_playwright: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """Chromium on the served site; of fonts it has those of the site and one that none uses."""
+    unused = assets.folder(ROOT, "katex") / "dist/fonts/KaTeX_Typewriter-Regular.ttf"
+    fonts = one_font(tmp_path_factory.mktemp("fonts"), unused)
     with serving(built.online) as flag:
         launched = running_playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*FLAGS, flag]
+            executable_path=shutil.which("chromium"),
+            args=[*FLAGS, flag],
+            env={**os.environ, **fonts},
         )
         yield launched
         launched.close()
