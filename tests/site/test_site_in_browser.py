@@ -209,6 +209,8 @@ def test_the_offline_site_works_from_files(built: Built, open_tab: OpenTab):
     hits = search(tab, "mla_var6_plus v4")
     assert "v4.html" in hits[0]["href"]
     assert hits[0]["href"].startswith("file:")
+    fonts = "[...document.fonts].filter(font => font.status == 'loaded').map(font => font.family)"
+    assert any("IBM Plex Sans" in family for family in tab.page.evaluate(fonts))
     tab.check()
 
 
