@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from unicodedata import name
 from urllib.parse import urljoin
 
 import pytest
@@ -104,9 +103,13 @@ def test_every_page_opens_fits_every_window_and_needs_no_font(built: Built, open
     # Nothing is reachable by address only.
     assert known - reached <= {BASE}
     assert not wide
-    # Figures quote their sources; Chinese is left to the fonts of those who read it.
-    shown = {c for c in characters if c.isprintable() and not name(c, "").startswith("CJK")}
-    assert tab.foreign_glyphs(shown) == ""
+    assert tab.foreign_glyphs(filter(str.isprintable, characters)) == ""
+
+
+def test_a_character_that_the_site_s_fonts_lack_is_noticed(open_tab: OpenTab):
+    tab = open_tab(search=False)
+    tab.open("glossary/")
+    assert tab.foreign_glyphs("aλ→♔") == "♔"
 
 
 def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
