@@ -131,7 +131,8 @@ def test_default_folder(monkeypatch, tmp_path):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     assert default_dir() == tmp_path
     monkeypatch.delenv(CACHE_VARIABLE)
-    assert default_dir().name == "hypermla"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_dir() == tmp_path / "hypermla"
 
 
 class TestSweeping:
@@ -160,3 +161,11 @@ class TestSweeping:
             assert cache.sweep() == []
             assert mine.is_dir()
             assert elsewhere.is_dir()
+
+
+
+def test_without_a_home_that_can_be_written_it_is_in_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nobody")
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    assert default_dir() == tmp_path / "out" / "cache"

@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from mla_var3.errors import ToolchainError
+from mla_var3.paths import out_dir
 
 CACHE_VARIABLE = "HYPERMLA_CACHE_DIR"
 
@@ -26,10 +27,20 @@ _MANIFEST = "manifest.json"
 
 
 def default_dir() -> Path:
-    """``$HYPERMLA_CACHE_DIR``, else the user's cache folder for ``hypermla``."""
+    """``$HYPERMLA_CACHE_DIR``, else the user's cache folder for ``hypermla``.
+
+    Where the home folder cannot be written, it is ``out/cache`` in the checkout.
+    """
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
-    return Path(platformdirs.user_cache_dir("hypermla"))
+    usual = Path(platformdirs.user_cache_dir("hypermla"))
+    return usual if _is_writable(usual) else out_dir() / "cache"
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a folder can be written or made."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def key_of(content: Mapping[str, object]) -> str:
