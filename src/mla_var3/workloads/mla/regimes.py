@@ -21,9 +21,8 @@ from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
 from mla_var3.tables import table
-from mla_var3.workloads import mla
-from mla_var3.workloads.base import Cost
-from mla_var3.workloads.mla.problems import MAX_EXTENT
+from mla_var3.workloads import Cost, mla
+from mla_var3.workloads.mla import problems
 
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
@@ -358,7 +357,7 @@ def calculator_spec() -> dict[str, Any]:
     return {
         "inputs": [
             {"name": name, "label": label, "help": text, "default": default, "minimum": 1,
-             "maximum": MAX_EXTENT}
+             "maximum": problems.MAX_EXTENT}
             for name, (label, text, default) in described.items()
         ],
         "devices": [
@@ -420,8 +419,8 @@ def _or_never(value: int | None) -> str:
 
 
 def _length(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MAX_EXTENT:
-        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {MAX_EXTENT}")
+    if not text.isdigit() or not 1 <= int(text) <= problems.MAX_EXTENT:
+        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {problems.MAX_EXTENT}")
     return int(text)
 
 
