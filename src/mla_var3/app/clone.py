@@ -1,11 +1,11 @@
 """Start a kernel version as a copy of another, with every name that carries the version rewritten.
 
-``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites module
-names, kernel functions, plan and tiling classes, imports inside the package, quoted forward
-references, package names in strings, and the docstrings and comments that name the version. Names
-that the version imports from elsewhere stay as they are. The design's devlog gets the skeleton of
-an entry. Everything is prepared beside the target and renamed into place, so that a clone that
-fails leaves nothing behind.
+``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites the
+names that it binds (modules, kernel functions, classes, whatever the language), imports inside the
+package, quoted forward references, package names in strings, and the docstrings and comments that
+name the version. Names that it imports from elsewhere stay as they are. The design's devlog gets
+the skeleton of an entry. Everything is prepared beside the target and renamed into place, so that a
+clone that fails leaves nothing behind.
 """
 
 from __future__ import annotations
