@@ -17,7 +17,8 @@ from generators.source import repo_name
 from generators.text import cell, sections, table
 from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
-from mla_var3.roofline import Side, predict
+from mla_var3.roofline import predict
+from mla_var3.roofline.prediction import Side
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import mla
 from mla_var3.workloads.mla import WORKLOAD, regimes
