@@ -55,7 +55,7 @@ def _index(site: Site) -> Page:
             ]
         )
     head = [
-        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Rates attained", "Unknown",
+        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates", "Unknown",
         "Conflicts",
     ]  # fmt: skip
     return Page(
@@ -67,8 +67,8 @@ def _index(site: Site) -> Page:
             "A figure that nobody publishes is unknown, never guessed; where sources disagree all "
             "are kept, and the one in use is marked with its reason.",
             table(head, rows),
-            "The **rates attained** are those that somebody reached, where it was measured, and "
-            "the published ones else: a reference time is what work takes at them. A **bound** is "
+            "The **reference rates** are those that a named kernel attained, where it was "
+            "measured, and the published ones else: a reference time is what work takes at them. A **bound** is "
             "taken at the largest rates that anybody states or ever measured, which each device's "
             "page names. The **ridge point** is the arithmetic intensity, in FLOP per byte, at "
             "which a kernel turns from memory-bound to compute-bound: arithmetic rate over DRAM "
@@ -108,7 +108,7 @@ def _device(site: Site, device: Device) -> Page:
     rates = [
         [dtype, what, *_rates(stated, dtype)]
         for dtype in DTYPES
-        for what, stated in (("bound", device.bound), ("attained", device.ceilings))
+        for what, stated in (("bound", device.bound), ("reference", device.ceilings))
     ]
     return Page(
         path,

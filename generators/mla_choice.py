@@ -101,7 +101,7 @@ class Comparison:
         device: The device.
         shape: Sizes; the batch is that of the records where there are any.
         choices: By query tokens.
-        decompressing_us: Microseconds of decompressing all keys and values, at the rates attained.
+        decompressing_us: Microseconds of decompressing all keys and values, as a reference time.
     """
 
     device: devices.Device
@@ -229,7 +229,7 @@ def home(site: Site, link: Link) -> str:
         *(_CACHES[k] for k in shown),
         "Model prefers",
         "Its bound",
-        "At the rates attained",
+        "Reference time",
     ]
     runs = [choice.best[k].run for choice in found.measured for k in shown if k in choice.best]
     regimes_page = f"[regime analysis]({link(SOURCE)})"
@@ -244,8 +244,8 @@ def home(site: Site, link: Link) -> str:
         "\n".join(_reasons(site, found, link)),
         "**Its bound** is what the FLOPs and bytes of the preferred design take at the largest "
         "rates stated or measured for the device, with perfect overlap: no kernel can beat it. "
-        "**At the rates attained** is the same work at "
-        f"{problems.attained(found.device.ceilings(regimes.DTYPE))}, which a better kernel can "
+        "**Reference time** is the same work at "
+        f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better kernel can "
         "beat. n counts the newest tokens that are kept decompressed. "
         f"The {regimes_page} derives the preference and has a calculator for other sizes and "
         f"devices; its own table is for {regimes.Shape().b} sequences.",
@@ -298,7 +298,7 @@ def _decompress_first(found: Comparison) -> str:
         return ""
     return (
         "Decompressing all keys and values of a latent cache first takes "
-        f"{found.decompressing_us:,.0f} us more at the rates attained, which can pay at "
+        f"{found.decompressing_us:,.0f} us more by the reference time, which can pay at "
         f"{_span(pays, found)} only."
     )
 

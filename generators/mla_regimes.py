@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ def map_page(site: Site, key: str) -> Page:
     content = sections(
         f"# MLA on {cell(device.name)}",
         f"Computed from the cost models and rates of [this device]({file}): "
-        f"{problems.attained(ceilings)}, which meet at {regimes.figure('ridge', key)}. "
+        f"{problems.reference_rates(ceilings)}, which meet at {regimes.figure('ridge', key)}. "
         "The times are reference times at these rates, with perfect overlap; they are not bounds. "
         "[The analysis](index.md) says how, and what the times leave out; no time here was measured"
         + (f": the [results]({link(f'results/{key}')}) are." if measured else "."),
@@ -197,9 +198,15 @@ def _draw(found: RegimeMap) -> str:
 _FIRST = ("b", "h", "s", "t")
 
 
+@functools.cache
+def calculator_spec() -> dict[str, Any]:
+    """What the calculator computes from; see ``regimes.calculator_spec``."""
+    return regimes.calculator_spec()
+
+
 def calculator() -> str:
     """The form that ``docs/assets/js/calculator.js`` brings to life, with what it computes from."""
-    spec = regimes.calculator_spec()
+    spec = calculator_spec()
     inputs = {item["name"]: _input(item) for item in spec["inputs"]}
     first = "\n".join(inputs[name] for name in _FIRST)
     rest = "\n".join(text for name, text in inputs.items() if name not in _FIRST)
@@ -218,7 +225,7 @@ def calculator() -> str:
 <p class="calculator-answer" role="status">The calculator needs JavaScript; \
 the formulas stand above.</p>
 <table hidden>
-<caption>Times at the rates attained, from the cost models</caption>
+<caption>Reference times, from the cost models and two rates of the device</caption>
 <thead><tr><th scope="col">Design</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
 <th scope="col">Time</th><th scope="col">Bound by</th></tr></thead>
 <tbody></tbody>

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import devices, roofline
 from mla_var3.devices import Ceilings
+from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, change_text
@@ -199,13 +200,14 @@ RATES = (
 _SOURCE = re.compile(r"\S+ (?P<value>\S+ \S+?)(?: \((?P<condition>.*)\))?: ")
 
 
-def attained(rates: Ceilings) -> str:
-    """Two rates, each named after what attained it."""
+def reference_rates(rates: Ceilings) -> str:
+    """The two rates of a reference time, each named after what attained it, or as published."""
     parts = []
     for source in rates.sources:
         found = _SOURCE.match(source)
         assert found is not None, source
-        parts.append(f"{found['value']} ({found['condition'] or 'no condition stated'})")
+        said = "" if source.startswith(MEASURED_PREFIX) else "as published, "
+        parts.append(f"{found['value']} ({said}{found['condition'] or 'no condition stated'})")
     return cell(" and ".join(parts) or f"{rates.tflops:g} TFLOP/s and {rates.gbps:g} GB/s")
 
 

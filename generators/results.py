@@ -113,12 +113,12 @@ def _drawing(target: str, problem: Problem, runs: list[Run]) -> Drawing | None:
     if device is None:
         return None
     try:
-        bound, attained = device.bound(problem.dtype), device.ceilings(problem.dtype)
+        bound, reference = device.bound(problem.dtype), device.ceilings(problem.dtype)
     except (DeviceFigureError, UnknownNameError):
         return None  # The page says so.
     roofs = [Roof("bound", bound)]
-    if (bound.tflops, bound.gbps) != (attained.tflops, attained.gbps):
-        roofs.append(Roof("rates attained", attained))
+    if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
+        roofs.append(Roof("reference rates", reference))
     points = _allowed(runs) if target.startswith("static/") else _measured(runs)
     if not points:
         return None
@@ -191,7 +191,7 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
         sections(
             meta(description="Rooflines, leaderboards and every record"),
             "# Results",
-            "Every figure here is read from a record, one small JSON file per run, and leads to it. "
+            "Every figure here is read from a record, one small JSON file per run. "
             "A record whose kernel sources have changed since is **stale** and marked so. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
             "ratios are formed within one run only.",
