@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mla_var3 import devices, records
-from mla_var3.profiling import event, recording
+from mla_var3.profiling import recording, running
 from mla_var3.profiling.timing import summarise
-from mla_var3.workloads.mla import AttentionPlan
+from mla_var3.workloads import Problem
 
 
 @pytest.fixture(autouse=True)
@@ -52,17 +52,17 @@ def gpu(monkeypatch) -> FakeGpu:
     state = records.Device(
         key="nvidia-h200-sxm", name="NVIDIA H200", arch="sm_90", driver="580.159"
     )
-    random = AttentionPlan._random
+    random = Problem.random
 
     def synchronise():
         fake.synchronised += 1
 
     monkeypatch.setattr(
-        AttentionPlan, "_random",
+        Problem, "random",
         lambda self, device, *shapes: random(self, "cpu" if device == "cuda" else device, *shapes),
     )  # fmt: skip
     monkeypatch.setattr(recording, "gpu", lambda: (devices.load("nvidia-h200-sxm"), state))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronise)
-    monkeypatch.setattr(event, "Timer", Timer)
+    monkeypatch.setattr(running, "Timer", Timer)
     return fake

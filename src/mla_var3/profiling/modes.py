@@ -6,11 +6,14 @@ import contextlib
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mla_var3.errors import UnknownNameError
 from mla_var3.profiling.settings import ProfileResult
 from mla_var3.runtime.plan import KernelPlan
+
+if TYPE_CHECKING:
+    import torch
 
 #: Modes that measure times.
 TIMED = ("event", "annotation", "ncu", "nsys")
@@ -40,7 +43,7 @@ def profile_plan(
     plan: KernelPlan,
     prof_type: str = "event",
     *,
-    device: str | None = None,
+    device: torch.device | str | None = None,
     out_dir: Path | None = None,
     **settings: Any,
 ) -> ProfileResult:
@@ -49,7 +52,7 @@ def profile_plan(
     Args:
         plan: What to run.
         prof_type: The mode.
-        device: ``cuda``, ``cuda:1``; the current GPU by default.
+        device: ``cuda``, ``cuda:1``, or a torch device; the current GPU by default.
         out_dir: Folder for bulk artefacts.
         settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
     """
@@ -57,8 +60,8 @@ def profile_plan(
         return run(prof_type, plan, out_dir=out_dir, **settings)
 
 
-def _on(device: str | None) -> contextlib.AbstractContextManager[Any]:
-    if device is None or ":" not in device:
+def _on(device: torch.device | str | None) -> contextlib.AbstractContextManager[Any]:
+    if ":" not in str(device):
         return contextlib.nullcontext()
     import torch
 

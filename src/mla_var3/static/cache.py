@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -113,6 +114,16 @@ class Cache:
             removed, held = removed + 1, held - size
         return removed
 
+    def sweep(self) -> list[Path]:
+        """Remove working folders of processes of this machine that are gone; returns which."""
+        gone = []
+        for folder in self.folder.glob(f"{_work()}*"):
+            pid = folder.name.removeprefix(_work()).partition("-")[0]
+            if pid.isdigit() and not _runs(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+                gone.append(folder)
+        return gone
+
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A working folder inside the cache's file system, removed at the end whatever happens.
@@ -122,11 +133,27 @@ class Cache:
         """
         with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=".work-", dir=self.folder))
+            self.sweep()
+            folder = Path(tempfile.mkdtemp(prefix=f"{_work()}{os.getpid()}-", dir=self.folder))
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work() -> str:
+    """How working folders of this machine start; others may share the cache, with other pids."""
+    return f".work-{socket.gethostname()}-"
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # It is somebody else's.
+        return True
+    return True
 
 
 @contextlib.contextmanager
