@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import re
 from pathlib import Path
@@ -17,9 +18,13 @@ __all__ = ["cell", "code", "docstring", "fence", "meta", "rebase", "rendered", "
 
 
 def meta(**fields: str | list[str]) -> str:
-    """Front matter of a page."""
+    """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here."""
+    safe = {
+        name: html.escape(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
     # JSON is YAML, whatever the text holds.
-    lines = (f"{name}: {json.dumps(value)}" for name, value in fields.items())
+    lines = (f"{name}: {json.dumps(value)}" for name, value in safe.items())
     return "\n".join(["---", *lines, "---"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,7 +36,9 @@ def test_addresses_are_relative(page, target, wanted):
 def test_sources_devlogs_records_and_devices_have_their_pages(site):
     link = site.link("index.md")
     folder = "kernels/cutile/mla/flash_mla"
-    assert link(f"{folder}/flash_mla_v1/flash_mla_v1.py") == "kernels/mla/cutile-dsl/flash_mla/v1.md"
+    assert (
+        link(f"{folder}/flash_mla_v1/flash_mla_v1.py") == "kernels/mla/cutile-dsl/flash_mla/v1.md"
+    )
     assert link(f"{folder}/devlog.md") == "kernels/mla/cutile-dsl/flash_mla/index.md"
     assert link("knowledge/devices/nvidia-h200-sxm.toml") == "devices/nvidia-h200-sxm.md"
     assert link("kernels/") == "kernels/index.md"
@@ -126,14 +129,14 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         Page("k/a_b/v1.md", "", nav=("Kernels", "a_b", "v1")),
         Page("k/a_b/index.md", "", nav=("Kernels", "a_b")),
         Page("records/x.json", b""),
-        Page("[odd].md", "", nav=("[odd]*",)),
+        Page("[odd].md", "", nav=("[odd]*<script>",)),
     ]
     assert summary(pages) == (
         "* [Home](index.md)\n"
         "* [Kernels](k/index.md)\n"
         "    * [a\\_b](k/a_b/index.md)\n"
         "        * [v1](k/a_b/v1.md)\n"
-        "* [\\[odd\\]\\*]([odd].md)\n"
+        "* [\\[odd\\]\\*‹script›]([odd].md)\n"
     )
 
 
@@ -166,10 +169,10 @@ def test_bad_knowledge_ends_the_command_line_with_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("inner", ["a", "```", "````\n```", "a `b` c", "<script>x</script>"])
 def test_a_fence_holds_any_text(inner):
-    html = html_of(text.fence(inner, "python", title='a"b_c'))
-    assert "<script" not in html
-    assert html.count("<pre") == 1
-    assert "a&#x27;b_c" in html
+    shown = html_of(text.fence(inner, "python", title='a"b_c'))
+    assert "<script" not in shown
+    assert shown.count("<pre") == 1
+    assert "a&#x27;b_c" in shown
 
 
 def test_front_matter_takes_any_line():
@@ -177,14 +180,14 @@ def test_front_matter_takes_any_line():
 
     odd = 'a: "b" \\ #c\n- d'
     found = frontmatter.loads(text.meta(title=odd, hide=["navigation"]) + "\n\nText")
-    assert found.metadata == {"title": odd, "hide": ["navigation"]}
+    assert found.metadata == {"title": html.escape(odd), "hide": ["navigation"]}
 
 
 @pytest.mark.parametrize("value", ["a|b", "<b>", "`", "sm_90", "x=1 y=2"])
 def test_code_in_a_table_stays_in_its_cell(value):
-    html = html_of(text.table(["A", "B"], [[text.code(value), "b"]]))
-    assert html.count("<td>") == 2
-    assert "<b>" not in html
+    shown = html_of(text.table(["A", "B"], [[text.code(value), "b"]]))
+    assert shown.count("<td>") == 2
+    assert "<b>" not in shown
 
 
 def test_links_of_a_hand_written_file_are_turned():

@@ -188,7 +188,9 @@ def test_rows_of_several_modes_say_which(site):
     ]  # fmt: skip
     found = {page.path: page.content for page in kernels.pages(on(site, *runs))}
     for heading in ("## Results", "### Stages"):
-        assert [row[2] for row in rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], heading)] == [
+        assert [
+            row[2] for row in rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], heading)
+        ] == [
             "event",
             "ncu",
         ]

@@ -240,7 +240,10 @@ def test_the_reasons_name_what_binds(site):
 def test_home_says_where_the_model_s_choice_is_behind(site):
     told = said(site, *RUNS)
     assert "Measured, it is behind at s = 16 so far: why." in told
-    assert "(kernels/mla/cutile-dsl/mla_var6_plus/v4.md#devlog)" in home.pages(on(site, *RUNS))[0].content
+    assert (
+        "(kernels/mla/cutile-dsl/mla_var6_plus/v4.md#devlog)"
+        in home.pages(on(site, *RUNS))[0].content
+    )
     assert "behind" not in said(site, at("flash_mla", "v1", 1, 60.0))
 
 
@@ -297,7 +300,5 @@ def test_kernels_show_what_was_measured_beside_the_model(site):
 def test_versions_that_lead_at_different_queries_are_all_named(site):
     runs = [at("mla_var6_plus", "v4", 1, 9.0), at("mla_var6_plus", "v3", 16, 9.0)]
     made = on(site, *runs)
-    row = rows(
-        kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime"
-    )[0]
+    row = rows(kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime")[0]
     assert row[-1] == "[v3](v3.md) at s = 16; [v4](v4.md) at s = 1"

@@ -47,7 +47,9 @@ def test_ratios_are_formed_within_one_run_only(site):
 def test_a_timeline_compares_within_one_run_only(site):
     def gains(*runs: Run) -> str:
         pages = kernels.pages(on(site, *runs))
-        return next(str(p.content) for p in pages if p.path == "kernels/mla/cutile-dsl/flash_mla/index.md")
+        return next(
+            str(p.content) for p in pages if p.path == "kernels/mla/cutile-dsl/flash_mla/index.md"
+        )
 
     assert "[3x faster](" in gains(timed("v0", 30.0), timed("v1", 10.0))
     assert "[3x faster](" not in gains(timed("v0", 30.0), timed("v1", 10.0, run="bbbb"))
@@ -173,7 +175,11 @@ def test_every_place_follows_a_changed_record(tmp_path):
 
     before = texts()
     holders = {name for name, text in before.items() if "81.2 us" in text or "81.25" in text}
-    assert holders >= {"kernels/mla/cutile-dsl/flash_mla/v1.md", f"results/{GPU}.md", results.EXPLORER}
+    assert holders >= {
+        "kernels/mla/cutile-dsl/flash_mla/v1.md",
+        f"results/{GPU}.md",
+        results.EXPLORER,
+    }
     path.write_text(path.read_text().replace("81.25", "93.75"))
     after = texts()
     assert {name for name, text in after.items() if "93.8 us" in text or "93.75" in text} == holders

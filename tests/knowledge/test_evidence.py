@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.errors import KnowledgeError, RecordError
-from mla_var3.knowledge import render_evidence, render_measured
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import metrics, render_evidence, render_measured
 from mla_var3.knowledge.evidence import change_text, check_comparable, ratio_text
 
 from .trees import AFTER, ANTI, BEFORE, DESIGNS, PAGE, make_record, timed_record
@@ -88,7 +87,8 @@ def test_records_that_differ_otherwise_are_not_compared(changes, said):
 
 def test_records_may_differ_in_n_and_in_fields_of_one_design():
     check_comparable(
-        make_record("v0", problem={"n": 1}), make_record("v1", problem={"n": 2, "splits": 4}),
+        make_record("v0", problem={"n": 1}),
+        make_record("v1", problem={"n": 2, "splits": 4}),
         ["registers"],
     )
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.knowledge import markdown
-from mla_var3.tables import cell
 from mla_var3.knowledge.pages import parse_markdown
+from mla_var3.tables import cell
 
 UNITS = (
     "us", "µs", "ms", "ns", "%", " percent", "x", "GB/s", "TB/s", "TFLOP/s", "GFLOP", "FLOPs",

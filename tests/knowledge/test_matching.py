@@ -42,7 +42,11 @@ def test_with_looks_at_the_same_stage(tree):
                          tiling={"num_worker_warps": 8})  # fmt: skip
     first = record.outcome.stages[0]
     other = first.model_copy(
-        update={"name": "tail", "tiling": {}, "static": first.static.model_copy(update={"registers": 20})}
+        update={
+            "name": "tail",
+            "tiling": {},
+            "static": first.static.model_copy(update={"registers": 20}),
+        }
     )
     two = record.model_copy(
         update={"outcome": record.outcome.model_copy(update={"stages": [first, other]})}
