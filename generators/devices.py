@@ -55,7 +55,8 @@ def _index(site: Site) -> Page:
             ]
         )
     head = [
-        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates", "Unknown",
+        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates",
+        "Unknown",
         "Conflicts",
     ]  # fmt: skip
     return Page(
@@ -68,7 +69,8 @@ def _index(site: Site) -> Page:
             "are kept, and the one in use is marked with its reason.",
             table(head, rows),
             "The **reference rates** are those that a named kernel attained, where it was "
-            "measured, and the published ones else: a reference time is what work takes at them. A **bound** is "
+            "measured, and the published ones else: a reference time is what work takes at them. "
+            "A **bound** is "
             "taken at the largest rates that anybody states or ever measured, which each device's "
             "page names. The **ridge point** is the arithmetic intensity, in FLOP per byte, at "
             "which a kernel turns from memory-bound to compute-bound: arithmetic rate over DRAM "

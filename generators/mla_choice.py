@@ -245,8 +245,8 @@ def home(site: Site, link: Link) -> str:
         "**Its bound** is what the FLOPs and bytes of the preferred design take at the largest "
         "rates stated or measured for the device, with perfect overlap: no kernel can beat it. "
         "**Reference time** is the same work at "
-        f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better kernel can "
-        "beat. n counts the newest tokens that are kept decompressed. "
+        f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
+        "kernel can beat. n counts the newest tokens that are kept decompressed. "
         f"The {regimes_page} derives the preference and has a calculator for other sizes and "
         f"devices; its own table is for {regimes.Shape().b} sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),

@@ -32,7 +32,7 @@ def summary(pages: Iterable[Page]) -> str:
 def _lines(node: Node, depth: int) -> Iterator[str]:
     for title, child in node.children.items():
         # The theme puts titles into HTML as they are.
-        words = title.replace("<", "‹").replace(">", "›")
+        words = title.replace("<", "(").replace(">", ")")
         label = re.sub(r"([\\`*_\[\]])", r"\\\1", words)
         label = f"[{label}]({child.page.path})" if child.page else label
         yield f"{'    ' * depth}* {label}"

@@ -136,7 +136,7 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         "* [Kernels](k/index.md)\n"
         "    * [a\\_b](k/a_b/index.md)\n"
         "        * [v1](k/a_b/v1.md)\n"
-        "* [\\[odd\\]\\*‹script›]([odd].md)\n"
+        "* [\\[odd\\]\\*(script)]([odd].md)\n"
     )
 
 

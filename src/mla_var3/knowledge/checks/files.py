@@ -30,7 +30,7 @@ class FileEncoding(FaultCheck):
 
 
 class FileLocation(FaultCheck):
-    """A Markdown file below knowledge/ lies where its kind belongs and does not link out of the tree.
+    """A Markdown file below knowledge/ lies where its kind belongs, and is not a link out.
 
     Pattern pages lie in `optimizations/` and `anti-patterns/`, directly below `knowledge/` or below
     `knowledge/languages/<language>/`, as the front matter's `kind` and `scope` say. The cost
