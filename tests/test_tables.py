@@ -49,7 +49,9 @@ def test_any_text_stays_one_plain_cell(rows: list[list[str]]) -> None:
 @pytest.mark.parametrize("made", [cell, code])
 def test_markup_is_shown_and_not_interpreted(text: str, made: object) -> None:
     assert callable(made)
-    html = python_markdown.markdown(table(["a"], [[made(text)]]), extensions=["tables", "attr_list"])
+    html = python_markdown.markdown(
+        table(["a"], [[made(text)]]), extensions=["tables", "attr_list"]
+    )
     assert "<script" not in html
     assert "<img" not in html
     assert "<td>&lt;" in html

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 
 def addresses(built: Built) -> list[str]:
-    """Every page of the site, as ``kernels/flash_mla/``."""
+    """Every page of the site, as ``kernels/mla/``."""
     files = built.online.rglob("index.html")
     found = (file.parent.relative_to(built.online).as_posix() for file in files)
     return sorted("" if path == "." else f"{path}/" for path in found)
@@ -32,7 +32,7 @@ def families(built: Built) -> dict[str, str]:
             f"{parts[0]} {len(parts)} {deep if parts[0] == 'catalogue' else ''}", address
         )
     # Names that show most: compiled, measured, with annotations, a diff, tabs and a roofline.
-    chosen["version"] = "kernels/mla_var6_plus/v4/"
+    chosen["version"] = "kernels/mla/cutile-dsl/mla_var6_plus/v4/"
     chosen["results"] = "results/nvidia-h200-sxm/"
     chosen["explorer"] = "results/explorer/"
     return chosen
@@ -41,7 +41,7 @@ def families(built: Built) -> dict[str, str]:
 SEARCHES = [
     ("spill", "/catalogue/optimizations/o12-worker-warps-by-spills/"),
     ("head grouping", "/catalogue/optimizations/o2-head-grouping/"),
-    ("mla_var6_plus v4", "/kernels/mla_var6_plus/v4/"),
+    ("mla_var6_plus v4", "/kernels/mla/cutile-dsl/mla_var6_plus/v4/"),
     ("ridge point", "/glossary/"),
 ]
 
@@ -160,7 +160,7 @@ def test_formulas_render_without_a_network(built: Built, open_tab: OpenTab):
 
 def test_a_source_page_has_annotations_copy_buttons_diff_and_edit_link(open_tab: OpenTab):
     tab = open_tab()
-    tab.open("kernels/flash_mla/v1/")
+    tab.open("kernels/mla/cutile-dsl/flash_mla/v1/")
     page = tab.page
     assert page.locator(".md-annotation").count() > 5
     assert page.locator("button.md-clipboard, button[data-clipboard-target]").count() > 1
@@ -176,7 +176,7 @@ def test_a_source_page_has_annotations_copy_buttons_diff_and_edit_link(open_tab:
 
 def test_markup_in_a_record_runs_nothing(open_tab: OpenTab):
     tab = open_tab()
-    tab.open("kernels/flash_mla/v2/")
+    tab.open("kernels/mla/cutile-dsl/flash_mla/v2/")
     assert "launch failed: <script>" in tab.page.inner_text("article")
     assert tab.page.title() != "owned"
     assert tab.page.locator("a[href^='javascript:']").count() == 0
