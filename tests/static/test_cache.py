@@ -163,7 +163,6 @@ class TestSweeping:
             assert elsewhere.is_dir()
 
 
-
 def test_without_a_home_that_can_be_written_it_is_in_the_checkout(monkeypatch, tmp_path):
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nobody")

@@ -25,7 +25,7 @@ from mla_var3.records.facts import Facts
 SCHEMA_VERSION: Literal[2] = 2
 
 Mode = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
-#: Far above any count of a run, and a float still holds it: what is worked out from counts is finite.
+#: Far above any count of a run, and a float still holds it: what follows from counts is finite.
 _LARGEST = 10**30
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Scalar = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | float | bool | str | None

@@ -534,7 +534,9 @@ FIGURES: Mapping[str, FigureSpec] = {
         _wins_from, 3,
     ),
     "map": FigureSpec("map DEVICE", "table of winners over s and t", _map, 1),
-    "best-n": FigureSpec("best-n DEVICE", "table of the best n and the reference times over s", _best, 1),
+    "best-n": FigureSpec(
+        "best-n DEVICE", "table of the best n and the reference times over s", _best, 1
+    ),
     "shared-prefix": FigureSpec(
         "shared-prefix DEVICE", "table of what a decompressed shared prefix gains", _prefix, 1
     ),
