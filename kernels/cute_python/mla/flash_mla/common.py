@@ -11,11 +11,11 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import hopper_helpers
+from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic
+from mla_var3.workloads.mla import LatentProblem
 
 from mla_var3.errors import PlanError
 from mla_var3.runtime import KernelPlan, RuntimeObject
-from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic
-from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
     import torch
@@ -33,8 +33,6 @@ EVICT_FIRST = 0x12F0000000000000
 #: A finite start keeps exp2(old - new) defined for rows that see no key at all.
 LOWEST = -1.0e30
 LN_2 = 0.6931471805599453
-#: SMs of the NVIDIA H200 SXM (knowledge/devices), which a grid is made to fill.
-SMS = 132
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +117,13 @@ def value_layout(dtype):
     return cute.tile_to_shape(atom, (HALF, KEYS), order=(1, 0))
 
 
+def reduced(combine, values):
+    """Values combined pairwise, as a tree, which has few steps that wait for each other."""
+    while len(values) > 1:
+        values = [combine(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+    return values[0]
+
+
 def operand_layout():
     """Registers of a 64x64 tile as the A operand of four MMA steps; flat, it is the C layout."""
     return cute.make_layout(((2, 2, 2), 1, 4), stride=((1, 2, 4), 0, 8))
@@ -200,9 +205,7 @@ class SlabLoads:
         """Load ``slab`` of row tile ``tile`` into the shared slab ``into``; from the whole warp."""
         rope = slab == ROPE_SLAB
         source = self.sources[rope][None, tile, 0 if rope else slab, batch]
-        cute.copy(
-            self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options
-        )
+        cute.copy(self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options)
 
 
 def inbox(memory):
