@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import hopper_helpers
 from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic
+from mla_var3.workloads import Cost
 from mla_var3.workloads.mla import LatentProblem
 
 from mla_var3.errors import PlanError
@@ -57,29 +58,59 @@ class SlabPlan(LatentProblem, KernelPlan):
         kernel_fn: Callable[..., Any],
         host_fn: Callable[[Any], Any],
         inputs: tuple[torch.Tensor, ...],
+        outputs: tuple[torch.Tensor, ...] | None = None,
     ) -> RuntimeObject:
-        """A launch on ``inputs`` and fresh outputs.
+        """Attention over ``inputs``.
 
         Args:
             kernel_fn: The device function; its name is the stage's.
             host_fn: The host function for a tiling.
             inputs: q, qpe, z, kpe.
+            outputs: o and lse; fresh ones unless given.
         """
-        q, qpe, z, kpe = inputs
-        o, lse = self.empty_outputs(q.device)
-        rows = [Dynamic(x, (0, 1, 2)) for x in (q, qpe)]
-        keys = [Dynamic(x, (0, 1)) for x in (z, kpe)]
-        outputs = [Dynamic(x, (0, 1, 2)) for x in (o, lse)]
-        arguments = (*rows, *keys, *outputs, self.scale / LN_2)
-        stage = next(iter(self.tiling_types))
+        outputs = outputs or self.empty_outputs(inputs[0].device)
+        return self.bind(
+            kernel_fn,
+            host_fn,
+            dict(zip(("q", "qpe", "z", "kpe"), inputs, strict=True)),
+            dict(zip(("o", "lse"), outputs, strict=True)),
+            (self.scale / LN_2,),
+            self._algorithmic_flops_bytes(),
+        )
+
+    def bind(
+        self,
+        kernel_fn: Callable[..., Any],
+        host_fn: Callable[[Any], Any],
+        inputs: Mapping[str, torch.Tensor],
+        outputs: Mapping[str, torch.Tensor],
+        numbers: tuple[float, ...],
+        cost: Cost,
+    ) -> RuntimeObject:
+        """One launch, compiled for any extents but the widths of rows.
+
+        Args:
+            kernel_fn: The device function; its name is the stage's.
+            host_fn: The host function for a tiling.
+            inputs: Tensors read, in the order of the host function's parameters.
+            outputs: Tensors written, likewise.
+            numbers: What else it takes before the stream.
+            cost: Work of the launch.
+        """
+        tensors = {**inputs, **outputs}
+        dynamic = [
+            Dynamic(x, tuple(range(x.ndim if name.endswith("lse") else x.ndim - 1)))
+            for name, x in tensors.items()
+        ]
+        stage = kernel_fn.__name__
         return CuteKernel(
             kernel_fn,
-            lambda x: (host_fn(x), arguments),
-            input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
-            output_tensors={"o": o, "lse": lse},
+            lambda x: (host_fn(x), (*dynamic, *numbers)),
+            input_tensors=inputs,
+            output_tensors=outputs,
             tiling=self.tiling(stage),
             autotune_configs=self._autotune_configs()[stage],
-            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+            algorithmic_flops_bytes_fn=lambda _: cost,
         )
 
 

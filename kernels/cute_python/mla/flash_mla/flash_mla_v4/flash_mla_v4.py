@@ -338,10 +338,8 @@ class FlashMlaV4:
         rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster()) % self.share
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         s_kv = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
-        q_loads, kv_loads = (
-            SlabLoads(*q_tensors, s_q),
-            SlabLoads(*kv_tensors, s_kv, rank, self.share),
-        )
+        q_loads = SlabLoads(*q_tensors, s_q)
+        kv_loads = SlabLoads(*kv_tensors, s_kv, rank, self.share)
         tile, right = group // 2, group % 2
         full, free = storage.full.data_ptr() + tile * SLABS, storage.free.data_ptr()
         first, count, step = self.items(work)
