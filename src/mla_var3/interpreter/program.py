@@ -1,18 +1,20 @@
 """Turns typed IR into Python closures, and runs them.
 
 Every operation becomes one closure ``step(env, rt)``: ``env`` is a list with a slot for each
-variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. A block
-of the IR is cut into *segments* at control flow: how often a segment ran says how many steps and
+variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. Loops
+and branches are generators, so that a block of the grid can wait for another. A block of the IR is
+cut into *segments* at control flow: how often a segment ran says how many steps and
 FLOPs it took, since both are known when it is built.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cuda.tile import _datatype as dt
 from cuda.tile._ir.type import TileTy
 
 from mla_var3.errors import InterpreterError
@@ -44,6 +46,23 @@ class Signal:
     slots: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Wait:
+    """A block lets others run.
+
+    Attributes:
+        where: The line of the loop in which it waits.
+        idle: Whether the same would happen again until another block changes memory.
+    """
+
+    where: SourceLine
+    idle: bool
+
+
+#: Executes a part of a block; it yields where the block waits.
+Run = Generator[Wait, None, "Signal | None"]
+
+
 @dataclass
 class Runtime:
     """State of one launch."""
@@ -56,7 +75,10 @@ class Runtime:
     max_steps: int
     counts: list[int]
     block: tuple[int, int, int] = (0, 0, 0)
+    hardware_padding: bool = False
     taints: dict[int, taint.Taint] = field(default_factory=dict)
+    invariant_taints: dict[int, taint.Taint] = field(default_factory=dict)
+    origins: taint.Origins = field(default_factory=taint.Origins)
     spent: int = 0
 
     def spend(self, steps: int, where: SourceLine) -> None:
@@ -81,7 +103,8 @@ class Segment:
         number: Index of its counter.
         pairs: A step and its taint rule for each operation.
         names: Opcode and source line of each.
-        tail: The control-flow operation that ends it, if any.
+        tail: The control-flow operation that ends it, if any; a loop or branch is a generator.
+        nested: Whether ``tail`` is one.
         flops: FLOPs of one run, by kind.
     """
 
@@ -89,6 +112,7 @@ class Segment:
     pairs: list[tuple[Step, taint.Rule]] = field(default_factory=list)
     names: list[tuple[str, SourceLine]] = field(default_factory=list)
     tail: Step | None = None
+    nested: bool = False
     flops: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -118,8 +142,8 @@ class Code:
         """Operations of one run, nested blocks not counted."""
         return sum(segment.size for segment in self.segments)
 
-    def run(self, env: Env, rt: Runtime) -> Signal | None:
-        """Executes the block and returns the signal of its terminator."""
+    def run(self, env: Env, rt: Runtime) -> Run:
+        """Executes the block, yields where it waits, and returns the signal of its terminator."""
         taints = rt.taints
         for segment in self.segments:
             rt.counts[segment.number] += 1
@@ -133,10 +157,22 @@ class Code:
             except Exception as error:
                 raise segment.failure(step, rt, error) from error
             if segment.tail is not None:
-                signal = segment.tail(env, rt)
+                signal: Signal | None = (
+                    (yield from segment.tail(env, rt)) if segment.nested else segment.tail(env, rt)
+                )
                 if signal is not None:
                     return signal
         return None
+
+    def complete(self, env: Env, rt: Runtime) -> Signal | None:
+        """Executes a block that cannot wait."""
+        running = self.run(env, rt)
+        try:
+            next(running)
+        except StopIteration as stop:
+            signal: Signal | None = stop.value
+            return signal
+        raise AssertionError("only the loop of a kernel waits")
 
 
 @dataclass
@@ -267,7 +303,7 @@ class Lowering:
             return
         step, rule = built if isinstance(built, tuple) else (built, self._default_rule(op))
         if op.op in CONTROL:
-            segment.tail = step
+            segment.tail, segment.nested = step, op.op in ("loop", "ifelse")
             self._open(code)
         else:
             segment.pairs.append((step, rule))
@@ -374,6 +410,31 @@ _PURE = frozenset(
 )
 
 
+# Operations that are counted, or may have a finding, even where nothing uses their result.
+_OBSERVED = frozenset(
+    [
+        "assume_bounded",
+        "assume_div_by",
+        "fma",
+        "get_array_list_item",
+        "raw_fpowi",
+        "tile_extract",
+        "tile_insert",
+        "tile_mma",
+        "tile_mma_scaled",
+        "tile_reduce",
+        "tile_scan",
+        "unaryop",
+    ]
+)
+
+
+def _observed(op: Any) -> bool:
+    """Tells whether a block that returns before an operation must not run it."""
+    counted = op.op == "raw_binary_arith" and dt.is_float(op.result_var.get_type().dtype)
+    return counted or op.op in _OBSERVED
+
+
 def lower(root: Any, name: str) -> Program:
     """Lowers the typed IR of a kernel.
 
@@ -384,9 +445,13 @@ def lower(root: Any, name: str) -> Program:
     lowering = Lowering(frozenset(v.name for op in root.traverse() for v in op.all_inputs()))
     params = list(lowering.slots(root.params))
     known = {p.name for p in root.params}
-    once, every = [], []
+    once, every, may_return = [], [], False
     for op in root.operations:
-        if op.op in _PURE and all(v.name in known for v in op.all_inputs()):
+        may_return = may_return or any(
+            o.op == "return" for b in op.nested_blocks for o in b.traverse()
+        )
+        movable = op.op in _PURE and not (may_return and _observed(op))
+        if movable and all(v.name in known for v in op.all_inputs()):
             # A combiner may also use values from outside; those are operands of its own operations.
             inner = [v for b in op.nested_blocks for o in b.traverse() for v in o.all_inputs()]
             local = {v.name for b in op.nested_blocks for v in b.all_defined_vars()}

@@ -204,11 +204,10 @@ def from_bits(x: torch.Tensor, dtype: DType) -> torch.Tensor:
 def _minifloat_bits(x: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Returns the codes of values that the format has, infinities and NaNs included."""
     codes = encode_minifloat(x, dtype)
-    special = ~torch.isfinite(x)
-    if not bool(special.any()) or _MINIFLOATS[dtype].nan is None:
+    special, form = ~torch.isfinite(x), _MINIFLOATS[dtype]
+    if form.nan is None or not bool(special.any()):
         return codes
     bits = x.contiguous().view(torch.int32)
-    form = _MINIFLOATS[dtype]
     code = torch.full_like(bits, form.nan)
     if dtype is dt.float8_e5m2:
         payload = (bits >> 21) & 3

@@ -11,7 +11,7 @@ import torch
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.ops.access import tainted_index
+from mla_var3.interpreter.ops.undetermined import in_decision
 from mla_var3.interpreter.program import (
     BREAK,
     CONTINUE,
@@ -19,8 +19,10 @@ from mla_var3.interpreter.program import (
     RETURN,
     Env,
     Lowering,
+    Run,
     Runtime,
     Signal,
+    Wait,
     line_of,
 )
 from mla_var3.interpreter.report import SourceLine
@@ -66,9 +68,9 @@ def loop(op: Any, lo: Lowering) -> Any:
         bounds = lo.slots((op.start, op.stop, op.step))
         counter = lo.slot(op.induction_var)
 
-        def counted(env: Env, rt: Runtime) -> Signal | None:
+        def counted(env: Env, rt: Runtime) -> Run:
             if rt.taints:
-                tainted_index(rt, bounds, where, "the bounds of a loop")
+                in_decision(rt, bounds, where, "the bounds of a loop")
             start, stop, by = (env[b] for b in bounds)
             if by <= 0:
                 raise InterpreterError(
@@ -76,58 +78,65 @@ def loop(op: Any, lo: Lowering) -> Any:
                     "the step of a range must be positive"
                 )
             _hand_over(env, rt, initial, body_vars)
+            idle = 0
             for i in range(start, stop, by):
                 rt.spend(size, where)
                 env[counter] = i
                 if rt.taints:
                     rt.taints.pop(counter, None)
-                signal = code.run(env, rt)
+                version, looks = rt.memory.version, rt.memory.looks
+                signal = yield from code.run(env, rt)
                 if signal is None or signal.kind == RETURN:
                     return signal
                 _hand_over(env, rt, signal.slots, body_vars)
                 if signal.kind == BREAK:
                     break
+                if version == rt.memory.version and looks != rt.memory.looks:
+                    idle += 1
+                    if idle % _PATIENCE == 0:
+                        yield Wait(where, idle=False)
             finish(env, rt, body_vars)
             return None
 
         return counted
 
-    waits = any(o.op in _READS_SHARED for o in op.body.traverse())
-
-    def endless(env: Env, rt: Runtime) -> Signal | None:
+    def endless(env: Env, rt: Runtime) -> Run:
         _hand_over(env, rt, initial, body_vars)
+        idle = 0
         while True:
             rt.spend(size, where)
-            version, carried = rt.memory.version, [env[s] for s in body_vars]
-            signal = code.run(env, rt)
+            version, looks = rt.memory.version, rt.memory.looks
+            carried = [env[s] for s in body_vars]
+            signal = yield from code.run(env, rt)
             if signal is None or signal.kind == RETURN:
                 return signal
             if signal.kind == BREAK:
                 finish(env, rt, signal.slots)
                 return None
             _hand_over(env, rt, signal.slots, body_vars)
-            if version == rt.memory.version and all(
-                _same(old, env[s]) for old, s in zip(carried, body_vars, strict=True)
-            ):
-                raise InterpreterError(_never_ends(rt, where, waits))
+            if version != rt.memory.version:
+                continue
+            waits = looks != rt.memory.looks
+            idle += waits
+            if all(_same(old, env[s]) for old, s in zip(carried, body_vars, strict=True)):
+                if not waits:
+                    raise _never_ends(rt, where)
+                yield Wait(where, idle=True)
+            elif waits and idle % _PATIENCE == 0:
+                yield Wait(where, idle=False)
 
     return endless
 
 
-_READS_SHARED = frozenset(
-    {"tile_load", "load_pointer", "tile_atomic_rmw", "tile_atomic_cas", "tile_atomic_red_view"}
-)
+#: Iterations that look at shared memory and change none, after which others may run.
+_PATIENCE = 64
 
 
-def _never_ends(rt: Runtime, where: SourceLine, waits: bool) -> str:
-    place = f"{where[0]}:{where[1]}"
-    if waits:
-        return (
-            f"{place}: block {rt.block} waits in this loop for memory that only another block can "
-            "change; blocks run one after another here, so it would wait for ever, and a GPU "
-            "need not run a later block while this one waits either"
-        )
-    return f"{place}: this loop never ends: an iteration of block {rt.block} changed nothing"
+def _never_ends(rt: Runtime, where: SourceLine) -> InterpreterError:
+    return InterpreterError(
+        f"{where[0]}:{where[1]}: this loop never ends: an iteration of block {rt.block} changed "
+        "nothing"
+    )
 
 
 @handler("ifelse")
@@ -136,10 +145,10 @@ def ifelse(op: Any, lo: Lowering) -> Any:
     cond, results, where = lo.slot(op.cond), lo.slots(op.result_vars), line_of(op)
     then, other = lo.block(op.then_block), lo.block(op.else_block)
 
-    def step(env: Env, rt: Runtime) -> Signal | None:
+    def step(env: Env, rt: Runtime) -> Run:
         if rt.taints:
-            tainted_index(rt, (cond,), where, "a branch")
-        signal = (then if env[cond] else other).run(env, rt)
+            in_decision(rt, (cond,), where, "a branch")
+        signal = yield from (then if env[cond] else other).run(env, rt)
         if signal is None or signal.kind != END:
             return signal
         _hand_over(env, rt, signal.slots, results)
@@ -191,7 +200,7 @@ def assert_(op: Any, lo: Lowering) -> Any:
 
     def step(env: Env, rt: Runtime) -> None:
         if rt.taints:
-            tainted_index(rt, (cond,), (file, line), "an assertion")
+            in_decision(rt, (cond,), (file, line), "an assertion")
         if not bool(torch.as_tensor(env[cond]).all()):
             reason = f": {message}" if message else ""
             raise InterpreterError(f"{file}:{line}: assertion failed in block {rt.block}{reason}")
