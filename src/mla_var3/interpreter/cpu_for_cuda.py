@@ -107,7 +107,7 @@ class _Generator(torch.Generator):
     """A generator of random numbers on the CPU, whatever device is asked for."""
 
     def __new__(cls, device: Any = None) -> _Generator:
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
 
 def _no_graphs(*_: Any, **__: Any) -> Any:
@@ -170,7 +170,7 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _SPECIAL: dict[Any, _Call] = {
     torch.Tensor.is_cuda.__get__: lambda *_: True,  # type: ignore[attr-defined]
     torch.Tensor.is_cpu.__get__: lambda *_: False,  # type: ignore[attr-defined]
-    torch.Tensor.device.__get__: lambda *_: _CUDA,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: lambda *_: _CUDA,
     torch.Tensor.get_device: lambda *_: 0,
     torch.Tensor.record_stream: _nothing,
     torch.Tensor.cuda: lambda _, args, __: args[0],

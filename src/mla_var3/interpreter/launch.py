@@ -16,6 +16,7 @@ from mla_var3.errors import InterpreterError
 from mla_var3.interpreter.frontend import program as program_of
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
 from mla_var3.interpreter.options import Options, current
+from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, Runtime
 from mla_var3.interpreter.report import DiagnosticLog, LaunchReport, record
 from mla_var3.interpreter.schedule import run_blocks
@@ -55,7 +56,8 @@ def launch(
     options = options or current()
     blocks = _grid(grid)
     signature = kernel_signature(kernel, args)
-    program = program_of(kernel, signature)
+    probes = Probes(options.watch, options.numerics)
+    program = program_of(kernel, signature, probes)
     log = DiagnosticLog()
     memory = Memory(log, options.track)
     values = _bind(kernel, args, memory)
@@ -69,6 +71,8 @@ def launch(
         options.max_steps,
         [0] * len(program.segments),
         hardware_padding=options.padding == "hardware",
+        print_limit=options.print_limit,
+        print_blocks=options.print_blocks,
     )
     env: list[Any] = [None] * program.slots
     for slot, value in zip(program.params, values, strict=True):
@@ -87,6 +91,7 @@ def launch(
         log.diagnostics(),
         steps,
         time.perf_counter() - started,
+        rt.watched,
     )
     record(report)
     return report

@@ -38,6 +38,12 @@ class Options:
         seed: Seeds ``order="random"``.
         uninitialised: Tensors (or views of the arguments) whose contents nothing has written
             yet. They are filled with poison, and reads before a write are reported.
+        watch: Lines, as ``"kernel.py:12"``, whose values the report keeps and shows.
+        numerics: Whether the first NaN, the first infinity (beyond float16's range, say) and
+            integer tiles that wrap into an address are looked for, with the line and the operands
+            that they come from. Costs time.
+        print_limit: Elements above which a printed tile is shown in figures and a window.
+        print_blocks: The blocks that print; all by default.
 
     Raises:
         InterpreterError: If ``order`` or ``padding`` is none of these.
@@ -51,6 +57,10 @@ class Options:
     order: Literal["forward", "reverse", "random"] | int = "forward"
     seed: int = 0
     uninitialised: tuple[torch.Tensor, ...] = ()
+    watch: tuple[str, ...] = ()
+    numerics: bool = False
+    print_limit: int = 1024
+    print_blocks: tuple[tuple[int, int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.order not in _ORDERS and not isinstance(self.order, int):
@@ -58,6 +68,11 @@ class Options:
                 f"Options.order is {self.order!r}; it must be one of {', '.join(_ORDERS)}, or an "
                 "int that seeds a shuffle"
             )
+        for line in self.watch:
+            if not line.rpartition(":")[2].isdecimal():
+                raise InterpreterError(
+                    f"Options.watch has {line!r}; it must be like 'kernel.py:12'"
+                )
         if self.padding not in _PADDINGS:
             raise InterpreterError(
                 f"Options.padding is {self.padding!r}; it must be one of {', '.join(_PADDINGS)}"

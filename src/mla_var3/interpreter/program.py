@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cuda.tile
 from cuda.tile import _datatype as dt
 from cuda.tile._ir.type import TileTy
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.names import assigned_name
+from mla_var3.interpreter.probes import Probes, probed
+from mla_var3.interpreter.report import SourceLine, Watched
 from mla_var3.interpreter.values import is_scalar_type, to_tensor
 
 if TYPE_CHECKING:
@@ -30,9 +34,21 @@ Env = list[Any]
 Step = Callable[[Env, "Runtime"], Any]
 
 
+_CUTILE = str(Path(cuda.tile.__file__).parent)
+
+
+def loc_of(op: Any) -> Any:
+    """Returns where a program causes an operation; of a method of cuTile, where it is called."""
+    loc = op.loc
+    while loc.call_site is not None and (loc.filename or "").startswith(_CUTILE):
+        loc = loc.call_site
+    return loc
+
+
 def line_of(op: Any) -> SourceLine:
     """Returns the file and line of an operation."""
-    return (op.loc.filename or "<unknown>", op.loc.line)
+    loc = loc_of(op)
+    return (loc.filename or "<unknown>", loc.line)
 
 
 END, CONTINUE, BREAK, RETURN = "end_branch", "continue", "break", "return"
@@ -80,6 +96,10 @@ class Runtime:
     invariant_taints: dict[int, taint.Taint] = field(default_factory=dict)
     origins: taint.Origins = field(default_factory=taint.Origins)
     spent: int = 0
+    print_limit: int = 1024
+    print_blocks: tuple[tuple[int, int, int], ...] | None = None
+    watched: list[Watched] = field(default_factory=list)
+    judged: set[str] = field(default_factory=set)
 
     def spend(self, steps: int, where: SourceLine) -> None:
         """Counts steps against the limit.
@@ -206,7 +226,8 @@ class Program:
 class Lowering:
     """Builds the program of one kernel. Handlers in ``ops`` use it to read their operation."""
 
-    def __init__(self, used: frozenset[str] = frozenset()) -> None:
+    def __init__(self, used: frozenset[str] = frozenset(), probes: Probes | None = None) -> None:
+        self.probes = probes or Probes()
         self.used = used  # names of the variables that some operation reads
         self.slot_of: dict[str, int] = {}
         self.size = 0
@@ -216,6 +237,8 @@ class Lowering:
         self.captured: dict[str, tuple[int, int, Any]] = {}
         self.repeat = 1
         self.defining: dict[str, Any] = {}
+        self.named: dict[str, str] = {}  # by the source's name
+        self.watched: dict[tuple[Any, ...], int] = {}  # slot by span of the expression
         self.widest = 0
 
     # ------------------------------------------------------------------------- variables
@@ -255,6 +278,22 @@ class Lowering:
         op = self.defining.get(var.name)
         return op.value if op is not None and op.op == "typed_const" else None
 
+    def names(self) -> dict[str, int]:
+        """Returns the slots of the named variables that are defined so far."""
+        return {
+            name: self.slot_of[variable]
+            for name, variable in self.named.items()
+            if name.isidentifier() and variable in self.slot_of
+        }
+
+    def _name(self, op: Any) -> None:
+        """Notes what the source calls the values of an operation."""
+        inner = [p for block in op.nested_blocks for p in block.params]
+        for var in (*op.result_vars, *inner):
+            self.named[var.get_original_name()] = var.name
+        if (name := assigned_name(loc_of(op))) and isinstance(op.result_vars[0].get_type(), TileTy):
+            self.named[name] = op.result_vars[0].name
+
     # ---------------------------------------------------------------------------- counting
 
     def count(self, kind: str, flops: int) -> None:
@@ -290,6 +329,8 @@ class Lowering:
             self.defining[result.name] = op
             if self.local is not None:
                 self.local.add(result.name)
+        if self.local is None and op.result_vars:
+            self._name(op)
         segment = code.segments[-1]
         self.segment = segment
         if op.op not in HANDLERS:  # from a package that adds operations to cuTile
@@ -306,7 +347,7 @@ class Lowering:
             segment.tail, segment.nested = step, op.op in ("loop", "ifelse")
             self._open(code)
         else:
-            segment.pairs.append((step, rule))
+            segment.pairs.append((probed(step, op, self, loc_of(op)), rule))
             segment.names.append((op.op, line_of(op)))
 
     def _default_rule(self, op: Any) -> taint.Rule:
@@ -435,14 +476,16 @@ def _observed(op: Any) -> bool:
     return counted or op.op in _OBSERVED
 
 
-def lower(root: Any, name: str) -> Program:
+def lower(root: Any, name: str, probes: Probes | None = None) -> Program:
     """Lowers the typed IR of a kernel.
 
     Args:
         root: The root block, see ``frontend.typed_ir``.
         name: Name of the kernel, for messages.
+        probes: What is looked at besides.
     """
-    lowering = Lowering(frozenset(v.name for op in root.traverse() for v in op.all_inputs()))
+    used = frozenset(v.name for op in root.traverse() for v in op.all_inputs())
+    lowering = Lowering(used, probes)
     params = list(lowering.slots(root.params))
     known = {p.name for p in root.params}
     once, every, may_return = [], [], False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +94,18 @@ class _Findings:
         self.found: Counter[Diagnostic] = Counter()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Records the launches of one test."""
         with recording() as reports:
             item.stash[_reports] = reports
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Iterator[Any]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Adds the findings to the report of a test."""
-        report: pytest.TestReport = yield
+        report = yield
         if report.when == "call" or report.outcome != "passed":
             self._add(item.stash[_reports], report)
         return report

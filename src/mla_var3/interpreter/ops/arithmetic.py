@@ -16,6 +16,7 @@ from mla_var3.interpreter import taint
 from mla_var3.interpreter.memory import Pointer
 from mla_var3.interpreter.ops import handler, scalars
 from mla_var3.interpreter.ops.undetermined import undefined_result, with_fresh
+from mla_var3.interpreter.probes import wrap_checked
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
 from mla_var3.interpreter.taint import Origin
 from mla_var3.interpreter.values import (
@@ -192,9 +193,19 @@ def raw_binary_arith(op: Any, lo: Lowering) -> Any:
             return with_fresh(step, op, lo)
     else:
         step = binary_step(a, b, r, _int_binary(op.fn, dtype))
+        if _may_wrap(op, lo, dtype):
+            step = wrap_checked(step, op, lo, line_of(op))
+            if op.fn != "mul":
+                return with_fresh(step, op, lo)
     if op.fn == "mul" and lo.local is None:
         return step, taint.annihilated(a, b, r, 0)
     return step
+
+
+def _may_wrap(op: Any, lo: Lowering, dtype: Any) -> bool:
+    """Tells whether integers that wrap are looked for here; those of 64 bits are not."""
+    signed = dt.is_signed(dtype) and dtype.bitwidth < 64
+    return signed and lo.probes.numerics and lo.local is None and op.fn in ("add", "sub", "mul")
 
 
 @handler("raw_fpowi")

@@ -10,8 +10,10 @@ import torch
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.debugger import MARK, stop
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.undetermined import in_decision
+from mla_var3.interpreter.probes import element
 from mla_var3.interpreter.program import (
     BREAK,
     CONTINUE,
@@ -26,6 +28,7 @@ from mla_var3.interpreter.program import (
     line_of,
 )
 from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.show import large, nested, window
 
 
 def _hand_over(env: Env, rt: Runtime, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -197,15 +200,35 @@ def return_(op: Any, lo: Lowering) -> Any:
 def assert_(op: Any, lo: Lowering) -> Any:
     """Ends the launch where a condition does not hold."""
     cond, message, (file, line) = lo.slot(op.cond), op.message, line_of(op)
+    compared = _comparison(op.cond, lo)
 
     def step(env: Env, rt: Runtime) -> None:
         if rt.taints:
             in_decision(rt, (cond,), (file, line), "an assertion")
-        if not bool(torch.as_tensor(env[cond]).all()):
-            reason = f": {message}" if message else ""
-            raise InterpreterError(f"{file}:{line}: assertion failed in block {rt.block}{reason}")
+        holds = torch.as_tensor(env[cond])
+        if bool(holds.all()):
+            return
+        at = tuple(int(i) for i in (~holds).nonzero()[0]) if holds.ndim else ()
+        text = f"{file}:{line}: assertion failed in block {rt.block}"
+        text += f" at element {at}, one of {int((~holds).sum())}" if at else ""
+        if compared is not None:
+            a, symbol, b = compared
+            left, right = (element(env[s], at, tuple(holds.shape)) for s in (a, b))
+            text += f": {left} {symbol} {right} is false"
+        raise InterpreterError(text + (f": {message}" if message else ""))
 
     return step, taint.own
+
+
+_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _comparison(cond: Any, lo: Lowering) -> tuple[int, str, int] | None:
+    """Returns the slots that a condition compares, and how, if it is a comparison."""
+    op = lo.defining.get(cond.name)
+    if op is None or op.op != "raw_cmp":
+        return None
+    return lo.slot(op.lhs), _SYMBOLS[op.fn], lo.slot(op.rhs)
 
 
 _SPECIFIER = re.compile(r"%%|%([ #0+-]*)([0-9]*)(\.[0-9]+)?(?:hh|h|ll|l)?([diuoxXeEfFgGaA])")
@@ -218,12 +241,22 @@ def tile_printf(op: Any, lo: Lowering) -> Any:
     for result in op.result_vars:
         lo.slot(result)
     text = op.format
+    if text == MARK:
+        return stop(lo, line_of(op)), taint.own
 
     def step(env: Env, rt: Runtime) -> None:
-        values = iter([_listed(env[a], ty.dtype) for a, ty in zip(args, types, strict=True)])
+        if rt.print_blocks is not None and rt.block not in rt.print_blocks:
+            return
+        values = iter(zip((env[a] for a in args), types, strict=True))
 
         def render(match: re.Match[str]) -> str:
-            return "%" if match.group() == "%%" else _formatted(next(values), match)
+            if match.group() == "%%":
+                return "%"
+            value, ty = next(values)
+            if isinstance(value, torch.Tensor) and value.numel() > rt.print_limit:
+                part = _listed(window(value), ty.dtype)
+                return large(value, lambda item: _formatted(item, match), part)
+            return nested(_listed(value, ty.dtype), lambda item: _formatted(item, match))
 
         print(_SPECIFIER.sub(render, text), end="")
 
@@ -245,8 +278,6 @@ def _wrapped_list(value: Any) -> Any:
 
 
 def _formatted(value: Any, match: re.Match[str]) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_formatted(item, match) for item in value) + "]"
     flags, width, precision, kind = match.groups()
     precision = precision or ""
     if kind in "aA":

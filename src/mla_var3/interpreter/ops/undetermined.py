@@ -128,7 +128,7 @@ def in_address(
 ) -> None:
     """Reports undetermined pointers where the mask lets them be used, and an undetermined mask."""
     if mask is not None:
-        in_decision(rt, (mask,), where, what)
+        in_decision(rt, (mask,), where, what, address=True)
     found = rt.taints.get(pointer)
     if found is not None:
         allowed = None if mask is None else torch.as_tensor(env[mask]).expand(found.labels.shape)
