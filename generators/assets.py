@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mla_var3 import front
 from mla_var3.errors import ToolchainError
-from mla_var3.runtime.paths import repo_root, write_atomic
+from mla_var3.paths import repo_root, write_atomic
 
 #: Folder of the libraries on the site.
 VENDOR = "assets/vendor"

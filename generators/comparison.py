@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from generators import problems
 from generators.source import repo_name
 from generators.text import cell
-from mla_var3 import devices, mla
-from mla_var3.knowledge import regimes
+from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
-from mla_var3.registry import Version
-from mla_var3.roofline.prediction import Bound, predict
+from mla_var3.roofline.prediction import predict
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads import mla
+from mla_var3.workloads.mla import regimes
 
 if TYPE_CHECKING:
     from generators.site import Run, Site

@@ -11,7 +11,7 @@ from generators.text import cell, table
 from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import tiling_text
 from mla_var3.records import Stage
-from mla_var3.registry import Version
+from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
     from generators.site import Run

@@ -13,8 +13,8 @@ from generators.results import OTHERS, version_link
 from generators.source import repo_name
 from generators.text import cell, meta, sections, table
 from mla_var3 import devices
-from mla_var3.knowledge import regimes
 from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads.mla import regimes
 
 if TYPE_CHECKING:
     from generators.site import Run, Site

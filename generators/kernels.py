@@ -19,7 +19,7 @@ from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import correctness_text, tiling_text
 from mla_var3.records import Failed, Record
-from mla_var3.registry import Version
+from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
     from generators.site import Run, Site

@@ -22,16 +22,17 @@ from generators.page import Page
 from generators.source import repo_name
 from generators.text import docstring, sections
 from mla_var3 import devices
+from mla_var3.app import options
 from mla_var3.errors import KnowledgeError, UnknownNameError
-from mla_var3.knowledge import calculator_spec, learning, regimes
+from mla_var3.knowledge import calculator_spec, learning
 from mla_var3.knowledge.evidence import Link, compare, ratio_text, repo_path
 from mla_var3.knowledge.markdown import blank, cell, code_regions
 from mla_var3.knowledge.metrics import METRICS
 from mla_var3.knowledge.schema import FrontMatter, PairEvidence
 from mla_var3.profiling.static_profile import DEFAULT_ARCHS
 from mla_var3.records import Failed
-from mla_var3.registry import Version
-from mla_var3.runtime import options
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads.mla import regimes
 
 if TYPE_CHECKING:
     from generators.site import Run, Site

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mla_var3.errors import KnowledgeError
-from mla_var3.runtime.paths import write_atomic
+from mla_var3.paths import write_atomic
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from generators.page import Page
 from generators.text import cell, docstring, sections, table
 from mla_var3 import records
+from mla_var3.app.options import RunOptions
 from mla_var3.errors import KnowledgeError
-from mla_var3.registry import Version
-from mla_var3.runtime.options import RunOptions
 from mla_var3.runtime.plan import Tiling
+from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
     from generators.site import Site
@@ -37,7 +37,7 @@ def places(site: Site) -> dict[str, str]:
         for path, modules in api_modules(site.root).items()
         for module in modules
     }
-    found |= {"src/mla_var3/records.py": SCHEMA, "noxfile.py": f"{CLI}/index.md"}
+    found |= {"src/mla_var3/records/__init__.py": SCHEMA, "noxfile.py": f"{CLI}/index.md"}
     return found
 
 
@@ -154,7 +154,7 @@ class Flag:
 def flags_of(version: Version) -> Iterator[Flag]:
     """The flags of a version that are its own: problem sizes and tilings.
 
-    See ``mla_var3.runtime.options`` for how they come about.
+    See ``mla_var3.app.options`` for how they come about.
     """
     plan_class = version.plan_class()
     plan, hints = plan_class(), plan_class.benchmark_kernel_argparse()
@@ -301,7 +301,9 @@ def schema_page() -> Page:
         "[JSON Schema](record.schema.json), which `python -m mla_var3.records` prints.",
         *parts,
     )
-    return Page(SCHEMA, content, "src/mla_var3/records.py", ("Reference", "Schema of records"))
+    return Page(
+        SCHEMA, content, "src/mla_var3/records/__init__.py", ("Reference", "Schema of records")
+    )
 
 
 def schema_type(spec: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ from generators.page import Page
 from generators.text import cell, rendered, sections, table
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import regimes
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.regimes import Kernel, RegimeMap
 from mla_var3.roofline import svg
+from mla_var3.workloads.mla import regimes
+from mla_var3.workloads.mla.regimes import Kernel, RegimeMap
 
 if TYPE_CHECKING:
     from generators.site import Site

@@ -22,12 +22,13 @@ from generators import (
 )
 from generators.page import Page, unique
 from mla_var3 import devices as device_files
-from mla_var3 import knowledge, registry
+from mla_var3 import knowledge
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
 from mla_var3.records import Duration, Passed, Record
-from mla_var3.registry import Version
+from mla_var3.runtime import registry
+from mla_var3.runtime.registry import Version
 
 
 class Family(Protocol):

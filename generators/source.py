@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mla_var3.languages.cutile.facts import StaticFacts, line_table
 from pydantic import ValidationError
 
 from generators.text import cell, fence
-from mla_var3.clone import Names, Rewriter
+from mla_var3.app.clone import Names, Rewriter
 from mla_var3.errors import CloneError, RecordError
+from mla_var3.paths import kernels_dir
 from mla_var3.records import Passed
-from mla_var3.registry import Version
-from mla_var3.runtime.paths import kernels_dir
-from mla_var3.static.facts import StaticFacts, line_table
+from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
     from generators.site import Run

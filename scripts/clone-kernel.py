@@ -4,4 +4,4 @@
 from mla_var3.front import run
 
 if __name__ == "__main__":
-    run("mla_var3.clone:main")
+    run("mla_var3.app.clone:main")

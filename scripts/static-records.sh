@@ -3,7 +3,7 @@
 # none. Run it in an environment that has the project installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bench() { python -m mla_var3.runtime.commands bench "$@"; }
+bench() { python -m mla_var3.app.commands bench "$@"; }
 
 bench --designs flash_attention,flash_mla,flash_mla_split_kv   # what `profile` makes by default
 bench --designs mla_var6_plus --s 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from mla_var3 import records, registry
+from mla_var3 import records
+from mla_var3.runtime import registry
 
 
 def duration(median: float = 10.0, samples: int = 50) -> records.Duration:

@@ -15,13 +15,13 @@ from mla_var3.errors import HyperMlaError, PlanError
 
 #: Every module that can be run, with what most of them import first.
 MODULES = (
-    "mla_var3.clone",
+    "mla_var3.app.clone",
     "mla_var3.devices",
     "mla_var3.kernel",
     "mla_var3.kernel.cutile.mla.flash_mla",
     "mla_var3.knowledge",
     "mla_var3.records",
-    "mla_var3.runtime.commands",
+    "mla_var3.app.commands",
 )
 HEAVY = ("libcst", "pydantic", "rich", "torch", "tyro")
 

@@ -1,1 +1,3 @@
-"""Kernels in the cuTile Python DSL (language key ``cutile-dsl``)."""
+"""Designs in the cuTile DSL."""
+
+LANGUAGE = "cutile-dsl"

@@ -47,6 +47,12 @@ class InterpreterError(HyperMlaError):
     """A kernel that the interpreter refuses or cannot finish."""
 
 
+class NotExecutableError(HyperMlaError):
+    """A kernel that can be compiled but not run here: its language has no way to, without a GPU."""
+class EmulatorError(HyperMlaError):
+    """PTX, or a launch of it, that the emulator refuses or cannot finish."""
+
+
 class ToolchainError(HyperMlaError):
     """A compiler, profiler or library that is missing or not the expected version."""
 

@@ -23,7 +23,7 @@ def run(target: str, **arguments: Any) -> NoReturn:
     What a user can cause or meet ends with one sentence on stderr: 130 for an interrupt, else 2.
 
     Args:
-        target: Such as ``mla_var3.runtime.cli:main``.
+        target: Such as ``mla_var3.app.cli:main``.
         arguments: What the function is called with.
     """
     module, _, name = target.partition(":")

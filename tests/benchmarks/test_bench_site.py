@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.records import Duration, Passed, Protocol
+from mla_var3.runtime import registry
 from tests.site import site_tree
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]

@@ -11,9 +11,10 @@ from pathlib import Path
 import tyro
 
 from generators.reference import sessions_of
-from mla_var3 import devices, registry
+from mla_var3 import devices
+from mla_var3.app import commands, options
 from mla_var3.knowledge import __main__ as knowledge
-from mla_var3.runtime import commands, options
+from mla_var3.runtime import registry
 from tests.generators.checking import ROOT
 
 

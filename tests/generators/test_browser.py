@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from generators import catalogue, regimes
-from mla_var3.knowledge import regimes as library
+from mla_var3.workloads.mla import regimes as library
 from tests.generators.checking import ROOT, html_of
 
 pytestmark = pytest.mark.browser

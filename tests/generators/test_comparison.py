@@ -10,7 +10,7 @@ import pytest
 from generators import comparison, home, kernels
 from generators.comparison import compare
 from mla_var3 import devices, records
-from mla_var3.knowledge import regimes
+from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
 from tests.generators.commands import commands_of, understand
 from tests.generators.runs import GPU, at, on, rows

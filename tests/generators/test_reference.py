@@ -12,9 +12,10 @@ import pytest
 
 from generators import reference
 from generators.reference import flags_of, run_flags, schema_type, sessions_of, type_text
-from mla_var3 import records, registry
+from mla_var3 import records
+from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
-from mla_var3.runtime import options
+from mla_var3.runtime import registry
 from tests.generators.checking import ROOT, dead_links, see
 
 
@@ -47,7 +48,7 @@ def test_modules_have_places(site):
     assert places["src/mla_var3/runtime/plan.py"] == (
         "reference/api/runtime.md#mla_var3.runtime.plan"
     )
-    assert places["src/mla_var3/records.py"] == reference.SCHEMA
+    assert places["src/mla_var3/records/__init__.py"] == reference.SCHEMA
 
 
 @pytest.mark.parametrize("version", registry.versions(), ids=lambda v: v.key)

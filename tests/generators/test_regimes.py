@@ -12,8 +12,8 @@ import pytest
 from generators import regimes
 from generators.regimes import CONTEXTS, PAGE, device_page, map_figure
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import regimes as library
 from mla_var3.roofline import svg
+from mla_var3.workloads.mla import regimes as library
 from tests.generators.checking import Seen, dead_links, see
 from tests.generators.planted import small_site
 from tests.knowledge.trees import TEXT

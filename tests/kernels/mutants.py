@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mla_var3 import registry
 from mla_var3.errors import HyperMlaError
+from mla_var3.runtime import registry
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.plan import KernelPlan
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.errors import TilingError
-from mla_var3.static.compile import compile_kernel
+from mla_var3.languages.cutile.compile import compile_kernel
 
 from .attention_cases import (
     PROBLEMS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import MAX_SPLITS, ReduceTiling
+from mla_var3.languages.cutile.compile import compile_kernel
 from mla_var3.runtime.check import compare
-from mla_var3.static.compile import compile_kernel
 
 from .attention_cases import (
     PROBLEMS,

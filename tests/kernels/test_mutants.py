@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mla_var3 import registry
+from mla_var3.runtime import registry
 
 from .mutants import Mutant, loaded, mutate, noticed, read
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import registry
 from mla_var3.errors import KnowledgeError, RecordError, UnknownNameError
 from mla_var3.knowledge import pages
 from mla_var3.knowledge.pages import load, load_all, natural, role_of
+from mla_var3.runtime import registry
 
 from .trees import BEFORE, DEVLOG, DEVLOG_TEXT, PAGE, TEXT, make_record
 

@@ -11,8 +11,8 @@ from mla_var3.knowledge.checks import CHECKS
 from mla_var3.knowledge.directives import DIRECTIVES
 from mla_var3.knowledge.markdown import slug
 from mla_var3.knowledge.metrics import METRICS
-from mla_var3.knowledge.regimes import FIGURES
-from mla_var3.runtime.paths import repo_root
+from mla_var3.paths import repo_root
+from mla_var3.workloads.mla.regimes import FIGURES
 
 PAGE = repo_root() / reference.PAGE
 

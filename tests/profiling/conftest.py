@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mla_var3 import devices, records
-from mla_var3.mla import AttentionPlan
 from mla_var3.profiling import event, recording
 from mla_var3.profiling.timing import summarise
+from mla_var3.workloads.mla import AttentionPlan
 
 
 @pytest.fixture(autouse=True)

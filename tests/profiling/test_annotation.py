@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import annotation
 from mla_var3.profiling.annotation import (
@@ -17,7 +17,7 @@ from mla_var3.profiling.annotation import (
     load_nsight,
     stage_values,
 )
-from mla_var3.runtime import CtKernel
+from mla_var3.runtime import CtKernel, registry
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)

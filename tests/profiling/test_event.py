@@ -8,11 +8,11 @@ import pytest
 import torch
 from factories import duration, passed, record
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
 from mla_var3.profiling import event
 from mla_var3.profiling.event import ProfileResult, event_profile_plan, run_disabled
-from mla_var3.runtime import CtKernel, autotune
+from mla_var3.runtime import CtKernel, autotune, registry
 
 SMALL = {"b": 1, "h": 16, "s": 2, "t": 70}
 FLASH_MLA = registry.find("flash_mla", "v1")

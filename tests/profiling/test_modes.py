@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from mla_var3 import records, registry
+from mla_var3 import records
+from mla_var3.app.options import RunOptions
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import modes
-from mla_var3.runtime import CtKernel
-from mla_var3.runtime.options import RunOptions
+from mla_var3.runtime import CtKernel, registry
 
 VERSION = registry.find("flash_mla", "v1")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=32, p=16)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import ncu
 from mla_var3.profiling.ncu import command, find_ncu, ncu_profile_plan, parse_raw
-from mla_var3.runtime import CtKernel, options
+from mla_var3.runtime import CtKernel, options, registry
 
 VERSION = registry.find("mla_var6_plus")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)

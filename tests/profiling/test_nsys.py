@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import nsys
 from mla_var3.profiling.nsys import (
@@ -20,7 +20,7 @@ from mla_var3.profiling.nsys import (
     parse_nsys,
     to_csv,
 )
-from mla_var3.runtime import CtKernel
+from mla_var3.runtime import CtKernel, registry
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)

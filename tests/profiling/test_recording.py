@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mla_var3 import devices, records, registry
+from mla_var3 import devices, records
 from mla_var3.errors import UnknownNameError
 from mla_var3.profiling import recording
+from mla_var3.runtime import registry
 from mla_var3.runtime.check import TOLERANCE, CaseResult, OutputError, check_plan
 
 VERSION = registry.find("mla_var6_plus", "v4")

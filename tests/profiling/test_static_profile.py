@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import devices, front, records, registry
+from mla_var3 import devices, front, records
 from mla_var3.errors import (
     DeviceFigureError,
     PlanError,
@@ -18,6 +18,7 @@ from mla_var3.errors import (
     ToolchainError,
     UnknownNameError,
 )
+from mla_var3.languages.cutile import toolchain
 from mla_var3.profiling import static_profile
 from mla_var3.profiling.static_profile import (
     DEFAULT_ARCHS,
@@ -26,9 +27,8 @@ from mla_var3.profiling.static_profile import (
     parse_archs,
     static_profile_plan,
 )
-from mla_var3.runtime import CtKernel
+from mla_var3.runtime import CtKernel, registry
 from mla_var3.runtime.check import check_plan
-from mla_var3.static import toolchain
 
 VERSION = registry.find("flash_attention")
 PLAN = VERSION.plan_class()(b=2, h=16, s=2, t=256, d=64)
@@ -217,7 +217,7 @@ class TestMissingToolchain:
 
     def test_it_is_one_sentence_and_leaves_nothing(self, no_package, capsys, root):
         with pytest.raises(SystemExit) as exit_:
-            front.run("mla_var3.runtime.cli:main", argv=[
+            front.run("mla_var3.app.cli:main", argv=[
                 "flash_attention", "--b=1", "--t=64", "--prof_type=static",
             ])  # fmt: skip
         assert exit_.value.code == 2
@@ -235,7 +235,7 @@ def test_a_full_disk_ends_with_2_and_no_half_written_file(root):
         "from mla_var3.runtime import paths\n"
         "def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "paths.os.fsync = full\n"
-        "front.run('mla_var3.runtime.cli:main')\n"
+        "front.run('mla_var3.app.cli:main')\n"
     )
     flags = ["--b=2", "--h=16", "--s=2", "--t=256", "--d=64", "--prof_type=static", "--arch=sm_90"]
     done = subprocess.run(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.records import Duration, Record
+from mla_var3.runtime import registry
 
 GPU = "nvidia-h200-sxm"
 #: Sizes that no committed record has.

@@ -6,7 +6,7 @@ import pytest
 from site_browser import BASE, Built, OpenTab
 
 from mla_var3 import knowledge
-from mla_var3.knowledge import regimes
+from mla_var3.workloads.mla import regimes
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

@@ -1,5 +1,5 @@
 // The regime calculator. Formulas and ceilings come from the library, as data in the page;
-// this file only evaluates them. See calculator_spec in src/mla_var3/knowledge/regimes.py.
+// this file only evaluates them. See calculator_spec in src/mla_var3/workloads/mla/regimes.py.
 (function () {
   "use strict";
 

@@ -3,6 +3,9 @@
 Run ``python -m mla_var3.devices check|list|show|write`` to lint, read or regenerate.
 """
 
+from mla_var3.devices.ceilings import Ceilings
+from mla_var3.devices.limits import SmLimits
+from mla_var3.devices.machine import Machine
 from mla_var3.devices.model import (
     DEVICE_DIR,
     Device,
@@ -13,13 +16,14 @@ from mla_var3.devices.model import (
     find,
     load,
 )
-from mla_var3.roofline.ceilings import Ceilings
 
 __all__ = [
     "DEVICE_DIR",
     "Ceilings",
     "Device",
     "Figure",
+    "Machine",
+    "SmLimits",
     "all_devices",
     "default_for_arch",
     "dtype_metric",

@@ -130,7 +130,7 @@ def write_peaks(devices: Iterable[Device], path: Path) -> Path:
     Raises:
         DeviceFigureError: It cannot be written.
     """
-    from mla_var3.runtime.paths import write_atomic  # With it comes torch, which no reader needs.
+    from mla_var3.paths import write_atomic  # With it comes torch, which no reader needs.
 
     try:
         write_atomic(path, render_peaks(devices))

@@ -25,9 +25,10 @@ from pydantic import (
 )
 
 from mla_var3.devices import units
+from mla_var3.devices.ceilings import Ceilings, SourceKind
+from mla_var3.devices.limits import SmLimits
+from mla_var3.devices.machine import Machine
 from mla_var3.errors import DeviceFigureError, HyperMlaError, UnknownNameError
-from mla_var3.roofline.ceilings import Ceilings, SourceKind
-from mla_var3.static.occupancy import SmLimits
 
 if TYPE_CHECKING:
     import torch
@@ -375,6 +376,40 @@ class Device(_Row):
             source_kind=_SOURCE_KINDS[compute.kind == "measured", memory.kind == "measured"],
             sources=(compute.sentence(), memory.sentence()),
         )
+
+    def bound(self, dtype: str | torch.dtype = "bfloat16") -> Ceilings:
+        """What no kernel can beat: the largest rates that anybody states or ever measured.
+
+        One basis for all element types: of the published peak and the best that was attained the
+        larger one, so that a bound stays one whatever a later kernel reaches.
+
+        Raises:
+            UnknownNameError: The element type has no throughput metric.
+            DeviceFigureError: A rate is UNKNOWN.
+        """
+        compute = self._largest(dtype_metric(dtype))
+        memory = self._largest("dram_bandwidth")
+        return Ceilings(
+            tflops=compute.normalised,
+            gbps=memory.normalised,
+            source_kind=_SOURCE_KINDS[compute.kind == "measured", memory.kind == "measured"],
+            sources=(compute.sentence(), memory.sentence()),
+        )
+
+    def _largest(self, metric: str) -> Figure:
+        own = units.MEASURED_PREFIX + metric
+        attained = [f for f in self.figures if f.metric == own and f.is_number]
+        return max([self.figure(metric), *attained], key=lambda figure: figure.normalised)
+
+    def machine(self, dtype: str | torch.dtype = "bfloat16") -> Machine:
+        """What a plan may ask of the device.
+
+        Raises:
+            UnknownNameError: The element type has no throughput metric.
+            DeviceFigureError: A figure is UNKNOWN.
+        """
+        rates = self.ceilings(dtype)
+        return Machine(self.key, rates.tflops, rates.gbps, self.sm_count)
 
     def _ceiling(self, metric: str, published: bool) -> Figure:
         own = units.MEASURED_PREFIX + metric

@@ -5,8 +5,8 @@ from mla_var3.knowledge.evidence import render_evidence, render_measured
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.matching import Match, NextStep, match, next_steps, steps
 from mla_var3.knowledge.pages import Catalogue, Document, load_all
-from mla_var3.knowledge.regimes import calculator_spec, regime_map
 from mla_var3.knowledge.search import Hit, query
+from mla_var3.workloads.mla.regimes import calculator_spec, regime_map
 
 __all__ = [
     "Catalogue",

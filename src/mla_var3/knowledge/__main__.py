@@ -15,7 +15,7 @@ from mla_var3 import arguments, front, records
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
 from mla_var3.knowledge import linting, matching, pages, reference, search
-from mla_var3.runtime.paths import repo_root
+from mla_var3.paths import repo_root
 
 EXIT_FINDINGS = 1
 

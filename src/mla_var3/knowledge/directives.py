@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
-from mla_var3.knowledge import evidence, markdown, metrics, regimes
+from mla_var3.knowledge import evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Comparison, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
 from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
+from mla_var3.workloads.mla import regimes
 
 
 @dataclass(frozen=True)

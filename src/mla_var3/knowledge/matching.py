@@ -10,8 +10,8 @@ from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import METRICS, Origin, Reading
 from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
 from mla_var3.knowledge.schema import Condition, FrontMatter, Trigger
+from mla_var3.paths import repo_root
 from mla_var3.records import Record
-from mla_var3.runtime.paths import repo_root
 
 #: What a fired trigger counts, by where its metric comes from: what was measured or compiled says
 #: more about a kernel than the problem sizes, which hold for every version alike.

@@ -20,11 +20,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from pydantic import ValidationError
 
-from mla_var3 import records, registry
+from mla_var3 import records
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
-from mla_var3.runtime.paths import repo_root
+from mla_var3.paths import repo_root
+from mla_var3.runtime import registry
 
 #: A page is read by people: one that is larger than this is a mistake or an attack.
 MAX_BYTES = 64 * 1024

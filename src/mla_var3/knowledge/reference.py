@@ -15,8 +15,8 @@ from mla_var3.knowledge.checks import CHECKS
 from mla_var3.knowledge.directives import DIRECTIVES
 from mla_var3.knowledge.markdown import cell
 from mla_var3.knowledge.metrics import METRICS
-from mla_var3.knowledge.regimes import FIGURES
-from mla_var3.runtime.paths import write_atomic
+from mla_var3.paths import write_atomic
+from mla_var3.workloads.mla.regimes import FIGURES
 
 PAGE = Path("docs", "contributing", "knowledge.md")
 

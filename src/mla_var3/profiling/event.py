@@ -14,12 +14,12 @@ from mla_var3 import devices, records
 from mla_var3.errors import RecordError, ToolchainError
 from mla_var3.profiling import recording
 from mla_var3.profiling.timing import Timer
-from mla_var3.registry import Version, find
 from mla_var3.runtime import autotune
 from mla_var3.runtime.autotune import Progress
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version, find
 
 
 @dataclass(frozen=True)

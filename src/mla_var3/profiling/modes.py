@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3 import records
+from mla_var3.paths import out_dir as default_out_dir
+from mla_var3.paths import write_atomic
 from mla_var3.profiling import annotation, event, ncu, nsys, report
 from mla_var3.profiling.event import ProfileResult
-from mla_var3.registry import Version
 from mla_var3.runtime.autotune import Progress
-from mla_var3.runtime.paths import out_dir as default_out_dir
-from mla_var3.runtime.paths import write_atomic
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
-    from mla_var3.runtime.options import RunOptions
+    from mla_var3.app.options import RunOptions
 
 TIMED = {
     "event": event.event_profile_plan,

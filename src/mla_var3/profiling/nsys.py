@@ -16,15 +16,15 @@ from pathlib import Path
 import torch
 
 from mla_var3 import records
+from mla_var3.app import options
 from mla_var3.errors import ToolchainError
+from mla_var3.paths import out_dir as default_out_dir
+from mla_var3.paths import write_atomic
 from mla_var3.profiling import event
 from mla_var3.profiling.event import ProfileResult
-from mla_var3.registry import Version, find
-from mla_var3.runtime import options
 from mla_var3.runtime.autotune import Progress
-from mla_var3.runtime.paths import out_dir as default_out_dir
-from mla_var3.runtime.paths import write_atomic
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version, find
 
 
 @dataclass(frozen=True)

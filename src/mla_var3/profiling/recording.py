@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from mla_var3 import devices, records
-from mla_var3.registry import Version
 from mla_var3.roofline import Prediction, predict
 from mla_var3.runtime.check import TOLERANCE, CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
 
 STATIC_TOOLS = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 GPU_TOOLS = ("torch", *STATIC_TOOLS)

@@ -11,15 +11,16 @@ from typing import Any
 
 from mla_var3 import devices, records
 from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.languages import compiling as analyse
+from mla_var3.languages import ranking as rank
+from mla_var3.languages.cutile.compile import CompileJob, compile_many
+from mla_var3.paths import out_dir as default_out_dir
+from mla_var3.paths import write_atomic
 from mla_var3.profiling import recording, report
-from mla_var3.registry import Version
 from mla_var3.runtime.check import CaseResult, check_plan
 from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.paths import out_dir as default_out_dir
-from mla_var3.runtime.paths import write_atomic
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.static import analyse, rank
-from mla_var3.static.compile import CompileJob, compile_many
+from mla_var3.runtime.registry import Version
 
 DEFAULT_ARCHS = ("sm_90", "sm_100", "sm_120")
 

@@ -1,11 +1,25 @@
-"""Roofline ceilings, run-time floors and their figures."""
+"""Bounds, reference times and their figures."""
 
-from mla_var3.roofline.ceilings import Ceilings
+from mla_var3.devices.ceilings import Ceilings
 from mla_var3.roofline.prediction import (
     Prediction,
+    bound,
+    device_of,
+    devices_of,
+    dtype_of,
+    fraction,
     predict,
-    predict_concurrent,
-    predict_pipeline,
+    reference,
 )
 
-__all__ = ["Ceilings", "Prediction", "predict", "predict_concurrent", "predict_pipeline"]
+__all__ = [
+    "Ceilings",
+    "Prediction",
+    "bound",
+    "device_of",
+    "devices_of",
+    "dtype_of",
+    "fraction",
+    "predict",
+    "reference",
+]

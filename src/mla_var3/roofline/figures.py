@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import PlanError
 from mla_var3.roofline import svg
-from mla_var3.roofline.ceilings import Ceilings
 from mla_var3.roofline.prediction import Prediction
 
 #: Part of every cache key: raise it when the drawing changes.

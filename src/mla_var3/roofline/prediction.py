@@ -1,64 +1,68 @@
-"""Lower bounds on run time from FLOPs, bytes and two ceilings.
+"""Bounds and reference times from FLOPs, bytes and two rates; worked out when a record is read.
 
 The roofline model (Williams, Waterman, Patterson, CACM 52(4), 2009): a kernel that overlaps its
-arithmetic with its memory traffic perfectly takes the longer of the two.
+arithmetic with its memory traffic perfectly takes the longer of the two. At the largest rates that
+anybody states or ever measured on a device the result is a *bound*, which no kernel can beat. At
+the rates that a named kernel attained it is a *reference time*, which a better kernel can.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mla_var3.errors import PlanError
-from mla_var3.roofline.ceilings import Ceilings
+from mla_var3.devices import Ceilings, Device, all_devices, default_for_arch, load
+from mla_var3.errors import DeviceFigureError, PlanError, UnknownNameError
+from mla_var3.records import Passed, Record, Stage
 
-Bound = Literal["compute", "memory"]
-Arrangement = Literal["stage", "pipeline", "concurrent"]
+Side = Literal["compute", "memory"]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A floor on the run time of a stage or of an arrangement of stages.
+    """Time of some work at two rates.
 
     Attributes:
-        time_us: The floor, in microseconds.
-        bound: The ceiling that sets it.
-        intensity: FLOP a byte; infinite when no bytes move, 0 when nothing is computed.
-        ridge: The intensity at which the ceilings bind equally.
-        flops: FLOPs of all stages.
-        bytes: DRAM bytes of all stages.
-        compute_us: Time at the arithmetic ceiling alone.
-        memory_us: Time at the DRAM ceiling alone.
-        arrangement: How the parts run; ``stage`` has none.
-        parts: The predictions this one was composed from.
-        explanation: One sentence that shows the arithmetic.
+        time_us: The longer of the two times, in microseconds.
+        bound: The rate that sets it.
+        intensity: FLOP per byte; infinite when no bytes move, 0 when nothing is computed.
+        ridge: The intensity at which the rates bind equally.
+        flops: The work's FLOPs.
+        bytes: Its DRAM bytes.
+        compute_us: Time at the arithmetic rate alone.
+        memory_us: Time at the DRAM rate alone.
+        rates: The rates.
+        device: Key of the device; empty when only rates were given.
     """
 
     time_us: float
-    bound: Bound
+    bound: Side
     intensity: float
     ridge: float
     flops: float
     bytes: float
     compute_us: float
     memory_us: float
-    arrangement: Arrangement = "stage"
-    parts: tuple[Prediction, ...] = ()
-    explanation: str = ""
+    rates: Ceilings
+    device: str = ""
+
+    def explain(self) -> str:
+        """The arithmetic in one line."""
+        return (
+            f"max({self.compute_us:.4g} us at {self.rates.tflops:g} TFLOP/s, "
+            f"{self.memory_us:.4g} us at {self.rates.gbps:g} GB/s)"
+        )
 
 
-def predict(flops: float, bytes: float, ceilings: Ceilings) -> Prediction:
-    """Predict one stage.
+def predict(flops: float, bytes: float, rates: Ceilings, device: str = "") -> Prediction:
+    """max(flops / throughput, bytes / bandwidth) and what leads to it.
 
     Args:
         flops: Floating-point operations (a multiply-add counts as two).
         bytes: Bytes read from and written to DRAM.
-        ceilings: The device's ceilings for the element type.
-
-    Returns:
-        max(flops / throughput, bytes / bandwidth) and what leads to it.
+        rates: The rates for the element type.
+        device: Key of the device they are of.
 
     Raises:
         PlanError: A count is negative or not finite.
@@ -66,123 +70,98 @@ def predict(flops: float, bytes: float, ceilings: Ceilings) -> Prediction:
     for name, count in (("FLOPs", flops), ("bytes", bytes)):
         if not 0 <= count < math.inf:
             raise PlanError(f"cannot predict a stage with {count} {name}: a count is 0 or more")
-    compute_us = flops / (ceilings.tflops * 1e6)
-    memory_us = bytes / (ceilings.gbps * 1e3)
+    compute_us = flops / (rates.tflops * 1e6)
+    memory_us = bytes / (rates.gbps * 1e3)
     return Prediction(
         time_us=max(compute_us, memory_us),
-        bound=_bound(compute_us, memory_us),
-        intensity=_intensity(flops, bytes),
-        ridge=ceilings.ridge,
+        bound="compute" if compute_us >= memory_us else "memory",
+        intensity=flops / bytes if bytes else (math.inf if flops else 0.0),
+        ridge=rates.ridge,
         flops=flops,
         bytes=bytes,
         compute_us=compute_us,
         memory_us=memory_us,
-        explanation=(
-            f"max({flops / 1e9:.4g} GFLOP / {ceilings.tflops:g} TFLOP/s = {compute_us:.4g} us, "
-            f"{bytes / 1e6:.4g} MB / {ceilings.gbps:g} GB/s = {memory_us:.4g} us)"
-        ),
+        rates=rates,
+        device=device,
     )
 
 
-def predict_pipeline(parts: Sequence[Prediction]) -> Prediction:
-    """Predict stages that run one after another: their times add up.
+# -- of records -----------------------------------------------------------------------------------
 
-    The bound is that of the ceiling which sets the larger share of the summed time.
 
-    Raises:
-        PlanError: There are no parts.
+def device_of(record: Record) -> Device | None:
+    """The record's own device, else the one that stands for its arch; None on the CPU."""
+    try:
+        if record.device is not None:
+            return load(record.device.key)
+        return default_for_arch(record.arch) if record.arch else None
+    except UnknownNameError:
+        return None
+
+
+def devices_of(record: Record) -> list[Device]:
+    """Devices whose bound is known and that a record speaks of: its own, else all of its arch."""
+    if record.device is not None or record.arch is None:
+        own = device_of(record)
+        return [own] if own is not None else []
+    found = []
+    for device in all_devices():
+        if device.sm == record.arch.rstrip("af") and device.is_compile_target:
+            try:
+                device.bound(dtype_of(record))
+            except DeviceFigureError:
+                continue
+            found.append(device)
+    return found
+
+
+def dtype_of(record: Record) -> str:
+    """Element type of a record's problem."""
+    return str(record.problem.get("dtype", "bf16"))
+
+
+def bound(
+    record: Record, stage: Stage | None = None, device: Device | None = None
+) -> Prediction | None:
+    """What no kernel can beat, for a record's whole work or that of one stage.
+
+    Args:
+        record: The record.
+        stage: One of its stages; the whole by default.
+        device: The device; ``device_of(record)`` by default.
+
+    Returns:
+        None for a run that did not pass, and where a rate is UNKNOWN.
     """
-    _require_parts(parts, "pipeline")
-    time_us = sum(part.time_us for part in parts)
-    by_compute = sum(part.time_us for part in parts if part.bound == "compute")
-    terms = " + ".join(f"{part.time_us:.4g}" for part in parts)
-    return _compose(
-        parts,
-        "pipeline",
-        time_us,
-        _bound(by_compute, time_us - by_compute),
-        f"{terms} = {time_us:.4g} us, one after another",
-    )
+    return _at(record, stage, device, bound=True)
 
 
-def predict_concurrent(parts: Sequence[Prediction]) -> Prediction:
-    """Predict stages that run at the same time on one device.
-
-    They share both ceilings, so running together cannot beat the summed arithmetic at the
-    arithmetic ceiling, nor the summed traffic at the DRAM ceiling, nor the slowest part. What
-    concurrency can win is the overlap of one part's arithmetic with another's traffic.
-
-    Raises:
-        PlanError: There are no parts.
-    """
-    _require_parts(parts, "concurrent group")
-    compute_us = sum(part.compute_us for part in parts)
-    memory_us = sum(part.memory_us for part in parts)
-    slowest = max(parts, key=lambda part: part.time_us)
-    time_us = max(compute_us, memory_us, slowest.time_us)
-    # A part that is itself a pipeline can take longer than either sum: it then sets the bound.
-    shared = time_us > slowest.time_us
-    serial = sum(part.time_us for part in parts)
-    return _compose(
-        parts,
-        "concurrent",
-        time_us,
-        _bound(compute_us, memory_us) if shared else slowest.bound,
-        f"max({compute_us:.4g} us of arithmetic, {memory_us:.4g} us of DRAM traffic, "
-        f"{slowest.time_us:.4g} us slowest part) = {time_us:.4g} us: the parts share both "
-        f"ceilings; one after another they take {serial:.4g} us",
-    )
+def reference(
+    record: Record, stage: Stage | None = None, device: Device | None = None
+) -> Prediction | None:
+    """The same work at rates that were attained, named by ``rates.sources``; no bound."""
+    return _at(record, stage, device, bound=False)
 
 
-def _compose(
-    parts: Sequence[Prediction],
-    arrangement: Arrangement,
-    time_us: float,
-    bound: Bound,
-    explanation: str,
-) -> Prediction:
-    flops = sum(part.flops for part in parts)
-    bytes_ = sum(part.bytes for part in parts)
-    compute_us = sum(part.compute_us for part in parts)
-    memory_us = sum(part.memory_us for part in parts)
-    return Prediction(
-        time_us=time_us,
-        bound=bound,
-        intensity=_intensity(flops, bytes_),
-        # Stages may differ in element type; the arithmetic ceiling over all of them is the
-        # FLOPs divided by the time they need at their own ceilings.
-        ridge=_common_ridge(parts, flops, bytes_, compute_us, memory_us),
-        flops=flops,
-        bytes=bytes_,
-        compute_us=compute_us,
-        memory_us=memory_us,
-        arrangement=arrangement,
-        parts=tuple(parts),
-        explanation=explanation,
-    )
+def _at(
+    record: Record, stage: Stage | None, device: Device | None, *, bound: bool
+) -> Prediction | None:
+    outcome, device = record.outcome, device or device_of(record)
+    if not isinstance(outcome, Passed) or device is None:
+        return None
+    work = stage or outcome
+    try:
+        rates = (device.bound if bound else device.ceilings)(dtype_of(record))
+    except (DeviceFigureError, UnknownNameError):
+        return None
+    return predict(work.flops, work.bytes, rates, device.key)
 
 
-def _common_ridge(
-    parts: Sequence[Prediction], flops: float, bytes_: float, compute_us: float, memory_us: float
-) -> float:
-    ridges = {part.ridge for part in parts}
-    if len(ridges) == 1:
-        return ridges.pop()
-    if compute_us == 0 or bytes_ == 0:
-        return max(ridges)
-    return (flops / compute_us) / (bytes_ / memory_us)
-
-
-def _require_parts(parts: Sequence[Prediction], what: str) -> None:
-    if not parts:
-        raise PlanError(f"a {what} without stages has no time to predict")
-
-
-def _bound(compute_us: float, memory_us: float) -> Bound:
-    return "compute" if compute_us >= memory_us else "memory"
-
-
-def _intensity(flops: float, bytes_: float) -> float:
-    if bytes_ == 0:
-        return math.inf if flops else 0.0
-    return flops / bytes_
+def fraction(record: Record, stage: Stage | None = None) -> float | None:
+    """Share of the bound that a timed run, or one stage of it, reached: 1 is the bound itself."""
+    outcome = record.outcome
+    if not isinstance(outcome, Passed):
+        return None
+    duration = stage.duration if stage is not None else outcome.total
+    least = bound(record, stage)
+    return None if duration is None or least is None else least.time_us / duration.median_us

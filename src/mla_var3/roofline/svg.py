@@ -19,7 +19,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from mla_var3.runtime.paths import repo_root, write_atomic
+from mla_var3.paths import repo_root, write_atomic
 
 INK_LIGHT, INK_DARK = "#1f2328", "#e6e6e6"
 COLORS = ("#2f7fc1", "#c96a00", "#23906c", "#b85c9e", "#8a7a1f", "#a2604a")

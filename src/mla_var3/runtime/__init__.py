@@ -1,22 +1,16 @@
 """Plans, kernels and compositions: how a kernel version is declared and run."""
 
 from mla_var3.runtime.composite import ConcurrentKernels, KernelPipeline
-from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel
-from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.plan import Cost, KernelPlan, Tiling, option, require_power_of_two
+from mla_var3.runtime.kernel import Kernel, RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.tiling import Tiling, tiling_text
 
 __all__ = [
-    "INV_LOG_2",
     "ConcurrentKernels",
-    "ConstBool",
-    "ConstFloat",
-    "ConstInt",
-    "Cost",
-    "CtKernel",
+    "Kernel",
     "KernelPipeline",
     "KernelPlan",
     "RuntimeObject",
     "Tiling",
-    "option",
-    "require_power_of_two",
+    "tiling_text",
 ]

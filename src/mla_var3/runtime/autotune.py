@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import HyperMlaError, TilingError
-from mla_var3.runtime.ct_kernel import CtKernel
-from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.paths import out_dir, write_atomic
-from mla_var3.runtime.plan import KernelPlan, Tiling
+from mla_var3.paths import out_dir, write_atomic
+from mla_var3.runtime.kernel import Kernel, RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.tiling import Tiling
 
 if TYPE_CHECKING:
-    from mla_var3.registry import Version
+    from mla_var3.runtime.registry import Version
 
-Measure = Callable[[CtKernel], float]
+Measure = Callable[[Kernel], float]
 Progress = Callable[[str], None]
 
 
@@ -30,7 +30,7 @@ class Trial:
     error: str | None = None
 
 
-def candidates(kernel: CtKernel, plan: KernelPlan, limit: int) -> list[Tiling]:
+def candidates(kernel: Kernel, plan: KernelPlan, limit: int) -> list[Tiling]:
     """The current tiling, then the configured ones that ``validate`` accepts, ``limit`` at most."""
     chosen = [kernel.tiling]
     for tiling in kernel.autotune_configs:
@@ -43,7 +43,7 @@ def candidates(kernel: CtKernel, plan: KernelPlan, limit: int) -> list[Tiling]:
     return chosen[:limit]
 
 
-def tune_kernel(kernel: CtKernel, tilings: Sequence[Tiling], measure: Measure) -> list[Trial]:
+def tune_kernel(kernel: Kernel, tilings: Sequence[Tiling], measure: Measure) -> list[Trial]:
     """Time each tiling and leave the fastest set on ``kernel``.
 
     Args:
@@ -81,7 +81,7 @@ def load(version: Version, plan: KernelPlan, device_key: str) -> dict[str, Tilin
         return {}
     try:
         stored = json.loads(path.read_text())
-        if stored["source_sha256"] != version.source_sha256():
+        if stored["sources"] != version.sources():
             return {}
         types = plan.tiling_types
         tilings = {name: types[name](**values) for name, values in stored["tilings"].items()}
@@ -96,7 +96,7 @@ def save(version: Version, plan: KernelPlan, device_key: str, tilings: dict[str,
     """Keep ``tilings`` for the next run."""
     path = store_path(version, plan, device_key)
     content = {
-        "source_sha256": version.source_sha256(),
+        "sources": version.sources(),
         "tilings": {name: dataclasses.asdict(tiling) for name, tiling in tilings.items()},
     }
     write_atomic(path, json.dumps(content, indent=1) + "\n")
@@ -109,7 +109,7 @@ def tune(
     measure: Measure,
     *,
     limit: int,
-    prune: Callable[[CtKernel, list[Tiling]], list[Tiling]] | None = None,
+    prune: Callable[[Kernel, list[Tiling]], list[Tiling]] | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[str, list[Trial]]:
     """Tune every stage that the user did not fix, one after another.

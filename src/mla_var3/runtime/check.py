@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-
-from mla_var3 import interpreter
 from mla_var3.errors import PlanError
+from mla_var3.runtime.execution import Diagnostic, Execution, recording
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.workloads import Tolerance
 
-#: Largest accepted ||out - ref|| / ||ref|| by dtype of the plan. Outputs rounded to bf16 carry
-#: about 2**-9 / sqrt(3) = 1.1e-3 and weights rounded before the second product as much again;
-#: fp16 has three more bits.
-TOLERANCE = {"bf16": 4e-3, "fp16": 6e-4}
-#: A single row may err by this factor more than the whole (fewer terms average out).
-ROW_FACTOR = 3.0
-#: LSE is computed in fp32 from exact products of the same inputs; absolute, since it is a log.
-LSE_TOLERANCE = 2e-3
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -28,20 +22,20 @@ class OutputError:
     """How far one output is from its reference."""
 
     name: str
-    relative: float
+    error: float
     worst_row: float
-    allowed: float
-    allowed_row: float
+    allowed: Tolerance
 
     @property
     def ok(self) -> bool:
         """Within tolerance; NaN never is."""
-        return self.relative <= self.allowed and self.worst_row <= self.allowed_row
+        return self.error <= self.allowed.whole and self.worst_row <= self.allowed.row
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: relative error {self.relative:.2e} (allowed {self.allowed:.1e}), "
-            f"worst row {self.worst_row:.2e} (allowed {self.allowed_row:.1e})"
+            f"{self.name}: {self.allowed.kind} error {self.error:.2e} (allowed "
+            f"{self.allowed.whole:.1e}), worst row {self.worst_row:.2e} (allowed "
+            f"{self.allowed.row:.1e})"
         )
 
 
@@ -51,8 +45,7 @@ class CaseResult:
 
     plan: KernelPlan
     errors: tuple[OutputError, ...]
-    diagnostics: tuple[interpreter.Diagnostic, ...] = ()
-    reports: tuple[interpreter.LaunchReport, ...] = field(default=(), repr=False)
+    executions: tuple[Execution, ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -60,31 +53,35 @@ class CaseResult:
         return all(e.ok for e in self.errors) and not self.faults
 
     @property
-    def faults(self) -> list[interpreter.Diagnostic]:
+    def diagnostics(self) -> list[Diagnostic]:
+        """What was found while the kernels ran."""
+        return [d for execution in self.executions for d in execution.diagnostics]
+
+    @property
+    def faults(self) -> list[Diagnostic]:
         """Diagnostics of severity error."""
         return [d for d in self.diagnostics if d.severity == "error"]
 
     @property
     def max_relative_error(self) -> float:
-        """Largest relative error over the outputs; NaN when any is NaN."""
-        values = [e.relative for e in self.errors]
+        """Largest error over the outputs; NaN when any is NaN."""
+        values = [e.error for e in self.errors]
         return math.nan if any(math.isnan(v) for v in values) else max(values)
 
     def explain(self) -> str:
         """What is wrong, in one line; empty when nothing is."""
         wrong = [str(e) for e in self.errors if not e.ok]
-        wrong += [f"{d.kind} at {d.file}:{d.line}: {d.message}" for d in self.faults]
-        return "; ".join(wrong)
+        return "; ".join(wrong + [str(d) for d in self.faults])
 
 
-def compare(name: str, out: torch.Tensor, ref: torch.Tensor, dtype: str) -> OutputError:
+def compare(name: str, out: torch.Tensor, ref: torch.Tensor, allowed: Tolerance) -> OutputError:
     """Compare one output with its reference.
 
     Args:
-        name: Output name; ``lse`` is compared absolutely, rows at -inf must agree exactly.
+        name: Output name.
         out: Output ``[..., n]``.
         ref: Reference of the same shape, fp32 or better.
-        dtype: The plan's dtype, which sets the tolerance.
+        allowed: How far they may be apart.
 
     Raises:
         PlanError: The shapes differ, so that broadcasting would hide what is missing.
@@ -94,19 +91,26 @@ def compare(name: str, out: torch.Tensor, ref: torch.Tensor, dtype: str) -> Outp
             f"output {name} has shape {tuple(out.shape)}, its reference {tuple(ref.shape)}"
         )
     out, ref = out.double(), ref.double().to(out.device)
-    if name == "lse":
-        same = out == ref  # Also where both are -inf, whose difference is NaN.
-        error = torch.where(same, torch.zeros_like(out), (out - ref).abs())
-        worst = float(error.nan_to_num(nan=math.inf, posinf=math.inf).max())
-        return OutputError(name, worst, worst, LSE_TOLERANCE, LSE_TOLERANCE)
-    allowed = TOLERANCE[dtype]
-    difference, norm = (out - ref), ref.norm()
-    relative = float(difference.norm() / norm) if norm > 0 else float(difference.norm())
+    if allowed.kind == "absolute":
+        worst = _absolute(out, ref)
+        return OutputError(name, worst, worst, allowed)
+    return OutputError(name, *_relative(out, ref), allowed)
+
+
+def _absolute(out: torch.Tensor, ref: torch.Tensor) -> float:
+    """The largest difference; where both are the same infinity there is none."""
+    error = (out - ref).abs().masked_fill(out == ref, 0.0)
+    return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def _relative(out: torch.Tensor, ref: torch.Tensor) -> tuple[float, float]:
+    """Error over the norm of the whole, and of the worst row against the typical row."""
+    difference, norm = out - ref, ref.norm()
+    whole = float(difference.norm() / norm) if norm > 0 else float(difference.norm())
     # Rows are measured against the typical row, so that a row near zero is not blown up.
     rows, ref_rows = difference.norm(dim=-1), ref.norm(dim=-1)
     floor = ref_rows[ref_rows > 0].median() if bool((ref_rows > 0).any()) else ref_rows.new_ones(())
-    worst = float((rows / ref_rows.clamp_min(floor)).max())
-    return OutputError(name, relative, worst, allowed, allowed * ROW_FACTOR)
+    return whole, float((rows / ref_rows.clamp_min(floor)).max())
 
 
 def poison_outputs(obj: RuntimeObject) -> None:
@@ -121,21 +125,25 @@ def check_plan(plan: KernelPlan, device: str = "cpu") -> CaseResult:
 
     Args:
         plan: A resolved plan.
-        device: ``cpu`` interprets (with diagnostics), ``cuda`` launches.
+        device: ``cpu`` runs the kernels as their language can (with diagnostics), ``cuda``
+            launches them.
 
     Returns:
-        Errors of each output, with the interpreter's reports when on the CPU.
+        Errors of each output, with what the CPU runs showed.
 
     Raises:
         PlanError: An output has no reference, or a reference no output.
+        NotExecutableError: The language cannot run the kernel on the CPU.
     """
     plan.validate()
     inputs = plan.prepare_inputs(device)
     obj = plan.plan(*inputs)
     poison_outputs(obj)
-    with interpreter.recording() as reports:
+    with recording() as executions:
         outputs = obj()
     if device != "cpu":
+        import torch
+
         torch.cuda.synchronize()
     reference = plan.reference_fn(*inputs)
     if set(outputs) != set(reference):
@@ -144,10 +152,10 @@ def check_plan(plan: KernelPlan, device: str = "cpu") -> CaseResult:
             f"{', '.join(sorted(reference)) or 'none'}"
         )
     errors = tuple(
-        compare(name, outputs[name], expected, plan.dtype) for name, expected in reference.items()
+        compare(name, outputs[name], expected, plan.tolerance(name))
+        for name, expected in reference.items()
     )
-    diagnostics = tuple(d for report in reports for d in report.diagnostics)
-    return CaseResult(plan, errors, diagnostics, tuple(reports))
+    return CaseResult(plan, errors, tuple(executions))
 
 
 def check_plans(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-
-import torch
+from typing import TYPE_CHECKING
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime.ct_kernel import CtKernel
-from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.plan import Cost, Tiling
+from mla_var3.runtime.kernel import Kernel, RuntimeObject
+from mla_var3.runtime.tiling import Tiling
+from mla_var3.workloads import Cost
+
+if TYPE_CHECKING:
+    import torch
 
 
 class _Composite(RuntimeObject):
@@ -23,7 +25,7 @@ class _Composite(RuntimeObject):
         self.name = name
         self.children = list(children)
 
-    def stages(self) -> list[tuple[str, CtKernel]]:
+    def stages(self) -> list[tuple[str, Kernel]]:
         return [
             (path if child is kernel else f"{child.name}.{path}", kernel)
             for child in self.children
@@ -120,6 +122,8 @@ class ConcurrentKernels(_Composite):
         return dict(self.output_tensors)
 
     def _run_on_streams(self, device: torch.device) -> None:
+        import torch
+
         main = torch.cuda.current_stream(device)
         while len(self._side_streams) < len(self.children) - 1:
             self._side_streams.append(torch.cuda.Stream(device))

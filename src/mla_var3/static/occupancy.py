@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from mla_var3.devices import Device, default_for_arch
+from mla_var3.devices.limits import SmLimits
+from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.records import StaticFacts
 
 #: Each SM has four processing blocks, each with a quarter of the registers; a warp lives in one of
 #: them (NVIDIA H100 Tensor Core GPU Architecture whitepaper; the same from sm_80 to sm_120).
@@ -20,33 +24,6 @@ TENSOR_MEMORY_COLUMNS = 512
 Limiter = Literal[
     "registers", "shared memory", "tensor memory", "threads", "warps", "blocks", "block too large"
 ]
-
-
-@dataclass(frozen=True)
-class SmLimits:
-    """Resources of one streaming multiprocessor, from the device's sourced figures.
-
-    Attributes:
-        registers_per_sm: 32-bit registers.
-        shared_memory_per_sm: Bytes.
-        shared_memory_per_block_max: Bytes one block may use.
-        reserved_shared_per_block: Bytes the driver takes from each resident block.
-        threads_per_sm: Resident threads.
-        warps_per_sm: Resident warps.
-        blocks_per_sm: Resident blocks.
-        register_allocation_unit: Registers of a warp are rounded up to a multiple of this.
-        warp_size: Threads a warp.
-    """
-
-    registers_per_sm: int
-    shared_memory_per_sm: int
-    shared_memory_per_block_max: int
-    reserved_shared_per_block: int
-    threads_per_sm: int
-    warps_per_sm: int
-    blocks_per_sm: int
-    register_allocation_unit: int
-    warp_size: int
 
 
 class Occupancy(BaseModel):
@@ -144,3 +121,31 @@ def _register_bound(limits: SmLimits, warps: int, registers: int) -> int:
     a_warp = round_up(registers * limits.warp_size, limits.register_allocation_unit)
     warps_held = limits.registers_per_sm // PROCESSING_BLOCKS // a_warp * PROCESSING_BLOCKS
     return warps_held // warps
+
+
+def of_facts(facts: StaticFacts | None, device: Device | None = None) -> Occupancy | None:
+    """Occupancy of a compiled kernel, worked out from its facts.
+
+    Args:
+        facts: Facts of one compile.
+        device: The device; the one that stands for the arch by default.
+
+    Returns:
+        None for a failed compile, for an arch that no device file stands for, and where a limit
+        is UNKNOWN.
+    """
+    if facts is None or not facts.ok:
+        return None
+    try:
+        device = device or default_for_arch(facts.arch)
+        limits = device.sm_limits()
+    except (UnknownNameError, DeviceFigureError):
+        return None
+    return occupancy(
+        limits,
+        threads=facts.threads_per_block,
+        registers=facts.registers,
+        shared_bytes=facts.shared_bytes,
+        tensor_memory_columns=facts.tensor_memory_columns,
+        device=device.key,
+    )

@@ -59,7 +59,7 @@ class Instruction:
         return self.opcode.split(".", 1)[0]
 
     @property
-    def bytes_a_thread(self) -> int:
+    def bytes_per_thread(self) -> int:
         """Bytes a thread moves, for loads and stores, from the width modifier (32 bits if none)."""
         widths = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
         return next((widths[m] for m in self.opcode.split(".")[1:] if m in widths), 4)
@@ -231,7 +231,7 @@ def mma_note(path: str, arch: str) -> str | None:
         path: As :func:`mma_path` gives it.
         arch: Such as ``sm_90``.
     """
-    fast = FAST_FAMILY.get(arch)
+    fast = FAST_FAMILY.get(arch.rstrip("af"))
     slow = [part for part in path.split("+") if part != "none" and mma_family(part) != fast]
     if not slow or fast is None:
         return None

@@ -5,26 +5,25 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import cuda.tile as ct
-import torch
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.mla import LatentPlan
-from mla_var3.runtime import (
+from mla_var3.runtime import KernelPlan, Tiling
+from mla_var3.runtime.ct_kernel import (
     INV_LOG_2,
     ConstInt,
-    Cost,
     CtKernel,
-    KernelPlan,
-    Tiling,
-    option,
+    CutileTiling,
     require_power_of_two,
 )
+from mla_var3.workloads import Cost, option
+from mla_var3.workloads.mla import LatentProblem
 
-#: SMs when there is no device to ask: those of the NVIDIA H200 SXM (knowledge/devices).
-SM_COUNT = 132
+if TYPE_CHECKING:
+    import torch
+
 #: Above it the partial results of one row outweigh the keys that a split reads.
 MAX_SPLITS = 256
 #: fp32 elements that a reduce block may hold at once: 64 registers of each of its 128 threads.
@@ -39,7 +38,7 @@ def next_power_of_two(x: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReduceTiling(Tiling):
+class ReduceTiling(CutileTiling):
     """What a reduce block, which merges one row, holds at a time."""
 
     tile_k: int = option(512, "latent dimensions a block", minimum=16)
@@ -53,19 +52,16 @@ class ReduceTiling(Tiling):
                 f"tile_splits*tile_k = {self.tile_splits}*{self.tile_k} = "
                 f"{self.tile_splits * self.tile_k} elements exceed {MAX_REDUCE_TILE}"
             )
-        if isinstance(plan, LatentPlan) and self.tile_k > plan.k:
+        if isinstance(plan, LatentProblem) and self.tile_k > plan.k:
             raise TilingError(f"tile_k={self.tile_k} exceeds k={plan.k}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitPlan(LatentPlan):
+class SplitPlan(LatentProblem, KernelPlan):
     """Split count, partial results and the reduce stage, for every version of the design."""
 
     splits: int | None = option(
         None, "parts the keys of a sequence are cut into; by default chosen for the SMs", minimum=1
-    )
-    sm_count: int | None = option(
-        None, f"SMs to fill; by default the device's, {SM_COUNT} without one", minimum=1
     )
 
     def validate(self) -> None:
@@ -81,19 +77,11 @@ class SplitPlan(LatentPlan):
             for plan, count in zip(super().check_plans(), counts, strict=True)
         ]
 
-    def sms(self, device: torch.device) -> int:
-        """SMs to fill on ``device``."""
-        if self.sm_count is not None:
-            return self.sm_count
-        if device.type == "cuda":
-            return int(torch.cuda.get_device_properties(device).multi_processor_count)
-        return SM_COUNT
-
     def partials(self, splits: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Uninitialised fp32 partial outputs ``[b,splits,h*s,k]`` and LSEs ``[b,splits,h*s]``."""
         shape = (self.b, splits, self.h * self.s)
-        o_parts = torch.empty(*shape, self.k, dtype=torch.float32, device=device)
-        return o_parts, torch.empty(shape, dtype=torch.float32, device=device)
+        o_parts = self.empty(*shape, self.k, device=device, fp32=True)
+        return o_parts, self.empty(*shape, device=device, fp32=True)
 
     def partial_bytes(self, splits: int) -> int:
         """Bytes of the partial results, written once and read once."""
@@ -113,7 +101,7 @@ class SplitPlan(LatentPlan):
 
     def reduce_tiling(self) -> ReduceTiling:
         """Whole rows and few splits a step when there are many rows, else narrower and deeper."""
-        many = self.b * self.h * self.s >= REDUCE_OCCUPANCY * SM_COUNT
+        many = self.b * self.h * self.s >= REDUCE_OCCUPANCY * self.target.sm_count
         return ReduceTiling(
             tile_k=self.k if many else min(self.k, 128),
             tile_splits=2 if many else 8,

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import cuda.tile as ct
-import torch
 
 from mla_var3.errors import TilingError
-from mla_var3.mla import MixedPlan
-from mla_var3.runtime import (
-    ConstInt,
-    Cost,
-    CtKernel,
-    KernelPlan,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPlan, Tiling
+from mla_var3.runtime.ct_kernel import ConstInt, CtKernel, CutileTiling, require_power_of_two
+from mla_var3.workloads import Cost, option
+from mla_var3.workloads.mla import MixedProblem
 
-#: SMs of the reference device (NVIDIA H200 SXM, knowledge/devices); one persistent block each.
-SM_COUNT = 132
+if TYPE_CHECKING:
+    import torch
+
 #: Names of the inputs of the attention stage, in the order of ``prepare_inputs``.
 INPUT_NAMES = ("q", "q_latent", "qpe", "z", "kpe", "key", "value")
-#: FLOPs the reference device does while it moves one byte (694 TFLOP/s over 4.27 TB/s, measured on
-#: one NVIDIA H200, driver 580.159, 2026-11-21); ``resolve`` puts the asked device's in its place.
-RIDGE = 162.5
 #: How far an SM may exceed its even share of the DRAM rate: half of the SMs draw nearly all of it
 #: (4266 of 4597 GB/s with 66 of 132 blocks, same device and date).
 DRAM_DRAW = 2.0
@@ -80,7 +71,7 @@ def best_splits(items: int, blocks: int, steps: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CombineTiling(Tiling):
+class CombineTiling(CutileTiling):
     """Rows of one head that a combine block merges: a batch by queries rectangle."""
 
     tile_b: int = option(64, "sequences a block", minimum=1)
@@ -96,7 +87,7 @@ class CombineTiling(Tiling):
                 f"tile_b*tile_s = {self.tile_b}*{self.tile_s} = {rows} rows, allowed are 16 to 128 "
                 "(fewer leave the tensor cores idle)"
             )
-        if isinstance(plan, MixedPlan) and plan.k % self.tile_k:
+        if isinstance(plan, MixedProblem) and plan.k % self.tile_k:
             raise TilingError(f"tile_k={self.tile_k} does not divide k={plan.k}")
 
 
@@ -111,14 +102,8 @@ class Partials:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(MixedPlan):
+class MlaVar6PlusPlan(MixedProblem, KernelPlan):
     """Path costs and the combine stage, for every version of the design."""
-
-    ridge: float = dataclasses.field(default=RIDGE, metadata={"hidden": True})
-
-    def resolve(self, peak_tflops: float, peak_gbps: float) -> Self:
-        resolved = super().resolve(peak_tflops, peak_gbps)
-        return dataclasses.replace(resolved, ridge=peak_tflops * 1e3 / peak_gbps)
 
     def check_plans(self) -> list[Self]:
         """The shared problems, with fewer blocks than items and with split counts of every kind."""
@@ -141,14 +126,14 @@ class MlaVar6PlusPlan(MixedPlan):
         if old == 0:
             return Cost(0, 0)
         if self.new_tokens == 0:
-            return self._algorithmic_flops_bytes()
+            return self.paths_cost()
         elements = b * h * s * (p + 2 * k) + b * old * (k + p)
         flops = 2 * b * h * self.pairs(last=old) * (2 * k + p)
         return Cost(flops, self.element_bytes * elements)
 
     def decompressed_cost(self) -> Cost:
         """The rest of ``mixed_cost``."""
-        both, latent = self._algorithmic_flops_bytes(), self.latent_cost()
+        both, latent = self.paths_cost(), self.latent_cost()
         return Cost(both.flops - latent.flops, both.bytes - latent.bytes)
 
     def combine_cost(self, old_splits: int, new_splits: int) -> Cost:
@@ -174,7 +159,7 @@ class MlaVar6PlusPlan(MixedPlan):
 
         def cost(path: Cost, rows: int) -> float:
             padded = path.flops * rows / (self.h * self.s)
-            return max(padded, path.bytes * self.ridge / DRAM_DRAW)
+            return max(padded, path.bytes * self.target.ridge / DRAM_DRAW)
 
         return share_blocks(
             blocks,
@@ -189,8 +174,8 @@ class MlaVar6PlusPlan(MixedPlan):
         def pair(splits: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
             shape = (splits, b, h, s) if splits else (1, 1, 1, 1)
             return (
-                torch.empty(*shape, width, dtype=self.torch_dtype, device=device),
-                torch.empty(shape, dtype=torch.float32, device=device),
+                self.empty(*shape, width, device=device),
+                self.empty(*shape, device=device, fp32=True),
             )
 
         return Partials(*pair(old_splits, self.k), *pair(new_splits, self.d))
@@ -219,8 +204,8 @@ class MlaVar6PlusPlan(MixedPlan):
         self, parts: Partials, wv: torch.Tensor, old_splits: int, new_splits: int
     ) -> CtKernel:
         """The combine stage over ``parts``; a path with 0 splits is left out."""
-        o = torch.empty(self.b, self.h, self.s, self.d, dtype=self.torch_dtype, device=wv.device)
-        lse = torch.empty(self.b, self.h, self.s, dtype=torch.float32, device=wv.device)
+        o = self.empty(self.b, self.h, self.s, self.d, device=wv.device)
+        lse = self.empty(self.b, self.h, self.s, device=wv.device, fp32=True)
         operands = (
             *(parts.o_old, parts.lse_old, parts.o_new, parts.lse_new, wv, o, lse),
             *(old_splits, new_splits, self.k, self.d),

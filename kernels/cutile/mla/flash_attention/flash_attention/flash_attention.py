@@ -5,59 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
-from mla_var3.mla import DecompressedPlan
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+from mla_var3.workloads.mla import DecompressedProblem
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionTiling(Tiling):
-    """Query rows and keys a block handles at a time."""
-
-    tile_m: int = option(64, "query rows a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlashAttentionPlan(DecompressedPlan):
+class FlashAttentionPlan(DecompressedProblem, KernelPlan):
     """Problem and launch of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention": FlashAttentionTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention": TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return FlashAttentionTiling()
+        return TileMN()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8))
         return {
             "flash_attention": [
-                FlashAttentionTiling(tile_m=m, tile_n=n, num_worker_warps=warps)
-                for m, n, warps in grid
+                TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid
             ]
         }
 

@@ -5,64 +5,35 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
-from mla_var3.mla import DecompressedPlan
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+from mla_var3.workloads.mla import DecompressedProblem
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV1Tiling(Tiling):
-    """Query rows and keys a block handles at a time."""
-
-    tile_m: int = option(64, "query rows a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlashAttentionV1Plan(DecompressedPlan):
+class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "flash_attention_v1": FlashAttentionV1Tiling
-    }
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention_v1": TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
         if self.s <= 64:
-            return FlashAttentionV1Tiling(tile_m=64, tile_n=64)
+            return TileMN(tile_m=64, tile_n=64)
         # 128 x 128 scores and a 128 x 128 accumulator fit the registers of eight warps only.
-        return FlashAttentionV1Tiling(tile_m=128, tile_n=128, num_worker_warps=8)
+        return TileMN(tile_m=128, tile_n=128, num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8))
         return {
             "flash_attention_v1": [
-                FlashAttentionV1Tiling(tile_m=m, tile_n=n, num_worker_warps=warps)
-                for m, n, warps in grid
+                TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid
             ]
         }
 

@@ -5,29 +5,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
 from mla_var3.errors import TilingError
-from mla_var3.mla import DecompressedPlan
-from mla_var3.runtime import (
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import (
     INV_LOG_2,
     ConstBool,
     ConstFloat,
     ConstInt,
     CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
+    CutileTiling,
     require_power_of_two,
 )
+from mla_var3.workloads import option
+from mla_var3.workloads.mla import DecompressedProblem
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV2Tiling(Tiling):
+class FlashAttentionV2Tiling(CutileTiling):
     """Query rows and keys a block handles at a time, and the order of the blocks."""
 
     tile_m: int = option(64, "query rows a block", minimum=16)
@@ -47,7 +48,7 @@ class FlashAttentionV2Tiling(Tiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV2Plan(DecompressedPlan):
+class FlashAttentionV2Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of v2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {

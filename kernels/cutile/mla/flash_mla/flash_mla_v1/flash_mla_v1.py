@@ -5,56 +5,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
-from mla_var3.mla import LatentPlan
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+from mla_var3.workloads.mla import LatentProblem
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaV1Tiling(Tiling):
-    """Rows (heads times queries) and keys a block handles at a time."""
-
-    tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlashMlaV1Plan(LatentPlan):
+class FlashMlaV1Plan(LatentProblem, KernelPlan):
     """Problem and launch of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v1": FlashMlaV1Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v1": TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return FlashMlaV1Tiling()
+        return TileMN()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((16, 64, 128), (32, 64, 128))
-        return {"flash_mla_v1": [FlashMlaV1Tiling(tile_m=m, tile_n=n) for m, n in grid]}
+        return {"flash_mla_v1": [TileMN(tile_m=m, tile_n=n) for m, n in grid]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, z, kpe = inputs

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
 from mla_var3.errors import TilingError
-from mla_var3.mla import LatentPlan
-from mla_var3.runtime import (
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import (
     INV_LOG_2,
     ConstBool,
     ConstFloat,
     ConstInt,
     CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
+    CutileTiling,
     require_power_of_two,
 )
+from mla_var3.workloads import option
+from mla_var3.workloads.mla import LatentProblem
+
+if TYPE_CHECKING:
+    import torch
 
 #: Registers of an SM by those a thread may have when eight worker warps and four that load share
 #: it: 65536 / (12 * 32), rounded down to a multiple of 8 (CUDA Programming Guide, compute
@@ -33,7 +34,7 @@ DEFAULT_WORKER_WARPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaV2Tiling(Tiling):
+class FlashMlaV2Tiling(CutileTiling):
     """Rows (heads times queries) and keys a block handles at a time, held in registers."""
 
     tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
@@ -55,7 +56,7 @@ class FlashMlaV2Tiling(Tiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaV2Plan(LatentPlan):
+class FlashMlaV2Plan(LatentProblem, KernelPlan):
     """Problem and launch of v2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v2": FlashMlaV2Tiling}

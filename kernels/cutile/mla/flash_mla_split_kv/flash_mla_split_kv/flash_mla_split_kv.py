@@ -4,48 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
 from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import (
     MAX_SPLITS,
     ReduceTiling,
     SplitPlan,
     next_power_of_two,
 )
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPipeline,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 
-
-@dataclass(frozen=True, kw_only=True)
-class FlashMlaSplitKvTiling(Tiling):
-    """Rows (heads times queries) and keys a block handles at a time."""
-
-    tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +26,20 @@ class FlashMlaSplitKvPlan(SplitPlan):
     """Problem and launches of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "split": FlashMlaSplitKvTiling,
+        "split": TileMN,
         "reduce": ReduceTiling,
     }
 
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "reduce":
             return self.reduce_tiling()
-        return FlashMlaSplitKvTiling(num_worker_warps=8)
+        return TileMN(num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2))
         return {
             "split": [
-                FlashMlaSplitKvTiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                TileMN(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
                 for m, n, ctas in shapes
             ],
             "reduce": self.reduce_configs(),
@@ -76,9 +49,9 @@ class FlashMlaSplitKvPlan(SplitPlan):
         """The user's, else the power of two that gives each SM a block at least."""
         if self.splits is not None:
             return self.splits
-        tiling = cast(FlashMlaSplitKvTiling, self.tiling("split"))
+        tiling = cast(TileMN, self.tiling("split"))
         blocks = ct.cdiv(self.h * self.s, tiling.tile_m) * self.b
-        wanted = next_power_of_two(ct.cdiv(self.sms(device), blocks))
+        wanted = next_power_of_two(ct.cdiv(self.target.sm_count, blocks))
         return min(wanted, ct.cdiv(self.t, tiling.tile_n), MAX_SPLITS)
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:

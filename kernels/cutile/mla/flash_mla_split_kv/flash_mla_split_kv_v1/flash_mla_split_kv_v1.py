@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
 from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import (
     MAX_SPLITS,
     ReduceTiling,
     SplitPlan,
 )
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPipeline,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+
+if TYPE_CHECKING:
+    import torch
 
 #: What a block costs beyond its steps, in steps of 64 keys by 576 dimensions in bf16 (72 KiB): the
 #: queries it loads are as large as one step, and its pipeline has to fill.
@@ -37,41 +27,24 @@ PARTIAL_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaSplitKvV1Tiling(Tiling):
-    """Rows (heads times queries) and keys a block handles at a time."""
-
-    tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
 class FlashMlaSplitKvV1Plan(SplitPlan):
     """Problem and launches of v1."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "split": FlashMlaSplitKvV1Tiling,
+        "split": TileMN,
         "reduce": ReduceTiling,
     }
 
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "reduce":
             return self.reduce_tiling()
-        return FlashMlaSplitKvV1Tiling(num_worker_warps=8)
+        return TileMN(num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2))
         return {
             "split": [
-                FlashMlaSplitKvV1Tiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                TileMN(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
                 for m, n, ctas in shapes
             ],
             "reduce": self.reduce_configs(),
@@ -85,7 +58,7 @@ class FlashMlaSplitKvV1Plan(SplitPlan):
         """
         if self.splits is not None:
             return self.splits
-        tiling, sms = cast(FlashMlaSplitKvV1Tiling, self.tiling("split")), self.sms(device)
+        tiling, sms = cast(TileMN, self.tiling("split")), self.target.sm_count
         blocks = ct.cdiv(self.h * self.s, tiling.tile_m) * self.b
         steps = ct.cdiv(self.t, tiling.tile_n)
 

@@ -5,49 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import TilingError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
-    SM_COUNT,
     CombineTiling,
     MlaVar6PlusPlan,
     share_blocks,
 )
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPipeline,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+from mla_var3.workloads import option
 
-
-@dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusBaseTiling(Tiling):
-    """Query rows and keys that a block of either path handles at a time."""
-
-    tile_m: int = option(64, "query rows a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +28,24 @@ class MlaVar6PlusBasePlan(MlaVar6PlusPlan):
     """Problem and launches of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "attention": MlaVar6PlusBaseTiling,
+        "attention": TileMN,
         "combine": CombineTiling,
     }
 
     blocks: int | None = option(
-        None, f"blocks of the attention launch; by default {SM_COUNT}", minimum=2
+        None, "blocks of the attention launch; by default one per SM", minimum=2
     )
 
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "combine":
             return self.combine_tiling()
         # 64 rows and 8 worker warps keep the latent accumulator in registers on sm_90.
-        return MlaVar6PlusBaseTiling(num_worker_warps=8)
+        return TileMN(num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((16, 32, 64), (32, 64), (None, 8))
         attention: list[Tiling] = [
-            MlaVar6PlusBaseTiling(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in grid
+            TileMN(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in grid
         ]
         return {"attention": attention, "combine": self.combine_configs()}
 
@@ -80,7 +53,7 @@ class MlaVar6PlusBasePlan(MlaVar6PlusPlan):
         q, q_latent, qpe, z, kpe, key, value, wv = inputs
         old, new = self.old_tokens, self.new_tokens
         parts = self.partials(q.device, int(old > 0), int(new > 0))
-        blocks = self.blocks or SM_COUNT
+        blocks = self.blocks or self.target.sm_count
         # Equal shares, whatever each path costs: what the next version mends.
         latent_blocks = share_blocks(blocks, float(old > 0), float(new > 0))
         # Views that begin and end with their path; a path without tokens keeps one unseen token.

@@ -5,32 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import PlanError, TilingError
+from mla_var3.errors import PlanError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
-    SM_COUNT,
     CombineTiling,
     MlaVar6PlusPlan,
     best_splits,
 )
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    KernelPipeline,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
-)
+from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 #: Default tiles, which the heuristics reckon with: 64 rows and 8 worker warps keep the latent
 #: accumulator in registers on sm_90.
@@ -38,33 +29,16 @@ ROW_TILE, KEY_TILE = 64, 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV2Tiling(Tiling):
-    """Rows and keys that a block of either path handles at a time."""
-
-    tile_m: int = option(64, "rows a block: heads times queries, or queries", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
 class MlaVar6PlusV2Plan(MlaVar6PlusPlan):
     """Problem and launches of v2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "attention": MlaVar6PlusV2Tiling,
+        "attention": TileMN,
         "combine": CombineTiling,
     }
 
     blocks: int | None = option(
-        None, f"blocks of the attention launch; by default {SM_COUNT}", minimum=2
+        None, "blocks of the attention launch; by default one per SM", minimum=2
     )
     latent_blocks: int | None = option(
         None, "those of them on the latent path; by default its share of the cost", minimum=1
@@ -78,7 +52,7 @@ class MlaVar6PlusV2Plan(MlaVar6PlusPlan):
 
     def validate(self) -> None:
         super().validate()
-        blocks = self.blocks or SM_COUNT
+        blocks = self.blocks or self.target.sm_count
         if self.latent_blocks is not None and self.latent_blocks >= blocks:
             raise PlanError(
                 f"latent_blocks={self.latent_blocks} leaves none of {blocks} blocks to the "
@@ -88,18 +62,18 @@ class MlaVar6PlusV2Plan(MlaVar6PlusPlan):
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "combine":
             return self.combine_tiling()
-        return MlaVar6PlusV2Tiling(tile_m=ROW_TILE, tile_n=KEY_TILE, num_worker_warps=8)
+        return TileMN(tile_m=ROW_TILE, tile_n=KEY_TILE, num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((16, 32, 64), (32, 64), (None, 8))
         attention: list[Tiling] = [
-            MlaVar6PlusV2Tiling(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in grid
+            TileMN(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in grid
         ]
         return {"attention": attention, "combine": self.combine_configs()}
 
     def shares(self) -> tuple[int, int]:
         """Blocks of the latent and of the decompressed path."""
-        blocks = self.blocks or SM_COUNT
+        blocks = self.blocks or self.target.sm_count
         old_rows = -(-self.h * self.s // ROW_TILE) * ROW_TILE
         new_rows = -(-self.s // ROW_TILE) * ROW_TILE * self.h
         latent = self.latent_share(blocks, old_rows, new_rows)

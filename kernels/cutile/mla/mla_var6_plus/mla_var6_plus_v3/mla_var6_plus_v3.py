@@ -6,33 +6,32 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
-import torch
 
-from mla_var3.errors import PlanError, TilingError
+from mla_var3.errors import PlanError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
-    SM_COUNT,
     CombineTiling,
     MlaVar6PlusPlan,
     best_splits,
     next_power_of_two,
 )
-from mla_var3.runtime import (
+from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import (
     INV_LOG_2,
     ConstBool,
     ConstFloat,
     ConstInt,
     CtKernel,
-    KernelPipeline,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
-    require_power_of_two,
+    CutileTiling,
+    require_tile,
 )
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 #: Default tiles, which the heuristics reckon with: 64 rows and 8 worker warps keep the latent
 #: accumulator in registers on sm_90.
@@ -40,7 +39,7 @@ ROW_TILE, OLD_KEY_TILE, NEW_KEY_TILE = 64, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV3Tiling(Tiling):
+class MlaVar6PlusV3Tiling(CutileTiling):
     """Rows and keys that a block of each path handles at a time."""
 
     old_tile_m: int = option(ROW_TILE, "latent rows (heads times queries) a block", minimum=16)
@@ -52,12 +51,7 @@ class MlaVar6PlusV3Tiling(Tiling):
         super().validate(plan)
         for path in ("old", "new"):
             tile_m, tile_n = getattr(self, f"{path}_tile_m"), getattr(self, f"{path}_tile_n")
-            require_power_of_two(**{f"{path}_tile_m": tile_m, f"{path}_tile_n": tile_n})
-            if tile_m * tile_n > 128 * 128:
-                raise TilingError(
-                    f"{path}_tile_m*{path}_tile_n = {tile_m}*{tile_n} = {tile_m * tile_n} "
-                    f"scores exceed {128 * 128}"
-                )
+            require_tile(**{f"{path}_tile_m": tile_m, f"{path}_tile_n": tile_n})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +64,7 @@ class MlaVar6PlusV3Plan(MlaVar6PlusPlan):
     }
 
     blocks: int | None = option(
-        None, f"blocks of the attention launch; by default {SM_COUNT}", minimum=2
+        None, "blocks of the attention launch; by default one per SM", minimum=2
     )
     latent_blocks: int | None = option(
         None, "those of them on the latent path; by default its share of the cost", minimum=1
@@ -84,7 +78,7 @@ class MlaVar6PlusV3Plan(MlaVar6PlusPlan):
 
     def validate(self) -> None:
         super().validate()
-        blocks = self.blocks or SM_COUNT
+        blocks = self.blocks or self.target.sm_count
         if self.latent_blocks is not None and self.latent_blocks >= blocks:
             raise PlanError(
                 f"latent_blocks={self.latent_blocks} leaves none of {blocks} blocks to the "
@@ -113,7 +107,7 @@ class MlaVar6PlusV3Plan(MlaVar6PlusPlan):
 
     def shares(self) -> tuple[int, int]:
         """Blocks of the latent and of the decompressed path."""
-        blocks = self.blocks or SM_COUNT
+        blocks = self.blocks or self.target.sm_count
         old_rows = -(-self.h * self.s // ROW_TILE) * ROW_TILE
         new_rows = -(-self.s // self.query_tile()) * self.query_tile() * self.h
         latent = self.latent_share(blocks, old_rows, new_rows)

@@ -5,36 +5,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
+from typing import TYPE_CHECKING, ClassVar
 
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
-    SM_COUNT,
     CombineTiling,
     MlaVar6PlusPlan,
     Partials,
     best_splits,
     next_power_of_two,
 )
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConcurrentKernels,
-    CtKernel,
-    KernelPipeline,
-    RuntimeObject,
-    Tiling,
-    option,
-)
+from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import INV_LOG_2, CtKernel, TileMN
+from mla_var3.workloads import option
 
 from .mla_var6_plus_v4_decompressed import (
-    MlaVar6PlusV4DecompressedTiling,
     mla_var6_plus_v4_decompressed,
 )
 from .mla_var6_plus_v4_latent import (
-    MlaVar6PlusV4LatentTiling,
     mla_var6_plus_v4_latent,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 #: Default tiles, which the heuristics reckon with: 64 rows and 8 worker warps keep the latent
 #: accumulator in registers on sm_90.
@@ -46,16 +38,16 @@ class MlaVar6PlusV4Plan(MlaVar6PlusPlan):
     """Problem and launches of v4."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "latent": MlaVar6PlusV4LatentTiling,
-        "decompressed": MlaVar6PlusV4DecompressedTiling,
+        "latent": TileMN,
+        "decompressed": TileMN,
         "combine": CombineTiling,
     }
 
     latent_blocks: int | None = option(
-        None, f"persistent latent blocks; by default the latent share of {SM_COUNT}", minimum=1
+        None, "persistent latent blocks; by default the latent share of the SMs", minimum=1
     )
     decompressed_blocks: int | None = option(
-        None, f"persistent decompressed blocks; by default what is left of {SM_COUNT}", minimum=1
+        None, "persistent decompressed blocks; by default the SMs that are left", minimum=1
     )
     latent_splits: int | None = option(
         None, "pieces the old tokens are cut into; by default whole waves", minimum=1
@@ -68,12 +60,8 @@ class MlaVar6PlusV4Plan(MlaVar6PlusPlan):
         if stage == "combine":
             return self.combine_tiling()
         if stage == "latent":
-            return MlaVar6PlusV4LatentTiling(
-                tile_m=ROW_TILE, tile_n=OLD_KEY_TILE, num_worker_warps=8
-            )
-        return MlaVar6PlusV4DecompressedTiling(
-            tile_m=self.query_tile(), tile_n=NEW_KEY_TILE, num_worker_warps=8
-        )
+            return TileMN(tile_m=ROW_TILE, tile_n=OLD_KEY_TILE, num_worker_warps=8)
+        return TileMN(tile_m=self.query_tile(), tile_n=NEW_KEY_TILE, num_worker_warps=8)
 
     def query_tile(self) -> int:
         """Queries of one head a decompressed block takes: all, from 16 to 64."""
@@ -83,13 +71,9 @@ class MlaVar6PlusV4Plan(MlaVar6PlusPlan):
         latent = itertools.product((64, 128), (32, 64), (None, 8))
         decompressed = itertools.product((self.query_tile(),), (64, 128), (None, 8))
         return {
-            "latent": [
-                MlaVar6PlusV4LatentTiling(tile_m=m, tile_n=n, num_worker_warps=w)
-                for m, n, w in latent
-            ],
+            "latent": [TileMN(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in latent],
             "decompressed": [
-                MlaVar6PlusV4DecompressedTiling(tile_m=m, tile_n=n, num_worker_warps=w)
-                for m, n, w in decompressed
+                TileMN(tile_m=m, tile_n=n, num_worker_warps=w) for m, n, w in decompressed
             ],
             "combine": self.combine_configs(),
         }
@@ -98,10 +82,10 @@ class MlaVar6PlusV4Plan(MlaVar6PlusPlan):
         """Blocks of the latent and of the decompressed kernel; one an SM in all."""
         old_rows = -(-self.h * self.s // ROW_TILE) * ROW_TILE
         new_rows = -(-self.s // self.query_tile()) * self.query_tile() * self.h
-        latent = self.latent_share(SM_COUNT, old_rows, new_rows)
+        latent = self.latent_share(self.target.sm_count, old_rows, new_rows)
         return (
             self.latent_blocks or max(latent, 1),
-            self.decompressed_blocks or max(SM_COUNT - latent, 1),
+            self.decompressed_blocks or max(self.target.sm_count - latent, 1),
         )
 
     def splits(self) -> tuple[int, int]:

@@ -2,38 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cuda.tile as ct
 
-from mla_var3.errors import TilingError
-from mla_var3.runtime import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    KernelPlan,
-    Tiling,
-    option,
-    require_power_of_two,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV4DecompressedTiling(Tiling):
-    """Queries of one head and new keys a block handles at a time."""
-
-    tile_m: int = option(16, "queries a block (the MMA's columns)", minimum=16)
-    tile_n: int = option(128, "keys a step (the MMA's rows)", minimum=64)
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt
 
 
 @ct.kernel

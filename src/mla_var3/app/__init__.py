@@ -1,0 +1,1 @@
+"""The commands: command lines to everything below."""

@@ -1,0 +1,516 @@
+"""Start a kernel version as a copy of another, with every name that carries the version rewritten.
+
+``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites module
+names, kernel functions, plan and tiling classes, imports inside the package, quoted forward
+references, package names in strings, and the docstrings and comments that name the version. Names
+that the version imports from elsewhere stay as they are. The design's devlog gets the skeleton of
+an entry. Everything is prepared beside the target and renamed into place, so that a clone that
+fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import libcst as cst
+import tyro
+from libcst.helpers import get_full_name_for_node
+
+from mla_var3 import arguments, front
+from mla_var3.arguments import named
+from mla_var3.errors import CloneError, UnknownNameError
+from mla_var3.knowledge.schema import DEVLOG_SECTIONS
+from mla_var3.paths import kernels_dir, write_atomic
+
+PACKAGE = "mla_var3.kernel"
+_VERSION = re.compile(r"v[1-9][0-9]*")
+_ENTRY = re.compile(r"^### v(\d+)\b", re.MULTILINE)
+_PATH = re.compile(r"[A-Za-z_]\w*(?:[./][A-Za-z_]\w*)*")
+
+_PROMPTS = {
+    "What changed": "What {target} does that {source} does not; nothing yet, it is a copy.",
+    "Why": "The profile or record of {source} that asks for the change.",
+    "Predicted": "What the change should do to which metric, and the arithmetic behind it.",
+    "Falsified by": "The observation that would show the prediction wrong.",
+    "Measured": "{{{{ measured }}}}",
+    "Insights": "What was learnt, also when the prediction failed.",
+    "Next": "What the profile of {target} asks for.",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a version is called, and how its clone is to be called.
+
+    Attributes:
+        root: The kernels folder.
+        folder: The design's folder: ``<root>/<language package>/<layer>/<design>``.
+        source: Version that is copied, ``v0`` for the base.
+        target: Version that is made.
+        others: All other designs, so that ``flash_mla`` is not taken for part of
+            ``flash_mla_split_kv``.
+    """
+
+    root: Path
+    folder: Path
+    source: str
+    target: str
+    others: frozenset[str] = frozenset()
+
+    @property
+    def design(self) -> str:
+        """Name of the design."""
+        return self.folder.name
+
+    @property
+    def is_base(self) -> bool:
+        """Whether the base version is copied, whose names carry no version."""
+        return self.source == "v0"
+
+    @property
+    def source_module(self) -> str:
+        """Name of the version's package and of the module in it."""
+        return self.design if self.is_base else f"{self.design}_{self.source}"
+
+    @property
+    def target_module(self) -> str:
+        """The same of the clone."""
+        return f"{self.design}_{self.target}"
+
+    @property
+    def design_path(self) -> tuple[str, ...]:
+        """The design's package as ``mla_var3 kernel cutile mla flash_mla``."""
+        return (*PACKAGE.split("."), *self.folder.relative_to(self.root).parts)
+
+    @property
+    def package_path(self) -> tuple[str, ...]:
+        """The version's package."""
+        return (*self.design_path, self.source_module)
+
+    def rename(self, name: str) -> str:
+        """A name with the version in it replaced, in each of the three spellings.
+
+        ``flash_mla_v1_reduce``, ``FlashMlaV1Plan`` and ``FLASH_MLA_V1_ROWS`` name v1;
+        ``flash_mla_reduce``, ``FlashMlaPlan`` and ``FlashMlaBasePlan`` name the base. Other names
+        stay.
+        """
+        name = self._rename_spelling(name, str.lower, "_", "v", "[0-9A-Za-z]")
+        name = self._rename_spelling(name, str.upper, "_", "V", "[0-9A-Za-z]")
+        name = self._rename_spelling(name, _camel, "", "V", "[0-9a-z]")
+        if self.is_base:
+            # FlashMlaBasePlan, where the design's own classes are called FlashMlaPlan.
+            clone = f"{_camel(self.design)}V{self.target[1:]}"
+            name = re.sub(rf"(?<![0-9A-Za-z]){clone}Base(?![a-z])", clone, name)
+        return name
+
+    def _rename_spelling(
+        self, name: str, spell: Callable[[str], str], separator: str, letter: str, goes_on: str
+    ) -> str:
+        # The longest design comes first: flash_mla_split_kv is not flash_mla.
+        designs = sorted({self.design, *self.others}, key=len, reverse=True)
+        either = "|".join(re.escape(spell(design)) for design in designs)
+        pattern = (
+            rf"(?<![0-9A-Za-z])({either})(?:{separator}({letter}\d+)(?!{goes_on}))?(?!{goes_on})"
+        )
+        source = None if self.is_base else letter + self.source[1:]
+
+        def replace(match: re.Match[str]) -> str:
+            if match.group(1) != spell(self.design) or match.group(2) != source:
+                return match.group(0)
+            return f"{match.group(1)}{separator}{letter}{self.target[1:]}"
+
+        return re.sub(pattern, replace, name)
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+class Rewriter:
+    """Rewrites the sources of one version's package.
+
+    Args:
+        names: What is renamed into what.
+        sources: Text of each Python file of the package, by path below it.
+
+    Raises:
+        CloneError: A file is not valid Python.
+    """
+
+    def __init__(self, names: Names, sources: dict[Path, str]) -> None:
+        self.names = names
+        self.bound = {names.source_module}
+        for path, text in sources.items():
+            try:
+                tree = ast.parse(text)
+            except SyntaxError as error:
+                raise CloneError(
+                    f"{names.source_module}/{path}:{error.lineno}: {error.msg}, so it is no "
+                    "version that can be cloned"
+                ) from error
+            self.bound |= {path.stem, *path.parts[:-1], *_bound(tree)}
+        renamed: dict[str, str] = {}
+        for name in sorted(self.bound):
+            other = renamed.setdefault(names.rename(name), name)
+            if other != name:
+                raise CloneError(
+                    f"{other} and {name} of {names.source_module} would both become "
+                    f"{names.rename(name)}; rename one of them first"
+                )
+
+    def identifier(self, name: str) -> str:
+        """Rename what the package itself binds; what it imports from elsewhere stays."""
+        return self.names.rename(name) if name in self.bound else name
+
+    def dotted(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Rename an absolute module path; only what lies inside the version's package changes."""
+        own = self.names.package_path
+        if tuple(parts[: len(own)]) != own:
+            return tuple(parts)
+        kept = len(self.names.design_path)
+        return (*parts[:kept], *(self.identifier(part) for part in parts[kept:]))
+
+    def text(self, text: str, *, prose: bool) -> str:
+        """Rename in a string literal, or in ``prose``: a docstring or a comment.
+
+        In prose the version is also renamed where it is called ``v1``, or ``base version``, and
+        a bare design name is taken for the design.
+        """
+        text = _PATH.sub(lambda match: self._token(match.group(0), prose=prose), text)
+        if not prose:
+            return re.sub(rf"""^(["']){self.names.source}\1$""", rf"\1{self.names.target}\1", text)
+        text = re.sub(rf"(?<![\w.]){self.names.source}(?!\w|\.\d)", self.names.target, text)
+        if self.names.is_base:
+            text = re.sub(r"\b(?:[Tt]he )?[Bb]ase version\b", self.names.target, text)
+        return text
+
+    def _token(self, token: str, *, prose: bool) -> str:
+        parts = re.split(r"([./])", token)
+        words, separators = parts[::2], [*parts[1::2], ""]
+        kept = self._design_words(words)
+        if not kept and prose and words == [self.names.design]:
+            return token
+        renamed = [*words[:kept], *(self._word(word) for word in words[kept:])]
+        return "".join(word + mark for word, mark in zip(renamed, separators, strict=True))
+
+    def _word(self, word: str) -> str:
+        # A name with a version in it is unmistakable; a name of the base is only its own if bound.
+        return self.identifier(word) if self.names.is_base else self.names.rename(word)
+
+    def _design_words(self, words: Sequence[str]) -> int:
+        """How many leading words of a path lead to the design and are no version of it."""
+        layer_and_design = self.names.design_path[-2:]
+        for index in range(len(words) - 1):
+            if tuple(words[index : index + 2]) == layer_and_design:
+                return index + 2
+        design = self.names.design
+        return 1 if len(words) > 1 and words[0] == design and words[1].startswith(design) else 0
+
+    def module(self, path: Path, text: str) -> str:
+        """The rewritten text of the file at ``path`` below the package."""
+        package = (*self.names.package_path, *path.parts[:-1])
+        return cst.parse_module(text).visit(_Renamer(self, package)).code
+
+    def path(self, path: Path) -> Path:
+        """The path below the clone's package of the file at ``path`` below the source's."""
+        folders = [self.identifier(part) for part in path.parts[:-1]]
+        return Path(*folders, self.identifier(path.stem) + path.suffix)
+
+
+class _Renamer(cst.CSTTransformer):
+    """Applies a ``Rewriter`` to one module of ``package``."""
+
+    def __init__(self, rewriter: Rewriter, package: Sequence[str]) -> None:
+        super().__init__()
+        self.rewriter = rewriter
+        self.package = tuple(package)
+        self.docstrings: list[cst.BaseExpression] = []
+
+    def visit_Module(self, node: cst.Module) -> None:
+        self._note_docstring(node.body)
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._note_docstring(node.body.body)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._note_docstring(node.body.body)
+
+    def _note_docstring(self, body: Sequence[cst.CSTNode]) -> None:
+        match list(body[:1]):
+            case [cst.SimpleStatementLine(body=[cst.Expr(value=value), *_])]:
+                self.docstrings.append(value)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        return updated_node.with_changes(value=self.rewriter.identifier(updated_node.value))
+
+    def leave_SimpleString(
+        self, original_node: cst.SimpleString, updated_node: cst.SimpleString
+    ) -> cst.SimpleString:
+        prose = any(original_node is docstring for docstring in self.docstrings)
+        text = self.rewriter.text(updated_node.value, prose=prose)
+        return updated_node.with_changes(value=text)
+
+    def leave_FormattedStringText(
+        self, original_node: cst.FormattedStringText, updated_node: cst.FormattedStringText
+    ) -> cst.FormattedStringText:
+        text = self.rewriter.text(updated_node.value, prose=False)
+        return updated_node.with_changes(value=text)
+
+    def leave_Comment(self, original_node: cst.Comment, updated_node: cst.Comment) -> cst.Comment:
+        return updated_node.with_changes(value=self.rewriter.text(updated_node.value, prose=True))
+
+    # Module paths are renamed as a whole: in flash_mla.flash_mla the first word is the design.
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return not (get_full_name_for_node(node) or "").startswith(PACKAGE + ".")
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        if self.visit_Attribute(original_node):
+            return updated_node
+        return self._dotted(updated_node)
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:
+        names = [
+            alias.with_changes(name=self._dotted(alias.name), asname=self._asname(alias))
+            for alias in updated_node.names
+        ]
+        return updated_node.with_changes(names=names)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
+    def leave_ImportFrom(
+        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
+    ) -> cst.ImportFrom:
+        level = len(updated_node.relative)
+        start = self.package[: len(self.package) + 1 - level] if level else ()
+        module = updated_node.module
+        parts = (*start, *(_words(module) if module is not None else ()))
+        renamed = self.rewriter.dotted(parts)[len(start) :]
+        changes: dict[str, object] = {}
+        if module is not None and list(renamed) != _words(module):
+            changes["module"] = cst.parse_expression(".".join(renamed))
+        if not isinstance(updated_node.names, cst.ImportStar):
+            changes["names"] = [
+                alias.with_changes(
+                    name=cst.Name(self.rewriter.dotted((*parts, *_words(alias.name)))[-1]),
+                    asname=self._asname(alias),
+                )
+                for alias in updated_node.names
+            ]
+        return updated_node.with_changes(**changes)
+
+    def _dotted(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        words = _words(node)
+        renamed = self.rewriter.dotted(words)
+        return node if list(renamed) == words else cst.parse_expression(".".join(renamed))
+
+    def _asname(self, alias: cst.ImportAlias) -> cst.AsName | None:
+        if alias.asname is None or not isinstance(alias.asname.name, cst.Name):
+            return alias.asname
+        name = self.rewriter.identifier(alias.asname.name.value)
+        return alias.asname.with_changes(name=cst.Name(name))
+
+
+def _words(node: cst.CSTNode) -> list[str]:
+    return (get_full_name_for_node(node) or "").split(".")
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    """Names that a module binds, other than by importing them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+            case ast.alias(asname=str() as name):
+                yield name
+
+
+def find_source(root: Path, source: str, language: str | None = None) -> tuple[Path, str]:
+    """The design's folder and the version that a name stands for.
+
+    Args:
+        root: The kernels folder.
+        source: ``flash_mla_v1``; ``flash_mla`` or ``flash_mla_v0`` for the base.
+        language: Language package (``cutile``), needed when two languages have the version.
+
+    Raises:
+        UnknownNameError: There is no such version or language.
+        CloneError: Several languages have the version.
+    """
+    languages = sorted({folder.parts[-3] for folder in root.glob("*/*/*") if folder.is_dir()})
+    if language is not None and language not in languages:
+        raise UnknownNameError("language", language, languages)
+    known: dict[str, list[tuple[Path, str]]] = {}
+    for folder in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
+        if language in (None, folder.parts[-3]):
+            for version in _versions(folder):
+                name = folder.name if version == "v0" else f"{folder.name}_{version}"
+                known.setdefault(name, []).append((folder, version))
+    name = source.strip().replace("-", "_").removesuffix("_v0")
+    if name not in known:
+        raise UnknownNameError("version", source, sorted(known))
+    if len(known[name]) > 1:
+        several = ", ".join(folder.parts[-3] for folder, _ in known[name])
+        raise CloneError(f"{name} exists in {several}; say which with --language")
+    return known[name][0]
+
+
+def _versions(folder: Path) -> Iterator[str]:
+    for package in sorted(folder.iterdir()):
+        match = re.fullmatch(rf"{re.escape(folder.name)}(?:_({_VERSION.pattern}))?", package.name)
+        if match and (package / f"{package.name}.py").is_file():
+            yield match.group(1) or "v0"
+
+
+def clone(source: str, target: str, *, root: Path, language: str | None = None) -> list[Path]:
+    """Copy a version under a new number.
+
+    Args:
+        source: The version to copy, as ``find_source`` takes it.
+        target: The new version, ``v5``.
+        root: The kernels folder.
+        language: Language package, see ``find_source``.
+
+    Returns:
+        What was written: the new package and the devlog.
+
+    Raises:
+        UnknownNameError: There is no such version.
+        CloneError: The target exists, is no version name, or cannot be written.
+    """
+    root = root.resolve()
+    folder, version = find_source(root, source, language)
+    number = target.strip().removeprefix(f"{folder.name}_")
+    if not _VERSION.fullmatch(number):
+        raise CloneError(f"{target!r} is no version to clone to: versions are v1, v2, and so on")
+    designs = (path.name for path in root.glob("*/*/*") if path.is_dir())
+    names = Names(root, folder, version, number, frozenset(designs) - {folder.name})
+    destination = folder / names.target_module
+    if os.path.lexists(destination):
+        raise CloneError(f"{names.target_module} exists already: {destination}")
+    try:
+        return _write(names, destination)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CloneError(
+            f"{names.target_module} cannot be written ({reason}); nothing was changed"
+        ) from error
+
+
+def _write(names: Names, destination: Path) -> list[Path]:
+    devlog = names.folder / "devlog.md"
+    before = devlog.read_text(encoding="utf-8") if devlog.exists() else None
+    after = add_entry(before, names)
+    # Whatever happens before pop_all, an interrupt included, is undone in reverse order.
+    with contextlib.ExitStack() as undo:
+        staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=names.folder))
+        undo.callback(shutil.rmtree, staging, ignore_errors=True)
+        _stage(names, staging)
+        staging.chmod(0o755)
+        staging.rename(destination)
+        undo.callback(shutil.rmtree, destination, ignore_errors=True)
+        undo.callback(_restore, devlog, before)
+        write_atomic(devlog, after)
+        undo.pop_all()
+    return [destination, devlog]
+
+
+def _stage(names: Names, staging: Path) -> None:
+    package = names.folder / names.source_module
+    files = [
+        path.relative_to(package)
+        for path in sorted(package.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    sources = {
+        path: (package / path).read_text(encoding="utf-8") for path in files if path.suffix == ".py"
+    }
+    rewriter = Rewriter(names, sources)
+    for path in files:
+        copy = staging / rewriter.path(path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if path in sources:
+            copy.write_text(rewriter.module(path, sources[path]), encoding="utf-8")
+        else:
+            shutil.copyfile(package / path, copy)
+
+
+def _restore(devlog: Path, before: str | None) -> None:
+    if before is None:
+        devlog.unlink(missing_ok=True)
+    elif devlog.read_text(encoding="utf-8") != before:
+        write_atomic(devlog, before)
+
+
+def add_entry(devlog: str | None, names: Names) -> str:
+    """The text of a devlog with the skeleton of the clone's entry, versions ascending.
+
+    Args:
+        devlog: The text so far; None when the design has no devlog yet.
+        names: Design, source and target.
+
+    Raises:
+        CloneError: The devlog has an entry of that version.
+    """
+    if devlog is None:
+        devlog = f"---\ntitle: {names.design}\nevidence: []\n---\n"
+    words = {"source": names.source, "target": names.target}
+    sections = [f"#### {title}\n\n{_PROMPTS[title].format(**words)}" for title in DEVLOG_SECTIONS]
+    entry = "\n\n".join([f"### {names.target}: <verdict>", *sections])
+    number = int(names.target[1:])
+    position = len(devlog)
+    for heading in _ENTRY.finditer(devlog):
+        if int(heading.group(1)) == number:
+            raise CloneError(f"the devlog of {names.design} has an entry {names.target} already")
+        if int(heading.group(1)) > number:
+            position = heading.start()
+            break
+    head, tail = devlog[:position].rstrip("\n"), devlog[position:]
+    return f"{head}\n\n{entry}\n" + (f"\n{tail}" if tail else "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Clone what ``argv`` (the process's by default) names; returns the exit code."""
+
+    def run(
+        source: Annotated[tyro.conf.Positional[str], named("DESIGN[_vN]")],
+        target: Annotated[tyro.conf.Positional[str], named("vM")],
+        language: str | None = None,
+    ) -> None:
+        """Start a kernel version as a copy of another.
+
+        Args:
+            source: The version to copy; a design without a number is its base.
+            target: The number of the new version.
+            language: Language package (cutile, cute_python), when two have the version.
+        """
+        for path in clone(source, target, root=kernels_dir(), language=language):
+            print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+    arguments.parse(run, sys.argv[1:] if argv is None else argv, "python -m mla_var3.app.clone")
+    return 0
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.app.clone:main")

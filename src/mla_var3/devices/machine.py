@@ -1,0 +1,27 @@
+"""What a plan may ask of a device when it fills in open sizes and sizes its grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates and counts of a device for one element type.
+
+    Attributes:
+        key: Device key.
+        tflops: Arithmetic throughput that kernels attain, TFLOP/s.
+        gbps: DRAM bandwidth that kernels attain, GB/s.
+        sm_count: Streaming multiprocessors.
+    """
+
+    key: str
+    tflops: float
+    gbps: float
+    sm_count: int
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs done while one byte moves, when both rates are attained."""
+        return self.tflops * 1e3 / self.gbps

@@ -1,0 +1,106 @@
+"""What a language of kernels must be able to say; everything above asks through this."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mla_var3.records import StaticFacts
+from mla_var3.runtime.kernel import Kernel
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One kernel, under its present tiling, to compile for one arch."""
+
+    kernel: Kernel
+    arch: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Facts of a compile and, unless it failed, its files by name."""
+
+    facts: StaticFacts
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class StageMetric:
+    """A figure of a stage that only this language states.
+
+    Attributes:
+        name: Snake case.
+        unit: Unit of the value; empty for counts.
+        origin: ``tiling`` or ``static``.
+        better: Direction in which a kernel improves, where there is one.
+        source: Where in a record it comes from.
+        description: One sentence.
+        read: From a stage's tiling and static facts; None where not stated.
+    """
+
+    name: str
+    unit: str
+    origin: str
+    better: str | None
+    source: str
+    description: str
+    read: Callable[[Mapping[str, object], StaticFacts | None], object]
+
+
+class Language(Protocol):
+    """A language of kernels.
+
+    Attributes:
+        key: Such as ``cutile-dsl``.
+        package: Its folder below ``kernels/``.
+        title: Its name in prose.
+        archs: What is compiled for when nobody asks for an arch; empty when nothing is compiled.
+        tools: Distributions whose versions shape its results.
+        hints: Tiling fields that are hints to its compiler.
+        metrics: Figures that only its kernels have.
+    """
+
+    key: str
+    package: str
+    title: str
+    archs: tuple[str, ...]
+    tools: tuple[str, ...]
+    hints: tuple[str, ...]
+    metrics: tuple[StageMetric, ...]
+
+    def known_archs(self) -> tuple[str, ...]:
+        """All archs its compiler takes."""
+
+    def cannot_compile(self, arch: str) -> str | None:
+        """Why nothing can be compiled for the arch here; None when it can."""
+
+    def cannot_execute(self) -> str | None:
+        """Why its kernels do not run on a CPU; None when they do."""
+
+    def compile_many(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        timeout: float | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Compiled]:
+        """Compile jobs side by side; results in their order.
+
+        Raises:
+            ToolchainError: A tool is missing or of the wrong version.
+            UnknownNameError: An arch that its compiler does not know.
+        """
+
+    def launches(self, kernel: Kernel) -> re.Pattern[str]:
+        """What a profiler calls the launches of a kernel, from the start of the name."""
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """What its compiler raises at a launch that it refuses."""

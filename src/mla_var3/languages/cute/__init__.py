@@ -1,0 +1,90 @@
+"""The CuTe DSL: its kernels, compiler, static facts, and exported libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.records import StaticFacts
+
+if TYPE_CHECKING:
+    from mla_var3.runtime.kernel import Kernel
+
+_ORIGIN, _WHERE = "static", "stages[].static."
+
+
+def _fact(name: str) -> Callable[[Any, StaticFacts | None], Any]:
+    def read(_tiling: Any, facts: StaticFacts | None) -> Any:
+        known = facts is not None and facts.ok and facts.language == "cute-dsl"
+        return getattr(facts, name) if known else None
+
+    return read
+
+
+def _metric(name: str, unit: str, better: str | None, about: str) -> StageMetric:
+    return StageMetric(name, unit, _ORIGIN, better, f"{_WHERE}{name}", about, _fact(name))
+
+
+class _Cute:
+    key = "cute-dsl"
+    package = "cute_python"
+    title = "CuTe DSL"
+    archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
+    tools: tuple[str, ...] = ("nvidia-cutlass-dsl", "nvidia-cuda-nvcc")
+    hints: tuple[str, ...] = ()
+    metrics: tuple[StageMetric, ...] = (
+        _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
+        _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
+        _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
+        _metric(
+            "wgmma_serialized", "", "lower",
+            "Whether the assembler waits for each warpgroup multiplication before the next.",
+        ),
+    )  # fmt: skip
+
+    def known_archs(self) -> tuple[str, ...]:
+        from mla_var3.languages.cute import arch
+
+        return tuple(arch.TARGETS)
+
+    def cannot_compile(self, arch: str) -> str | None:
+        from mla_var3.languages.cute import arch as archs
+        from mla_var3.languages.cute import toolchain
+
+        archs.key(arch)
+        return toolchain.missing()
+
+    def cannot_execute(self) -> str | None:
+        from mla_var3.languages.cute import emulation
+
+        return emulation.cannot_execute()
+
+    def compile_many(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        timeout: float | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Compiled]:
+        from mla_var3.languages.cute import jobs as compiler
+
+        return compiler.compile_jobs(
+            jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
+        )
+
+    def launches(self, kernel: Kernel) -> re.Pattern[str]:
+        # The DSL puts this before the function's name, and module and argument types after it.
+        return re.compile(rf"kernel_cutlass_{re.escape(kernel.function_name)}_")
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        from mla_var3.errors import ToolchainError
+
+        return (ToolchainError,)
+
+
+LANGUAGE: Language = _Cute()

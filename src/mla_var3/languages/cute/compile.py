@@ -1,0 +1,258 @@
+"""Compiles CuTe host functions for any arch, without a GPU.
+
+The DSL traces the host function on stand-ins for its tensors and compiles host and device code in
+one go. It does so in a forked process, since it keeps global state and some faults end it. The
+disassemblers then read the cubin. Results are cached on disk, under all that shapes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from mla_var3.languages.cute import arch as archs
+from mla_var3.languages.cute import forked, reach, reading, signature, sources, toolchain
+from mla_var3.records import CuteFacts
+from mla_var3.static.cache import Cache, key_of
+
+#: Part of the cache key: raise it when facts change their meaning or gain a field.
+FACTS_VERSION = 2
+
+#: Seconds that one compile may take; the largest kernels of ours take about 10 s on one core.
+TIMEOUT_S = 240.0
+
+PTX, CUBIN, SASS, LINES, FACTS = (
+    "kernel.ptx", "kernel.cubin", "kernel.sass", "lines.json", "facts.json",
+)  # fmt: skip
+HOST, PTXAS, OBJECT, HEADER = "host.mlir", "ptxas.txt", "kernel.o", "kernel.h"
+
+_BINARY = re.compile(r'(@kernels_binary)\("(?:[^"\\]|\\.)*"\)')
+_FACTS = TypeAdapter(tuple[CuteFacts, ...])
+
+
+@dataclass(frozen=True)
+class HostJob:
+    """One host function to compile.
+
+    Attributes:
+        host: A ``@cute.jit`` function, or an object whose ``__call__`` is one; it takes the
+            arguments and, last, the stream.
+        arguments: As :func:`mla_var3.languages.cute.signature.specs` takes them.
+        arch: Such as ``sm_90``.
+    """
+
+    host: Any
+    arguments: tuple[Any, ...]
+    arch: str
+
+
+@dataclass(frozen=True)
+class HostCompiled:
+    """What became of a host function.
+
+    Attributes:
+        facts: Those of each device kernel, in the order of launches; a single one with its
+            ``error`` when the compile failed.
+        files: PTX, cubin, SASS, line map, host code, object and header, by name; none on failure.
+        prefix: What the symbols of the object start with.
+    """
+
+    facts: tuple[CuteFacts, ...]
+    files: dict[str, bytes] = field(default_factory=dict)
+    prefix: str = ""
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed, in one sentence."""
+        return self.facts[0].error
+
+
+@dataclass(frozen=True)
+class _Task:
+    job: HostJob
+    specs: tuple[signature.Spec, ...]
+    base: CuteFacts
+    key: str | None
+    refusal: str | None
+
+    @property
+    def prefix(self) -> str:
+        return f"k{(self.key or key_of({'at': id(self)}))[:16]}"
+
+    def failed(self, error: str) -> HostCompiled:
+        return HostCompiled((self.base.model_copy(update={"error": error}),))
+
+
+def compile_host(
+    host: Any,
+    arguments: Sequence[Any],
+    arch: str,
+    *,
+    cache_dir: Path | None = None,
+    timeout: float = TIMEOUT_S,
+) -> HostCompiled:
+    """Compile one host function; see :func:`compile_hosts`."""
+    job = HostJob(host, tuple(arguments), arch)
+    return compile_hosts([job], workers=1, cache_dir=cache_dir, timeout=timeout)[0]
+
+
+def compile_hosts(
+    jobs: Sequence[HostJob],
+    *,
+    workers: int | None = None,
+    cache_dir: Path | None = None,
+    timeout: float = TIMEOUT_S,
+    progress: Callable[[HostJob, HostCompiled], None] = lambda _job, _result: None,
+) -> list[HostCompiled]:
+    """Compile host functions side by side.
+
+    Args:
+        jobs: What to compile.
+        workers: Compilers at a time; the number of cores by default.
+        cache_dir: Cache folder; ``$HYPERMLA_CACHE_DIR`` or the user's cache folder by default.
+        timeout: Seconds each compile may take.
+        progress: Told of each job as it ends.
+
+    Returns:
+        Results in the order of the jobs. A kernel that the arch does not allow, that the compiler
+        refuses, or that takes too long is a result with its ``error``.
+
+    Raises:
+        ToolchainError: The DSL or a tool is missing, or the cache cannot be written.
+        UnknownNameError: The DSL does not compile for the arch.
+        PlanError: Arguments that do not fit the host function.
+    """
+    toolchain.require()
+    cache = Cache(cache_dir)
+    tasks = [_prepare(job) for job in jobs]
+    done: dict[int, HostCompiled] = {}
+    for number, task in enumerate(tasks):
+        if found := _known(task, cache):
+            done[number] = found
+            progress(task.job, found)
+    with cache.scratch() as folder:
+        work = {n: partial(_build, task, folder / str(n)) for n, task in _open(tasks, done)}
+        for number, ended in forked.run(
+            work,
+            folder=folder,
+            workers=workers or os.cpu_count() or 1,
+            timeout=timeout,
+            explain=toolchain.sentence,
+        ):
+            done[number] = _finish(tasks[number], ended, cache, folder)
+            progress(tasks[number].job, done[number])
+    cache.trim()
+    return [done[number] for number in range(len(tasks))]
+
+
+def _open(tasks: Sequence[_Task], done: dict[int, HostCompiled]) -> list[tuple[int, _Task]]:
+    return [(number, task) for number, task in enumerate(tasks) if number not in done]
+
+
+def _prepare(job: HostJob) -> _Task:
+    specs = signature.specs(job.host, job.arguments)
+    files = sources.project_files(job.host)
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    base = CuteFacts(
+        kernel=type(job.host).__name__,
+        arch=archs.key(job.arch),
+        target=archs.target(job.arch),
+        toolchain=toolchain.versions(),
+    )
+    identity = sources.identity(job.host)
+    key = identity and key_of(
+        {
+            "facts": FACTS_VERSION,
+            "base": base.model_dump(mode="json"),
+            "host": identity,
+            "arguments": signature.described(specs),
+            "sources": [hashlib.sha256(text.encode()).hexdigest() for text in texts],
+        }
+    )
+    used = archs.features(reach.identifiers(job.host))
+    return _Task(job, specs, base, key, archs.refusal(used, job.arch))
+
+
+def _known(task: _Task, cache: Cache) -> HostCompiled | None:
+    """The result where it needs no compiler: refused for its arch, or in the cache."""
+    if task.refusal is not None:
+        return task.failed(task.refusal)
+    if task.key is None or (files := cache.get(task.key)) is None:
+        return None
+    try:
+        facts = _FACTS.validate_json(files[FACTS])
+        return HostCompiled(facts, {} if facts[0].error else files, task.prefix)
+    except (KeyError, ValidationError):
+        cache.discard(task.key)
+        return None
+
+
+def _build(task: _Task, folder: Path) -> dict[str, bytes]:
+    """Trace and compile; runs in a process of its own."""
+    import cutlass.cute as cute
+    from cutlass.cute.runtime import make_fake_stream
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    toolchain.load_runtime()
+    folder.mkdir()
+    # Host code may ask for the arch while it is traced, which would look for a GPU.
+    CuTeDSL._get_dsl().envar.arch = task.base.target
+    fakes = map(signature.fake, task.specs, task.job.arguments)
+    options = (
+        f"--gpu-arch {task.base.target} --generate-line-info --keep-ptx --keep-cubin "
+        f"--dump-dir={folder}"
+    )
+    compiled = cute.compile(task.job.host, *fakes, make_fake_stream(), options=options)
+    compiled.export_to_c(file_path=str(folder), file_name="kernel", function_prefix=task.prefix)
+    return {
+        PTX: compiled.__ptx__.rstrip("\0").encode(),
+        CUBIN: compiled.__cubin__,
+        HOST: _BINARY.sub(r"\1", str(compiled.ir_module)).encode(),
+        OBJECT: (folder / OBJECT).read_bytes(),
+        HEADER: (folder / HEADER).read_bytes(),
+    }
+
+
+def _finish(
+    task: _Task, ended: forked.Ended[dict[str, bytes]], cache: Cache, folder: Path
+) -> HostCompiled:
+    if ended.result is None:
+        result = task.failed(ended.failure or "it gave no result")
+        if ended.crashed:  # The machine's fault as much as the kernel's: not kept.
+            return result
+    else:
+        facts, more = _read(task, ended.result, folder)
+        result = HostCompiled(facts, ended.result | more, task.prefix)
+    if task.key is not None:
+        cache.put(task.key, {**result.files, FACTS: _FACTS.dump_json(result.facts, indent=1)})
+    return result
+
+
+def _read(
+    task: _Task, files: dict[str, bytes], folder: Path
+) -> tuple[tuple[CuteFacts, ...], dict[str, bytes]]:
+    cubin, text = folder / CUBIN, folder / PTX
+    cubin.write_bytes(files[CUBIN])
+    text.write_bytes(files[PTX])
+    printed = reading.Printed(
+        ptx=files[PTX].decode(),
+        listing=toolchain.read("nvdisasm", ["--print-line-info", "--print-code", cubin]),
+        usage=toolchain.read("cuobjdump", ["--dump-resource-usage", cubin]),
+        elf=toolchain.read("cuobjdump", ["--dump-elf", cubin]),
+        ir=files[HOST].decode(),
+        ptxas=toolchain.ptxas(text, task.base.target),
+    )
+    facts = reading.read_facts(task.base, printed, sources.functions(task.job.host))
+    return facts, {
+        SASS: printed.listing.encode(),
+        PTXAS: printed.ptxas.encode(),
+        LINES: reading.source_map(printed.ptx, printed.listing).encode(),
+    }

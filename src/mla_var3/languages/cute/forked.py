@@ -1,0 +1,136 @@
+"""Runs work in forked processes: a compiler that crashes or hangs takes nothing down with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Ended(Generic[Result]):
+    """How one piece of work ended.
+
+    Attributes:
+        result: What it returned; None when it did not.
+        failure: One sentence on why it did not.
+        said: What it, or a library in it, wrote to stdout and stderr.
+        crashed: Whether its process took too long or died, and so gave no answer at all.
+    """
+
+    result: Result | None
+    failure: str | None
+    said: str
+    crashed: bool = False
+
+
+@dataclass(frozen=True)
+class _Running:
+    process: ForkProcess
+    pipe: Connection
+    log: Path
+    deadline: float
+
+
+def run(
+    work: Mapping[Key, Callable[[], Result]],
+    *,
+    folder: Path,
+    workers: int,
+    timeout: float,
+    explain: Callable[[BaseException], str],
+) -> Iterator[tuple[Key, Ended[Result]]]:
+    """Run pieces of work side by side, each in a process of its own.
+
+    The processes are forks, so the work may hold anything; its results are pickled. An interrupt,
+    or leaving the iteration, ends them all.
+
+    Args:
+        work: What to run, by key.
+        folder: Where their output is kept meanwhile.
+        workers: Processes at a time.
+        timeout: Seconds each may take.
+        explain: The sentence for an exception.
+
+    Yields:
+        Keys and endings, as they end.
+    """
+    context = multiprocessing.get_context("fork")
+    waiting = list(work.items())
+    running: dict[Key, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                key, task = waiting.pop(0)
+                log = folder / f"log-{len(waiting)}"
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(task, theirs, log, explain))
+                process.start()
+                theirs.close()
+                running[key] = _Running(process, ours, log, time.monotonic() + timeout)
+            left = min(one.deadline for one in running.values()) - time.monotonic()
+            wait([one.pipe for one in running.values()], timeout=max(left, 0))
+            for key, one in list(running.items()):
+                if one.pipe.poll() or time.monotonic() >= one.deadline:
+                    del running[key]
+                    yield key, _ended(one, timeout)
+    finally:
+        for one in running.values():
+            _stop(one)
+
+
+def _child(
+    task: Callable[[], Result],
+    pipe: Connection,
+    log: Path,
+    explain: Callable[[BaseException], str],
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        answer: tuple[Result | None, str | None] = (task(), None)
+    except Exception as error:  # noqa: BLE001 - Whatever the compiler raises is its answer.
+        answer = (None, explain(error))
+    pipe.send(answer)
+    pipe.close()
+
+
+def _ended(one: _Running, timeout: float) -> Ended[Result]:
+    try:
+        if not one.pipe.poll():
+            return Ended(None, f"took longer than {timeout:g} s", _said(one), crashed=True)
+        result, failure = one.pipe.recv()
+        return Ended(result, failure, _said(one))
+    except EOFError:
+        one.process.join()
+        code = one.process.exitcode or 0
+        how = f"signal {-code}" if code < 0 else f"code {code}"
+        last = " ".join(_said(one).splitlines()[-1:])
+        said = f", after it said: {last}" if last else ""
+        why = f"the compiler's process ended by {how}{said}"
+        return Ended(None, why, _said(one), crashed=True)
+    finally:
+        _stop(one)
+
+
+def _said(one: _Running) -> str:
+    return one.log.read_text(errors="replace") if one.log.exists() else ""
+
+
+def _stop(one: _Running) -> None:
+    if one.process.is_alive():
+        one.process.kill()
+    one.process.join()
+    one.pipe.close()

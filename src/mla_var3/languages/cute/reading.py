@@ -1,0 +1,361 @@
+"""Facts from what compiler and disassemblers printed; pure functions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mla_var3.errors import ToolchainError
+from mla_var3.languages.cute import launches, ptx
+from mla_var3.records import BarrierGroup, CuteFacts, LineFacts, RegisterBudget
+from mla_var3.static import sass
+from mla_var3.static.source import relative_source
+
+_TEXT_SECTION = re.compile(r"^\.text\.(\S+):$", re.MULTILINE)
+_INFO_SECTION = re.compile(r"^\.nv\.info\.(\S+)$", re.MULTILINE)
+_SECTION = re.compile(r"^\.(?:section|text|nv|debug)", re.MULTILINE)
+_WARNING = re.compile(r"^ptxas (?:info|warning)\s*: (\(C\d+\).*|.*(?:wgmma|setmaxnreg).*)$", re.M)
+_PREFIX = "kernel_cutlass_"
+_IN_FUNCTION = re.compile(r" in (?:the )?function '?(\w+)'?")
+_PTX_LINE = re.compile(r"(?:in )?around line (\d+)")
+
+_PLACE = re.compile(r'^\s*//## File "([^"]+)", line (\d+)')
+_CODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)")
+
+#: ptxas says in this warning that it waits for every wgmma.
+_SERIALIZED = re.compile(r"wgmma.*seriali[sz]", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """All that was printed about one compiled module.
+
+    Attributes:
+        ptx: The PTX.
+        listing: ``nvdisasm --print-line-info --print-code`` of the cubin.
+        usage: ``cuobjdump --dump-resource-usage``.
+        elf: ``cuobjdump --dump-elf``.
+        ir: The host code in MLIR's LLVM dialect.
+        ptxas: What ptxas says of the PTX.
+    """
+
+    ptx: str
+    listing: str
+    usage: str
+    elf: str
+    ir: str
+    ptxas: str
+
+
+def read_facts(
+    base: CuteFacts, printed: Printed, known: Sequence[str] = ()
+) -> tuple[CuteFacts, ...]:
+    """Facts of every device kernel of a module, in the order of their launches.
+
+    Args:
+        base: Arch, target and toolchain.
+        printed: What the tools said.
+        known: Names of the functions that may be device kernels.
+
+    Raises:
+        ToolchainError: A tool printed something else than this release does.
+    """
+    kernels = ptx.entries(printed.ptx)
+    listings = _sections(printed.listing, _TEXT_SECTION)
+    attributes = _sections(printed.elf, _INFO_SECTION, _SECTION)
+    resources = {found.function: found for found in sass.parse_resources(printed.usage)}
+    launched = {launch.kernel: launch for launch in launches.parse(printed.ir)}
+    for name in kernels:
+        if name not in listings or name not in resources or name not in attributes:
+            raise ToolchainError(f"the disassemblers say nothing of {name}; their output changed")
+    order = [name for name in launched if name in kernels]
+    return tuple(
+        _kernel(
+            base,
+            entry=kernels[name],
+            instructions=sass.parse_listing(listings[name]),
+            resources=resources[name],
+            attributes=sass.parse_attributes(attributes[name]),
+            reserved=sass.reserved_shared(printed.elf, resources[name]),
+            launch=launched.get(name),
+            printed=printed,
+            name=short_name(name, known),
+        )
+        for name in [*order, *(name for name in kernels if name not in order)]
+    )
+
+
+def _sections(
+    text: str, start: re.Pattern[str], end: re.Pattern[str] | None = None
+) -> dict[str, str]:
+    """Parts of a listing by the name in their heading."""
+    found, starts = {}, list(start.finditer(text))
+    for match, after in zip(starts, [*starts[1:], None], strict=True):
+        stop = after.start() if after else len(text)
+        if end is not None and (closing := end.search(text, match.end())):
+            stop = min(stop, closing.start())
+        found[match[1]] = text[match.end() : stop]
+    return found
+
+
+def _kernel(
+    base: CuteFacts,
+    *,
+    entry: ptx.Entry,
+    instructions: Sequence[sass.Instruction],
+    resources: sass.Resources,
+    attributes: Mapping[str, tuple[int, ...]],
+    reserved: int,
+    launch: launches.Launch | None,
+    printed: Printed,
+    name: str,
+) -> CuteFacts:
+    attributes = dict(attributes)
+    mix = sass.instruction_mix(instructions)
+    mma = sass.mma_instructions(instructions)
+    threads = _threads(attributes, launch)
+    static = resources.shared_bytes - reserved
+    dynamic = launch.shared_bytes if launch else None
+    warnings = ptxas_warnings(printed.ptxas, entry)
+    groups = entry.barriers()
+    mbarriers = attributes.get("NUM_MBARRIERS", (sum(count for count, _ in groups),))[0]
+    transactions = entry.transactions()
+    shared = static + (dynamic or 0)
+    path = sass.mma_path(mma, on_cuda_cores=False)
+    return base.model_copy(
+        update={
+            "kernel": name,
+            "registers": resources.registers,
+            "stack_bytes": resources.stack_bytes,
+            **_spills(instructions),
+            "shared_bytes": shared,
+            "dynamic_shared_bytes": dynamic or 0,
+            "dynamic_shared_known": dynamic is not None,
+            "tensor_memory_columns": _tensor_memory(printed.ptx),
+            "threads_per_block": threads,
+            "warps_per_block": -(-threads // 32),
+            "blocks_per_cluster": _cluster(attributes, launch),
+            "instructions": len(instructions),
+            "instruction_mix": mix,
+            "mma_path": path,
+            "mma_instructions": mma,
+            "tma_loads": sum(mix.get(name, 0) for name in sass.TMA_LOADS),
+            "tma_stores": sum(mix.get(name, 0) for name in sass.TMA_STORES),
+            "tma_multicast": _count(instructions, "UTMALDG", "MULTICAST"),
+            "async_copies": mix.get("LDGSTS", 0),
+            "barriers": attributes.get("NUM_BARRIERS", (0,))[0],
+            "mbarriers": mbarriers,
+            "barrier_groups": tuple(BarrierGroup(barriers=n, arrivals=a) for n, a in groups),
+            "mbarrier_waits": _count(instructions, "SYNCS", "TRYWAIT"),
+            "mbarrier_arrivals": _count(instructions, "SYNCS", "ARRIVE"),
+            "transaction_bytes": transactions,
+            "pipeline_stages": stages(groups, mbarriers, transactions, shared),
+            **_multiplications(instructions, warnings),
+            "register_budgets": tuple(
+                RegisterBudget.model_validate({"direction": way, "registers": count})
+                for way, count in entry.budgets()
+            ),
+            "ptx_instructions": len(entry.statements),
+            "ptx_version": ptx.version(printed.ptx),
+            "warnings": warnings,
+            "lines": tuple(line_facts(instructions)),
+        }
+    )
+
+
+def _spills(instructions: Sequence[sass.Instruction]) -> dict[str, int]:
+    loads = [i for i in instructions if i.base == "LDL"]
+    stores = [i for i in instructions if i.base == "STL"]
+    return {
+        "spill_loads": len(loads),
+        "spill_stores": len(stores),
+        "spill_load_bytes": sum(i.bytes_per_thread for i in loads),
+        "spill_store_bytes": sum(i.bytes_per_thread for i in stores),
+    }
+
+
+def _multiplications(
+    instructions: Sequence[sass.Instruction], warnings: Iterable[str]
+) -> dict[str, Any]:
+    waits = _count(instructions, "WARPGROUP", "DEPBAR")
+    by_family = {"GMMA": 0, "UTCMMA": 0, "MMA": 0}
+    for opcode, count in sass.mma_instructions(instructions).items():
+        by_family[sass.mma_family(opcode) or ""] += count
+    return {
+        "wgmma": by_family["GMMA"],
+        "tcgen05_mma": by_family["UTCMMA"],
+        "warp_mma": by_family["MMA"],
+        "wgmma_waits": waits,
+        "wgmma_serialized": _serialized(waits, by_family["GMMA"], warnings),
+    }
+
+
+def _count(instructions: Iterable[sass.Instruction], base: str, modifier: str) -> int:
+    return sum(
+        i.base == base and any(part.startswith(modifier) for part in i.opcode.split("."))
+        for i in instructions
+    )
+
+
+def _threads(attributes: dict[str, tuple[int, ...]], launch: launches.Launch | None) -> int:
+    if launch is not None and None not in launch.block:
+        x, y, z = (extent or 0 for extent in launch.block)
+        return x * y * z
+    return sass.block_threads(attributes)
+
+
+def _cluster(attributes: dict[str, tuple[int, ...]], launch: launches.Launch | None) -> int:
+    if launch is None or None in launch.cluster:
+        return sass.cluster_blocks(attributes)
+    x, y, z = (extent or 1 for extent in launch.cluster)
+    return x * y * z
+
+
+def _tensor_memory(text: str) -> int:
+    try:
+        return sass.tensor_memory_columns(text.encode())
+    except ToolchainError:  # Allocated by a register that the host or the tiling sets.
+        return 0
+
+
+def stages(
+    groups: Sequence[tuple[int, int]],
+    mbarriers: int,
+    transactions: Sequence[int],
+    shared_bytes: int,
+) -> int | None:
+    """Depth of the deepest ring of TMA loads, as far as barriers and memory tell it.
+
+    A ring of n stages has n barriers that fill up, side by side, each told to expect one stage's
+    bytes; where a consumer hands stages back there are n more. So n is the size of a group of
+    barriers, or half of it (both kinds may wait for one arrival), and n stages fit the memory.
+    The deepest such n is taken.
+
+    Args:
+        groups: Barriers and arrivals, from :meth:`mla_var3.languages.cute.ptx.Entry.barriers`.
+        mbarriers: All barriers, for a kernel whose groups are not known.
+        transactions: Bytes that barriers are told to expect.
+        shared_bytes: Shared memory per block.
+
+    Returns:
+        The depth; None without such loads, or when several sizes of load share a memory in which
+        no group of barriers fits any of them.
+    """
+    if not transactions or not mbarriers:
+        return None
+    room = max(shared_bytes // size for size in transactions)
+    sizes = [count for count, _ in groups] or [mbarriers]
+    depths = {depth for size in sizes for depth in (size, size // 2 if size % 2 == 0 else 0)}
+    return max((depth for depth in depths if 0 < depth <= room), default=None)
+
+
+def ptxas_warnings(text: str, entry: ptx.Entry) -> tuple[str, ...]:
+    """What ptxas warns of for a kernel, each once, PTX lines turned into Python ones.
+
+    Args:
+        text: What ptxas printed.
+        entry: The kernel.
+    """
+    found = []
+    for message in _WARNING.findall(text):
+        named = _IN_FUNCTION.search(message)
+        if named is None or named[1] == entry.name:
+            plain = _IN_FUNCTION.sub("", " ".join(message.split()))
+            found.append(_PTX_LINE.sub(lambda match: _python_line(entry, int(match[1])), plain))
+    return tuple(dict.fromkeys(found))
+
+
+def _python_line(entry: ptx.Entry, number: int) -> str:
+    """``at file:line`` of the last instruction up to a line of the PTX that has a Python line."""
+    place = None
+    for statement in entry.statements:
+        if statement.number > number:
+            break
+        if statement.file is not None and statement.line:
+            place = f"at {relative_source(statement.file)}:{statement.line}"
+    return place or f"around line {number} of the PTX"
+
+
+def _serialized(waits: int, wgmma: int, warnings: Iterable[str]) -> bool:
+    """Whether ptxas says so, or put in waits until there is one per multiplication."""
+    texts = list(warnings)
+    injected = any("wait_group is injected" in text for text in texts)
+    return any(_SERIALIZED.search(text) for text in texts) or (injected and waits >= wgmma > 1)
+
+
+def short_name(mangled: str, known: Iterable[str] = ()) -> str:
+    """The Python name of a device kernel: ``kernel_cutlass_<name>_<module and types>_<number>``.
+
+    The DSL runs all of it into one word, so the name is the longest of those known that fits;
+    without one, what stands before the first type that the DSL spells out.
+
+    Args:
+        mangled: Name in the PTX.
+        known: Names of functions that it may be.
+    """
+    name = mangled.removeprefix(_PREFIX)
+    fitting = [each for each in known if name.startswith(f"{each}_")]
+    if fitting:
+        return max(fitting, key=len)
+    for mark in ("_tensor", "_TiledMMA", "_CopyAtom", "_FakeTensor", "_object_at_", "__"):
+        name = name.split(mark, 1)[0]
+    return name
+
+
+def line_facts(instructions: Sequence[sass.Instruction]) -> list[LineFacts]:
+    """SASS instructions by Python line, in order of file and line."""
+    by_line: dict[tuple[str, int], list[sass.Instruction]] = {}
+    for instruction in instructions:
+        if instruction.file is not None and instruction.line:
+            place = (relative_source(instruction.file), instruction.line)
+            by_line.setdefault(place, []).append(instruction)
+    tma = {*sass.TMA_LOADS, *sass.TMA_STORES}
+    return [
+        LineFacts(
+            file=file,
+            line=line,
+            instructions=len(group),
+            mma=sum(sass.mma_family(i.opcode) is not None for i in group),
+            spill_loads=sum(i.base == "LDL" for i in group),
+            spill_stores=sum(i.base == "STL" for i in group),
+            tma=sum(i.base in tma for i in group),
+        )
+        for (file, line), group in sorted(by_line.items())
+    ]
+
+
+def source_map(text: str, listing: str) -> str:
+    """JSON: file -> line -> lines of PTX and of the SASS listing that come from it.
+
+    Args:
+        text: The PTX.
+        listing: The SASS with its line information.
+    """
+    found: dict[str, dict[int, dict[str, list[int]]]] = {}
+
+    def keep(kind: str, file: str | None, line: int | None, number: int) -> None:
+        if file is not None and line:
+            lines = found.setdefault(relative_source(file), {}).setdefault(
+                line, {"ptx": [], "sass": []}
+            )
+            lines[kind].append(number)
+
+    for entry in ptx.entries(text).values():
+        for statement in entry.statements:
+            keep("ptx", statement.file, statement.line, statement.number)
+    for number, instruction in numbered(listing):
+        keep("sass", instruction.file, instruction.line, number)
+    return json.dumps(found, indent=1, sort_keys=True)
+
+
+def numbered(listing: str) -> Iterator[tuple[int, sass.Instruction]]:
+    """Instructions of a listing with the number of the line they stand on, 1-based."""
+    file, line = None, None
+    for number, raw in enumerate(listing.splitlines(), 1):
+        if place := _PLACE.match(raw):
+            file, line = place[1], int(place[2])
+        elif code := _CODE.match(raw):
+            yield number, sass.Instruction(code[1], file, line)

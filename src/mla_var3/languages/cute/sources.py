@@ -1,0 +1,100 @@
+"""Which Python sources shape a CuTe kernel, and how its host object is told from another."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from mla_var3.errors import PlanError
+
+#: Where installed packages and the standard library lie: what comes from there has a version.
+_INSTALLED = tuple(
+    str(Path(folder).resolve())
+    for folder in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")}
+)
+
+#: Packages of ours whose modules hold device code; the rest of ours only calls it.
+_DEVICE_PACKAGES = ("mla_var3.kernel", "mla_var3.languages.cute")
+
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+
+
+def module_of(host: Any) -> ModuleType:
+    """The module that defines a host function or the class of a host object.
+
+    Raises:
+        PlanError: It has none, so the DSL cannot read its source.
+    """
+    function = inspect.unwrap(host) if callable(host) and hasattr(host, "__qualname__") else host
+    name = getattr(function, "__module__", None) or type(function).__module__
+    module = sys.modules.get(name)
+    if module is None or getattr(module, "__file__", None) is None:
+        raise PlanError(f"{host!r} is not defined in a file, and the CuTe DSL reads its source")
+    return module
+
+
+def functions(host: Any) -> tuple[str, ...]:
+    """Names of functions that a host function may launch: methods beside it, or in its module."""
+    return tuple(name for name in (*dir(type(host)), *vars(module_of(host))) if name[:2] != "__")
+
+
+def project_files(host: Any) -> tuple[Path, ...]:
+    """Files of the host's module and of every module that it uses and that is not installed."""
+    found: dict[Path, None] = {}
+    waiting = [module_of(host)]
+    while waiting:
+        module = waiting.pop()
+        path = Path(str(module.__file__)).resolve()
+        if path not in found:
+            found[path] = None
+            waiting += used_modules(module)
+    return tuple(sorted(found))
+
+
+def used_modules(module: ModuleType) -> Iterator[ModuleType]:
+    """Modules of the project that a module's names come from."""
+    for value in list(vars(module).values()):
+        name = value.__name__ if isinstance(value, ModuleType) else _home(value)
+        other = sys.modules.get(name) if name else None
+        if other is not None and _ours(other):
+            yield other
+
+
+def _home(value: Any) -> str | None:
+    home = getattr(value, "__module__", None)
+    return home if isinstance(home, str) else None
+
+
+def _ours(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return False
+    if str(Path(file).resolve()).startswith(_INSTALLED):
+        return False
+    name = module.__name__
+    return not name.startswith("mla_var3") or name.startswith(_DEVICE_PACKAGES)
+
+
+def identity(host: Any) -> str | None:
+    """Text that two hosts share only if they compile alike, given the same sources.
+
+    Args:
+        host: A host function, or an object whose attributes are its settings.
+
+    Returns:
+        The text; None where it cannot be told, as for a closure or an attribute that shows no
+        more than its address.
+    """
+    if isinstance(host, FunctionType | MethodType):
+        if inspect.unwrap(host).__closure__:
+            return None
+        return f"{host.__module__}.{host.__qualname__}"
+    settings = ", ".join(f"{key}={value!r}" for key, value in sorted(vars(host).items()))
+    text = f"{type(host).__module__}.{type(host).__qualname__}({settings})"
+    return None if _ADDRESS.search(text) else text

@@ -1,0 +1,94 @@
+"""cuTile: its kernels, compiler, interpreter and static facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.records import CutileFacts, StaticFacts
+
+if TYPE_CHECKING:
+    from mla_var3.runtime.kernel import Kernel
+
+
+def _missed(_: object, facts: StaticFacts | None) -> int | None:
+    if not isinstance(facts, CutileFacts) or not facts.ok:
+        return None
+    return sum(r.count for r in facts.remarks if r.kind in ("missed", "failed"))
+
+
+class _Cutile:
+    key = "cutile-dsl"
+    package = "cutile"
+    title = "cuTile DSL"
+    archs = ("sm_90", "sm_100", "sm_120")
+    tools = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+    hints = ("occupancy", "num_ctas", "num_worker_warps")
+    metrics = (
+        StageMetric(
+            "num_worker_warps", "", "tiling", None, "stages[].tiling.num_worker_warps",
+            "Warps asked for the worker groups; 0 when left to the compiler.",
+            lambda tiling, _: _hint(tiling, "num_worker_warps"),
+        ),
+        StageMetric(
+            "num_ctas", "", "tiling", None, "stages[].tiling.num_ctas",
+            "Blocks asked for a cluster; 0 when left to the compiler.",
+            lambda tiling, _: _hint(tiling, "num_ctas"),
+        ),
+        StageMetric(
+            "occupancy_hint", "", "tiling", None, "stages[].tiling.occupancy",
+            "Resident blocks asked of the compiler; 0 when left to it.",
+            lambda tiling, _: _hint(tiling, "occupancy"),
+        ),
+        StageMetric(
+            "missed_remarks", "", "static", "lower",
+            "stages[].static.remarks[kind=missed or failed]",
+            "Optimizations that the compiler says it missed or failed at.", _missed,
+        ),
+    )  # fmt: skip
+
+    def known_archs(self) -> tuple[str, ...]:
+        from mla_var3.languages.cutile import toolchain
+
+        return toolchain.known_archs()
+
+    def cannot_compile(self, arch: str) -> str | None:
+        return None
+
+    def cannot_execute(self) -> str | None:
+        return None
+
+    def compile_many(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        timeout: float | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Compiled]:
+        from mla_var3.languages.cutile import compile as compiler
+
+        return compiler.compile_jobs(
+            jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
+        )
+
+    def launches(self, kernel: Kernel) -> re.Pattern[str]:
+        # The compiler adds a suffix to the function's name, which may be another's beginning.
+        return re.compile(rf"{re.escape(kernel.function_name)}(_Kt|$)")
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        import cuda.tile as ct
+
+        return (ct.TileError,)
+
+
+def _hint(tiling: object, name: str) -> object:
+    # A hint that is left to the compiler is stored as null; 0 makes it comparable.
+    return tiling.get(name) or 0 if isinstance(tiling, dict) else None
+
+
+LANGUAGE: Language = _Cutile()

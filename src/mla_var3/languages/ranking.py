@@ -1,0 +1,237 @@
+"""Ranks the tilings of one kernel by static facts, and says why others are not worth timing.
+
+A tiling is pruned when its launch is refused, when it spills registers, or when a matrix
+multiplication leaves the arch's fast tensor-core path. The rest are ordered by a model that needs
+no GPU and is meant for ordering only::
+
+    score = fill * density / (largest density among the kept)
+
+``fill`` is the share of the device's SMs that is busy on average while the fullest SM works
+through its blocks, blocks / (SMs * ceil(blocks / SMs)); ``density`` is the tensor work a block
+does for each instruction that its warps must issue, MMA FLOPs / (warps * instructions that are
+no MMA), both counted once in the code. A kernel that multiplies no matrices has the occupancy
+fraction as its density. Ties go to more resident warps, then to the order of the configurations.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mla_var3.errors import DeviceFigureError, TilingError, UnknownNameError
+from mla_var3.languages.base import CompileJob
+from mla_var3.languages.compiling import compile_jobs
+from mla_var3.records import StaticFacts
+from mla_var3.runtime import Kernel, Tiling
+from mla_var3.static.occupancy import Occupancy, of_facts
+from mla_var3.static.sass import mma_note
+
+#: Seconds a configuration may take to compile before it is pruned for that.
+RANK_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tiling worth timing.
+
+    Attributes:
+        tiling: The tiling.
+        facts: What the compiler made of it.
+        score: By the module's model; 1 is best.
+        fill: Share of the SMs that is busy; 1 when the device's SM count is not known.
+        density: Tensor FLOPs per issued instruction, or the occupancy fraction.
+        warps: Resident warps per SM; 0 when that is not known.
+    """
+
+    tiling: Tiling
+    facts: StaticFacts
+    score: float
+    fill: float
+    density: float
+    warps: int = 0
+
+
+class Pruned(NamedTuple):
+    """A tiling not worth timing, and why."""
+
+    tiling: Tiling
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The tilings of one kernel for one arch.
+
+    Attributes:
+        kernel: Stage name.
+        arch: Such as ``sm_90``.
+        kept: Best first.
+        pruned: In the order of the configurations.
+        least_bad: When nothing is kept, the tiling that compiles and moves the fewest bytes
+            through local memory; else None.
+    """
+
+    kernel: str
+    arch: str
+    kept: tuple[Kept, ...]
+    pruned: tuple[Pruned, ...]
+    least_bad: Tiling | None = None
+
+    @property
+    def best(self) -> Tiling | None:
+        """The first kept tiling, else the least bad one; None when nothing compiles."""
+        return self.kept[0].tiling if self.kept else self.least_bad
+
+
+def rank(
+    kernel: Kernel,
+    arch: str,
+    *,
+    configs: Sequence[Tiling] | None = None,
+    limit: int | None = None,
+    device: Any = None,
+    workers: int | None = None,
+    cache_dir: Path | None = None,
+    timeout: float = RANK_TIMEOUT_S,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Ranking:
+    """Compile a kernel's tilings for an arch and rank them.
+
+    Args:
+        kernel: Bound to tensors of the full size; meta tensors do. Its own tiling stays as it is.
+        arch: Such as ``sm_90``.
+        configs: Tilings to rank; ``kernel.autotune_configs`` by default.
+        limit: Compile at most this many, spread evenly over the list; the others are neither kept
+            nor pruned.
+        device: A :class:`mla_var3.devices.Device`; the one that stands for the arch by default.
+        workers: Compilers at a time.
+        cache_dir: Cache folder.
+        timeout: Seconds each compile may take.
+        progress: Told of each compile as it ends.
+
+    Raises:
+        ToolchainError: A tool is missing or of the wrong version.
+        UnknownNameError: An arch that the compiler does not know.
+    """
+    asked = spread(list(kernel.autotune_configs if configs is None else configs), limit)
+    pruned: dict[int, str] = {}
+    bound: dict[int, Kernel] = {}
+    for index, tiling in enumerate(asked):
+        candidate = copy.copy(kernel)
+        candidate.tiling = tiling
+        try:
+            candidate.grid()
+        except TilingError as error:
+            pruned[index] = str(error)
+        else:
+            bound[index] = candidate
+    results = compile_jobs(
+        [CompileJob(candidate, arch) for candidate in bound.values()],
+        workers=workers,
+        cache_dir=cache_dir,
+        timeout=timeout,
+        progress=progress,
+    )
+    facts = {index: result.facts for index, result in zip(bound, results, strict=True)}
+    device = device or _default_device(arch)
+    held = {index: of_facts(found, device) for index, found in facts.items()}
+    for index, found in facts.items():
+        if reason := reason_to_prune(found, held[index]):
+            pruned[index] = reason
+    measured = {
+        index: (fill(math.prod(bound[index].grid()), device), density(found, held[index]))
+        for index, found in facts.items()
+        if index not in pruned
+    }
+    top = max((d for _, d in measured.values()), default=0.0) or 1.0
+    kept = [
+        Kept(
+            asked[index],
+            facts[index],
+            round(f * d / top, 6),
+            round(f, 6),
+            round(d, 6),
+            _warps(held[index]),
+        )
+        for index, (f, d) in measured.items()
+    ]
+    kept.sort(key=lambda k: (-k.score, -k.warps))
+    return Ranking(
+        kernel.name,
+        arch,
+        tuple(kept),
+        tuple(Pruned(asked[index], pruned[index]) for index in sorted(pruned)),
+        None if kept else _least_bad(asked, facts),
+    )
+
+
+def spread(configs: list[Tiling], limit: int | None) -> list[Tiling]:
+    """At most ``limit`` of the configurations, evenly spread, the first one included."""
+    if limit is None or limit >= len(configs):
+        return configs
+    if limit < 1:
+        raise TilingError(f"limit={limit} is below 1: at least one tiling must be compiled")
+    return [configs[i * len(configs) // limit] for i in range(limit)]
+
+
+def reason_to_prune(facts: StaticFacts, held: Occupancy | None) -> str | None:
+    """Why a tiling is not worth timing, with the figures that say so; None when it is."""
+    if facts.error is not None:
+        return f"does not compile for {facts.arch}: {facts.error}"
+    if held is not None and held.blocks_per_sm == 0:
+        return (
+            f"does not fit an SM of {held.device}: {facts.registers} registers x "
+            f"{facts.threads_per_block} threads, {facts.shared_bytes} bytes of shared memory"
+        )
+    reasons = []
+    if facts.spills:
+        reasons.append(
+            f"spills: {facts.registers} registers, {facts.stack_bytes} bytes of stack, "
+            f"{facts.spill_loads} LDL + {facts.spill_stores} STL in the code"
+        )
+    if note := mma_note(facts.mma_path, facts.arch):
+        reasons.append(note)
+    return "; ".join(reasons) or None
+
+
+def fill(blocks: int, device: Any) -> float:
+    """Share of the SMs busy on average while the fullest SM works, 0 to 1; 1 without a device."""
+    try:
+        count = device.sm_count if device is not None else None
+    except DeviceFigureError:
+        count = None
+    return 1.0 if count is None else blocks / (count * -(-blocks // count))
+
+
+def density(facts: StaticFacts, held: Occupancy | None) -> float:
+    """Tensor work per block for each other instruction its warps issue (static counts)."""
+    work = facts.mma_work
+    if not work:
+        return held.fraction if held is not None else 1.0
+    others = facts.instructions - sum(facts.mma_instructions.values())
+    return work / (facts.warps_per_block * max(others, 1))
+
+
+def _warps(held: Occupancy | None) -> int:
+    return held.warps if held is not None else 0
+
+
+def _least_bad(asked: Sequence[Tiling], facts: dict[int, StaticFacts]) -> Tiling | None:
+    sound = {index: found for index, found in facts.items() if found.ok}
+    if not sound:
+        return None
+    index = min(sound, key=lambda i: (sound[i].spill_load_bytes + sound[i].spill_store_bytes, i))
+    return asked[index]
+
+
+def _default_device(arch: str) -> Any:
+    from mla_var3 import devices
+
+    try:
+        return devices.default_for_arch(arch)
+    except UnknownNameError:
+        return None

@@ -1,0 +1,63 @@
+"""Where things live: the checkout, committed records, and a run's bulk artefacts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def repo_root() -> Path:
+    """The checkout that holds ``kernels/`` and ``results/``; the working directory in a wheel.
+
+    ``HYPERMLA_ROOT`` overrides it.
+    """
+    if override := os.environ.get("HYPERMLA_ROOT"):
+        return Path(override)
+    candidate = Path(__file__).resolve().parents[2]
+    return candidate if (candidate / "kernels").is_dir() else Path.cwd()
+
+
+def kernels_dir() -> Path:
+    """The folder that is the package ``mla_var3.kernel``."""
+    return (Path(__file__).resolve().parent / "kernel").resolve()
+
+
+def results_dir() -> Path:
+    """Committed records."""
+    return repo_root() / "results"
+
+
+def knowledge_dir() -> Path:
+    """Hand-written knowledge."""
+    return repo_root() / "knowledge"
+
+
+def out_dir() -> Path:
+    """Bulk artefacts of runs, ignored by git."""
+    return repo_root() / "out"
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write ``content`` so that ``path`` holds the old or the new content, never a part.
+
+    Args:
+        path: Target; missing parent folders are made.
+        content: Text (written as UTF-8) or bytes.
+
+    Raises:
+        OSError: The disk is full or the folder cannot be written; ``path`` is unchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

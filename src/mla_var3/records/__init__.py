@@ -1,0 +1,79 @@
+"""Records: one small JSON file per run, the only source of numbers on the site.
+
+Path: ``results/<target>/<language package>/<layer>/<design>/<version>/<problem slug>/<mode>.json``
+where target is a device key, ``static/sm_xx`` or ``cpu``. No time in the path, so that git shows a
+number change. ``frame()`` gives all of them as a pandas table.
+"""
+
+from mla_var3.records.facts import (
+    BarrierGroup,
+    CuteFacts,
+    CutileFacts,
+    LineFacts,
+    RegisterBudget,
+    Remark,
+    StaticFacts,
+)
+from mla_var3.records.frame import frame
+from mla_var3.records.model import (
+    CPU,
+    SCHEMA_VERSION,
+    CheckedCase,
+    Correctness,
+    Device,
+    Duration,
+    Failed,
+    Git,
+    KernelIdentity,
+    Mode,
+    Outcome,
+    Passed,
+    Protocol,
+    Record,
+    Scalar,
+    Skipped,
+    Stage,
+    json_schema,
+)
+from mla_var3.records.sources import git_state, identify, is_stale
+from mla_var3.records.store import find, parse, paths, read, relative, sweep, text_of, write
+
+__all__ = [
+    "CPU",
+    "SCHEMA_VERSION",
+    "BarrierGroup",
+    "CheckedCase",
+    "Correctness",
+    "CuteFacts",
+    "CutileFacts",
+    "Device",
+    "Duration",
+    "Failed",
+    "Git",
+    "KernelIdentity",
+    "LineFacts",
+    "Mode",
+    "Outcome",
+    "Passed",
+    "Protocol",
+    "Record",
+    "RegisterBudget",
+    "Remark",
+    "Scalar",
+    "Skipped",
+    "Stage",
+    "StaticFacts",
+    "find",
+    "frame",
+    "git_state",
+    "identify",
+    "is_stale",
+    "json_schema",
+    "parse",
+    "paths",
+    "read",
+    "relative",
+    "sweep",
+    "text_of",
+    "write",
+]

@@ -1,0 +1,64 @@
+"""All records as one pandas table, a row per record: for comparisons, CSV files and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mla_var3.records import store
+from mla_var3.records.model import Passed, Record
+from mla_var3.records.sources import is_stale
+
+if TYPE_CHECKING:
+    import pandas
+
+#: Columns that every table has, in order; axes of the problems follow as ``problem.<axis>``.
+COLUMNS = (
+    "path", "target", "language", "layer", "design", "version", "mode", "slug", "status",
+    "median_us", "min_us", "max_us", "samples", "flops", "bytes", "error", "run", "stale", "time",
+)  # fmt: skip
+
+
+def frame(found: Iterable[Record] | None = None, *, root: Path | None = None) -> pandas.DataFrame:
+    """Records as a table.
+
+    Args:
+        found: The records; all below ``root`` by default.
+        root: Results folder; the checkout's by default.
+
+    Returns:
+        A row per record. Times are microseconds of the whole version, ``flops`` and ``bytes`` the
+        least of its cost model, ``error`` the largest relative error of its check; what a record
+        does not state is missing. Times compare only where ``run`` is equal.
+    """
+    import pandas
+
+    rows = [_row(record) for record in (store.find(root) if found is None else found)]
+    axes = dict.fromkeys(name for row in rows for name in row if name.startswith("problem."))
+    return pandas.DataFrame(rows, columns=[*COLUMNS, *axes])
+
+
+def _row(record: Record) -> dict[str, Any]:
+    kernel, outcome = record.kernel, record.outcome
+    row: dict[str, Any] = {
+        "path": store.relative(record),
+        "target": record.target,
+        "language": kernel.language,
+        "layer": kernel.layer,
+        "design": kernel.design,
+        "version": kernel.version,
+        "mode": record.mode,
+        "slug": record.slug,
+        "status": outcome.status,
+        "run": record.run,
+        "stale": is_stale(record),
+        "time": record.time,
+    }
+    if isinstance(outcome, Passed):
+        row |= {"flops": outcome.flops, "bytes": outcome.bytes}
+        if outcome.total is not None:
+            row |= outcome.total.model_dump()
+        if outcome.correctness is not None:
+            row["error"] = outcome.correctness.max_relative_error
+    return row | {f"problem.{name}": value for name, value in record.problem.items()}

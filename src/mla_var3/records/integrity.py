@@ -1,0 +1,97 @@
+"""What can be told of a record by itself and its repository: was it changed after it was written?
+
+The content hash catches an edit, a slip of the hand, a broken merge. It does not prove who made
+the record, nor that the run took place: whoever can run this tool can seal a record of invented
+numbers. What speaks against that is the rest: the sources exist in the repository, the times stay
+above the physical bound (``mla_var3.app.verify``), and anybody with the device can run it again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from mla_var3.records.model import CPU, Passed, Record
+from mla_var3.records.sources import git
+
+MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
+
+
+def faults(record: Record, place: Path) -> Iterator[str]:
+    """What is wrong with a record, one sentence each.
+
+    Args:
+        record: The record.
+        place: Where it lies below the results folder.
+    """
+    if record.content_sha256 != record.digest():
+        yield "its content differs from its content_sha256: it was edited after it was written"
+    if place != record.path:
+        yield f"it says that it belongs to {record.path.as_posix()}"
+    yield from _target_faults(record)
+    if record.outcome.status == "passed":
+        assert isinstance(record.outcome, Passed)
+        yield from _outcome_faults(record, record.outcome)
+    yield from _provenance_faults(record)
+
+
+def _target_faults(record: Record) -> Iterator[str]:
+    if record.device is not None and record.device.key != record.target:
+        yield f"it was run on {record.device.key} and lies under {record.target}"
+    on_gpu = record.device is not None
+    if on_gpu and (record.is_static or record.target == CPU):
+        yield f"target {record.target} has no device, and the record names {record.device}"
+    if not on_gpu and not record.is_static and record.target != CPU:
+        yield f"it lies under device {record.target} and names no device"
+    if (record.mode == "static") != record.is_static:
+        yield f"mode {record.mode} and target {record.target} do not go together"
+    if record.mode in MODES_ON_A_GPU and not on_gpu:
+        yield f"mode {record.mode} needs a device, and the record names none"
+
+
+def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
+    if outcome.correctness is not None and outcome.correctness.status == "failed":
+        yield "it passed, and its check failed"
+    if record.mode in MODES_ON_A_GPU and outcome.total is None:
+        yield f"mode {record.mode} states no time of the whole"
+    if record.mode in ("static", "disabled") and outcome.total is not None:
+        yield f"mode {record.mode} takes no times, and the record states one"
+    for stage in outcome.stages:
+        facts = stage.static
+        if facts is None:
+            continue
+        if facts.arch.rstrip("af") != (record.arch or "").rstrip("af"):
+            yield f"stage {stage.name} was compiled for {facts.arch}, not for {record.arch}"
+        if facts.ok and not (facts.instructions and facts.threads_per_block):
+            yield f"stage {stage.name} has static facts without instructions or threads"
+
+
+def _provenance_faults(record: Record) -> Iterator[str]:
+    if not record.kernel.sources:
+        yield "it names no sources"
+    known = _objects(tuple(sorted(record.kernel.sources.values())))
+    if known is None:
+        return  # No git here: ``repository_known`` says so once for all records.
+    for name, blob in record.kernel.sources.items():
+        if known[blob] != "blob":
+            yield f"source {name} ({blob[:12]}) is not in the repository's history"
+    commit = record.git.commit if record.git else None
+    if commit is not None and (_objects((commit,)) or {}).get(commit) != "commit":
+        yield f"commit {commit[:12]} is not in the repository"
+
+
+def repository_known() -> bool:
+    """Whether sources can be looked up: git is there, with the whole history."""
+    return git("rev-parse", "--is-shallow-repository") == "false"
+
+
+@functools.cache
+def _objects(names: tuple[str, ...]) -> dict[str, str] | None:
+    """Kind of each git object, ``missing`` for what is not there; None without a whole history."""
+    if not repository_known():
+        return None
+    told = git("cat-file", "--batch-check", input="\n".join(names) + "\n") if names else ""
+    if told is None:
+        return None
+    return {n: line.split()[1] for n, line in zip(names, told.splitlines(), strict=True)}

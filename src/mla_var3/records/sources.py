@@ -1,0 +1,85 @@
+"""Which sources a record was made from, and whether today's still are those.
+
+A source is named by its git blob id, worked out from its bytes, so that it is known without git
+and outlives rewritten history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mla_var3.paths import kernels_dir, repo_root
+from mla_var3.records.model import Git, Record
+
+#: Where sources lie, from the top of the checkout.
+KERNELS = "kernels"
+
+
+def blob_id(content: bytes) -> str:
+    """The id that git gives a file with this content (``git hash-object``)."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def identify(files: Iterable[Path], root: Path | None = None) -> dict[str, str]:
+    """Blob id of each file below the kernels folder, by its path from the top of the checkout.
+
+    Args:
+        files: The files.
+        root: The kernels folder; this package's by default.
+    """
+    root = root or kernels_dir()
+    named = {f"{KERNELS}/{f.resolve().relative_to(root).as_posix()}": f for f in files}
+    return {name: blob_id(named[name].read_bytes()) for name in sorted(named)}
+
+
+def changed(sources: Mapping[str, str]) -> list[str]:
+    """The sources that are gone, or differ from those named."""
+    return [name for name, blob in sources.items() if _blob_today(name) != blob]
+
+
+def _blob_today(name: str) -> str | None:
+    try:
+        return blob_id((kernels_dir() / name.removeprefix(f"{KERNELS}/")).read_bytes())
+    except OSError:
+        return None
+
+
+def is_stale(record: Record) -> bool:
+    """Whether any of the version's sources changed, or went, since the record was made.
+
+    So is a record of an older schema that does not name its sources.
+    """
+    return not record.kernel.sources or bool(changed(record.kernel.sources))
+
+
+def git(*arguments: str, input: str | None = None) -> str | None:
+    """What git prints about the checkout; None where it refuses or is not installed."""
+    command = ["git", "-C", str(repo_root()), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, input=input)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def git_state() -> Git | None:
+    """The checkout's commit; None where the kernels are not tracked by the repository around them.
+
+    An installed package may lie in, or be used from, somebody else's repository, whose commit says
+    nothing about these sources. ``HYPERMLA_COMMIT`` names the commit on a host that got the files
+    without their repository; whether they were changed there cannot be told.
+    """
+    if carried := os.environ.get("HYPERMLA_COMMIT"):
+        return Git(commit=carried, dirty=None)
+    if git("ls-files", "--error-unmatch", str(kernels_dir() / "__init__.py")) is None:
+        return None
+    commit = git("rev-parse", "HEAD")
+    # results/ itself is left out: writing one record must not make the next one dirty.
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    if commit is None:
+        return None
+    return Git(commit=commit, dirty=None if changes is None else bool(changes))

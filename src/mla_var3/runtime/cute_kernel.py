@@ -1,0 +1,19 @@
+"""Door to CuTe kernels, where plans and users import them from (``mla_var3.languages.cute``)."""
+
+from mla_var3.languages.cute.kernel import CuteKernel
+from mla_var3.languages.cute.signature import Dynamic
+from mla_var3.languages.cute.tiling import (
+    CuteTiling,
+    require_multiple,
+    require_one_of,
+    require_shared_memory,
+)
+
+__all__ = [
+    "CuteKernel",
+    "CuteTiling",
+    "Dynamic",
+    "require_multiple",
+    "require_one_of",
+    "require_shared_memory",
+]

@@ -1,0 +1,72 @@
+"""What running a kernel on the CPU shows beside its values, in words that all languages share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """Something found while a kernel ran.
+
+    Attributes:
+        kind: What it is, such as ``out-of-bounds load``.
+        severity: ``error`` when the kernel is wrong.
+        file: Source file.
+        line: 1-based line.
+        message: One sentence.
+    """
+
+    kind: str
+    severity: Severity
+    file: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.file}:{self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One launch on the CPU.
+
+    Attributes:
+        kernel: Name of the kernel function.
+        mma_flops: Matrix FLOPs that ran; None where they were not counted.
+        bytes_loaded: Bytes that loads asked for, likewise.
+        bytes_stored: Bytes that stores wrote, likewise.
+        diagnostics: What was found.
+    """
+
+    kernel: str
+    mma_flops: int | None = None
+    bytes_loaded: int | None = None
+    bytes_stored: int | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+_RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Execution]]:
+    """Collect the executions of all kernels that run on the CPU inside the block."""
+    found: list[Execution] = []
+    token = _RECORDING.set(found)
+    try:
+        yield found
+    finally:
+        _RECORDING.reset(token)
+
+
+def note(execution: Execution) -> None:
+    """Add an execution to the recording that is on, if one is."""
+    if (found := _RECORDING.get()) is not None:
+        found.append(execution)

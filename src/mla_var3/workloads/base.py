@@ -1,0 +1,273 @@
+"""What every workload declares: a problem with its axes, inputs, reference and cost model.
+
+A problem knows nothing of kernels. A kernel version's plan is a problem together with how it is
+launched (``mla_var3.runtime.plan.KernelPlan``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_type_hints
+
+from mla_var3.devices import Machine
+from mla_var3.errors import PlanError
+from mla_var3.records import Scalar
+
+if TYPE_CHECKING:
+    import torch
+
+#: Element types by the short name that problems and records use; torch's names are taken too.
+DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16"}
+SEED = 20260101
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """Declare a field once; its flag, default and help text derive from this.
+
+    Args:
+        default: The default value.
+        help: One line for ``--help`` and the CLI reference: the meaning, with its unit.
+        metadata: Further metadata; ``minimum`` is checked by ``validate``.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, **metadata})
+
+
+def check_minima(obj: Any, error: type[Exception], prefix: str = "") -> None:
+    """Raise ``error`` for the first field of the dataclass ``obj`` below its declared minimum.
+
+    Args:
+        obj: The dataclass.
+        error: What to raise.
+        prefix: What stands before the field's name in the message.
+    """
+    for field in dataclasses.fields(obj):
+        value, minimum = getattr(obj, field.name), field.metadata.get("minimum")
+        if minimum is not None and value is not None and value < minimum:
+            raise error(f"{prefix}{field.name}={value} is below {minimum}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one stage: ``flops`` (multiply-add = 2) and ``bytes`` moved through DRAM."""
+
+    flops: int
+    bytes: int
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be from its reference.
+
+    Attributes:
+        whole: Largest error over the whole output.
+        row: Largest error of any one row.
+        kind: ``relative`` to the norm of the reference, or ``absolute`` element by element.
+    """
+
+    whole: float
+    row: float
+    kind: Literal["relative", "absolute"] = "relative"
+
+
+#: Largest accepted ||out - ref|| / ||ref|| by dtype. Outputs rounded to bf16 carry about
+#: 2**-9 / sqrt(3) = 1.1e-3 and operands rounded before a second product as much again; fp16 has
+#: three more bits.
+RELATIVE = {"bf16": 4e-3, "fp16": 6e-4}
+#: A single row may err by this factor more than the whole (fewer terms average out).
+ROW_FACTOR = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(ABC):
+    """Sizes and element type of something to compute; its fields are the axes and the flags."""
+
+    #: What one run of it covers, as the end of a sentence; times of different problems of one
+    #: workload compare only together with this.
+    covers: ClassVar[str]
+
+    dtype: str = option("bf16", "element type of inputs and outputs: bf16 or fp16")
+    #: The device that open sizes and grids were made for; None before ``resolve``.
+    machine: Machine | None = dataclasses.field(default=None, metadata={"hidden": True})
+
+    def __post_init__(self) -> None:
+        short = {torch_name: name for name, torch_name in DTYPES.items()}
+        object.__setattr__(self, "dtype", short.get(self.dtype, self.dtype))
+
+    @abstractmethod
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        """Random inputs on ``device``; on ``"meta"`` shapes and strides only."""
+
+    @abstractmethod
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Outputs by name, computed by plain torch in fp32 or better from the same inputs."""
+
+    @abstractmethod
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        """Least work at these sizes: the cost model."""
+
+    @abstractmethod
+    def check_plans(self) -> list[Self]:
+        """Small variants that together exercise every path; run by ``check``."""
+
+    @abstractmethod
+    def shrunk(self) -> Self:
+        """The same kind of problem, small enough to run on a CPU within a second or so."""
+
+    def validate(self) -> None:
+        """Raise PlanError unless the sizes make sense; subclasses add their own arithmetic."""
+        check_minima(self, PlanError)
+        if self.dtype not in DTYPES:
+            raise PlanError(
+                f"dtype={self.dtype!r} is not one of {', '.join(DTYPES)} "
+                f"(or, as torch names them, {', '.join(DTYPES.values())})"
+            )
+
+    def resolve(self, machine: Machine) -> Self:
+        """Fill in what was left open (None) for a device; grids are then sized for it."""
+        return dataclasses.replace(self, machine=machine)
+
+    def tolerance(self, output: str) -> Tolerance:
+        """How far the output of that name may be from its reference."""
+        return Tolerance(RELATIVE[self.dtype], RELATIVE[self.dtype] * ROW_FACTOR)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The torch dtype of inputs and outputs."""
+        import torch
+
+        return getattr(torch, DTYPES[self.dtype])  # type: ignore[no-any-return]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes per element (w in the cost models)."""
+        return self.torch_dtype.itemsize
+
+    def random(
+        self, device: str | torch.device, *shapes: tuple[int, ...]
+    ) -> tuple[torch.Tensor, ...]:
+        """Normal random tensors in the problem's dtype, the same for every run."""
+        import torch
+
+        if torch.device(device).type == "meta":
+            return tuple(torch.empty(x, dtype=self.torch_dtype, device="meta") for x in shapes)
+        generator = torch.Generator(device=device).manual_seed(SEED)
+        return tuple(
+            torch.randn(x, dtype=torch.float32, device=device, generator=generator).to(
+                self.torch_dtype
+            )
+            for x in shapes
+        )
+
+    def empty(self, *shape: int, device: torch.device | str, fp32: bool = False) -> torch.Tensor:
+        """An uninitialized tensor in the problem's dtype, or in fp32."""
+        import torch
+
+        dtype = torch.float32 if fp32 else self.torch_dtype
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    def problem(self) -> dict[str, Scalar]:
+        """The fields that define the problem, in declaration order."""
+        return {f.name: getattr(self, f.name) for f in self.option_fields()}
+
+    @classmethod
+    def option_fields(cls) -> list[dataclasses.Field[Any]]:
+        """The fields that become flags (all but the hidden ones)."""
+        return [f for f in dataclasses.fields(cls) if not f.metadata.get("hidden")]
+
+    @classmethod
+    def benchmark_kernel_argparse(cls) -> dict[str, Any]:
+        """Types of all flags by field name, the single source of the command line."""
+        hints = get_type_hints(cls)
+        return {f.name: hints[f.name] for f in cls.option_fields()}
+
+    def slug(self) -> str:
+        """File-name form of the problem, for example ``b64-h128-s1-t4096-k512-p64-bf16``."""
+        values = {k: v for k, v in self.problem().items() if v is not None and v is not False}
+        sizes = [f"{k}{v}" for k, v in values.items() if type(v) is int]
+        words = [v for v in values.values() if isinstance(v, str)]
+        flags = [k for k, v in values.items() if v is True]
+        return "-".join(sizes + words + flags)
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A kind of problem of a workload, for which other kernels win.
+
+    Attributes:
+        name: Such as ``decode``.
+        meaning: Which problems it holds.
+        holds: Whether a problem's axes are of it.
+    """
+
+    name: str
+    meaning: str
+    holds: Callable[[Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True)
+class AxisMetric:
+    """A figure of a problem that a trigger, an evidence entry or a page may name.
+
+    Attributes:
+        name: Unique over all workloads that mean the same by it; snake case.
+        description: One sentence.
+        source: Where in a record it comes from.
+        read: Reads it from a problem's axes; None where they do not state it.
+        type: Type of its values.
+    """
+
+    name: str
+    description: str
+    source: str
+    read: Callable[[Mapping[str, Any]], Any]
+    type: Literal["number", "text", "flag"] = "number"
+
+
+def axis_metric(
+    name: str, axis: str, description: str, type: Literal["number", "text", "flag"] = "number"
+) -> AxisMetric:
+    """The metric that is one axis of the problem."""
+    return AxisMetric(name, description, f"problem.{axis}", lambda p: p.get(axis), type)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload: what its designs compute, and the words for it.
+
+    Attributes:
+        key: Its layer, such as ``mla``: the folder below ``kernels/<language>/``.
+        title: Its name in prose.
+        summary: One sentence on what is computed.
+        problem: The axes that all of its designs share; ``bench`` takes them as flags.
+        sweep: The axis over which tables and charts run.
+        compared: Axes that must be equal where designs are compared.
+        regimes: Its regimes, in order; a problem is of the first that holds.
+        metrics: Figures of its problems.
+    """
+
+    key: str
+    title: str
+    summary: str
+    problem: type[Problem]
+    sweep: str
+    compared: tuple[str, ...]
+    regimes: tuple[Regime, ...] = ()
+    metrics: tuple[AxisMetric, ...] = ()
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """Meaning, with unit, of each axis that all designs share."""
+        return {f.name: f.metadata["help"] for f in self.problem.option_fields()}
+
+    def regime(self, problem: Mapping[str, Any]) -> str | None:
+        """The regime that a problem is of; None where its axes do not tell."""
+        try:
+            return next((r.name for r in self.regimes if r.holds(problem)), None)
+        except (KeyError, TypeError):
+            return None

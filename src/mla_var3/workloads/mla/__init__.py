@@ -1,0 +1,84 @@
+"""Multi-head Latent Attention: its problems, cost models and regimes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
+from mla_var3.workloads.mla.costs import (
+    best_new_tokens,
+    flash_attention_cost,
+    flash_mla_cost,
+    mixed_cost,
+    seen_pairs,
+)
+from mla_var3.workloads.mla.problems import (
+    DecompressedProblem,
+    LatentProblem,
+    MixedProblem,
+    MlaProblem,
+    attention_reference,
+)
+
+__all__ = [
+    "WORKLOAD",
+    "DecompressedProblem",
+    "LatentProblem",
+    "MixedProblem",
+    "MlaProblem",
+    "attention_reference",
+    "best_new_tokens",
+    "flash_attention_cost",
+    "flash_mla_cost",
+    "mixed_cost",
+    "seen_pairs",
+]
+
+#: First query count of the speculative and of the prefill regime.
+SPECULATIVE_FROM, PREFILL_FROM = 2, 128
+
+
+def _shared_rows(problem: Mapping[str, Any]) -> int | None:
+    h, s = problem.get("h"), problem.get("s")
+    return h * s if isinstance(h, int) and isinstance(s, int) else None
+
+
+def _regime(problem: Mapping[str, Any]) -> str | None:
+    return WORKLOAD.regime(problem)
+
+
+WORKLOAD = Workload(
+    key="mla",
+    title="MLA",
+    summary="Attention over a compressed (latent) cache, over the decompressed one, or over both.",
+    problem=MlaProblem,
+    sweep="s",
+    compared=("b", "h", "s", "t", "dtype", "causal"),
+    regimes=(
+        Regime("decode", "one query token", lambda p: p["s"] < SPECULATIVE_FROM),
+        Regime("speculative", "2 to 127 query tokens", lambda p: p["s"] < PREFILL_FROM),
+        Regime("prefill", "128 query tokens and more", lambda p: p["s"] >= PREFILL_FROM),
+    ),
+    metrics=(
+        axis_metric("batch", "b", "Sequences in the batch."),
+        axis_metric("heads", "h", "Query heads."),
+        axis_metric("query_tokens", "s", "Query tokens per sequence: 1 when decoding."),
+        axis_metric("context_tokens", "t", "Keys per sequence."),
+        axis_metric("new_tokens", "n", "Newest tokens kept decompressed by the mixed design."),
+        axis_metric("latent_dim", "k", "Width of the compressed cache."),
+        axis_metric("head_dim", "d", "Head dimension without the position part."),
+        axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),
+        AxisMetric(
+            "regime",
+            "decode for one query token, speculative up to 127, prefill from 128.",
+            "problem.s",
+            _regime,
+            "text",
+        ),
+        AxisMetric(
+            "shared_rows",
+            "Query rows of a sequence that read the same latent tile.",
+            "problem.h * problem.s",
+            _shared_rows,
+        ),
+    ),
+)

@@ -1,0 +1,386 @@
+"""MLA problems: inputs and references that all versions of a design share.
+
+Symbols as in ``mla_var3.workloads.mla.costs``. The softmax scale is ``1/sqrt(d+p)``; LSE is the
+natural logarithm of the sum of exponentials, in fp32. Causal is bottom-right aligned: query i of s
+sees keys ``0 .. t-s+i``. A row that sees no key has O = 0 and LSE = -inf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.devices import Machine
+from mla_var3.errors import PlanError
+from mla_var3.workloads.base import Cost, Problem, Tolerance, option
+from mla_var3.workloads.mla.costs import (
+    best_new_tokens,
+    flash_attention_cost,
+    flash_mla_cost,
+    mixed_cost,
+    seen_pairs,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+#: Largest b, h, s or t a plan accepts: above it element offsets overflow 32 bits in no useful case.
+MAX_EXTENT = 1 << 24
+#: Largest number of elements in one tensor; TMA and int64 strides go further, no device does.
+MAX_ELEMENTS = 1 << 40
+#: LSE is computed in fp32 from exact products of the same inputs; absolute, since it is a log.
+LSE_TOLERANCE = 2e-3
+
+
+def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax weights and LSE of scaled scores.
+
+    Args:
+        scores: ``[b, h, s, t]``, already scaled.
+        causal: Bottom-right aligned causal mask.
+
+    Returns:
+        Weights ``[b, h, s, t]`` (zero rows where no key is seen) and LSE ``[b, h, s]``.
+    """
+    import torch
+
+    s, t = scores.shape[-2:]
+    if causal:
+        query = torch.arange(s, device=scores.device)[:, None]
+        key = torch.arange(t, device=scores.device)[None, :]
+        scores = scores.masked_fill(key > query + (t - s), -math.inf)
+    lse = torch.logsumexp(scores, dim=-1)
+    weights = torch.exp(scores - lse.nan_to_num(neginf=0.0)[..., None])
+    return weights, lse
+
+
+Reference = Callable[..., dict[str, Any]]
+
+
+def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
+    """Run a plan's reference one sequence at a time and stack what it gives.
+
+    Only one sequence's fp32 copies then take memory, so that the largest problems that fit a GPU
+    can be checked there.
+
+    Args:
+        shared: How many of the last inputs have no batch dimension.
+    """
+
+    def decorate(reference: Reference) -> Reference:
+        @functools.wraps(reference)
+        def run(plan: Problem, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+            import torch
+
+            split = len(inputs) - shared
+            parts = [
+                reference(plan, *(x[i : i + 1] for x in inputs[:split]), *inputs[split:])
+                for i in range(inputs[0].shape[0])
+            ]
+            return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+        return run
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlaProblem(Problem):
+    """Sizes that all designs share."""
+
+    b: int = option(64, "batch: sequences", minimum=1)
+    h: int = option(128, "query heads (128; 16 to 64 after tensor parallelism)", minimum=1)
+    s: int = option(1, "query tokens per sequence (1 decode, up to 127 speculative)", minimum=1)
+    t: int = option(4096, "context length: keys per sequence", minimum=1)
+    p: int = option(64, "rotary position dimension", minimum=16)
+    causal: bool = option(False, "bottom-right aligned causal mask")
+    #: Factor on the last of the random queries, and so on its scores, which else are near 1.
+    spread: float = dataclasses.field(default=1.0, metadata={"hidden": True})
+
+    @property
+    def d_qk(self) -> int:
+        """Query-key dimension that sets the softmax scale, d + p (not k + p: see absorption)."""
+        return self.head_dim + self.p
+
+    @property
+    def head_dim(self) -> int:
+        """d, the head dimension without the position part."""
+        return 128
+
+    def pairs(self, first: int = 0, last: int | None = None) -> int:
+        """Query-key pairs of one head that the mask leaves, for keys first .. last-1."""
+        return seen_pairs(self.s, self.t, self.causal, first, last)
+
+    @property
+    def scale(self) -> float:
+        """Softmax scale ``1/sqrt(d+p)``."""
+        return 1.0 / math.sqrt(self.d_qk)
+
+    def tolerance(self, output: str) -> Tolerance:
+        if output == "lse":
+            return Tolerance(LSE_TOLERANCE, LSE_TOLERANCE, "absolute")
+        return super().tolerance(output)
+
+    def split_counts(self) -> dict[str, Any]:
+        """Into how many pieces the user wants keys cut, by field."""
+        found = {n: v for n, v in self.problem().items() if n.endswith("splits")}
+        return {name: value for name, value in found.items() if isinstance(value, int)}
+
+    def validate(self) -> None:
+        super().validate()
+        for name, count in self.split_counts().items():
+            if count > self.t:
+                raise PlanError(f"{name}={count} exceeds t={self.t}: some pieces would have no key")
+        for name in ("b", "h", "s", "t"):
+            if getattr(self, name) > MAX_EXTENT:
+                raise PlanError(f"{name}={getattr(self, name)} exceeds {MAX_EXTENT}")
+        for name in ("p", "d", "k"):
+            value = getattr(self, name, None)
+            if value is not None and (value & (value - 1) or value > 512):
+                raise PlanError(f"{name}={value} is not a power of two from 16 to 512")
+        largest = self.b * self.h * max(self.s, self.t) * 512
+        if largest > MAX_ELEMENTS:
+            raise PlanError(
+                f"b*h*max(s,t)*512 = {self.b}*{self.h}*{max(self.s, self.t)}*512 = {largest} "
+                f"elements, more than {MAX_ELEMENTS}"
+            )
+
+    def check_plans(self) -> list[Self]:
+        """Decode, speculative and prefill; ragged t; both masks, head counts and dtypes."""
+        rows: list[tuple[int, int, int, int, bool, str, float]] = [
+            # b, h, s, t, causal, dtype, spread
+            (2, 16, 1, 200, False, "bf16", 1.0),
+            (1, 128, 1, 77, True, "fp16", 1.0),
+            (2, 16, 2, 130, True, "bf16", 48.0),  # exp overflows unless each row's maximum goes off
+            (1, 16, 5, 256, False, "fp16", 1.0),
+            (1, 16, 5, 67, True, "bf16", 1.0),
+            (1, 2, 5, 2112, False, "bf16", 1.0),  # rounding in the running sums adds up
+            (1, 16, 16, 193, True, "fp16", 1.0),
+            (1, 20, 130, 150, True, "bf16", 1.0),  # heads that fill no whole group of 16
+            (1, 16, 5, 3, True, "bf16", 1.0),  # rows that see no key
+        ]
+        return [
+            dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=causal, dtype=dtype, spread=spread)
+            for b, h, s, t, causal, dtype, spread in rows
+        ]
+
+    def shrunk(self) -> Self:
+        """The same problem small enough to interpret in about a second; t stays ragged.
+
+        Prefill (s of 128 and more) stays prefill, with fewer heads, and s = t stays so.
+        """
+        heads, queries = (2, 200) if self.s >= 128 else (16, 16)
+        t = min(self.t, 200)
+        splits = {name: min(count, t) for name, count in self.split_counts().items()}
+        return dataclasses.replace(
+            self, b=1, h=min(self.h, heads), s=min(self.s, queries), t=t, **splits
+        )
+
+    def _spread(self, *queries: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        for x in queries:
+            x[:, :, -1] *= self.spread  # [b, h, s, *]
+        return queries
+
+
+def _heads_first(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2)  # [b, t, h, d] -> [b, h, t, d]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentProblem(MlaProblem):
+    """Absorbed attention over the latent cache (flash_mla and its split form).
+
+    Inputs: q ``[b,h,s,k]``, qpe ``[b,h,s,p]``, z ``[b,t,k]``, kpe ``[b,t,p]``.
+    Outputs: o ``[b,h,s,k]`` in the plan's dtype, lse ``[b,h,s]`` in fp32.
+    """
+
+    covers: ClassVar[str] = (
+        "attention up to the latent output, which the caller still multiplies with Wv"
+    )
+
+    k: int = option(512, "latent (compressed) dimension", minimum=16)
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
+        q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
+        # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
+        return *self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe), z, kpe
+
+    @by_sequence()
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, qpe, z, kpe = (x.float() for x in inputs)
+        scores = torch.einsum("bhsk,btk->bhst", q, z) + torch.einsum("bhsp,btp->bhst", qpe, kpe)
+        weights, lse = attention_reference(scores * self.scale, causal=self.causal)
+        return {"o": torch.einsum("bhst,btk->bhsk", weights, z), "lse": lse}
+
+    def empty_outputs(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Uninitialized o and lse."""
+        rows = (self.b, self.h, self.s)
+        return self.empty(*rows, self.k, device=device), self.empty(*rows, device=device, fp32=True)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        return flash_mla_cost(
+            self.b, self.h, self.s, self.t, self.k, self.p, self.element_bytes, self.pairs()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecompressedProblem(MlaProblem):
+    """Multi-head attention over decompressed keys and values (flash_attention).
+
+    Inputs: q ``[b,h,s,d]``, qpe ``[b,h,s,p]``, key ``[b,t,h,d]``, value ``[b,t,h,d]``,
+    kpe ``[b,t,p]``. Outputs: o ``[b,h,s,d]``, lse ``[b,h,s]`` in fp32.
+    """
+
+    covers: ClassVar[str] = "attention over keys and values that were all decompressed beforehand"
+
+    d: int = option(128, "head dimension without the position part", minimum=16)
+
+    @property
+    def head_dim(self) -> int:
+        return self.d
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        b, h, s, t, d, p = self.b, self.h, self.s, self.t, self.d, self.p
+        q, qpe, *rest = self.random(
+            device, (b, h, s, d), (b, h, s, p), (b, t, h, d), (b, t, h, d), (b, t, p)
+        )
+        return *self._spread(q, qpe), *rest
+
+    @by_sequence()
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, qpe, key, value, kpe = (x.float() for x in inputs)
+        scores = torch.einsum("bhsd,bhtd->bhst", q, _heads_first(key))
+        scores = scores + torch.einsum("bhsp,btp->bhst", qpe, kpe)
+        weights, lse = attention_reference(scores * self.scale, causal=self.causal)
+        return {"o": torch.einsum("bhst,bhtd->bhsd", weights, _heads_first(value)), "lse": lse}
+
+    def empty_outputs(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Uninitialized o and lse."""
+        rows = (self.b, self.h, self.s)
+        return self.empty(*rows, self.d, device=device), self.empty(*rows, device=device, fp32=True)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        return flash_attention_cost(
+            self.b, self.h, self.s, self.t, self.d, self.p, self.element_bytes, self.pairs()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedProblem(MlaProblem):
+    """MLA-var6+: old tokens in the latent space, the n newest decompressed, then one combine.
+
+    Inputs: q ``[b,h,s,d]``, q_latent ``[b,h,s,k]``, qpe ``[b,h,s,p]``, z ``[b,o,k]``,
+    kpe ``[b,t,p]``, key ``[b,n,h,d]``, value ``[b,n,h,d]``, wv ``[h,k,d]``, with o = t - n.
+    Outputs: o ``[b,h,s,d]``, lse ``[b,h,s]`` in fp32. When n = 0 (or n = t) the tensors of the
+    missing part have one token that no query sees, since an array cannot be empty.
+    """
+
+    covers: ClassVar[str] = (
+        "the product with Wv as well, given the newest keys and values decompressed"
+    )
+
+    s: int = option(16, "query tokens per sequence (1 decode, up to 127 speculative)", minimum=1)
+    d: int = option(128, "head dimension without the position part", minimum=16)
+    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    n: int | None = option(
+        None, "newest tokens kept decompressed, 0 to t; by default the cost model's best", minimum=0
+    )
+
+    @property
+    def head_dim(self) -> int:
+        return self.d
+
+    @property
+    def new_tokens(self) -> int:
+        """n; PlanError when it is still open."""
+        if self.n is None:
+            raise PlanError("n is open: resolve the problem for a device, or pass --n")
+        return self.n
+
+    @property
+    def old_tokens(self) -> int:
+        """The latent tokens, o = t - n."""
+        return self.t - self.new_tokens
+
+    def validate(self) -> None:
+        super().validate()
+        if self.n is not None and self.n > self.t:
+            raise PlanError(f"n={self.n} exceeds t={self.t}")
+
+    def resolve(self, machine: Machine) -> Self:
+        resolved = super().resolve(machine)
+        if self.n is not None:
+            return resolved
+        n = best_new_tokens(
+            self.b, self.h, self.s, self.t, self.d, self.k, self.p, self.element_bytes,
+            machine.tflops, machine.gbps,
+        )  # fmt: skip
+        return dataclasses.replace(resolved, n=n)
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        b, h, s, t, d, k, p = self.b, self.h, self.s, self.t, self.d, self.k, self.p
+        old, new = max(self.old_tokens, 1), max(self.new_tokens, 1)
+        q, q_latent, qpe, z, kpe, key, value, wv = self.random(
+            device, (b, h, s, d), (b, h, s, k), (b, h, s, p), (b, old, k), (b, t, p),
+            (b, new, h, d), (b, new, h, d), (h, k, d),
+        )  # fmt: skip
+        q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
+        return *self._spread(q, q_latent, qpe), z, kpe, key, value, wv * k**-0.5
+
+    @by_sequence(shared=1)
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, q_latent, qpe, z, kpe, key, value, wv = (x.float() for x in inputs)
+        old, new = self.old_tokens, self.new_tokens
+        z, key, value = z[:, :old], key[:, :new], value[:, :new]
+        scores = torch.cat(
+            [
+                torch.einsum("bhsk,btk->bhst", q_latent, z),
+                torch.einsum("bhsd,bhtd->bhst", q, _heads_first(key)),
+            ],
+            dim=-1,
+        ) + torch.einsum("bhsp,btp->bhst", qpe, kpe)
+        weights, lse = attention_reference(scores * self.scale, causal=self.causal)
+        latent = torch.einsum("bhst,btk->bhsk", weights[..., :old], z)
+        o = torch.einsum("bhsk,hkd->bhsd", latent, wv)
+        o = o + torch.einsum("bhst,bhtd->bhsd", weights[..., old:], _heads_first(value))
+        return {"o": o, "lse": lse}
+
+    def shrunk(self) -> Self:
+        small = dataclasses.replace(self, n=None) if self.n is not None else self
+        small = super(MixedProblem, small).shrunk()
+        return dataclasses.replace(small, n=round(small.t * self.new_tokens / self.t))
+
+    def check_plans(self) -> list[Self]:
+        fractions = (0.5, 0.0, 1.0, 0.3, 0.7, 0.1, 0.6, 0.1, 0.5)
+        return [
+            dataclasses.replace(plan, n=round(plan.t * fraction))
+            for plan, fraction in zip(super().check_plans(), fractions, strict=True)
+        ]
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        """Both paths, and the product of the latent part with Wv; partial outputs are not work."""
+        paths = self.paths_cost()
+        b, h, s, d, k = self.b, self.h, self.s, self.d, self.k
+        partials = b * h * s * (d + k)
+        decompress = 2 * b * h * s * k * d if self.old_tokens else 0
+        weights = h * k * d if self.old_tokens else 0
+        moved = self.element_bytes * (weights + b * h * s * d - partials)
+        return Cost(paths.flops + decompress, paths.bytes + moved)
+
+    def paths_cost(self) -> Cost:
+        """The two paths up to their partial outputs, which the choice of n weighs."""
+        return mixed_cost(
+            self.b, self.h, self.s, self.t, self.new_tokens, self.d, self.k, self.p,
+            self.element_bytes, (self.pairs(last=self.old_tokens), self.pairs(self.old_tokens)),
+        )  # fmt: skip

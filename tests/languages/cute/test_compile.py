@@ -1,0 +1,134 @@
+import json
+
+import pytest
+
+from mla_var3.errors import UnknownNameError
+from mla_var3.static.occupancy import of_facts
+from tests.languages.cute.conftest import needs_dsl
+
+pytestmark = needs_dsl
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    from tests.languages.cute import kernels_for_tests
+
+    return kernels_for_tests
+
+
+@pytest.fixture
+def compile_(cute_cache):
+    from mla_var3.languages.cute.compile import compile_host
+
+    def compiled(host, arguments, arch="sm_90", **options):
+        return compile_host(host, arguments, arch, cache_dir=cute_cache, **options)
+
+    return compiled
+
+
+def test_a_gemm_with_a_ring_of_tma_loads(compiled_gemm):
+    (facts,) = compiled_gemm.facts
+    assert (facts.language, facts.arch, facts.target) == ("cute-dsl", "sm_90", "sm_90a")
+    assert facts.kernel == "kernel"
+    assert facts.mma_instructions == {"HGMMA.64x64x16.F32.BF16": 4}
+    assert (facts.wgmma, facts.wgmma_waits, facts.wgmma_serialized) == (4, 1, False)
+    assert (facts.mbarriers, facts.pipeline_stages) == (4, 4)
+    assert [(g.barriers, g.arrivals) for g in facts.barrier_groups] == [(4, 1)]
+    assert facts.transaction_bytes == ((64 + 64) * 64 * 2,)
+    # A stage is a tile of a and one of b; the barriers and the alignment of the tiles precede them.
+    assert facts.shared_bytes == facts.dynamic_shared_bytes == 1024 + 4 * (64 + 64) * 64 * 2
+    assert facts.threads_per_block == 128
+    assert facts.tma_loads > 0
+    assert facts.tma_stores == 0
+    assert not facts.spills
+    assert (facts.tcgen05_mma, facts.warp_mma) == (0, 0)
+    assert of_facts(facts).limiter == "shared memory"
+
+
+def test_sass_and_ptx_lead_to_the_python_line(compiled_gemm, kernels):
+    (facts,) = compiled_gemm.facts
+    with open(kernels.__file__) as file:
+        source = file.read().splitlines()
+    gemm = 1 + next(i for i, text in enumerate(source) if "cute.gemm(mma, sums" in text)
+    line = next(row for row in facts.lines if row.mma)
+    assert (line.file, line.line) == ("tests/languages/cute/kernels_for_tests.py", gemm)
+    lines = json.loads(compiled_gemm.files["lines.json"])[line.file][str(gemm)]
+    ptx = compiled_gemm.files["kernel.ptx"].decode().splitlines()
+    sass = compiled_gemm.files["kernel.sass"].decode().splitlines()
+    assert any("wgmma.mma_async" in ptx[number - 1] for number in lines["ptx"])
+    assert sum("HGMMA" in sass[number - 1] for number in lines["sass"]) == line.mma
+
+
+def test_serialized_wgmma_is_told_with_its_line(compile_, kernels):
+    result = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments())
+    (facts,) = result.facts
+    assert facts.wgmma_serialized
+    assert facts.waits_per_wgmma >= 1
+    assert any("kernels_for_tests.py:" in text for text in facts.warnings)
+
+
+def test_a_plain_kernel_compiles_for_every_arch(cute_cache, kernels):
+    from mla_var3.languages.cute.compile import HostJob, compile_hosts
+
+    archs = ("sm_80", "sm_120")
+    told = []
+    found = compile_hosts(
+        [HostJob(kernels.Scale(128), kernels.scale_arguments(), arch) for arch in archs],
+        cache_dir=cute_cache,
+        progress=lambda job, result: told.append(job.arch),
+    )
+    assert [result.facts[0].target for result in found] == ["sm_80", "sm_120a"]
+    assert {result.error for result in found} == {None}
+    assert sorted(told) == sorted(archs)
+
+
+def test_an_arch_that_does_not_fit_is_refused_before_anything_runs(compile_, kernels, monkeypatch):
+    from mla_var3.languages.cute import forked
+
+    def run(work, **_options):
+        assert not work
+        return iter(())
+
+    monkeypatch.setattr(forked, "run", run)
+    result = compile_(kernels.Gemm(64, 4), kernels.gemm_arguments(), "sm_120")
+    assert "wgmma" in result.error
+    assert "not sm_120" in result.error
+    assert result.files == {}
+
+
+def test_an_unknown_arch_is_no_result(compile_, kernels):
+    with pytest.raises(UnknownNameError, match="sm_42"):
+        compile_(kernels.Scale(128), kernels.scale_arguments(), "sm_42")
+
+
+def test_what_the_compiler_refuses_is_one_sentence_with_its_line(compile_, kernels):
+    result = compile_(kernels.Refused(128), kernels.scale_arguments())
+    assert "\n" not in result.error
+    assert "\x1b" not in result.error
+    assert result.error.startswith("tests/languages/cute/kernels_for_tests.py:")
+    assert "found" in result.error
+
+
+def test_a_compiler_that_dies_or_hangs_is_one_sentence_and_is_not_kept(compile_, kernels):
+    arguments = kernels.scale_arguments()
+    died = compile_(kernels.Crashes(128), arguments)
+    assert died.error == "the compiler's process ended by code 3"
+    hung = compile_(kernels.Endless(128), arguments, timeout=1.0)
+    assert hung.error == "took longer than 1 s"
+
+
+def test_the_second_time_nothing_is_compiled(compile_, kernels, monkeypatch, compiled_gemm):
+    from mla_var3.languages.cute import forked
+
+    monkeypatch.setattr(forked, "run", lambda work, **_: iter(()) if not work else 1 / 0)
+    again = compile_(kernels.Gemm(64, 4), kernels.gemm_arguments())
+    assert again.facts == compiled_gemm.facts
+    assert again.files["kernel.cubin"] == compiled_gemm.files["kernel.cubin"]
+    with pytest.raises(ZeroDivisionError):
+        compile_(kernels.Gemm(64, 3), kernels.gemm_arguments())
+
+
+def test_every_launch_has_facts_in_order(compile_, kernels):
+    result = compile_(kernels.Twice(32), kernels.scale_arguments())
+    assert [facts.kernel for facts in result.facts] == ["kernel", "other"]
+    assert [facts.threads_per_block for facts in result.facts] == [32, 64]

@@ -1,0 +1,115 @@
+import pytest
+
+from mla_var3.errors import ToolchainError
+from mla_var3.languages.cute import ptx, reading
+
+MODULE = """
+.version 9.4
+.target sm_90a
+
+.visible .entry first(
+	.param .b64 first_param_0
+)
+.reqntid 128, 1, 1
+{
+	.loc	1 10 0
+	mov.b32 	%r1, 1;
+	mov.b32 	%r2, 2;
+	add.s32 	%r9, %r0, 16;
+	mbarrier.init.shared.b64 	[%r0], %r1;
+	mbarrier.init.shared.b64 	[%r0+8], %r1;
+	mbarrier.init.shared.b64 	[%r9], %r2;
+	mbarrier.init.shared.b64 	[%r0+24], %r2;
+	mbarrier.init.shared.b64 	[%r0+40], 1;
+	.loc	1 12 3
+	@%p1 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r0], 16384;
+	// begin inline asm
+	.loc	1 99 1
+	setmaxnreg.dec.sync.aligned.u32 	40;
+	// end inline asm
+	setmaxnreg.inc.sync.aligned.u32 	232;
+	ret;
+}
+.visible .entry second()
+{
+	mbarrier.init.shared.b64 	[%r0], %r7;
+	ret;
+}
+	.file	1 "/somewhere/kernel.py"
+"""
+
+
+@pytest.fixture
+def first():
+    return ptx.entries(MODULE)["first"]
+
+
+def test_kernels_and_version():
+    assert list(ptx.entries(MODULE)) == ["first", "second"]
+    assert ptx.version(MODULE) == "9.4"
+
+
+def test_barriers_are_grouped_by_place_and_arrivals(first):
+    assert first.barriers() == [(2, 1), (2, 2), (1, 1)]
+
+
+def test_unknown_arrivals_leave_the_groups_unknown():
+    assert ptx.entries(MODULE)["second"].barriers() == []
+
+
+def test_transactions_and_budgets(first):
+    assert first.transactions() == (16384,)
+    assert first.budgets() == [("dec", 40), ("inc", 232)]
+
+
+def test_statements_have_their_python_line_and_their_own(first):
+    by_opcode = {statement.opcode: statement for statement in first.statements}
+    assert by_opcode["mbarrier.arrive.expect_tx.shared.b64"].line == 12
+    # Inline PTX counts its own lines.
+    assert by_opcode["setmaxnreg.dec.sync.aligned.u32"].line == 12
+    lines = MODULE.splitlines()
+    for statement in first.statements:
+        assert statement.opcode in lines[statement.number - 1]
+        assert statement.file == "/somewhere/kernel.py"
+
+
+@pytest.mark.parametrize(("reader", "what"), [(ptx.entries, "kernel"), (ptx.version, "version")])
+def test_text_that_is_no_ptx_is_refused(reader, what):
+    with pytest.raises(ToolchainError, match=what):
+        reader("nothing")
+
+
+@pytest.mark.parametrize(
+    ("groups", "mbarriers", "transactions", "shared", "stages"),
+    [
+        ([(4, 1)], 4, (16384,), 66560, 4),  # A ring that nobody hands back.
+        ([(4, 1), (4, 2)], 8, (49152,), 230400, 4),  # Full and empty barriers.
+        ([(8, 1)], 8, (16384,), 66560, 4),  # Both wait for one arrival.
+        ([], 14, (32768,), 230400, 7),  # Addresses worked out at run time.
+        ([(4, 1)], 4, (), 66560, None),  # Nothing is loaded by TMA.
+        ([(1, 1)], 1, (2048,), 2048, 1),
+        ([(6, 1)], 6, (100_000,), 200_000, None),  # Two tiles fit, and no group is of 2 or 1.
+    ],
+)
+def test_the_pipeline_is_as_deep_as_barriers_and_memory_allow(
+    groups, mbarriers, transactions, shared, stages
+):
+    assert reading.stages(groups, mbarriers, transactions, shared) == stages
+
+
+def test_warnings_name_python_lines_and_stand_once(first):
+    line = next(s.number for s in first.statements if s.opcode.startswith("mbarrier.arrive"))
+    text = "\n".join(
+        f"ptxas info    : (C7517) wgmma.wait_group is injected in around line {n} by compiler "
+        f"in function '{name}'"
+        for n, name in ((line, "first"), (line + 1, "first"), (line, "second"))
+    )
+    assert reading.ptxas_warnings(text, first) == (
+        "(C7517) wgmma.wait_group is injected at kernel.py:12 by compiler",
+    )
+
+
+def test_names_of_device_kernels():
+    mangled = "kernel_cutlass_kernel_exp_modThing_object_at__tensorptrf32_0"
+    assert reading.short_name(mangled, ["kernel", "kernel_exp", "other"]) == "kernel_exp"
+    assert reading.short_name(mangled) == "kernel_exp_modThing"

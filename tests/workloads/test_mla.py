@@ -1,0 +1,305 @@
+"""References, cost models and sizes of the MLA problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mla_var3.devices import Machine
+from mla_var3.errors import PlanError
+from mla_var3.runtime import registry
+from mla_var3.workloads import Cost
+from mla_var3.workloads.mla import (
+    attention_reference,
+    best_new_tokens,
+    flash_attention_cost,
+    flash_mla_cost,
+    mixed_cost,
+    seen_pairs,
+)
+from mla_var3.workloads.mla.problems import MAX_EXTENT
+
+LATENT = registry.find("flash_mla").plan_class()
+DECOMPRESSED = registry.find("flash_attention").plan_class()
+MIXED = registry.find("mla_var6_plus").plan_class()
+PEAK_TFLOPS, PEAK_GBPS = 694.0, 4270.0
+MACHINE = Machine("nvidia-h200-sxm", PEAK_TFLOPS, PEAK_GBPS, 132)
+
+sizes = st.integers(1, 64)
+extents = st.sampled_from([16, 32, 64, 128])
+
+
+def naive(scores: torch.Tensor, values: torch.Tensor, causal: bool):
+    """Row by row, with Python's loops: scores [b,h,s,t], values [b,h,t,n]."""
+    b, h, s, t = scores.shape
+    out = torch.zeros(b, h, s, values.shape[-1], dtype=torch.float64)
+    lse = torch.full((b, h, s), -math.inf, dtype=torch.float64)
+    for i in range(s):
+        seen = min(t - s + i + 1, t) if causal else t
+        if seen > 0:
+            row = scores[:, :, i, :seen].double()
+            weights = row.exp()
+            lse[:, :, i] = weights.sum(-1).log()
+            weights = weights / weights.sum(-1, keepdim=True)
+            out[:, :, i] = torch.einsum("bht,bhtn->bhn", weights, values[:, :, :seen].double())
+    return out, lse
+
+
+@settings(max_examples=40)
+@given(s=st.integers(1, 12), t=st.integers(1, 12), causal=st.booleans(), seed=st.integers(0, 99))
+def test_softmax_reference_row_by_row(s, t, causal, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(2, 3, s, t, generator=generator)
+    weights, lse = attention_reference(scores, causal=causal)
+    values = torch.randn(2, 3, t, 5, generator=generator)
+    out, expected = naive(scores, values, causal)
+    assert torch.allclose(weights.double() @ values.double(), out, atol=1e-6)
+    assert torch.allclose(lse.double(), expected, atol=1e-5)
+    assert not weights.isnan().any()
+
+
+def test_rows_without_keys_are_zero_and_minus_infinity():
+    weights, lse = attention_reference(torch.randn(1, 1, 5, 3), causal=True)
+    assert (lse[0, 0, :2] == -math.inf).all()
+    assert (weights[0, 0, :2] == 0).all()
+    assert torch.allclose(weights[0, 0, 2:].sum(-1), torch.ones(3))
+
+
+def absorbed(plan_class, **fields):
+    return plan_class(b=2, h=3, s=4, t=7, p=16, dtype="fp16", **fields)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+class TestReferences:
+    def test_latent(self, causal):
+        plan = absorbed(LATENT, k=32, causal=causal)
+        q, qpe, z, kpe = inputs = plan.prepare_inputs()
+        full = torch.cat([q, qpe], -1).double() @ torch.cat([z, kpe], -1).double()[:, None].mT
+        out, lse = naive(full / math.sqrt(128 + 16), z[:, None].expand(-1, 3, -1, -1), causal)
+        self.same(plan.reference_fn(*inputs), out, lse)
+
+    def test_decompressed(self, causal):
+        plan = absorbed(DECOMPRESSED, d=32, causal=causal)
+        q, qpe, key, value, kpe = inputs = plan.prepare_inputs()
+        scores = q.double() @ key.double().permute(0, 2, 3, 1)
+        scores = scores + qpe.double() @ kpe.double()[:, None].mT
+        out, lse = naive(scores / math.sqrt(32 + 16), value.transpose(1, 2), causal)
+        self.same(plan.reference_fn(*inputs), out, lse)
+
+    @pytest.mark.parametrize("n", [0, 1, 3, 7])
+    def test_mixed(self, causal, n):
+        plan = absorbed(MIXED, d=32, k=64, n=n, causal=causal)
+        q, q_latent, qpe, z, kpe, key, value, wv = inputs = plan.prepare_inputs()
+        old = 7 - n
+        z, key, value = z[:, :old], key[:, :n], value[:, :n]
+        scores = torch.cat(
+            [
+                q_latent.double() @ z.double()[:, None].mT,
+                q.double() @ key.double().permute(0, 2, 3, 1),
+            ],
+            -1,
+        )
+        scores = scores + qpe.double() @ kpe.double()[:, None].mT
+        decompressed = torch.einsum("btk,hkd->bhtd", z.double(), wv.double())
+        values = torch.cat([decompressed, value.double().transpose(1, 2)], dim=2)
+        out, lse = naive(scores / math.sqrt(32 + 16), values, causal)
+        self.same(plan.reference_fn(*inputs), out, lse)
+
+    @staticmethod
+    def same(reference, out, lse):
+        assert set(reference) == {"o", "lse"}
+        assert reference["o"].dtype == reference["lse"].dtype == torch.float32
+        assert torch.allclose(reference["o"].double(), out, atol=1e-5)
+        assert torch.allclose(reference["lse"].double(), lse, atol=1e-5)
+
+
+def test_absorbed_and_plain_attention_agree():
+    """score = q (z wk)^T = (q wk^T) z^T and o = (softmax z) wv: both plans, one problem."""
+    b, h, s, t, d, k, p = 1, 2, 3, 9, 16, 32, 16
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    q, qpe, z, kpe = random(b, h, s, d), random(b, h, s, p), random(b, t, k), random(b, t, p)
+    wk, wv = random(h, k, d), random(h, k, d)
+    key, value = (torch.einsum("btk,hkd->bthd", z, w) for w in (wk, wv))
+    plain = DECOMPRESSED(b=b, h=h, s=s, t=t, d=d, p=p, causal=True)
+    q_latent = torch.einsum("bhsd,hkd->bhsk", q, wk)
+    # The latent plan's scale is of d = 128, the model's: bring it to this d.
+    latent = LATENT(b=b, h=h, s=s, t=t, k=k, p=p, causal=True)
+    ratio = plain.scale / latent.scale
+    one = plain.reference_fn(q, qpe, key, value, kpe)
+    two = latent.reference_fn(q_latent * ratio, qpe * ratio, z, kpe)
+    assert torch.allclose(one["lse"], two["lse"], atol=1e-4)
+    assert torch.allclose(one["o"], torch.einsum("bhsk,hkd->bhsd", two["o"], wv.float()), atol=1e-4)
+
+
+class TestInputs:
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_they_are_the_same_each_time_and_scores_are_near_one(self, plan_class):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=2, h=16, s=5, t=100, dtype="fp16", **fields)
+        once, again = plan.prepare_inputs(), plan.prepare_inputs()
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+        assert {x.dtype for x in once} == {torch.float16}
+        reference = plan.reference_fn(*once)
+        # LSE of t scores of unit variance is ln t + 1/2.
+        assert reference["lse"].mean() == pytest.approx(math.log(100) + 0.5, abs=0.3)
+
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_spread_scales_the_last_query_alone(self, plan_class):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=1, h=4, s=3, t=50, **fields)
+        wide = dataclasses.replace(plan, spread=48.0)
+        one = plan.reference_fn(*plan.prepare_inputs())["lse"]
+        two = wide.reference_fn(*wide.prepare_inputs())["lse"]
+        assert torch.equal(one[..., :-1], two[..., :-1])
+        assert (two[..., -1] > 80).all()
+
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_on_meta_only_shapes_are_made(self, plan_class):
+        fields = {"n": 2**20} if plan_class is MIXED else {}
+        plan = plan_class(b=64, h=128, s=2, t=2**21, **fields)
+        inputs = plan.prepare_inputs("meta")
+        small = dataclasses.replace(plan, b=1, t=4, **({"n": 2} if fields else {}))
+        assert [x.dim() for x in inputs] == [x.dim() for x in small.prepare_inputs()]
+        assert {x.device.type for x in inputs} == {"meta"}
+
+    def test_a_path_without_tokens_keeps_one(self):
+        for n, old, new in ((0, 9, 1), (9, 1, 9), (4, 5, 4)):
+            inputs = MIXED(b=1, h=2, s=1, t=9, n=n).prepare_inputs("meta")
+            assert (inputs[3].shape[1], inputs[5].shape[1]) == (old, new)
+
+
+@given(b=sizes, h=sizes, s=sizes, t=sizes, d=extents, p=extents, w=st.sampled_from([1, 2, 4]))
+def test_cost_of_plain_attention_counts_what_is_there(b, h, s, t, d, p, w):
+    cost = flash_attention_cost(b, h, s, t, d, p, w)
+    inputs = b * h * s * (d + p) + 2 * b * t * h * d + b * t * p
+    assert cost.bytes == w * (inputs + b * h * s * d)
+    assert cost.flops == 2 * b * h * s * t * ((d + p) + d)
+
+
+@given(b=sizes, h=sizes, s=sizes, t=sizes, k=extents, p=extents, w=st.sampled_from([1, 2, 4]))
+def test_cost_of_latent_attention_counts_what_is_there(b, h, s, t, k, p, w):
+    cost = flash_mla_cost(b, h, s, t, k, p, w)
+    assert cost.bytes == w * (b * h * s * (k + p) + b * t * (k + p) + b * h * s * k)
+    assert cost.flops == 2 * b * h * s * t * ((k + p) + k)
+
+
+@given(b=sizes, h=sizes, s=sizes, t=sizes, share=st.floats(0, 1))
+def test_the_mix_is_latent_at_one_end_and_plain_at_the_other(b, h, s, t, share):
+    d, k, p = 128, 512, 64
+    n = round(share * t)
+    flops = mixed_cost(b, h, s, t, n, d, k, p, 2).flops
+    assert mixed_cost(b, h, s, t, 0, d, k, p, 2).flops == flash_mla_cost(b, h, s, t, k, p, 2).flops
+    assert (
+        mixed_cost(b, h, s, t, t, d, k, p, 2).flops
+        == flash_attention_cost(b, h, s, t, d, p, 2).flops
+    )
+    assert flops == 2 * b * h * s * (t * p + 2 * n * d + 2 * (t - n) * k)
+
+
+class TestBestNewTokens:
+    @settings(max_examples=60)
+    @given(
+        b=st.integers(1, 128), h=st.sampled_from([16, 64, 128]), s=st.integers(1, 200),
+        t=st.integers(1, 3000), tflops=st.floats(10, 5000), gbps=st.floats(100, 10_000),
+    )  # fmt: skip
+    def test_no_multiple_of_the_tile_is_faster(self, b, h, s, t, tflops, gbps):
+        def seconds(n):
+            cost = mixed_cost(b, h, s, t, n, 128, 512, 64, 2)
+            return max(cost.flops / (tflops * 1e12), cost.bytes / (gbps * 1e9))
+
+        n = best_new_tokens(b, h, s, t, 128, 512, 64, 2, tflops, gbps)
+        assert 0 <= n <= t
+        assert n % 64 == 0 or n == t
+        best = min(seconds(m) for m in {*range(0, t + 1, 64), t})
+        assert seconds(n) <= best * (1 + 1e-9)
+
+    def test_one_query_reads_the_latent_cache_and_many_do_not(self):
+        def best(s):
+            return best_new_tokens(32, 128, s, 4096, 128, 512, 64, 2, PEAK_TFLOPS, PEAK_GBPS)
+
+        assert best(1) == 0
+        assert 0 < best(16) < best(64) <= 4096
+        assert best(1000) == 4096
+
+
+class TestValidate:
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    @pytest.mark.parametrize(("name", "value"), [("p", 24), ("p", 1024), ("p", 8)])
+    def test_extents_are_powers_of_two(self, plan_class, name, value):
+        with pytest.raises(PlanError, match=f"{name}={value} is"):
+            plan_class(**{name: value}).validate()
+
+    @pytest.mark.parametrize(
+        ("plan", "said"),
+        [
+            (LATENT(k=100), "k=100 is not a power of two from 16 to 512"),
+            (DECOMPRESSED(d=0), "d=0 is below 16"),
+            (MIXED(n=5000), "n=5000 exceeds t=4096"),
+            (MIXED(n=-1), "n=-1 is below 0"),
+            (LATENT(b=MAX_EXTENT + 1), f"b={MAX_EXTENT + 1} exceeds {MAX_EXTENT}"),
+        ],
+    )
+    def test_others(self, plan, said):
+        with pytest.raises(PlanError, match=said):
+            plan.validate()
+
+    def test_an_open_n_is_no_number(self):
+        with pytest.raises(PlanError, match="n is open: resolve the problem"):
+            _ = MIXED().old_tokens
+        plan = MIXED().resolve(MACHINE)
+        assert plan.n == plan.new_tokens == 4096 - plan.old_tokens
+        assert MIXED(n=5).resolve(MACHINE).n == 5
+
+    @given(t=st.integers(1, 10_000), share=st.floats(0, 1), s=st.integers(1, 200))
+    def test_shrinking_keeps_the_share_of_new_tokens(self, t, share, s):
+        plan = MIXED(t=t, s=s, n=round(share * t)).shrunk()
+        plan.validate()
+        assert plan.t == min(t, 200)
+        assert plan.new_tokens / plan.t == pytest.approx(
+            round(share * t) / t, abs=0.5 / plan.t + 1e-9
+        )
+
+
+@given(
+    s=st.integers(1, 9),
+    t=st.integers(1, 12),
+    bounds=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    causal=st.booleans(),
+)
+def test_seen_pairs_counts_what_the_mask_leaves(s, t, bounds, causal):
+    first, last = sorted(min(x, t) for x in bounds)
+    seen = sum(1 for i in range(s) for key in range(first, last) if not causal or key <= t - s + i)
+    assert seen_pairs(s, t, causal, first, last) == seen
+
+
+def attention_cost(plan) -> Cost:
+    """What the mask bears on: the mixed problem's product with Wv is left out."""
+    return plan.paths_cost() if isinstance(plan, MIXED) else plan._algorithmic_flops_bytes()
+
+
+def test_the_mixed_problems_bound_covers_the_product_with_wv():
+    plan = MIXED(b=2, h=4, s=3, t=64, n=0)
+    whole, paths = plan._algorithmic_flops_bytes(), plan.paths_cost()
+    assert whole.flops - paths.flops == 2 * 2 * 4 * 3 * plan.k * plan.d
+    # Wv is read and o written; the partial outputs are no part of the least work.
+    assert whole.bytes - paths.bytes == 2 * (4 * 512 * 128 + 2 * 4 * 3 * (128 - 128 - 512))
+    decompressed = dataclasses.replace(plan, n=64)
+    assert decompressed._algorithmic_flops_bytes().flops == decompressed.paths_cost().flops
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+def test_a_causal_square_costs_about_half(plan_class):
+    extra = {"n": 256} if plan_class is MIXED else {}  # One path: the mask halves the sum of both.
+    plans = [plan_class(b=1, h=2, s=256, t=256, causal=c, **extra) for c in (False, True)]
+    full, half = (attention_cost(p.resolve(MACHINE)) for p in plans)
+    assert half.flops * 2 * 256 == full.flops * 257
+    assert half.bytes == full.bytes
