@@ -1,4 +1,4 @@
-"""``python -m mla_var3.interpreter COMMAND``."""
+"""``python -m mla_var3.interpreter run|conformance|fuzz``."""
 
 from mla_var3 import front
 

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: scripts, third-party suites and random programs on the CPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import itertools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from mla_var3 import arguments
+from mla_var3.arguments import named
 from mla_var3.errors import UnknownNameError, UsageError
 from mla_var3.interpreter.options import using
 
@@ -63,4 +66,51 @@ def run(argv: Sequence[str]) -> int:
     return code or int(any(report.errors for report in reports))
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"run": run}
+def conformance(argv: Sequence[str]) -> int:
+    """Run third-party suites on the interpreter and record which of their tests pass."""
+
+    def settings(
+        suite: Annotated[tyro.conf.Positional[str], named("[SUITE]")] = "",
+        checkout: Path | None = None,
+        only: str = "",
+        sample: int | None = None,
+    ) -> tuple[str, Path | None, str, int | None]:
+        """Run a suite of third_party/SUITE.toml (by default each) and write its table.
+
+        Args:
+            suite: cutile-python or tilegym.
+            checkout: A folder that has its sources; by default they are fetched with git.
+            only: An expression for pytest's -k, to run a part; nothing is recorded then.
+            sample: Cases to run of each test, chosen evenly; all by default.
+        """
+        return suite, checkout, only, sample
+
+    suite, checkout, only, sample = arguments.parse(settings, argv, f"{PROG} conformance")
+    from mla_var3.interpreter import conformance as tables
+
+    return tables.run(suite, checkout, only, sample)
+
+
+def fuzz(argv: Sequence[str]) -> int:
+    """Compare random programs with torch; 1 when one differs."""
+
+    def settings(programs: int = 1000, first: int = 0) -> tuple[int, int]:
+        """Compare random programs with torch, element by element.
+
+        Args:
+            programs: How many.
+            first: Seed of the first one; the others count up from it.
+        """
+        return programs, first
+
+    programs, first = arguments.parse(settings, argv, f"{PROG} fuzz")
+    from mla_var3.interpreter import fuzz as fuzzing
+
+    return fuzzing.explore(programs, first)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": run,
+    "conformance": conformance,
+    "fuzz": fuzz,
+}

@@ -31,20 +31,30 @@ def _launch(
     programmatic_dependent_launch: bool = False,
 ) -> None:
     """What ``ct.launch`` becomes; errors of cuTile are raised as cuTile raises them."""
-    with on_the_cpu():
-        try:
-            launch(grid, kernel, args)
-        except InterpreterError as error:
-            if isinstance(error.__cause__, ct.TileError):
-                raise error.__cause__ from None
-            raise
+    with on_the_cpu(), _as_cutile_raises():
+        launch(tuple(grid) or (1,), kernel, args)
+
+
+class LaunchError(InterpreterError, TypeError, ValueError):
+    """Arguments that no kernel takes; cuTile raises one of these for them."""
+
+
+@contextlib.contextmanager
+def _as_cutile_raises() -> Iterator[None]:
+    """Turns the interpreter's errors into those that a program expects of cuTile."""
+    try:
+        yield
+    except InterpreterError as error:
+        if isinstance(error.__cause__, ct.TileError | TypeError | ValueError):
+            raise error.__cause__ from None
+        raise LaunchError(str(error)) from error
 
 
 def _signature(
     kernel: Any, kernel_args: Sequence[Any], calling_convention: Any, *, symbol: str | None = None
 ) -> KernelSignature:
     """What ``KernelSignature.from_kernel_args`` becomes, which asks the driver."""
-    with on_the_cpu():
+    with on_the_cpu(), _as_cutile_raises():
         signature = kernel_signature(kernel, kernel_args)
     signature = KernelSignature(signature.parameters, calling_convention)
     if symbol is not None:
@@ -70,7 +80,7 @@ def redirected(device: Device | None = None) -> Iterator[list[LaunchReport]]:
         (_cext, "launch", _launch),
         (KernelSignature, "from_kernel_args", staticmethod(_signature)),
         (cuda.tile.tune._tune, "_benchmark", lambda *_: _SEARCHED_US),
-        (cuda.tile.tune._tune, "benchmark_with_timeout", lambda *_: _SEARCHED_US),
+        (cuda.tile.tune._tune, "benchmark_with_timeout", lambda *_, **__: _SEARCHED_US),
         *(
             (module, "get_compute_capability", lambda *_: device.capability)
             for module in (_cext, _compile, _execution)

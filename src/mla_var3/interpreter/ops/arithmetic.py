@@ -284,6 +284,8 @@ def unaryop(op: Any, lo: Lowering) -> Any:
         return unary_step(x, r, _with_modes(op.fn, _FLOAT_UNARY[op.fn], op, ty.dtype))
     if op.fn in ("invert", "bitwise_not", "not_"):
         fn: Unary = torch.logical_not if dt.is_boolean(ty.dtype) else torch.bitwise_not
+    elif dt.is_boolean(ty.dtype):  # abs; a bool is never negative
+        return unary_step(x, r, lambda v: v)
     else:
         fn = {"neg": torch.neg, "abs": torch.abs}[op.fn]
     if ty.dtype in (dt.uint16, dt.uint32):

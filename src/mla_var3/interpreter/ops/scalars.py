@@ -84,7 +84,7 @@ def division(op: Any, lo: Lowering, dtype: Any) -> Step:
 def unary(op: Any, lo: Lowering) -> Step:
     """Negation, absolute value, inversion."""
     x, r, dtype = lo.slot(op.operand), lo.slot(op.result_var), op.result_var.get_type().dtype
-    if dt.is_boolean(dtype):
+    if dt.is_boolean(dtype) and op.fn != "abs":
 
         def invert(env: Env, rt: Runtime) -> None:
             env[r] = not env[x]
