@@ -29,11 +29,12 @@ _Array = Any
 _BOTH = {
     "{a} + {b}": np.add,
     "{a} - {b}": np.subtract,
-    "{a} * {b}": np.multiply,
     "ct.minimum({a}, {b})": np.minimum,
     "ct.maximum({a}, {b})": np.maximum,
 }
 _INTEGER_ONLY: dict[str, Callable[..., _Array]] = {
+    # Of floats, the front end fuses a product and a sum, which then round once.
+    "{a} * {b}": np.multiply,
     "{a} & {b}": np.bitwise_and,
     "{a} | {b}": np.bitwise_or,
     "{a} ^ {b}": np.bitwise_xor,
