@@ -26,7 +26,7 @@ _FLOATS = ("float16", "float32", "float64")
 _Array = Any
 
 #: Operators on two tiles of one dtype, written alike in cuTile and numpy.
-_BOTH = {
+_BOTH: dict[str, Callable[..., _Array]] = {
     "{a} + {b}": np.add,
     "{a} - {b}": np.subtract,
     "ct.minimum({a}, {b})": np.minimum,
@@ -158,7 +158,10 @@ def _extend(program: Program, rng: random.Random, tiles: list[_Array]) -> list[_
         return _select(program, rng, tiles)
     name = rng.choice("ab")
     if kind < 0.5:
-        moves = {**_MOVES, **(_SUMS if a.dtype.kind in "iu" else {})}
+        moves: dict[str, Callable[[_Array], _Array]] = {
+            **_MOVES,
+            **(_SUMS if a.dtype.kind in "iu" else {}),
+        }
         text, move = rng.choice(list(moves.items()))
         source = a if name == "a" else b
         program.lines.append(f"{name} = {text.format(a=name)}")

@@ -5,6 +5,7 @@ Probes are built into a program when it is lowered, so a launch without them pay
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -146,7 +147,12 @@ def wrap_checked(step: Step, op: Any, lo: Lowering, where: SourceLine) -> Step:
     """Follows elements of signed integers that wrapped, to report them in an address."""
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
     origin = taint.Origin("index-overflow", where, f"an {op.result_var.get_type().dtype}")
-    exact = {"add": torch.add, "sub": torch.sub, "mul": torch.mul}[op.fn]
+    functions: dict[str, Callable[[Any, Any], Any]] = {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+    }
+    exact = functions[op.fn]
 
     def check(env: Env, rt: Runtime) -> None:
         step(env, rt)
