@@ -29,8 +29,8 @@ _Array = Any
 _BOTH: dict[str, Callable[..., _Array]] = {
     "{a} + {b}": np.add,
     "{a} - {b}": np.subtract,
-    "ct.minimum({a}, {b})": np.minimum,
-    "ct.maximum({a}, {b})": np.maximum,
+    "ct.minimum({a}, {b})": np.fmin,  # cuTile skips NaN
+    "ct.maximum({a}, {b})": np.fmax,
 }
 _INTEGER_ONLY: dict[str, Callable[..., _Array]] = {
     # Of floats, the front end fuses a product and a sum, which then round once.
@@ -55,10 +55,10 @@ _MOVES: dict[str, Callable[[_Array], _Array]] = {
         a[:1], a.shape
     ),
     "ct.broadcast_to(ct.max({a}, axis=0, keepdims=True), (M, N))": lambda a: np.broadcast_to(
-        a.max(axis=0, keepdims=True), a.shape
+        np.fmax.reduce(a, axis=0, keepdims=True), a.shape
     ),
     "ct.broadcast_to(ct.min({a}, axis=1, keepdims=True), (M, N))": lambda a: np.broadcast_to(
-        a.min(axis=1, keepdims=True), a.shape
+        np.fmin.reduce(a, axis=1, keepdims=True), a.shape
     ),
 }
 #: Reductions whose result does not depend on their order.
