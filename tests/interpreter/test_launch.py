@@ -61,7 +61,7 @@ def test_block_orders() -> None:
     assert order("reverse") == list(range(7, -1, -1))
     assert sorted(order(1)) == list(range(8))
     assert order(1) == order(1) != order(2)
-    with pytest.raises(InterpreterError, match="must be 'forward', 'reverse' or an int"):
+    with pytest.raises(InterpreterError, match="must be one of forward, reverse, random"):
         order("sideways")
 
 
@@ -105,7 +105,8 @@ def test_a_launch_that_is_too_long() -> None:
 def test_loops_that_cannot_end_are_known_at_once() -> None:
     error = refusal(waits, torch.zeros(1, dtype=torch.int32), grid=(2,))
     assert f"test_launch.py:{line_of(waits, 'waits')}" in str(error)
-    assert "block (0, 0, 0) waits in this loop" in str(error)
+    assert "block (0, 0, 0) and 1 other wait in this loop" in str(error)
+    assert "deadlock" in str(error)
     error = refusal(spins, torch.zeros(1, dtype=torch.int32))
     assert "never ends" in str(error)
     assert run(waits, torch.ones(1, dtype=torch.int32)).errors == []

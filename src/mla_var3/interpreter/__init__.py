@@ -23,8 +23,17 @@ from mla_var3.interpreter import compat as _compat
 
 _compat.check()
 
-from mla_var3.interpreter.launch import Options, launch  # noqa: E402  (checked first)
+from mla_var3.interpreter.launch import launch  # noqa: E402  (checked first)
+from mla_var3.interpreter.options import Options, using  # noqa: E402
 from mla_var3.interpreter.report import Diagnostic, LaunchReport, recording  # noqa: E402
 from mla_var3.interpreter.signature import kernel_signature  # noqa: E402
 
-__all__ = ["Diagnostic", "LaunchReport", "Options", "kernel_signature", "launch", "recording"]
+__all__ = [
+    "Diagnostic",
+    "LaunchReport",
+    "Options",
+    "kernel_signature",
+    "launch",
+    "recording",
+    "using",
+]

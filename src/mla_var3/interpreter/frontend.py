@@ -14,6 +14,8 @@ from cuda.tile._exception import Loc, TileError
 from cuda.tile.compilation import KernelSignature
 
 from mla_var3.errors import InterpreterError
+from mla_var3.interpreter.debugger import breakpoints
+from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, lower
 from mla_var3.interpreter.signature import annotated_function, signature_key
 
@@ -41,13 +43,14 @@ def typed_ir(kernel: Any, signature: KernelSignature) -> Any:
     """
     annotated = annotated_function(kernel)
     try:
-        result = compile_tile(
-            annotated,
-            [signature],
-            bytecode_version=BYTECODE_VERSION,
-            return_final_ir=True,
-            return_cubin=False,
-        )
+        with breakpoints():
+            result = compile_tile(
+                annotated,
+                [signature],
+                bytecode_version=BYTECODE_VERSION,
+                return_final_ir=True,
+                return_cubin=False,
+            )
     except TileError as error:
         raise InterpreterError(
             f"{place(error.loc)}: cuTile refuses kernel {annotated.pyfunc.__name__!r}: "
@@ -62,18 +65,18 @@ def typed_ir(kernel: Any, signature: KernelSignature) -> Any:
     return result.final_ir[0]
 
 
-def program(kernel: Any, signature: KernelSignature) -> Program:
+def program(kernel: Any, signature: KernelSignature, probes: Probes | None = None) -> Program:
     """Returns the executable program of a kernel for a signature, from the cache if known.
 
     Kernels that differ only in compiler hints share their programs, since hints change no value.
     """
     function = annotated_function(kernel).pyfunc
-    key = signature_key(signature)
+    key = (*signature_key(signature), probes)
     with _lock:
         programs = _cache.setdefault(function, {})
     found = programs.get(key)
     if found is None:
-        found = programs[key] = lower(typed_ir(kernel, signature), function.__name__)
+        found = programs[key] = lower(typed_ir(kernel, signature), function.__name__, probes)
     return found
 
 

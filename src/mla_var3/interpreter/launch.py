@@ -1,54 +1,29 @@
-"""Runs a cuTile kernel on CPU tensors, block after block."""
+"""Runs a cuTile kernel on CPU tensors."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import operator
-import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter.frontend import program as program_of
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
+from mla_var3.interpreter.options import Options, current
+from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, Runtime
 from mla_var3.interpreter.report import DiagnosticLog, LaunchReport, record
+from mla_var3.interpreter.schedule import run_blocks
 from mla_var3.interpreter.signature import annotated_function, kernel_signature, tuple_nodes
 
 # Products with more multiply-adds than this run on every thread; smaller ones lose by it.
 _THREADED_WORK = 1 << 24
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a launch is interpreted.
-
-    Attributes:
-        poison: Stands for undetermined floats: NaN shows wherever it goes; 0.0 hides it, to see
-            whether a kernel depends on it.
-        int_poison: Stands for undetermined integers, wrapped to their width.
-        track: Whether shadow memory is kept: hazards, unwritten elements, distinct bytes.
-        max_steps: Operations after which a launch counts as endless.
-        order: Order of the blocks: ``"forward"`` (x fastest, as most GPUs start them),
-            ``"reverse"``, or an int that seeds a shuffle. A kernel that is right gives the same
-            result in each.
-        uninitialised: Tensors (or views of the arguments) whose contents nothing has written
-            yet. They are filled with poison, and reads before a write are reported.
-    """
-
-    poison: float = math.nan
-    int_poison: int = 0x5DEECE66D5A5A5A5
-    track: bool = True
-    max_steps: int = 50_000_000
-    order: Literal["forward", "reverse"] | int = "forward"
-    uninitialised: tuple[torch.Tensor, ...] = ()
 
 
 def launch(
@@ -68,7 +43,8 @@ def launch(
         grid: Blocks along x, y and z; one to three positive numbers.
         kernel: A function decorated with ``@ct.kernel``.
         args: The kernel's arguments; tensors must be on the CPU and are written in place.
-        options: How to interpret; the defaults find the most.
+        options: How to interpret; by default what ``using`` says, else ``Options()``, which
+            finds the most.
 
     Returns:
         Work, traffic and findings. It is also handed to every open ``recording()``.
@@ -77,10 +53,11 @@ def launch(
         InterpreterError: If the arguments do not fit the kernel, cuTile refuses the kernel, an
             assertion in it fails, or it never ends.
     """
-    options = options or Options()
+    options = options or current()
     blocks = _grid(grid)
     signature = kernel_signature(kernel, args)
-    program = program_of(kernel, signature)
+    probes = Probes(options.watch, options.numerics)
+    program = program_of(kernel, signature, probes)
     log = DiagnosticLog()
     memory = Memory(log, options.track)
     values = _bind(kernel, args, memory)
@@ -93,6 +70,9 @@ def launch(
         options.int_poison,
         options.max_steps,
         [0] * len(program.segments),
+        hardware_padding=options.padding == "hardware",
+        print_limit=options.print_limit,
+        print_blocks=options.print_blocks,
     )
     env: list[Any] = [None] * program.slots
     for slot, value in zip(program.params, values, strict=True):
@@ -111,6 +91,7 @@ def launch(
         log.diagnostics(),
         steps,
         time.perf_counter() - started,
+        rt.watched,
     )
     record(report)
     return report
@@ -119,18 +100,12 @@ def launch(
 def _run(
     program: Program, env: list[Any], rt: Runtime, options: Options
 ) -> tuple[dict[str, int], int]:
-    program.prologue.run(env, rt)
-    invariant_taints = dict(rt.taints)
+    program.prologue.complete(env, rt)
+    rt.invariant_taints = dict(rt.taints)
     count = math.prod(rt.grid)
     # Each block executes the prologue on a GPU, so its work counts for each.
     rt.counts = [n * count for n in rt.counts]
-    for number, block in _order(rt.grid, options.order):
-        rt.block = block
-        rt.memory.start_block(number, str(block))
-        rt.taints.clear()
-        rt.taints.update(invariant_taints)
-        rt.spend(program.body.size, program.where)
-        program.body.run(env, rt)
+    run_blocks(program, env, rt, options)
     flops: Counter[str] = Counter()
     steps = 0
     for segment, times in zip(program.segments, rt.counts, strict=True):
@@ -138,25 +113,6 @@ def _run(
         for kind, n in segment.flops.items():
             flops[kind] += n * times
     return {kind: n for kind, n in sorted(flops.items()) if n}, steps
-
-
-def _order(
-    grid: tuple[int, int, int], order: str | int
-) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Yields a number from 1 and an index for each block."""
-    indices = ((x, y, z) for z, y, x in itertools.product(*(range(n) for n in reversed(grid))))
-    numbered = enumerate(indices, start=1)
-    if order == "forward":
-        return numbered
-    blocks = list(numbered)
-    if order == "reverse":
-        return reversed(blocks)
-    if not isinstance(order, int):
-        raise InterpreterError(
-            f"Options.order is {order!r}; it must be 'forward', 'reverse' or an int"
-        )
-    random.Random(order).shuffle(blocks)
-    return iter(blocks)
 
 
 def _grid(grid: Sequence[int]) -> tuple[int, int, int]:

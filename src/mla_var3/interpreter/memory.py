@@ -1,21 +1,22 @@
-"""Array memory during a launch: views of arguments, shadow state, hazards and traffic.
+"""Array memory during a launch: arguments, views of them, traffic.
 
 Each argument tensor is an ``ArrayArg`` inside a ``Region`` (a range of memory, which arguments that
-overlap share). A region's *shadows* hold one entry an element: whether it was read or written, and
-by which block. Blocks run one after another here, in any order on a GPU, so an element that one
-block writes and another touches is reported unless a release and an acquire order the two.
+overlap share). Which block touched what, and whether that was in order, is told by ``hazards``.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from mla_var3.interpreter.footprint import Footprint, Scattered, Strided
+from mla_var3.interpreter.hazards import Hazards
 from mla_var3.interpreter.report import ArrayTraffic, DiagnosticLog, LineTraffic, SourceLine
 from mla_var3.interpreter.signature import span_bytes
 
@@ -23,71 +24,6 @@ from mla_var3.interpreter.signature import span_bytes
 _ALIGNMENT = 16
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-class Strided:
-    """Elements at ``offset + sum(i * stride)``, as the elements of a tile lie in memory."""
-
-    __slots__ = ("offset", "shape", "strides")
-
-    def __init__(self, offset: int, shape: Sequence[int], strides: Sequence[int]) -> None:
-        self.offset, self.shape, self.strides = offset, tuple(shape), tuple(strides)
-
-    def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Returns these elements of a flat tensor, as a view."""
-        return flat.as_strided(self.shape, self.strides, self.offset)
-
-    def put(self, flat: torch.Tensor, value: Any) -> None:
-        """Sets these elements of a flat tensor to a tensor or a number."""
-        view = flat.as_strided(self.shape, self.strides, self.offset)
-        if isinstance(value, torch.Tensor):
-            view.copy_(value)
-        else:
-            view.fill_(value)
-
-    def scaled(self, factor: int) -> Strided:
-        """Returns the footprint in units ``factor`` times smaller."""
-        return Strided(
-            self.offset * factor,
-            (*self.shape, factor),
-            (*(s * factor for s in self.strides), 1),
-        )
-
-    def offsets(self) -> torch.Tensor:
-        """Returns the flat offset of each element."""
-        out = torch.tensor(self.offset)
-        for axis, (n, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
-            steps = torch.arange(n) * stride
-            out = out + steps.reshape([-1] + [1] * (len(self.shape) - axis - 1))
-        return out
-
-
-class Scattered:
-    """Elements at a one-dimensional tensor of offsets, as a gather or scatter touches them."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: torch.Tensor) -> None:
-        self.index = index
-
-    def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Returns a copy of these elements of a flat tensor."""
-        return flat[self.index]
-
-    def put(self, flat: torch.Tensor, value: Any) -> None:
-        """Sets these elements of a flat tensor to a tensor or a number."""
-        flat[self.index] = value
-
-    def scaled(self, factor: int) -> Scattered:
-        """Returns the footprint in units ``factor`` times smaller."""
-        return Scattered((self.index[:, None] * factor + torch.arange(factor)).flatten())
-
-    def offsets(self) -> torch.Tensor:
-        """Returns the flat offset of each element."""
-        return self.index
-
-
-Footprint = Strided | Scattered
 
 
 class Region:
@@ -138,7 +74,7 @@ class Region:
         return torch.zeros(self.size, dtype=dtype)
 
 
-@dataclass
+@dataclass(eq=False)
 class ArrayArg:
     """One tensor argument.
 
@@ -170,10 +106,53 @@ class ArrayArg:
                 index[d], rest = divmod(rest, self.strides[d])
         return f"{self.name}[{', '.join(map(str, index))}]"
 
-    def distinct(self) -> Strided:
+    @functools.cached_property
+    def overlaps(self) -> bool:
+        """Whether two of its indices name one place in memory."""
+        reach = 0
+        for n, stride in self._axes():
+            if stride == 0:
+                return True
+            if stride <= reach:  # maybe; strides that interleave without a collision are rare
+                offsets = Strided(0, self.shape, self.strides).offsets()
+                return bool(offsets.unique().numel() < offsets.numel())
+            reach += (n - 1) * stride
+        return False
+
+    @functools.cached_property
+    def gappy(self) -> bool:
+        """Whether there are places from its first to its last element that it has not."""
+        if self.overlaps:
+            return not bool(self._present.all())
+        return self.span > math.prod(self.shape)
+
+    @functools.cached_property
+    def _present(self) -> torch.Tensor:
+        """Which places from its first to its last element it has."""
+        mask = torch.zeros(self.span, dtype=torch.bool)
+        shape = [1 if s == 0 else n for n, s in zip(self.shape, self.strides, strict=True)]
+        Strided(0, shape, self.strides).put(mask, True)
+        return mask
+
+    def _axes(self) -> list[tuple[int, int]]:
+        """Returns size and stride of each axis that has several indices, smallest stride first."""
+        axes = zip(self.shape, self.strides, strict=True)
+        return sorted(((n, s) for n, s in axes if n > 1), key=lambda axis: axis[1])
+
+    def distinct(self) -> Footprint:
         """Returns the footprint of the array's distinct elements."""
         shape = [1 if s == 0 else n for n, s in zip(self.shape, self.strides, strict=True)]
-        return Strided(self.start, shape, self.strides)
+        at = Strided(self.start, shape, self.strides)
+        return Scattered(at.offsets().unique()) if self.overlaps else at
+
+    def has(self, offsets: torch.Tensor, itemsize: int) -> torch.Tensor:
+        """Tells which offsets from the region's start, in units of ``itemsize``, lie in it."""
+        low, high = limits(self, itemsize)
+        inside = (offsets >= low) & (offsets < high)
+        if not self.gappy:
+            return inside
+        place = offsets * itemsize // self.itemsize - self.start
+        return inside & self._present[place.clamp(0, self.span - 1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,9 +196,23 @@ class View:
     def _fits(self) -> bool:
         if math.prod(self.shape) == 0:
             return True
+        if self.array.gappy:
+            return self._covers()
         last = self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         low, high = limits(self.array, self.flat.element_size())
         return low <= self.offset and last < high
+
+    def _covers(self) -> bool:
+        """Tells whether this is a part of an array with gaps, axis by axis."""
+        array, rest = self.array, self.offset - self.array.start
+        if self.strides != array.strides or self.flat.element_size() != array.itemsize or rest < 0:
+            return False
+        order = sorted(range(len(self.shape)), key=lambda d: -self.strides[d])
+        for axis in order:
+            first, rest = divmod(rest, self.strides[axis]) if self.strides[axis] else (0, rest)
+            if first + self.shape[axis] > array.shape[axis]:
+                return False
+        return rest == 0
 
 
 def limits(array: ArrayArg, itemsize: int) -> tuple[int, int]:
@@ -263,15 +256,11 @@ class Memory:
         self.regions: list[Region] = []
         self.lines: dict[SourceLine, LineTraffic] = {}
         self.version = 0  # changes whenever memory does
+        self.looks = 0  # reads of memory that the kernel may write
         self._stores: dict[str, SourceLine] = {}
         self._expected: dict[str, SourceLine] = {}
         self._loaded: set[str] = set()
-        self._released: dict[tuple[int, int], set[int]] = {}
-        # State of the block that runs now.
-        self.block = 0
-        self.block_name = ""
-        self.synced: set[int] = set()
-        self._names: dict[int, str] = {}
+        self.hazards = Hazards(log)
 
     # -------------------------------------------------------------------------- arguments
 
@@ -319,12 +308,6 @@ class Memory:
         """Notes that a line of the kernel can store to an array, whether or not it runs."""
         self._expected[array.name] = where
 
-    def start_block(self, block: int, name: str) -> None:
-        """Makes block number ``block`` (counted from 1) the one that accesses memory."""
-        self.block, self.block_name = block, name
-        self._names[block] = name
-        self.synced = set()
-
     def traffic(self, where: SourceLine) -> LineTraffic:
         """Returns the counters of a source line."""
         found = self.lines.get(where)
@@ -332,162 +315,29 @@ class Memory:
             found = self.lines[where] = LineTraffic()
         return found
 
-    # ---------------------------------------------------------------------------- hazards
+    # --------------------------------------------------------------------------- accesses
 
     def note_load(
         self, array: ArrayArg, at: Footprint, itemsize: int, where: SourceLine, strong: bool
     ) -> torch.Tensor | None:
-        """Records a read.
-
-        Args:
-            array: The array read.
-            at: The elements, in units of ``itemsize`` bytes.
-            itemsize: Bytes an element.
-            where: Source line.
-            strong: Whether the access is ordered memory access (relaxed or acquire).
-
-        Returns:
-            For each element whether nothing ever wrote it, if any is such; else None.
-        """
-        region = array.region
+        """Records a read; see ``Hazards.load``."""
         self._loaded.add(array.name)
-        factor = itemsize // region.unit
-        if not region.written:
-            if isinstance(at, Strided):
-                key = (at.offset, at.shape, at.strides, itemsize)
-                if key in region.seen:
-                    return self._undefined(region, at, factor)
-                region.seen.add(key)
-            if region.read_shadow is None:
-                region.read_shadow = region.shadow(torch.bool)
-            (at.scaled(factor) if factor > 1 else at).put(region.read_shadow, True)
-            return self._undefined(region, at, factor)
-        unscaled = at
-        if factor > 1:
-            at = at.scaled(factor)
-        if region.read_shadow is None:
-            region.read_shadow = region.shadow(torch.bool)
-        at.put(region.read_shadow, True)
-        self._check(region, "writer", region.writers, at, array, where, "reads", "wrote")
-        if not strong:
-            self._check(region, "atomic", region.updaters, at, array, where, "reads", "updated")
-            self._mark_reader(region, at)
-        return self._undefined(region, unscaled, factor)
+        return self.hazards.load(array, at, itemsize, where, strong)
 
     def note_update(
-        self, array: ArrayArg, at: Footprint, itemsize: int, where: SourceLine
+        self, array: ArrayArg, at: Footprint, itemsize: int, where: SourceLine, strong: bool
     ) -> torch.Tensor | None:
-        """Records an atomic update; returns what ``note_load`` does."""
-        region = array.region
-        factor = itemsize // region.unit
+        """Records an atomic update; see ``Hazards.update``."""
         self._loaded.add(array.name)
-        if region.read_shadow is None:
-            region.read_shadow = region.shadow(torch.bool)
-        (at.scaled(factor) if factor > 1 else at).put(region.read_shadow, True)
-        unwritten = self._undefined(region, at, factor)
-        self.note_store(array, at, itemsize, where, True)
-        return unwritten
+        self._stores[array.name] = where
+        return self.hazards.update(array, at, itemsize, where, strong)
 
     def note_store(
         self, array: ArrayArg, at: Footprint, itemsize: int, where: SourceLine, strong: bool
     ) -> None:
-        """Records a write; ``strong`` means an atomic update or an ordered store."""
-        region = array.region
-        factor = itemsize // region.unit
-        if factor > 1:
-            at = at.scaled(factor)
+        """Records a write; see ``Hazards.store``."""
         self._stores[array.name] = where
-        if region.write_shadow is None:
-            region.write_shadow = region.shadow(torch.bool)
-        at.put(region.write_shadow, True)
-        if region.undefined is not None:
-            at.put(region.undefined, False)
-        self._check(region, "writer", region.writers, at, array, where, "writes", "wrote")
-        self._check(region, "reader", region.readers, at, array, where, "writes", "reads")
-        if strong:
-            self._mark(region, "atomic", region.updaters, at)
-        else:
-            self._check(region, "atomic", region.updaters, at, array, where, "writes", "updated")
-            if region.writer is None:
-                region.writer = region.shadow(torch.int32)
-            at.put(region.writer, self.block)
-            region.writers.add(self.block)
-
-    def _undefined(self, region: Region, at: Footprint, factor: int) -> torch.Tensor | None:
-        if region.undefined is None:
-            return None
-        found = (at.scaled(factor) if factor > 1 else at).of(region.undefined)
-        if factor > 1:
-            found = found.reshape(*found.shape[:-1], -1, factor).any(-1)
-            found = found.reshape(at.shape) if isinstance(at, Strided) else found.flatten()
-        return found.clone() if bool(found.any()) else None
-
-    def _mark_reader(self, region: Region, at: Footprint) -> None:
-        self._mark(region, "reader", region.readers, at)
-
-    def _mark(self, region: Region, shadow: str, blocks: set[int], at: Footprint) -> None:
-        """Enters this block for elements; -1 where several blocks are entered."""
-        entries = getattr(region, shadow)
-        if entries is None:
-            entries = region.shadow(torch.int32)
-            setattr(region, shadow, entries)
-        if blocks <= {self.block}:
-            at.put(entries, self.block)
-        else:
-            old = at.of(entries)
-            at.put(entries, torch.where((old == 0) | (old == self.block), self.block, -1).int())
-        blocks.add(self.block)
-
-    def _check(
-        self,
-        region: Region,
-        shadow: str,
-        blocks: set[int],
-        at: Footprint,
-        array: ArrayArg,
-        where: SourceLine,
-        does: str,
-        did: str,
-    ) -> None:
-        """Reports elements that another block has entered in a shadow, unless ordered before."""
-        if not blocks or blocks <= {self.block}:
-            return
-        others = blocks - {self.block}
-        if others <= self.synced:
-            return
-        entries = at.of(getattr(region, shadow))
-        bad = (entries != 0) & (entries != self.block)
-        if self.synced:
-            bad &= entries != -1
-            bad &= ~torch.isin(entries, torch.tensor(sorted(self.synced), dtype=torch.int32))
-        if not bool(bad.any()):
-            return
-        kind = "write-conflict" if (does, did) == ("writes", "wrote") else "read-write-hazard"
-        if self.log.seen(kind, where, array.name):
-            return
-        first = int(bad.flatten().nonzero()[0])
-        block = int(entries.flatten()[first])
-        offset = int(at.offsets().flatten()[first]) * region.unit // array.itemsize
-        other = self._names.get(block, "another block")
-        self.log.add(
-            kind,
-            where,
-            f"block {self.block_name} {does} {array.index_of(offset)}, which {other} {did} "
-            "with nothing ordering the two; on a GPU they run in any order",
-            about=array.name,
-        )
-
-    def release(self, addresses: list[tuple[int, int]]) -> None:
-        """Publishes this block's accesses at synchronisation elements."""
-        for address in addresses:
-            known = self._released.setdefault(address, set())
-            known.add(self.block)
-            known |= self.synced
-
-    def acquire(self, addresses: list[tuple[int, int]]) -> None:
-        """Orders this block after every block that released one of the elements."""
-        for address in addresses:
-            self.synced |= self._released.get(address, set())
+        self.hazards.store(array, at, itemsize, where, strong)
 
     # ------------------------------------------------------------------------------ the end
 
@@ -503,10 +353,14 @@ class Memory:
             for a in self.arrays
         }
 
-    def _of_array(self, array: ArrayArg, shadow: torch.Tensor) -> torch.Tensor:
+    def _at(self, array: ArrayArg) -> Footprint:
+        """Returns the footprint of an array in the shadows of its region."""
         factor = array.itemsize // array.region.unit
         at = array.distinct()
-        return (at.scaled(factor) if factor > 1 else at).of(shadow)
+        return at.scaled(factor) if factor > 1 else at
+
+    def _of_array(self, array: ArrayArg, shadow: torch.Tensor) -> torch.Tensor:
+        return self._at(array).of(shadow)
 
     def _unique(self, array: ArrayArg, shadow: torch.Tensor | None) -> int:
         if shadow is None or array.span == 0:
@@ -543,12 +397,20 @@ class Memory:
             where = self._stores.get(array.name)
             if where is None:
                 continue
+            if array.overlaps:
+                self.log.add(
+                    "overlapping-arguments",
+                    where,
+                    f"{array.name!r} is written, and some of its own elements share memory",
+                    "warning",
+                    about=array.name,
+                )
             for other in self.arrays:
                 used = other.name in self._loaded or other.name in self._stores
                 if other is array or other.region is not array.region or not used:
                     continue
                 mine = array.region.shadow(torch.bool)
-                self._of_array(array, mine).fill_(True)
+                self._at(array).put(mine, True)
                 if bool(self._of_array(other, mine).any()):
                     self.log.add(
                         "overlapping-arguments",

@@ -1,23 +1,29 @@
 """Turns typed IR into Python closures, and runs them.
 
 Every operation becomes one closure ``step(env, rt)``: ``env`` is a list with a slot for each
-variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. A block
-of the IR is cut into *segments* at control flow: how often a segment ran says how many steps and
+variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. Loops
+and branches are generators, so that a block of the grid can wait for another. A block of the IR is
+cut into *segments* at control flow: how often a segment ran says how many steps and
 FLOPs it took, since both are known when it is built.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cuda.tile
+from cuda.tile import _datatype as dt
 from cuda.tile._ir.type import TileTy
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.names import assigned_name
+from mla_var3.interpreter.probes import Probes, probed
+from mla_var3.interpreter.report import SourceLine, Watched
 from mla_var3.interpreter.values import is_scalar_type, to_tensor
 
 if TYPE_CHECKING:
@@ -28,9 +34,21 @@ Env = list[Any]
 Step = Callable[[Env, "Runtime"], Any]
 
 
+_CUTILE = str(Path(cuda.tile.__file__).parent)
+
+
+def loc_of(op: Any) -> Any:
+    """Returns where a program causes an operation; of a method of cuTile, where it is called."""
+    loc = op.loc
+    while loc.call_site is not None and (loc.filename or "").startswith(_CUTILE):
+        loc = loc.call_site
+    return loc
+
+
 def line_of(op: Any) -> SourceLine:
     """Returns the file and line of an operation."""
-    return (op.loc.filename or "<unknown>", op.loc.line)
+    loc = loc_of(op)
+    return (loc.filename or "<unknown>", loc.line)
 
 
 END, CONTINUE, BREAK, RETURN = "end_branch", "continue", "break", "return"
@@ -42,6 +60,23 @@ class Signal:
 
     kind: str
     slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A block lets others run.
+
+    Attributes:
+        where: The line of the loop in which it waits.
+        idle: Whether the same would happen again until another block changes memory.
+    """
+
+    where: SourceLine
+    idle: bool
+
+
+#: Executes a part of a block; it yields where the block waits.
+Run = Generator[Wait, None, "Signal | None"]
 
 
 @dataclass
@@ -56,8 +91,15 @@ class Runtime:
     max_steps: int
     counts: list[int]
     block: tuple[int, int, int] = (0, 0, 0)
+    hardware_padding: bool = False
     taints: dict[int, taint.Taint] = field(default_factory=dict)
+    invariant_taints: dict[int, taint.Taint] = field(default_factory=dict)
+    origins: taint.Origins = field(default_factory=taint.Origins)
     spent: int = 0
+    print_limit: int = 1024
+    print_blocks: tuple[tuple[int, int, int], ...] | None = None
+    watched: list[Watched] = field(default_factory=list)
+    judged: set[str] = field(default_factory=set)
 
     def spend(self, steps: int, where: SourceLine) -> None:
         """Counts steps against the limit.
@@ -81,7 +123,8 @@ class Segment:
         number: Index of its counter.
         pairs: A step and its taint rule for each operation.
         names: Opcode and source line of each.
-        tail: The control-flow operation that ends it, if any.
+        tail: The control-flow operation that ends it, if any; a loop or branch is a generator.
+        nested: Whether ``tail`` is one.
         flops: FLOPs of one run, by kind.
     """
 
@@ -89,6 +132,7 @@ class Segment:
     pairs: list[tuple[Step, taint.Rule]] = field(default_factory=list)
     names: list[tuple[str, SourceLine]] = field(default_factory=list)
     tail: Step | None = None
+    nested: bool = False
     flops: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -118,8 +162,8 @@ class Code:
         """Operations of one run, nested blocks not counted."""
         return sum(segment.size for segment in self.segments)
 
-    def run(self, env: Env, rt: Runtime) -> Signal | None:
-        """Executes the block and returns the signal of its terminator."""
+    def run(self, env: Env, rt: Runtime) -> Run:
+        """Executes the block, yields where it waits, and returns the signal of its terminator."""
         taints = rt.taints
         for segment in self.segments:
             rt.counts[segment.number] += 1
@@ -133,10 +177,22 @@ class Code:
             except Exception as error:
                 raise segment.failure(step, rt, error) from error
             if segment.tail is not None:
-                signal = segment.tail(env, rt)
+                signal: Signal | None = (
+                    (yield from segment.tail(env, rt)) if segment.nested else segment.tail(env, rt)
+                )
                 if signal is not None:
                     return signal
         return None
+
+    def complete(self, env: Env, rt: Runtime) -> Signal | None:
+        """Executes a block that cannot wait."""
+        running = self.run(env, rt)
+        try:
+            next(running)
+        except StopIteration as stop:
+            signal: Signal | None = stop.value
+            return signal
+        raise AssertionError("only the loop of a kernel waits")
 
 
 @dataclass
@@ -170,7 +226,8 @@ class Program:
 class Lowering:
     """Builds the program of one kernel. Handlers in ``ops`` use it to read their operation."""
 
-    def __init__(self, used: frozenset[str] = frozenset()) -> None:
+    def __init__(self, used: frozenset[str] = frozenset(), probes: Probes | None = None) -> None:
+        self.probes = probes or Probes()
         self.used = used  # names of the variables that some operation reads
         self.slot_of: dict[str, int] = {}
         self.size = 0
@@ -180,6 +237,8 @@ class Lowering:
         self.captured: dict[str, tuple[int, int, Any]] = {}
         self.repeat = 1
         self.defining: dict[str, Any] = {}
+        self.named: dict[str, str] = {}  # by the source's name
+        self.watched: dict[tuple[Any, ...], int] = {}  # slot by span of the expression
         self.widest = 0
 
     # ------------------------------------------------------------------------- variables
@@ -219,6 +278,22 @@ class Lowering:
         op = self.defining.get(var.name)
         return op.value if op is not None and op.op == "typed_const" else None
 
+    def names(self) -> dict[str, int]:
+        """Returns the slots of the named variables that are defined so far."""
+        return {
+            name: self.slot_of[variable]
+            for name, variable in self.named.items()
+            if name.isidentifier() and variable in self.slot_of
+        }
+
+    def _name(self, op: Any) -> None:
+        """Notes what the source calls the values of an operation."""
+        inner = [p for block in op.nested_blocks for p in block.params]
+        for var in (*op.result_vars, *inner):
+            self.named[var.get_original_name()] = var.name
+        if (name := assigned_name(loc_of(op))) and isinstance(op.result_vars[0].get_type(), TileTy):
+            self.named[name] = op.result_vars[0].name
+
     # ---------------------------------------------------------------------------- counting
 
     def count(self, kind: str, flops: int) -> None:
@@ -254,6 +329,8 @@ class Lowering:
             self.defining[result.name] = op
             if self.local is not None:
                 self.local.add(result.name)
+        if self.local is None and op.result_vars:
+            self._name(op)
         segment = code.segments[-1]
         self.segment = segment
         if op.op not in HANDLERS:  # from a package that adds operations to cuTile
@@ -267,10 +344,10 @@ class Lowering:
             return
         step, rule = built if isinstance(built, tuple) else (built, self._default_rule(op))
         if op.op in CONTROL:
-            segment.tail = step
+            segment.tail, segment.nested = step, op.op in ("loop", "ifelse")
             self._open(code)
         else:
-            segment.pairs.append((step, rule))
+            segment.pairs.append((probed(step, op, self, loc_of(op)), rule))
             segment.names.append((op.op, line_of(op)))
 
     def _default_rule(self, op: Any) -> taint.Rule:
@@ -374,19 +451,50 @@ _PURE = frozenset(
 )
 
 
-def lower(root: Any, name: str) -> Program:
+# Operations that are counted, or may have a finding, even where nothing uses their result.
+_OBSERVED = frozenset(
+    [
+        "assume_bounded",
+        "assume_div_by",
+        "fma",
+        "get_array_list_item",
+        "raw_fpowi",
+        "tile_extract",
+        "tile_insert",
+        "tile_mma",
+        "tile_mma_scaled",
+        "tile_reduce",
+        "tile_scan",
+        "unaryop",
+    ]
+)
+
+
+def _observed(op: Any) -> bool:
+    """Tells whether a block that returns before an operation must not run it."""
+    counted = op.op == "raw_binary_arith" and dt.is_float(op.result_var.get_type().dtype)
+    return counted or op.op in _OBSERVED
+
+
+def lower(root: Any, name: str, probes: Probes | None = None) -> Program:
     """Lowers the typed IR of a kernel.
 
     Args:
         root: The root block, see ``frontend.typed_ir``.
         name: Name of the kernel, for messages.
+        probes: What is looked at besides.
     """
-    lowering = Lowering(frozenset(v.name for op in root.traverse() for v in op.all_inputs()))
+    used = frozenset(v.name for op in root.traverse() for v in op.all_inputs())
+    lowering = Lowering(used, probes)
     params = list(lowering.slots(root.params))
     known = {p.name for p in root.params}
-    once, every = [], []
+    once, every, may_return = [], [], False
     for op in root.operations:
-        if op.op in _PURE and all(v.name in known for v in op.all_inputs()):
+        may_return = may_return or any(
+            o.op == "return" for b in op.nested_blocks for o in b.traverse()
+        )
+        movable = op.op in _PURE and not (may_return and _observed(op))
+        if movable and all(v.name in known for v in op.all_inputs()):
             # A combiner may also use values from outside; those are operands of its own operations.
             inner = [v for b in op.nested_blocks for o in b.traverse() for v in o.all_inputs()]
             local = {v.name for b in op.nested_blocks for v in b.all_defined_vars()}

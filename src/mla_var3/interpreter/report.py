@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 
@@ -21,7 +21,8 @@ class Diagnostic:
         kind: What was found: ``"out-of-bounds"``, ``"tile-outside"``,
             ``"undetermined-padding"``, ``"uninitialised-read"``, ``"assumption"``,
             ``"write-conflict"``, ``"read-write-hazard"``, ``"never-written"``,
-            ``"division-by-zero"``, ``"shift-range"`` or ``"overlapping-arguments"``.
+            ``"division-by-zero"``, ``"shift-range"``, ``"index-overflow"``, ``"nan"``,
+            ``"infinity"``, ``"float16-overflow"`` or ``"overlapping-arguments"``.
         message: One sentence about the first occurrence.
         file: Source file of the kernel line.
         line: 1-based line number.
@@ -40,6 +41,29 @@ class Diagnostic:
     def __str__(self) -> str:
         times = f" (seen {self.count} times)" if self.count > 1 else ""
         return f"{self.file}:{self.line}: {self.severity}: {self.kind}: {self.message}{times}"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A value of a watched line.
+
+    Attributes:
+        where: File and line.
+        block: The block.
+        name: The variable, or the operation where it has no name.
+        value: The tile (a copy), or number.
+    """
+
+    where: SourceLine
+    block: tuple[int, int, int]
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        from mla_var3.interpreter.show import brief
+
+        file, line = self.where
+        return f"{file}:{line}: block {self.block}: {self.name} = {brief(self.value)}"
 
 
 @dataclass
@@ -91,6 +115,7 @@ class LaunchReport:
         diagnostics: Findings, errors first, each with its line.
         steps: Typed-IR operations executed.
         seconds: Wall time, without the front end.
+        watched: Values of the lines in ``Options.watch``, in the order in which they came.
     """
 
     kernel: str
@@ -101,6 +126,7 @@ class LaunchReport:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+    watched: list[Watched] = field(default_factory=list)
 
     @property
     def mma_flops(self) -> int:
@@ -146,6 +172,7 @@ class LaunchReport:
             f"  bytes loaded {self.bytes_loaded} (distinct {self.unique_bytes_loaded}), "
             f"stored {self.bytes_stored} (distinct {self.unique_bytes_stored})",
         ]
+        lines += [f"  {w}" for w in self.watched]
         lines += [f"  {d}" for d in self.diagnostics] or ["  no findings"]
         return "\n".join(lines)
 

@@ -131,6 +131,10 @@ def _needs_v2(constraint: ParameterConstraint) -> bool:
 
 def _constraint(arg: Any, node: Any, path: str) -> ParameterConstraint:
     if isinstance(arg, tuple):
+        if type(arg) is not tuple:
+            raise InterpreterError(
+                f"argument {path!r} is a {type(arg).__name__}; a kernel takes plain tuples"
+            )
         return TupleConstraint(
             [
                 _constraint(item, item_node, f"{path}[{i}]")
@@ -255,6 +259,8 @@ def _address_divisor(tensor: torch.Tensor) -> int:
 
 def _static_axes(annotation: Any, field: str, ndim: int, path: str) -> set[int]:
     axes: Sequence[int] = () if annotation is None else getattr(annotation, field)
+    if len({axis % ndim for axis in axes} if ndim else axes) != len(axes):
+        raise InterpreterError(f"argument {path!r}: {field} has a duplicate axis in {tuple(axes)}")
     for axis in axes:
         if not -ndim <= axis < ndim:
             raise InterpreterError(

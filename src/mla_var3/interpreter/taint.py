@@ -1,15 +1,16 @@
-"""Tracks values that nothing determined: padding without a value, and memory never written.
+"""Tracks values that nothing determined: padding without a value, memory never written, x // 0.
 
-A tile that holds such elements has a ``Taint``: a mask of them, and where they come from. Masks
-exist only while such a tile does, so a launch without one pays nothing. Selecting a determined
-value instead (``where``), multiplying integers by zero, and clipping at a store end a taint;
-a taint that reaches a store, a branch or an address is reported.
+A tile that holds such elements has a ``Taint``: for each element the set of places that it comes
+from, as bits of an integer, so that a report names those lines alone that an element came through.
+Taints exist only while such a tile does, so a launch without one pays nothing. Selecting a
+determined value instead (``where``), multiplying integers by zero, and clipping at a store end a
+taint; a taint that reaches a store, a branch or an address is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 Env = list[Any]
 Rule = Callable[[Env, "Runtime"], None]
+Move = Callable[[torch.Tensor], torch.Tensor]
+
+#: Bits of int64 that origins have; those that come later share the last one.
+_BITS = 62
 
 
 @dataclass(frozen=True)
@@ -28,39 +33,96 @@ class Origin:
     """Where undetermined elements come from.
 
     Attributes:
-        kind: The diagnostic kind, ``"undetermined-padding"`` or ``"uninitialised-read"``.
-        where: Line of the load.
-        array: Name of the array loaded.
+        kind: The diagnostic kind, ``"undetermined-padding"`` say.
+        where: Line that made them.
+        subject: Name of the array loaded; empty where no array is concerned.
     """
 
     kind: str
     where: SourceLine
-    array: str
+    subject: str = ""
+
+
+@dataclass
+class Origins:
+    """The origins of one launch, each with its bit."""
+
+    known: list[Origin] = field(default_factory=list)
+
+    def bit(self, origin: Origin) -> int:
+        """Returns the bit of an origin."""
+        if origin not in self.known:
+            self.known.append(origin)
+        return 1 << min(self.known.index(origin), _BITS - 1)
+
+    def named(self, bits: int) -> list[Origin]:
+        """Returns the origins that bits stand for."""
+        return [o for i, o in enumerate(self.known) if bits >> min(i, _BITS - 1) & 1]
 
 
 @dataclass(frozen=True)
 class Taint:
-    """Which elements of a tile are undetermined.
+    """Which elements of a tile are undetermined, and why.
 
     Attributes:
-        mask: bool tensor of the tile's shape.
-        origins: Where they come from.
+        labels: int64 tensor of the tile's shape: the bits of each element's origins, 0 if it is
+            determined.
+        bits: Every bit that occurs in ``labels``; maybe more.
     """
 
-    mask: torch.Tensor
-    origins: frozenset[Origin]
+    labels: torch.Tensor
+    bits: int
 
-    def map(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Taint | None:
-        """Applies a function to the mask; None if no element stays undetermined."""
-        return settle(fn(self.mask), self.origins)
+    @property
+    def mask(self) -> torch.Tensor:
+        """Which elements are undetermined."""
+        return self.labels != 0
+
+    def map(self, move: Move) -> Taint | None:
+        """Moves the labels as the elements move; None if no element stays undetermined."""
+        return settle(move(self.labels), self.bits)
+
+    def spread(self, spread: Move) -> Taint | None:
+        """Applies a function of bool masks to the mask of each origin."""
+        return settle(self.spread_labels(spread), self.bits)
+
+    def spread_labels(self, spread: Move) -> torch.Tensor:
+        """Returns the labels after ``spread``."""
+        parts = [spread((self.labels & bit) != 0).long() * bit for bit in each_bit(self.bits)]
+        out = parts[0]
+        for part in parts[1:]:
+            out = out | part
+        return out
+
+    def exact_bits(self, allowed: torch.Tensor | None = None) -> int:
+        """Returns the bits that do occur, among ``allowed`` elements if given."""
+        labels = self.labels if allowed is None else torch.where(allowed, self.labels, 0)
+        return sum(bit for bit in each_bit(self.bits) if bool((labels & bit).any()))
 
     def __or__(self, other: Taint) -> Taint:
-        return Taint(self.mask | other.mask, self.origins | other.origins)
+        return Taint(self.labels | other.labels, self.bits | other.bits)
 
 
-def settle(mask: torch.Tensor, origins: frozenset[Origin]) -> Taint | None:
-    """Returns a taint, or None for a mask that is empty."""
-    return Taint(mask, origins) if bool(mask.any()) else None
+class Fresh(Taint):
+    """What an operation itself made undetermined; its rule adds what its inputs bring."""
+
+
+def each_bit(bits: int) -> Iterator[int]:
+    """Yields the powers of two in a sum of them."""
+    while bits:
+        yield bits & -bits
+        bits &= bits - 1
+
+
+def made(rt: Runtime, mask: torch.Tensor, origin: Origin) -> Fresh:
+    """Returns the taint of elements that became undetermined here."""
+    bit = rt.origins.bit(origin)
+    return Fresh(mask.long() * bit, bit)
+
+
+def settle(labels: torch.Tensor, bits: int) -> Taint | None:
+    """Returns a taint, or None if every element is determined."""
+    return Taint(labels, bits) if bool(labels.any()) else None
 
 
 def assign(rt: Runtime, slot: int, taint: Taint | None) -> None:
@@ -91,8 +153,26 @@ def elementwise(inputs: Sequence[int], output: int, shape: tuple[int, ...]) -> R
     return rule
 
 
-def reshaped(source: int, output: int, fn: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
-    """The mask moves as the elements do."""
+def _fresh(rt: Runtime, output: int) -> Taint | None:
+    """Returns what the operation that just ran entered itself; None if that is stale."""
+    found = rt.taints.get(output)
+    return Taint(found.labels, found.bits) if isinstance(found, Fresh) else None
+
+
+def augmented(inputs: Sequence[int], output: int, shape: tuple[int, ...]) -> Rule:
+    """As ``elementwise``, and what the operation just entered as ``Fresh`` besides."""
+
+    def rule(env: Env, rt: Runtime) -> None:
+        fresh, taint = _fresh(rt, output), union(rt, inputs)
+        if fresh is not None:
+            taint = fresh if taint is None else taint | fresh
+        assign(rt, output, None if taint is None else taint.map(lambda m: m.expand(shape)))
+
+    return rule
+
+
+def reshaped(source: int, output: int, fn: Move) -> Rule:
+    """The labels move as the elements do."""
 
     def rule(env: Env, rt: Runtime) -> None:
         taint = rt.taints.get(source)
@@ -101,28 +181,40 @@ def reshaped(source: int, output: int, fn: Callable[[torch.Tensor], torch.Tensor
     return rule
 
 
-def annihilated(x: int, y: int, output: int, absorbing: int | bool) -> Rule:
-    """An operation with an absorbing operand (``0 * x``, ``False & x``): that one determines it."""
-
-    def mask_of(taint: Taint | None, other: Any) -> torch.Tensor | None:
-        if taint is None:
-            return None
-        return taint.mask & torch.as_tensor(other != absorbing)
+def spread(sources: Sequence[int], outputs: Sequence[int], fn: Move) -> Rule:
+    """Every output is undetermined where ``fn`` of the mask of all sources says so."""
 
     def rule(env: Env, rt: Runtime) -> None:
-        tx, ty = rt.taints.get(x), rt.taints.get(y)
-        if tx is None and ty is None:
-            rt.taints.pop(output, None)
-            return
+        found = union(rt, sources)
+        settled = None if found is None else found.spread(fn)
+        for output in outputs:
+            assign(rt, output, settled)
+
+    return rule
+
+
+def annihilated(x: int, y: int, output: int, absorbing: int | bool) -> Rule:
+    """An operation with an absorbing operand (``0 * x``, ``False & x``): that one determines it.
+
+    What the operation itself entered as ``Fresh`` stays.
+    """
+
+    def kept(taint: Taint, against: Taint | None, other: Any) -> Taint:
         # Where both are undetermined, neither value is known to be the absorbing one.
-        masks = [m for m in (mask_of(tx, env[y]), mask_of(ty, env[x])) if m is not None]
-        if tx is not None and ty is not None:
-            masks.append(tx.mask & ty.mask)
-        mask = masks[0]
-        for other in masks[1:]:
-            mask = mask | other
-        origins = frozenset().union(*(t.origins for t in (tx, ty) if t is not None))
-        assign(rt, output, settle(mask, origins))
+        alive = torch.as_tensor(other != absorbing)
+        if against is not None:
+            alive = alive | against.mask
+        return Taint(torch.where(alive, taint.labels, 0), taint.bits)
+
+    def rule(env: Env, rt: Runtime) -> None:
+        tx, ty, found = rt.taints.get(x), rt.taints.get(y), _fresh(rt, output)
+        for part in (
+            None if tx is None else kept(tx, ty, env[y]),
+            None if ty is None else kept(ty, tx, env[x]),
+        ):
+            if part is not None:
+                found = part if found is None else found | part
+        assign(rt, output, None if found is None else settle(found.labels, found.bits))
 
     return rule
 
@@ -137,10 +229,10 @@ def selected(cond: int, x: int, y: int, output: int) -> Rule:
             rt.taints.pop(output, None)
             return
         choose = torch.as_tensor(env[cond])
-        none = torch.zeros_like(choose)
-        of_cond, of_x, of_y = (none if t is None else t.mask for t in taints)
-        mask = of_cond | torch.where(choose, of_x, of_y)
-        assign(rt, output, settle(mask, frozenset().union(*(t.origins for t in present))))
+        none = torch.zeros(choose.shape, dtype=torch.int64)
+        of_cond, of_x, of_y = (none if t is None else t.labels for t in taints)
+        labels = of_cond | torch.where(choose, of_x, of_y)
+        assign(rt, output, settle(labels, union_bits(present)))
 
     return rule
 
@@ -158,6 +250,9 @@ def own(env: Env, rt: Runtime) -> None:
     """For operations that enter the taint of their results themselves."""
 
 
-def union_any(rt: Runtime, slots: Sequence[int]) -> frozenset[Origin]:
-    """Returns the origins of the taints of slots of any shapes; empty if there is none."""
-    return frozenset().union(*(rt.taints[slot].origins for slot in slots if slot in rt.taints))
+def union_bits(taints: Sequence[Taint]) -> int:
+    """Returns every bit of several taints."""
+    bits = 0
+    for taint in taints:
+        bits |= taint.bits
+    return bits

@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from cuda.tile import _datatype as dt
@@ -47,6 +47,9 @@ _HELD: dict[DType, torch.dtype] = {
     dt.float4_e2m1fn: torch.float32,
 }
 
+# Held wider than they are, with the bits that they have.
+_NARROWED: dict[DType, int] = {dt.uint16: 0xFFFF, dt.uint32: 0xFFFFFFFF}
+
 # What an array of the dtype is in memory, as bits torch can reinterpret.
 _BITS = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 
@@ -58,13 +61,23 @@ _MEMORY: dict[DType, torch.dtype] = {
     dt.uint64: torch.int64,
 }
 
-# exponent bits, mantissa bits, has a sign, largest finite code, NaN code
-_MINIFLOATS: dict[DType, tuple[int, int, bool, int, int | None]] = {
-    dt.float8_e4m3fn: (4, 3, True, 0x7E, 0x7F),
-    dt.float8_e5m2: (5, 2, True, 0x7B, 0x7F),
-    dt.float8_e8m0fnu: (8, 0, False, 0xFE, 0xFF),
-    dt.float8_e5m3fnu: (5, 3, False, 0xFE, 0xFF),
-    dt.float4_e2m1fn: (2, 1, True, 0x7, None),
+
+class _Format(NamedTuple):
+    """An 8-bit or 4-bit float format: bits of its parts, largest finite code, code of NaN."""
+
+    exponent: int
+    mantissa: int
+    signed: bool
+    top: int
+    nan: int | None
+
+
+_MINIFLOATS: dict[DType, _Format] = {
+    dt.float8_e4m3fn: _Format(4, 3, True, 0x7E, 0x7F),
+    dt.float8_e5m2: _Format(5, 2, True, 0x7B, 0x7F),
+    dt.float8_e8m0fnu: _Format(8, 0, False, 0xFE, 0xFF),
+    dt.float8_e5m3fnu: _Format(5, 3, False, 0xFE, 0xFF),
+    dt.float4_e2m1fn: _Format(2, 1, True, 0x7, None),
 }
 
 
@@ -112,13 +125,11 @@ def wrap_int(value: int, dtype: DType) -> int:
 
 
 def wrap(x: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """Wraps held integers to the width of ``dtype``; a no-op where torch wraps by itself."""
-    if dtype is dt.uint32:
-        return x & 0xFFFFFFFF
-    if dtype is dt.uint16:
-        return x & 0xFFFF
+    """Wraps integers to the width of ``dtype``; a no-op where torch wraps by itself."""
     held = _HELD[dtype]
-    return x if x.dtype == held else x.to(held)
+    # Widened first: a mask that is wider than the tensor's dtype would wrap with it.
+    x = x if x.dtype == held else x.to(held)
+    return x & _NARROWED[dtype] if dtype in _NARROWED else x
 
 
 def to_tensor(value: Value, dtype: DType) -> torch.Tensor:
@@ -148,8 +159,10 @@ def full(shape: tuple[int, ...], value: Any, dtype: DType) -> torch.Tensor:
         dtype: The dtype, to which floats are rounded.
     """
     if dt.is_float(dtype):
-        x = torch.tensor(value, dtype=torch.float64)
-        x = cast(x, dt.float64, dtype)
+        wide = torch.tensor(value, dtype=torch.float64)
+        x = cast(wide, dt.float64, dtype)
+        if dtype is dt.float8_e5m2:  # a constant is encoded, not converted: it keeps infinities
+            x = torch.where(torch.isinf(wide), wide.float(), x)
     else:
         x = torch.tensor(_wrapped(value, dtype), dtype=held_dtype(dtype))
     return x.expand(shape).contiguous()
@@ -167,9 +180,13 @@ def _wrapped(value: Any, dtype: DType) -> Any:
 
 
 def to_bits(x: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """Returns the bits of held values, as a torch integer dtype of the same width."""
+    """Returns the bits of held values, as a torch integer dtype of the same width.
+
+    They are those that the values came with: infinities and each NaN of an 8-bit format survive,
+    for saturation belongs to conversion.
+    """
     if dtype in _MINIFLOATS:
-        return encode_minifloat(x, dtype)
+        return _minifloat_bits(x, dtype)
     bits = _BITS[dtype.bitwidth]
     return x.contiguous().view(bits) if x.dtype.itemsize == bits.itemsize else x.to(bits)
 
@@ -182,6 +199,22 @@ def from_bits(x: torch.Tensor, dtype: DType) -> torch.Tensor:
     if held.itemsize * 8 == dtype.bitwidth:
         return x.contiguous().view(held)
     return wrap(x.to(held), dtype)
+
+
+def _minifloat_bits(x: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """Returns the codes of values that the format has, infinities and NaNs included."""
+    codes = encode_minifloat(x, dtype)
+    special, form = ~torch.isfinite(x), _MINIFLOATS[dtype]
+    if form.nan is None or not bool(special.any()):
+        return codes
+    bits = x.contiguous().view(torch.int32)
+    code = torch.full_like(bits, form.nan)
+    if dtype is dt.float8_e5m2:
+        payload = (bits >> 21) & 3
+        code = 0x7C | torch.where(torch.isnan(x), payload.clamp(min=1), 0)
+    if form.signed:
+        code = code | ((bits >> 31) & 1) << (dtype.bitwidth - 1)
+    return torch.where(special, code.to(torch.uint8), codes)
 
 
 @functools.cache
@@ -200,12 +233,19 @@ def _decode_table(dtype: DType) -> torch.Tensor:
             value = (1 + mantissa / (1 << mantissa_bits)) * 2.0 ** (exponent - bias)
         if nan is not None and magnitude >= nan:
             value = float("nan")
-        if dtype is dt.float8_e5m2 and magnitude >= 0x7C:
-            value = float("inf") if magnitude == 0x7C else float("nan")
+        if dtype is dt.float8_e5m2 and magnitude == 0x7C:
+            value = float("inf")
         if signed and code >> (dtype.bitwidth - 1):
             value = -value
         table.append(value)
-    return torch.tensor(table, dtype=torch.float32)
+    held = torch.tensor(table, dtype=torch.float32)
+    if dtype is dt.float8_e5m2:  # its NaNs differ by two bits, which float32 carries along
+        codes = torch.tensor([0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF])
+        bits = ((codes >> 7) << 31) | 0x7F800000 | ((codes & 3) << 21)
+        held.view(torch.int32)[codes] = bits.to(torch.int32)
+    elif nan is not None and signed:
+        held.view(torch.int32)[nan | 0x80] = -0x400000
+    return held
 
 
 def encode_minifloat(

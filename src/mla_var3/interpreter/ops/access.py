@@ -1,64 +1,41 @@
-"""Loads and stores: by tile of a view, and by pointer."""
+"""Loads and stores of tiles of a view."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
-from cuda.tile import _datatype as dt
 from cuda.tile._datatype import DType
-from cuda.tile._memory_model import MemoryOrder
+from cuda.tile._memory_model import MemoryOrder, MemoryScope
 
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.memory import ArrayArg, Pointer, Scattered, Strided, limits
+from mla_var3.interpreter.footprint import Strided
+from mla_var3.interpreter.memory import ArrayArg
 from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.ops.views import TileView, offsets_of
+from mla_var3.interpreter.ops.pointers import gather, scatter
+from mla_var3.interpreter.ops.undetermined import (
+    determined,
+    enter,
+    in_decision,
+    in_value,
+    outside_tile,
+    padding_tile,
+    poisoned,
+)
+from mla_var3.interpreter.ops.views import TileView
 from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
 from mla_var3.interpreter.report import SourceLine
-from mla_var3.interpreter.values import (
-    from_memory,
-    full,
-    held_dtype,
-    memory_dtype,
-    same_in_memory,
-    to_memory,
-    to_scalar,
-    to_tensor,
-    wrap_int,
-)
+from mla_var3.interpreter.values import from_memory, same_in_memory, to_memory
 
 
-def poison(rt: Runtime, dtype: DType) -> float | int | bool:
-    """Returns the value that stands for an undetermined element."""
-    if dt.is_float(dtype):
-        return rt.float_poison
-    if dt.is_boolean(dtype):
-        return True
-    return wrap_int(rt.int_poison, dt.int64 if dtype is dt.uint64 else dtype)
-
-
-def poisoned(rt: Runtime, shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
-    """Returns a tile of undetermined elements."""
-    if dt.is_float(dtype) and math.isnan(rt.float_poison):
-        return torch.full(shape, math.nan, dtype=held_dtype(dtype))
-    return full(shape, poison(rt, dtype), dtype)
-
-
-def padding_tile(
-    rt: Runtime, shape: tuple[int, ...], dtype: DType, padding: float | None
-) -> torch.Tensor:
-    """Returns a tile filled with padding; integers have no infinities, which stay undetermined."""
-    if padding is None or not (dt.is_float(dtype) or math.isfinite(padding)):
-        return poisoned(rt, shape, dtype)
-    if padding == 0 and math.copysign(1.0, padding) > 0:
-        return torch.zeros(shape, dtype=held_dtype(dtype))
-    return full(shape, padding if dt.is_float(dtype) else int(padding), dtype)
+def across_blocks(op: Any) -> bool:
+    """Tells whether other blocks take part in the order of an access."""
+    return op.memory_scope is not MemoryScope.BLOCK
 
 
 def strong(op: Any) -> bool:
-    """Tells whether an access is ordered (relaxed or stronger)."""
-    return op.memory_order is not MemoryOrder.WEAK
+    """Tells whether an access is ordered (relaxed or stronger) with those of other blocks."""
+    return op.memory_order is not MemoryOrder.WEAK and across_blocks(op)
 
 
 class Box:
@@ -68,7 +45,8 @@ class Box:
         lo: First element inside, by axis of the tile.
         hi: Past the last element inside.
         full: Whether the whole tile is inside.
-        empty: Whether none of it is.
+        empty: Whether the tile lies outside. The first tile of an axis without elements does not:
+            it is a part that has none, as the end of a ragged batch does.
     """
 
     __slots__ = ("empty", "full", "hi", "lo", "tiles")
@@ -82,7 +60,7 @@ class Box:
             if low or high != n:
                 self.full = False
                 if high <= low:
-                    self.empty = True
+                    self.empty = self.empty or start != 0 or extent != 0
             self.lo.append(low)
             self.hi.append(high)
 
@@ -113,6 +91,7 @@ def report_outside(
             where,
             f"block {rt.block} {verb} tile {tuple(index)} of {name!r}, which lies wholly outside: "
             f"its extents are {tiles.extents} and a tile's {tiles.tile}",
+            "info" if rt.hardware_padding else "error",
             about=name,
         )
 
@@ -129,36 +108,7 @@ def _report_unchecked(rt: Runtime, tiles: TileView, where: SourceLine, index: li
         )
 
 
-def tainted_index(rt: Runtime, slots: tuple[int, ...], where: SourceLine, what: str) -> None:
-    """Reports undetermined values that decide an address or a branch."""
-    found = taint.union_any(rt, slots)
-    if found:
-        report_taint(rt, found, where, what)
-
-
-def report_taint(
-    rt: Runtime, origins: frozenset[taint.Origin], where: SourceLine, what: str, count: int = 1
-) -> None:
-    """Reports that undetermined values reached what the program is observed by."""
-    for origin in origins:
-        about = f"{origin.array}>{where[0]}:{where[1]}"
-        if rt.log.seen(origin.kind, origin.where, about):
-            continue
-        source = (
-            f"undetermined padding of {origin.array!r}, loaded here, reaches"
-            if origin.kind == "undetermined-padding"
-            else f"elements of {origin.array!r} that nothing wrote, loaded here, reach"
-        )
-        rt.log.add(
-            origin.kind,
-            origin.where,
-            f"{source} {what} at {where[0]}:{where[1]} in block {rt.block}"
-            + (f" ({count} elements)" if count > 1 else ""),
-            about=about,
-        )
-
-
-# ------------------------------------------------------------------------------------ tiles
+# ----------------------------------------------------------------------------- sparse tiles
 
 
 def _split_sparse(tiles: TileView, starts: list[Any]) -> tuple[list[int], torch.Tensor]:
@@ -183,67 +133,60 @@ def _sparse_offsets(tiles: TileView, starts: list[Any]) -> tuple[torch.Tensor, t
     return offset.expand(tiles.tile), valid.expand(tiles.tile)
 
 
-def within(array: ArrayArg, offsets: torch.Tensor, itemsize: int) -> torch.Tensor:
-    """Tells which offsets lie in an array's memory."""
-    low, high = limits(array, itemsize)
-    return (offsets >= low) & (offsets < high)
+def _short(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
-def report_out_of_bounds(
-    rt: Runtime, array: ArrayArg, where: SourceLine, offsets: torch.Tensor, bad: torch.Tensor
-) -> None:
-    """Reports accesses outside the memory of an array."""
-    if not rt.log.seen("out-of-bounds", where, array.name):
-        first = int(offsets[bad].flatten()[0])
-        rt.log.add(
-            "out-of-bounds",
-            where,
-            f"block {rt.block} accesses {int(bad.sum())} elements outside {array.name!r}, "
-            f"the first at {first - array.start} elements from its start; the array spans "
-            f"{array.span} elements",
-            about=array.name,
-        )
+# ------------------------------------------------------------------------------ dense tiles
 
 
-def gather(
+def _leaves(tiles: TileView, box: Box, starts: list[int]) -> bool:
+    """Tells whether the part inside the view's extents still leaves the argument's memory."""
+    return not bool(
+        tiles.view.array.has(box.footprint(starts).offsets(), tiles.view.flat.element_size()).all()
+    )
+
+
+def sync_points(array: ArrayArg, offsets: torch.Tensor, itemsize: int) -> list[tuple[int, int]]:
+    """Returns keys of elements that releases and acquires meet at."""
+    key = id(array.region)
+    return [(key, int(o) * itemsize) for o in offsets.flatten().tolist()]
+
+
+def _spread(mask: torch.Tensor, shape: tuple[int, ...], part: tuple[slice, ...]) -> torch.Tensor:
+    whole = torch.zeros(shape, dtype=torch.bool)
+    whole[part] = mask
+    return whole
+
+
+def _load_part(
     rt: Runtime,
-    array: ArrayArg,
-    offsets: torch.Tensor,
-    mask: torch.Tensor | None,
-    out: torch.Tensor,
+    tiles: TileView,
+    box: Box,
+    starts: list[int],
     dtype: DType,
     where: SourceLine,
     ordered: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Reads scattered elements into ``out``, wherever ``mask`` allows.
-
-    Elements outside the array are reported and get poison; their taint is not followed, since the
-    access itself is the fault.
-
-    Returns:
-        The tile, and a mask of elements that nothing wrote, if there are any.
-    """
-    itemsize = dtype.bitwidth // 8
-    wanted = torch.ones(offsets.shape, dtype=torch.bool) if mask is None else mask
-    legal = wanted & within(array, offsets, itemsize)
-    bad = wanted & ~legal
-    if bool(bad.any()):
-        report_out_of_bounds(rt, array, where, offsets, bad)
-        out[bad] = poison(rt, dtype)
-    index = offsets[legal]
-    memory = rt.memory
+    """Reads the part of a tile that is inside; also which elements nothing ever wrote."""
+    array, memory, at = tiles.view.array, rt.memory, box.footprint(starts)
+    if not tiles.view.inside and _leaves(tiles, box, starts):
+        offsets = at.offsets()
+        base = poisoned(rt, tuple(offsets.shape), dtype)
+        return gather(rt, array, offsets, None, base, dtype, where, ordered)
+    out = at.of(tiles.view.flat)
+    if same_in_memory(dtype):
+        out = out.clone() if array.region.written else out
+    else:
+        out = from_memory(out, dtype)
+    memory.looks += array.region.written
+    itemsize = max(1, dtype.bitwidth // 8)
     traffic = memory.traffic(where)
     traffic.loads += 1
-    traffic.bytes_loaded += index.numel() * itemsize
-    flat = array.region.typed(memory_dtype(dtype))
-    out[legal] = from_memory(flat[index], dtype)
-    unwritten = None
-    if memory.track and index.numel():
-        found = memory.note_load(array, Scattered(index), itemsize, where, ordered)
-        if found is not None:
-            unwritten = torch.zeros(offsets.shape, dtype=torch.bool)
-            unwritten[legal] = found
-    return out, unwritten
+    traffic.bytes_loaded += out.numel() * itemsize
+    if not memory.track:
+        return out, None
+    return out, memory.note_load(array, at, itemsize, where, ordered)
 
 
 @handler("tile_load")
@@ -254,81 +197,49 @@ def tile_load(op: Any, lo: Lowering) -> Any:
     where, ordered = line_of(op), strong(op)
     unchecked = any(op.inbounds)
     acquires = op.memory_order is MemoryOrder.ACQUIRE and op.result_vars[0].name in lo.used
+    acquires = acquires and across_blocks(op)
     dtype = op.result_vars[0].get_type().dtype
     itemsize = max(1, dtype.bitwidth // 8)
-    plain = same_in_memory(dtype)
-
-    def settle(rt: Runtime, mask: torch.Tensor | None, kind: str, name: str) -> None:
-        if mask is not None and bool(mask.any()):
-            origins = frozenset({taint.Origin(kind, where, name)})
-            found = rt.taints.get(r)
-            new = taint.Taint(mask, origins)
-            rt.taints[r] = new if found is None else found | new
 
     def step(env: Env, rt: Runtime) -> None:
         if rt.taints:
             rt.taints.pop(r, None)
-            tainted_index(rt, index, where, "the index of a load")
+            in_decision(rt, index, where, "the index of a load", address=True)
         tiles: TileView = env[view]
-        memory = rt.memory
         starts = [env[i] * by for i, by in zip(index, tiles.steps, strict=True)]
         array = tiles.view.array
         if tiles.sparse is not None:
             sparse_load(env, rt, tiles, starts)
             return
         box = Box(tiles, starts)
-        if box.empty or (unchecked and not box.full):
-            at = [env[i] for i in index]
-            if box.empty:
-                report_outside(rt, tiles, where, "loads", at)
-            else:
-                _report_unchecked(rt, tiles, where, at)
         if box.empty:
-            env[r] = poisoned(rt, tiles.tile, dtype)
-            memory.traffic(where).loads += 1
+            report_outside(rt, tiles, where, "loads", [env[i] for i in index])
+            env[r] = outside_tile(rt, tiles.tile, dtype, tiles.padding)
+            rt.memory.traffic(where).loads += 1
             return
-        if not tiles.view.inside and _leaves(tiles, box, starts):
-            offsets = box.footprint(starts).offsets()
-            out, unwritten = gather(
-                rt,
-                array,
-                offsets,
-                None,
-                poisoned(rt, tuple(offsets.shape), dtype),
-                dtype,
-                where,
-                ordered,
-            )
-        else:
-            at_memory = box.footprint(starts)
-            out = at_memory.of(tiles.view.flat)
-            out = (
-                (out.clone() if array.region.written else out) if plain else from_memory(out, dtype)
-            )
-            traffic = memory.traffic(where)
-            traffic.loads += 1
-            traffic.bytes_loaded += out.numel() * itemsize
-            unwritten = (
-                memory.note_load(array, at_memory, itemsize, where, ordered)
-                if memory.track
-                else None
-            )
+        if unchecked and not box.full:
+            _report_unchecked(rt, tiles, where, [env[i] for i in index])
+        out, unwritten = _load_part(rt, tiles, box, starts, dtype, where, ordered)
         if acquires:
-            memory.acquire(sync_points(array, box.footprint(starts).offsets(), itemsize))
+            points = sync_points(array, box.footprint(starts).offsets(), itemsize)
+            rt.memory.hazards.acquire(points)
         if not box.full:
-            padding = None if unchecked else tiles.padding
-            whole = padding_tile(rt, tiles.tile, dtype, padding)
-            part = box.slices()
-            whole[part] = out
-            out = whole
-            if padding is None or not (dt.is_float(dtype) or math.isfinite(padding)):
-                mask = torch.ones(tiles.tile, dtype=torch.bool)
-                mask[part] = False
-                settle(rt, mask, "undetermined-padding", array.name)
-            if unwritten is not None:
-                unwritten = _spread(unwritten, tiles.tile, part)
-        settle(rt, unwritten, "uninitialised-read", array.name)
+            out, unwritten = padded(rt, tiles, box, out, unwritten)
+        enter(rt, r, unwritten, taint.Origin("uninitialised-read", where, array.name))
         env[r] = out
+
+    def padded(
+        rt: Runtime, tiles: TileView, box: Box, out: torch.Tensor, unwritten: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        padding = None if unchecked else tiles.padding
+        whole = padding_tile(rt, tiles.tile, dtype, padding)
+        part = box.slices()
+        whole[part] = out
+        if not determined(padding, dtype):
+            mask = torch.ones(tiles.tile, dtype=torch.bool)
+            mask[part] = False
+            enter(rt, r, mask, taint.Origin("undetermined-padding", where, tiles.view.array.name))
+        return whole, None if unwritten is None else _spread(unwritten, tiles.tile, part)
 
     def sparse_load(env: Env, rt: Runtime, tiles: TileView, starts: list[Any]) -> None:
         offsets, valid = _sparse_offsets(tiles, starts)
@@ -337,36 +248,12 @@ def tile_load(op: Any, lo: Lowering) -> Any:
             report_outside(rt, tiles, where, "gathers", [_short(s) for s in starts])
         whole = padding_tile(rt, tiles.tile, dtype, tiles.padding)
         out, unwritten = gather(rt, array, offsets, valid, whole, dtype, where, ordered)
-        if tiles.padding is None:
-            settle(rt, ~valid, "undetermined-padding", array.name)
-        settle(rt, unwritten, "uninitialised-read", array.name)
+        if not determined(tiles.padding, dtype):
+            enter(rt, r, ~valid, taint.Origin("undetermined-padding", where, array.name))
+        enter(rt, r, unwritten, taint.Origin("uninitialised-read", where, array.name))
         env[r] = out
 
     return step, taint.own
-
-
-def _short(value: Any) -> Any:
-    return value.tolist() if isinstance(value, torch.Tensor) else value
-
-
-def _spread(mask: torch.Tensor, shape: tuple[int, ...], part: tuple[slice, ...]) -> torch.Tensor:
-    whole = torch.zeros(shape, dtype=torch.bool)
-    whole[part] = mask
-    return whole
-
-
-def _leaves(tiles: TileView, box: Box, starts: list[int]) -> bool:
-    """Tells whether the part inside the view's extents still leaves the argument's memory."""
-    at = box.footprint(starts)
-    last = at.offset + sum((n - 1) * s for n, s in zip(at.shape, at.strides, strict=True))
-    low, high = limits(tiles.view.array, tiles.view.flat.element_size())
-    return at.offset < low or last >= high
-
-
-def sync_points(array: ArrayArg, offsets: torch.Tensor, itemsize: int) -> list[tuple[int, int]]:
-    """Returns keys of elements that releases and acquires meet at."""
-    key = id(array.region)
-    return [(key, int(o) * itemsize) for o in offsets.flatten().tolist()]
 
 
 @handler("tile_store")
@@ -375,14 +262,15 @@ def tile_store(op: Any, lo: Lowering) -> Any:
     view, index, tile = lo.slot(op.view), lo.slots(op.index), lo.slot(op.tile)
     lo.slot(op.result_var)
     where, ordered = line_of(op), strong(op)
-    unchecked, releases = any(op.inbounds), op.memory_order is MemoryOrder.RELEASE
+    unchecked = any(op.inbounds)
+    releases = op.memory_order is MemoryOrder.RELEASE and across_blocks(op)
     dtype = op.tile.get_type().dtype
     itemsize = max(1, dtype.bitwidth // 8)
     plain = same_in_memory(dtype)
 
     def step(env: Env, rt: Runtime) -> None:
         if rt.taints:
-            tainted_index(rt, index, where, "the index of a store")
+            in_decision(rt, index, where, "the index of a store", address=True)
         tiles: TileView = env[view]
         memory, value = rt.memory, env[tile]
         starts = [env[i] * by for i, by in zip(index, tiles.steps, strict=True)]
@@ -395,27 +283,21 @@ def tile_store(op: Any, lo: Lowering) -> Any:
             scatter(rt, array, offsets, valid, value, dtype, where, ordered, found)
             return
         box = Box(tiles, starts)
-        if box.empty or (unchecked and not box.full):
-            indices = [env[i] for i in index]
-            if box.empty:
-                report_outside(rt, tiles, where, "stores", indices)
-                memory.traffic(where).stores += 1
-                return
-            _report_unchecked(rt, tiles, where, indices)
+        if box.empty:
+            report_outside(rt, tiles, where, "stores", [env[i] for i in index])
+            memory.traffic(where).stores += 1
+            return
+        if unchecked and not box.full:
+            _report_unchecked(rt, tiles, where, [env[i] for i in index])
         at = box.footprint(starts)
         part = () if box.full else box.slices()
-        if part:
-            value = value[part]
-        if found is not None:
-            mask = found.mask[part] if part else found.mask
-            if bool(mask.any()):
-                report_taint(
-                    rt, found.origins, where, f"a store to {array.name!r}", int(mask.sum())
-                )
-        if 0 in at.strides or (not tiles.view.inside and _leaves(tiles, box, starts)):
+        value = value[part] if part else value
+        if array.overlaps or (not tiles.view.inside and _leaves(tiles, box, starts)):
             # Outside the argument, or maybe several elements at one place.
-            scatter(rt, array, at.offsets(), None, value, dtype, where, ordered, None)
+            inner = None if found is None else found.map(lambda labels: labels[part])
+            scatter(rt, array, at.offsets(), None, value, dtype, where, ordered, inner)
             return
+        in_value(rt, found, part or None, where, f"a store to {array.name!r}")
         at.put(tiles.view.flat, value if plain else to_memory(value, dtype))
         memory.version += 1
         traffic = memory.traffic(where)
@@ -424,122 +306,6 @@ def tile_store(op: Any, lo: Lowering) -> Any:
         if memory.track:
             memory.note_store(array, at, itemsize, where, ordered)
         if releases:
-            memory.release(sync_points(array, at.offsets(), itemsize))
-
-    return step, taint.own
-
-
-# --------------------------------------------------------------------------------- pointers
-
-
-def scatter(
-    rt: Runtime,
-    array: ArrayArg,
-    offsets: torch.Tensor,
-    mask: torch.Tensor | None,
-    value: torch.Tensor,
-    dtype: DType,
-    where: SourceLine,
-    ordered: bool,
-    found: taint.Taint | None,
-) -> None:
-    """Writes scattered elements wherever ``mask`` allows and the array has them."""
-    itemsize = dtype.bitwidth // 8
-    wanted = torch.ones(offsets.shape, dtype=torch.bool) if mask is None else mask
-    legal = wanted & within(array, offsets, itemsize)
-    bad = wanted & ~legal
-    if bool(bad.any()):
-        report_out_of_bounds(rt, array, where, offsets, bad)
-    if found is not None and bool((found.mask & legal).any()):
-        report_taint(
-            rt, found.origins, where, f"a store to {array.name!r}", int((found.mask & legal).sum())
-        )
-    index, new = offsets[legal], value[legal]
-    memory = rt.memory
-    traffic = memory.traffic(where)
-    traffic.stores += 1
-    traffic.bytes_stored += index.numel() * itemsize
-    if not index.numel():
-        return
-    _report_collisions(rt, array, index, where)
-    array.region.typed(memory_dtype(dtype))[index] = to_memory(new, dtype)
-    memory.version += 1
-    if memory.track:
-        memory.note_store(array, Scattered(index), itemsize, where, ordered)
-
-
-def _report_collisions(
-    rt: Runtime, array: ArrayArg, index: torch.Tensor, where: SourceLine
-) -> None:
-    """Reports elements that one scatter writes more than once."""
-    if index.unique().numel() == index.numel():
-        return
-    if not rt.log.seen("write-conflict", where, array.name):
-        ordered = index.sort().values
-        first = int(ordered[:-1][ordered[1:] == ordered[:-1]][0])
-        rt.log.add(
-            "write-conflict",
-            where,
-            f"block {rt.block} writes {array.index_of(first)} more than once in one scatter; "
-            "which of the values stays is undefined",
-            about=array.name,
-        )
-
-
-@handler("load_pointer")
-def load_pointer(op: Any, lo: Lowering) -> Any:
-    """Elements that a tile of pointers points to; padding where the mask is false."""
-    pointer, r = lo.slot(op.pointer), lo.slot(op.result_vars[0])
-    lo.slot(op.result_vars[1])
-    mask = None if op.mask is None else lo.slot(op.mask)
-    pad = None if op.padding_value is None else lo.slot(op.padding_value)
-    dtype, where = op.result_vars[0].get_type().dtype, line_of(op)
-    scalar = lo.is_scalar(op.result_vars[0])
-    addressing = (pointer,) if mask is None else (pointer, mask)
-
-    def step(env: Env, rt: Runtime) -> None:
-        if rt.taints:
-            rt.taints.pop(r, None)
-            tainted_index(rt, addressing, where, "the address of a load")
-        at: Pointer = env[pointer]
-        offsets = offsets_of(at)
-        allowed = None if mask is None else torch.as_tensor(env[mask]).expand(offsets.shape)
-        shape = tuple(offsets.shape)
-        if pad is None:
-            base = poisoned(rt, shape, dtype)
-        else:
-            base = to_tensor(env[pad], dtype).expand(shape).clone()
-        out, unwritten = gather(rt, at.array, offsets, allowed, base, dtype, where, False)
-        env[r] = to_scalar(out, dtype) if scalar else out
-        undetermined = ~allowed if pad is None and allowed is not None else None
-        for found, kind in (
-            (undetermined, "undetermined-padding"),
-            (unwritten, "uninitialised-read"),
-        ):
-            if found is not None and bool(found.any()):
-                new = taint.Taint(found, frozenset({taint.Origin(kind, where, at.array.name)}))
-                old = rt.taints.get(r)
-                rt.taints[r] = new if old is None else old | new
-
-    return step, taint.own
-
-
-@handler("store_pointer")
-def store_pointer(op: Any, lo: Lowering) -> Any:
-    """A tile written to where a tile of pointers points."""
-    pointer, value = lo.slot(op.pointer), lo.slot(op.value)
-    lo.slot(op.result_var)
-    mask = None if op.mask is None else lo.slot(op.mask)
-    dtype, where = op.value.get_type().dtype, line_of(op)
-    addressing = (pointer,) if mask is None else (pointer, mask)
-
-    def step(env: Env, rt: Runtime) -> None:
-        if rt.taints:
-            tainted_index(rt, addressing, where, "the address of a store")
-        at: Pointer = env[pointer]
-        offsets = offsets_of(at)
-        allowed = None if mask is None else torch.as_tensor(env[mask]).expand(offsets.shape)
-        new = to_tensor(env[value], dtype).expand(offsets.shape)
-        scatter(rt, at.array, offsets, allowed, new, dtype, where, False, rt.taints.get(value))
+            memory.hazards.release(sync_points(array, at.offsets(), itemsize))
 
     return step, taint.own

@@ -15,7 +15,10 @@ from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.memory import Pointer
 from mla_var3.interpreter.ops import handler, scalars
+from mla_var3.interpreter.ops.undetermined import undefined_result, with_fresh
+from mla_var3.interpreter.probes import wrap_checked
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
+from mla_var3.interpreter.taint import Origin
 from mla_var3.interpreter.values import (
     cast,
     exact_directed,
@@ -141,19 +144,16 @@ def _divide(mode: str, dtype: Any) -> Binary:
 
 
 def _checked_division(op: Any, lo: Lowering, dtype: Any) -> Step:
+    """Division by divisors that may be zero, whose quotient is undefined."""
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
     divide, where = _divide(op.fn, dtype), line_of(op)
+    fail = undefined_result(r, Origin("division-by-zero", where), lo)
 
     def step(env: Env, rt: Runtime) -> None:
         y = env[b]
         zero = y == 0
         if bool(zero.any()):
-            rt.log.add(
-                "division-by-zero",
-                where,
-                f"block {rt.block} divides {int(zero.sum())} integers by zero, "
-                "which has no defined result",
-            )
+            fail(rt, zero)
             y = torch.where(zero, 1, y)
             env[r] = torch.where(zero, wrap(torch.tensor(rt.int_poison), dtype), divide(env[a], y))
             return
@@ -183,15 +183,29 @@ def raw_binary_arith(op: Any, lo: Lowering) -> Any:
         lo.count(kind, math.prod(op.result_var.get_type().shape))
         fn = _with_modes(op.fn, _float_binary(op.fn, op.propagate_nan), op, dtype)
         return binary_step(a, b, r, fn)
+    if op.fn in ("floordiv", "cdiv", "c_mod"):
+        scalar = lo.is_scalar(op.result_var)
+        build = scalars.division if scalar else _checked_division
+        return with_fresh(build(op, lo, dtype), op, lo)
     if lo.is_scalar(op.result_var):
         step = scalars.binary_arith(op, lo)
-    elif op.fn in ("floordiv", "cdiv", "c_mod"):
-        step = _checked_division(op, lo, dtype)
+        if op.fn in ("add", "sub") and dt.is_signed(dtype):
+            return with_fresh(step, op, lo)
     else:
         step = binary_step(a, b, r, _int_binary(op.fn, dtype))
+        if _may_wrap(op, lo, dtype):
+            step = wrap_checked(step, op, lo, line_of(op))
+            if op.fn != "mul":
+                return with_fresh(step, op, lo)
     if op.fn == "mul" and lo.local is None:
         return step, taint.annihilated(a, b, r, 0)
     return step
+
+
+def _may_wrap(op: Any, lo: Lowering, dtype: Any) -> bool:
+    """Tells whether integers that wrap are looked for here; those of 64 bits are not."""
+    signed = dt.is_signed(dtype) and dtype.bitwidth < 64
+    return signed and lo.probes.numerics and lo.local is None and op.fn in ("add", "sub", "mul")
 
 
 @handler("raw_fpowi")
@@ -270,6 +284,8 @@ def unaryop(op: Any, lo: Lowering) -> Any:
         return unary_step(x, r, _with_modes(op.fn, _FLOAT_UNARY[op.fn], op, ty.dtype))
     if op.fn in ("invert", "bitwise_not", "not_"):
         fn: Unary = torch.logical_not if dt.is_boolean(ty.dtype) else torch.bitwise_not
+    elif dt.is_boolean(ty.dtype):  # abs; a bool is never negative
+        return unary_step(x, r, lambda v: v)
     else:
         fn = {"neg": torch.neg, "abs": torch.abs}[op.fn]
     if ty.dtype in (dt.uint16, dt.uint32):
@@ -329,9 +345,10 @@ def raw_bitwise_shift(op: Any, lo: Lowering) -> Any:
     """Shifts; a count that is not below the width has no defined result."""
     dtype = op.result_var.get_type().dtype
     if lo.is_scalar(op.result_var):
-        return scalars.shift(op, lo)
+        return with_fresh(scalars.shift(op, lo), op, lo)
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
-    where, width = line_of(op), dtype.bitwidth
+    width = dtype.bitwidth
+    fail = undefined_result(r, Origin("shift-range", line_of(op)), lo)
     fn: Binary = torch.bitwise_right_shift
     if op.fn == "lshift":
         fn = _shift_left(dtype)
@@ -342,13 +359,13 @@ def raw_bitwise_shift(op: Any, lo: Lowering) -> Any:
         x, n = env[a], env[b]
         bad = (n < 0) | (n >= width)
         if bool(bad.any()):
-            scalars.report_shift(rt, where, width)
+            fail(rt, bad)
             n = torch.where(bad, 0, n)
             env[r] = torch.where(bad, wrap(torch.tensor(rt.int_poison), dtype), fn(x, n))
             return
         env[r] = fn(x, n)
 
-    return step
+    return with_fresh(step, op, lo)
 
 
 def _shift_left(dtype: Any) -> Binary:
@@ -476,12 +493,9 @@ def _regrouped(op: Any, lo: Lowering) -> taint.Rule:
     x, r = lo.slot(op.x), lo.slot(op.result_var)
     old, new = op.x.get_type().shape[0], op.result_var.get_type().shape[0]
 
-    def regroup(mask: torch.Tensor) -> torch.Tensor:
-        if new >= old:
-            return mask.repeat_interleave(new // old)
-        return mask.reshape(new, old // new).any(-1)
-
-    return taint.reshaped(x, r, regroup)
+    if new >= old:
+        return taint.reshaped(x, r, lambda labels: labels.repeat_interleave(new // old))
+    return taint.spread([x], [r], lambda mask: mask.reshape(new, old // new).any(-1))
 
 
 @handler("typed_const")

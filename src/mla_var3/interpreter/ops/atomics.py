@@ -11,18 +11,12 @@ from cuda.tile._datatype import DType
 from cuda.tile._memory_model import MemoryOrder
 
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.memory import ArrayArg, Pointer, Scattered
+from mla_var3.interpreter.footprint import Scattered
+from mla_var3.interpreter.memory import ArrayArg, Pointer
 from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.ops.access import (
-    Box,
-    poisoned,
-    report_out_of_bounds,
-    report_outside,
-    report_taint,
-    sync_points,
-    tainted_index,
-    within,
-)
+from mla_var3.interpreter.ops.access import Box, across_blocks, report_outside, sync_points
+from mla_var3.interpreter.ops.pointers import legal_part
+from mla_var3.interpreter.ops.undetermined import in_address, in_decision, in_value, poisoned
 from mla_var3.interpreter.ops.views import TileView, offsets_of
 from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
 from mla_var3.interpreter.report import SourceLine
@@ -63,25 +57,41 @@ class Ordering:
     """Which sides of a memory order an atomic has.
 
     Nothing is acquired by an atomic whose result nobody reads: that some block came before it here
-    says nothing about a GPU unless the kernel looks at the value and acts on it.
+    says nothing about a GPU unless the kernel looks at the value and acts on it. An atomic whose
+    scope is the block is atomic for no other block, and orders none.
 
     Args:
-        order: The memory order.
+        op: The operation.
         read: Whether anything reads the result.
     """
 
-    def __init__(self, order: MemoryOrder, read: bool) -> None:
+    def __init__(self, op: Any, read: bool) -> None:
+        order = op.memory_order if across_blocks(op) else MemoryOrder.RELAXED
+        self.across_blocks = across_blocks(op)
         self.acquires = read and order in (MemoryOrder.ACQUIRE, MemoryOrder.ACQ_REL)
         self.releases = order in (MemoryOrder.RELEASE, MemoryOrder.ACQ_REL)
 
-    def apply(self, rt: Runtime, array: ArrayArg, index: torch.Tensor, itemsize: int) -> None:
-        """Orders this block after those it hears from, and lets later ones hear from it."""
-        if self.acquires or self.releases:
-            points = sync_points(array, index, itemsize)
-            if self.acquires:
-                rt.memory.acquire(points)
-            if self.releases:
-                rt.memory.release(points)
+    def note(
+        self, rt: Runtime, array: ArrayArg, index: torch.Tensor, itemsize: int, where: SourceLine
+    ) -> None:
+        """Hears from other blocks, enters the update, and lets later blocks hear of it."""
+        memory = rt.memory
+        points = sync_points(array, index, itemsize) if self.acquires or self.releases else []
+        if self.acquires:
+            memory.hazards.acquire(points)
+        if memory.track:
+            at = Scattered(index)
+            unwritten = memory.note_update(array, at, itemsize, where, self.across_blocks)
+            if unwritten is not None and not rt.log.seen("uninitialised-read", where, array.name):
+                first = int(index[unwritten.flatten()][0])
+                rt.log.add(
+                    "uninitialised-read",
+                    where,
+                    f"block {rt.block} updates {array.index_of(first)}, which nothing has written",
+                    about=array.name,
+                )
+        if self.releases:
+            memory.hazards.release(points)
 
 
 def apply_atomic(
@@ -109,13 +119,11 @@ def apply_atomic(
         out: Gets the old values of the elements that take part.
     """
     itemsize = dtype.bitwidth // 8
-    legal = allowed & within(array, offsets, itemsize)
-    bad = allowed & ~legal
-    if bool(bad.any()):
-        report_out_of_bounds(rt, array, where, offsets, bad)
+    legal, _ = legal_part(rt, array, offsets, allowed, itemsize, where)
     positions = legal.flatten().nonzero().flatten()
     index = offsets.flatten()[positions]
     memory = rt.memory
+    memory.looks += 1
     traffic = memory.traffic(where)
     traffic.stores += 1
     traffic.loads += 1
@@ -124,17 +132,7 @@ def apply_atomic(
     if not index.numel():
         return
     flat = array.region.typed(memory_dtype(dtype))
-    order.apply(rt, array, index, itemsize)
-    if memory.track:
-        unwritten = memory.note_update(array, Scattered(index), itemsize, where)
-        if unwritten is not None and not rt.log.seen("uninitialised-read", where, array.name):
-            first = int(index[unwritten.flatten()][0])
-            rt.log.add(
-                "uninitialised-read",
-                where,
-                f"block {rt.block} updates {array.index_of(first)}, which nothing has written",
-                about=array.name,
-            )
+    order.note(rt, array, index, itemsize, where)
     olds = out.view(-1)
     if index.unique().numel() == index.numel():
         rounds = [(index, positions)]
@@ -158,17 +156,16 @@ def tile_atomic_rmw(op: Any, lo: Lowering) -> Any:
     mask = None if op.mask is None else lo.slot(op.mask)
     dtype, where = op.update.get_type().dtype, line_of(op)
     apply = _update(op.mode.name, dtype)
-    order = Ordering(op.memory_order, op.result_vars[0].name in lo.used)
+    order = Ordering(op, op.result_vars[0].name in lo.used)
     scalar = lo.is_scalar(op.result_vars[0])
     _count(op, lo, op.update.get_type().shape)
-    addressing = (pointer,) if mask is None else (pointer, mask)
 
     def step(env: Env, rt: Runtime) -> None:
         at: Pointer = env[pointer]
         offsets = offsets_of(at)
         new = to_tensor(env[update], dtype).expand(offsets.shape).flatten()
         allowed = _allowed(env, mask, offsets)
-        _tainted(rt, addressing, update, allowed, at.array, where)
+        _tainted(env, rt, pointer, mask, update, allowed, at.array, where)
         out = poisoned(rt, tuple(offsets.shape), dtype)
         apply_atomic(
             rt,
@@ -194,9 +191,8 @@ def tile_atomic_cas(op: Any, lo: Lowering) -> Any:
     lo.slot(op.result_vars[1])
     mask = None if op.mask is None else lo.slot(op.mask)
     dtype, where = op.desired.get_type().dtype, line_of(op)
-    order = Ordering(op.memory_order, op.result_vars[0].name in lo.used)
+    order = Ordering(op, op.result_vars[0].name in lo.used)
     scalar = lo.is_scalar(op.result_vars[0])
-    addressing = (pointer,) if mask is None else (pointer, mask)
 
     def step(env: Env, rt: Runtime) -> None:
         at: Pointer = env[pointer]
@@ -206,7 +202,7 @@ def tile_atomic_cas(op: Any, lo: Lowering) -> Any:
         # Where the mask is false, the result is the expected value.
         out, flat = want.clone(), want.flatten()
         allowed = _allowed(env, mask, offsets)
-        _tainted(rt, addressing, desired, allowed, at.array, where)
+        _tainted(env, rt, pointer, mask, desired, allowed, at.array, where)
 
         def change(old: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
             return torch.where(_same_bits(old, flat[i]), new[i], old)
@@ -231,7 +227,7 @@ def tile_atomic_red_view(op: Any, lo: Lowering) -> Any:
     view, index, update = lo.slot(op.view), lo.slots(op.index), lo.slot(op.update)
     lo.slot(op.result_var)
     dtype, where = op.update.get_type().dtype, line_of(op)
-    apply, order = _update(op.mode.name, dtype), Ordering(op.memory_order, read=False)
+    apply, order = _update(op.mode.name, dtype), Ordering(op, read=False)
     _count(op, lo, op.update.get_type().shape)
 
     def step(env: Env, rt: Runtime) -> None:
@@ -245,10 +241,9 @@ def tile_atomic_red_view(op: Any, lo: Lowering) -> Any:
         new = env[update][box.slices()]
         allowed = torch.ones(offsets.shape, dtype=torch.bool)
         if rt.taints:
-            tainted_index(rt, index, where, "the index of an atomic")
-            found = rt.taints.get(update)
-            if found is not None and bool(found.mask[box.slices()].any()):
-                report_taint(rt, found.origins, where, f"an atomic on {tiles.view.array.name!r}")
+            in_decision(rt, index, where, "the index of an atomic", address=True)
+            what = f"an atomic on {tiles.view.array.name!r}"
+            in_value(rt, rt.taints.get(update), box.slices(), where, what)
         flat = new.flatten()
         apply_atomic(
             rt,
@@ -272,18 +267,18 @@ def _allowed(env: Env, mask: int | None, offsets: torch.Tensor) -> torch.Tensor:
 
 
 def _tainted(
+    env: Env,
     rt: Runtime,
-    addressing: tuple[int, ...],
+    pointer: int,
+    mask: int | None,
     value: int,
     allowed: torch.Tensor,
     array: ArrayArg,
     where: SourceLine,
 ) -> None:
     if rt.taints:
-        tainted_index(rt, addressing, where, "the address of an atomic")
-        found = rt.taints.get(value)
-        if found is not None and bool((found.mask & allowed).any()):
-            report_taint(rt, found.origins, where, f"an atomic on {array.name!r}")
+        in_address(env, rt, pointer, mask, where, "the address of an atomic")
+        in_value(rt, rt.taints.get(value), allowed, where, f"an atomic on {array.name!r}")
 
 
 def _count(op: Any, lo: Lowering, shape: tuple[int, ...]) -> None:

@@ -10,8 +10,10 @@ import torch
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.debugger import MARK, stop
 from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.ops.access import tainted_index
+from mla_var3.interpreter.ops.undetermined import in_decision
+from mla_var3.interpreter.probes import element
 from mla_var3.interpreter.program import (
     BREAK,
     CONTINUE,
@@ -19,11 +21,14 @@ from mla_var3.interpreter.program import (
     RETURN,
     Env,
     Lowering,
+    Run,
     Runtime,
     Signal,
+    Wait,
     line_of,
 )
 from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.show import large, nested, window
 
 
 def _hand_over(env: Env, rt: Runtime, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -66,9 +71,9 @@ def loop(op: Any, lo: Lowering) -> Any:
         bounds = lo.slots((op.start, op.stop, op.step))
         counter = lo.slot(op.induction_var)
 
-        def counted(env: Env, rt: Runtime) -> Signal | None:
+        def counted(env: Env, rt: Runtime) -> Run:
             if rt.taints:
-                tainted_index(rt, bounds, where, "the bounds of a loop")
+                in_decision(rt, bounds, where, "the bounds of a loop")
             start, stop, by = (env[b] for b in bounds)
             if by <= 0:
                 raise InterpreterError(
@@ -76,58 +81,65 @@ def loop(op: Any, lo: Lowering) -> Any:
                     "the step of a range must be positive"
                 )
             _hand_over(env, rt, initial, body_vars)
+            idle = 0
             for i in range(start, stop, by):
                 rt.spend(size, where)
                 env[counter] = i
                 if rt.taints:
                     rt.taints.pop(counter, None)
-                signal = code.run(env, rt)
+                version, looks = rt.memory.version, rt.memory.looks
+                signal = yield from code.run(env, rt)
                 if signal is None or signal.kind == RETURN:
                     return signal
                 _hand_over(env, rt, signal.slots, body_vars)
                 if signal.kind == BREAK:
                     break
+                if version == rt.memory.version and looks != rt.memory.looks:
+                    idle += 1
+                    if idle % _PATIENCE == 0:
+                        yield Wait(where, idle=False)
             finish(env, rt, body_vars)
             return None
 
         return counted
 
-    waits = any(o.op in _READS_SHARED for o in op.body.traverse())
-
-    def endless(env: Env, rt: Runtime) -> Signal | None:
+    def endless(env: Env, rt: Runtime) -> Run:
         _hand_over(env, rt, initial, body_vars)
+        idle = 0
         while True:
             rt.spend(size, where)
-            version, carried = rt.memory.version, [env[s] for s in body_vars]
-            signal = code.run(env, rt)
+            version, looks = rt.memory.version, rt.memory.looks
+            carried = [env[s] for s in body_vars]
+            signal = yield from code.run(env, rt)
             if signal is None or signal.kind == RETURN:
                 return signal
             if signal.kind == BREAK:
                 finish(env, rt, signal.slots)
                 return None
             _hand_over(env, rt, signal.slots, body_vars)
-            if version == rt.memory.version and all(
-                _same(old, env[s]) for old, s in zip(carried, body_vars, strict=True)
-            ):
-                raise InterpreterError(_never_ends(rt, where, waits))
+            if version != rt.memory.version:
+                continue
+            waits = looks != rt.memory.looks
+            idle += waits
+            if all(_same(old, env[s]) for old, s in zip(carried, body_vars, strict=True)):
+                if not waits:
+                    raise _never_ends(rt, where)
+                yield Wait(where, idle=True)
+            elif waits and idle % _PATIENCE == 0:
+                yield Wait(where, idle=False)
 
     return endless
 
 
-_READS_SHARED = frozenset(
-    {"tile_load", "load_pointer", "tile_atomic_rmw", "tile_atomic_cas", "tile_atomic_red_view"}
-)
+#: Iterations that look at shared memory and change none, after which others may run.
+_PATIENCE = 64
 
 
-def _never_ends(rt: Runtime, where: SourceLine, waits: bool) -> str:
-    place = f"{where[0]}:{where[1]}"
-    if waits:
-        return (
-            f"{place}: block {rt.block} waits in this loop for memory that only another block can "
-            "change; blocks run one after another here, so it would wait for ever, and a GPU "
-            "need not run a later block while this one waits either"
-        )
-    return f"{place}: this loop never ends: an iteration of block {rt.block} changed nothing"
+def _never_ends(rt: Runtime, where: SourceLine) -> InterpreterError:
+    return InterpreterError(
+        f"{where[0]}:{where[1]}: this loop never ends: an iteration of block {rt.block} changed "
+        "nothing"
+    )
 
 
 @handler("ifelse")
@@ -136,10 +148,10 @@ def ifelse(op: Any, lo: Lowering) -> Any:
     cond, results, where = lo.slot(op.cond), lo.slots(op.result_vars), line_of(op)
     then, other = lo.block(op.then_block), lo.block(op.else_block)
 
-    def step(env: Env, rt: Runtime) -> Signal | None:
+    def step(env: Env, rt: Runtime) -> Run:
         if rt.taints:
-            tainted_index(rt, (cond,), where, "a branch")
-        signal = (then if env[cond] else other).run(env, rt)
+            in_decision(rt, (cond,), where, "a branch")
+        signal = yield from (then if env[cond] else other).run(env, rt)
         if signal is None or signal.kind != END:
             return signal
         _hand_over(env, rt, signal.slots, results)
@@ -188,15 +200,35 @@ def return_(op: Any, lo: Lowering) -> Any:
 def assert_(op: Any, lo: Lowering) -> Any:
     """Ends the launch where a condition does not hold."""
     cond, message, (file, line) = lo.slot(op.cond), op.message, line_of(op)
+    compared = _comparison(op.cond, lo)
 
     def step(env: Env, rt: Runtime) -> None:
         if rt.taints:
-            tainted_index(rt, (cond,), (file, line), "an assertion")
-        if not bool(torch.as_tensor(env[cond]).all()):
-            reason = f": {message}" if message else ""
-            raise InterpreterError(f"{file}:{line}: assertion failed in block {rt.block}{reason}")
+            in_decision(rt, (cond,), (file, line), "an assertion")
+        holds = torch.as_tensor(env[cond])
+        if bool(holds.all()):
+            return
+        at = tuple(int(i) for i in (~holds).nonzero()[0]) if holds.ndim else ()
+        text = f"{file}:{line}: assertion failed in block {rt.block}"
+        text += f" at element {at}, one of {int((~holds).sum())}" if at else ""
+        if compared is not None:
+            a, symbol, b = compared
+            left, right = (element(env[s], at, tuple(holds.shape)) for s in (a, b))
+            text += f": {left} {symbol} {right} is false"
+        raise InterpreterError(text + (f": {message}" if message else ""))
 
     return step, taint.own
+
+
+_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _comparison(cond: Any, lo: Lowering) -> tuple[int, str, int] | None:
+    """Returns the slots that a condition compares, and how, if it is a comparison."""
+    op = lo.defining.get(cond.name)
+    if op is None or op.op != "raw_cmp":
+        return None
+    return lo.slot(op.lhs), _SYMBOLS[op.fn], lo.slot(op.rhs)
 
 
 _SPECIFIER = re.compile(r"%%|%([ #0+-]*)([0-9]*)(\.[0-9]+)?(?:hh|h|ll|l)?([diuoxXeEfFgGaA])")
@@ -209,12 +241,22 @@ def tile_printf(op: Any, lo: Lowering) -> Any:
     for result in op.result_vars:
         lo.slot(result)
     text = op.format
+    if text == MARK:
+        return stop(lo, line_of(op)), taint.own
 
     def step(env: Env, rt: Runtime) -> None:
-        values = iter([_listed(env[a], ty.dtype) for a, ty in zip(args, types, strict=True)])
+        if rt.print_blocks is not None and rt.block not in rt.print_blocks:
+            return
+        values = iter(zip((env[a] for a in args), types, strict=True))
 
         def render(match: re.Match[str]) -> str:
-            return "%" if match.group() == "%%" else _formatted(next(values), match)
+            if match.group() == "%%":
+                return "%"
+            value, ty = next(values)
+            if isinstance(value, torch.Tensor) and value.numel() > rt.print_limit:
+                part = _listed(window(value), ty.dtype)
+                return large(value, lambda item: _formatted(item, match), part)
+            return nested(_listed(value, ty.dtype), lambda item: _formatted(item, match))
 
         print(_SPECIFIER.sub(render, text), end="")
 
@@ -236,8 +278,6 @@ def _wrapped_list(value: Any) -> Any:
 
 
 def _formatted(value: Any, match: re.Match[str]) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_formatted(item, match) for item in value) + "]"
     flags, width, precision, kind = match.groups()
     precision = precision or ""
     if kind in "aA":

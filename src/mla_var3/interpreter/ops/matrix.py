@@ -19,24 +19,21 @@ def _mma_taint(x: int, y: int, acc: int, r: int, extra: Sequence[int] = ()) -> t
     """A row is undetermined where its row of x is, a column where its column of y is."""
 
     def rule(env: Env, rt: Runtime) -> None:
-        taints = rt.taints
         shape = env[r].shape
-        parts = [
-            (x, lambda m: m.any(-1, keepdim=True)),
-            (y, lambda m: m.any(-2, keepdim=True)),
-            (acc, lambda m: m),
-            *((slot, lambda m: m.any()) for slot in extra),
-        ]
-        mask: Any = None
-        origins: frozenset[taint.Origin] = frozenset()
+        whole: taint.Taint | None = None
         for slot, spread in parts:
-            found = taints.get(slot)
+            found = rt.taints.get(slot)
             if found is not None:
-                part = spread(found.mask).expand(shape)
-                mask = part if mask is None else mask | part
-                origins |= found.origins
-        taint.assign(rt, r, None if mask is None else taint.settle(mask, origins))
+                part = taint.Taint(found.spread_labels(spread).expand(shape), found.bits)
+                whole = part if whole is None else whole | part
+        taint.assign(rt, r, None if whole is None else taint.settle(whole.labels, whole.bits))
 
+    parts: list[tuple[int, taint.Move]] = [
+        (x, lambda m: m.any(-1, keepdim=True)),
+        (y, lambda m: m.any(-2, keepdim=True)),
+        (acc, lambda m: m),
+        *((slot, lambda m: m.any()) for slot in extra),
+    ]
     return rule
 
 
@@ -158,7 +155,7 @@ def _combine(
     """Runs a combiner on whole tensors; its parameters alternate between left and right."""
     for i, (lhs, rhs) in enumerate(zip(left, right, strict=True)):
         env[params[2 * i]], env[params[2 * i + 1]] = lhs, rhs
-    code.run(env, rt)
+    code.complete(env, rt)
     # A result that ignores its parameters has no axes yet.
     return [torch.as_tensor(env[r]).expand(x.shape) for r, x in zip(results, left, strict=True)]
 
@@ -190,12 +187,7 @@ def tile_reduce(op: Any, lo: Lowering) -> Any:
         for r, out, ty, is_scalar in zip(rs, outs, types, scalar, strict=True):
             env[r] = to_scalar(out, ty.dtype) if is_scalar else out
 
-    def rule(env: Env, rt: Runtime) -> None:
-        found = taint.union(rt, xs)
-        for r in rs:
-            taint.assign(rt, r, None if found is None else found.map(lambda m: m.any(axis)))
-
-    return step, rule
+    return step, taint.spread(xs, rs, lambda m: m.any(axis))
 
 
 def _fast_scan(op: Any, dtype: Any, axis: int) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -245,9 +237,4 @@ def tile_scan(op: Any, lo: Lowering) -> Any:
         seen = order.long().cumsum(axis) > 0
         return seen.flip(axis) if reverse else seen
 
-    def rule(env: Env, rt: Runtime) -> None:
-        found = taint.union(rt, xs)
-        for r in rs:
-            taint.assign(rt, r, None if found is None else found.map(spread))
-
-    return step, rule
+    return step, taint.spread(xs, rs, spread)

@@ -6,11 +6,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from cuda.tile import _datatype as dt
 
+from mla_var3.interpreter.ops.undetermined import undefined_result
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
-from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.taint import Origin, made
 from mla_var3.interpreter.values import wrap_int
+
+_ONE = torch.tensor(True)
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
@@ -45,23 +49,31 @@ def binary_arith(op: Any, lo: Lowering) -> Step:
     """Integer arithmetic, wrapped to the width."""
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
     dtype, fn = op.result_var.get_type().dtype, _ARITH[op.fn]
-    divides, where = op.fn in ("floordiv", "cdiv", "c_mod"), line_of(op)
     low, high = dt.IntegerInfo(dtype).min, dt.IntegerInfo(dtype).max
+    overflow = Origin("index-overflow", line_of(op), f"an {dtype}")
+    intended = not dt.is_signed(dtype)
 
     def step(env: Env, rt: Runtime) -> None:
         value = fn(env[a], env[b])
-        env[r] = value if low <= value <= high else wrap_int(value, dtype)
+        if low <= value <= high:
+            env[r] = value
+            return
+        env[r] = wrap_int(value, dtype)
+        if not intended:
+            rt.taints[r] = made(rt, _ONE, overflow)
 
-    if not divides:
-        return step
+    return step
+
+
+def division(op: Any, lo: Lowering, dtype: Any) -> Step:
+    """Integer division; by zero it has no defined result."""
+    b, r = lo.slot(op.rhs), lo.slot(op.result_var)
+    step = binary_arith(op, lo)
+    fail = undefined_result(r, Origin("division-by-zero", line_of(op)), lo)
 
     def checked(env: Env, rt: Runtime) -> None:
         if env[b] == 0:
-            rt.log.add(
-                "division-by-zero",
-                where,
-                f"block {rt.block} divides an integer by zero, which has no defined result",
-            )
+            fail(rt, _ONE)
             env[r] = wrap_int(rt.int_poison, dtype)
             return
         step(env, rt)
@@ -72,7 +84,7 @@ def binary_arith(op: Any, lo: Lowering) -> Step:
 def unary(op: Any, lo: Lowering) -> Step:
     """Negation, absolute value, inversion."""
     x, r, dtype = lo.slot(op.operand), lo.slot(op.result_var), op.result_var.get_type().dtype
-    if dt.is_boolean(dtype):
+    if dt.is_boolean(dtype) and op.fn != "abs":
 
         def invert(env: Env, rt: Runtime) -> None:
             env[r] = not env[x]
@@ -111,25 +123,16 @@ def bitwise(op: Any, lo: Lowering) -> Step:
 def shift(op: Any, lo: Lowering) -> Step:
     """Shifts, wrapped to the width."""
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
-    dtype, where = op.result_var.get_type().dtype, line_of(op)
+    dtype = op.result_var.get_type().dtype
     fn = operator.lshift if op.fn == "lshift" else operator.rshift
+    fail = undefined_result(r, Origin("shift-range", line_of(op)), lo)
 
     def step(env: Env, rt: Runtime) -> None:
         count = env[b]
         if not 0 <= count < dtype.bitwidth:
-            report_shift(rt, where, dtype.bitwidth)
+            fail(rt, _ONE)
             env[r] = wrap_int(rt.int_poison, dtype)
             return
         env[r] = wrap_int(fn(env[a], count), dtype)
 
     return step
-
-
-def report_shift(rt: Runtime, where: SourceLine, width: int) -> None:
-    """Reports a shift count outside the width of the value."""
-    rt.log.add(
-        "shift-range",
-        where,
-        f"block {rt.block} shifts a {width}-bit integer by a count outside [0, {width}), "
-        "which has no defined result",
-    )

@@ -88,12 +88,11 @@ def tile_cat(op: Any, lo: Lowering) -> Any:
         if not present:
             rt.taints.pop(r, None)
             return
-        masks = [
-            torch.zeros(shape, dtype=torch.bool) if t is None else t.mask
+        labels = [
+            torch.zeros(shape, dtype=torch.int64) if t is None else t.labels
             for t, shape in zip(taints, shapes, strict=True)
         ]
-        origins = frozenset().union(*(t.origins for t in present))
-        rt.taints[r] = taint.Taint(torch.cat(masks, dim=axis), origins)
+        rt.taints[r] = taint.Taint(torch.cat(labels, dim=axis), taint.union_bits(present))
 
     return step, rule
 
@@ -157,9 +156,9 @@ def tile_insert(op: Any, lo: Lowering) -> Any:
         if not present:
             rt.taints.pop(r, None)
             return
-        mask = torch.zeros(whole, dtype=torch.bool) if old is None else old.mask.clone()
+        labels = torch.zeros(whole, dtype=torch.int64) if old is None else old.labels.clone()
         at = tuple(env[i] for i in index)
-        mask[tuple(_corner(at, part, whole, rt, where))] = False if new is None else new.mask
-        taint.assign(rt, r, taint.settle(mask, frozenset().union(*(t.origins for t in present))))
+        labels[tuple(_corner(at, part, whole, rt, where))] = 0 if new is None else new.labels
+        taint.assign(rt, r, taint.settle(labels, taint.union_bits(present)))
 
     return step, rule

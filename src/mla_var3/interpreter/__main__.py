@@ -1,0 +1,6 @@
+"""``python -m mla_var3.interpreter run|conformance|fuzz``."""
+
+from mla_var3 import front
+
+if __name__ == "__main__":
+    front.run("mla_var3.interpreter.commands:main")

@@ -1,0 +1,107 @@
+"""Tables of third-party suites: read, explained, written; the suites themselves run on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mla_var3.errors import InterpreterError, ToolchainError, UnknownNameError
+from mla_var3.interpreter import conformance
+from mla_var3.interpreter.conformance import Exempt, Outcome, Suite
+
+
+def suite(**changes: Any) -> Suite:
+    return Suite(
+        name="some",
+        repository="nowhere/at/all",
+        commit="0" * 40,
+        license="MIT",
+        tests=("test_some.py",),
+        exceptions=(
+            Exempt(test="test_some.py::test_graph*", outcome=Outcome.REFUSED, reason="No GPU."),
+            Exempt(test="test_some.py::test_case[1]", outcome=Outcome.FAILED, reason="Known."),
+        ),
+        **changes,
+    )
+
+
+def result(test: str, outcome: str = "passed", *errors: str, reason: str = "") -> dict[str, Any]:
+    return {
+        "test": f"test_some.py::{test}",
+        "outcome": outcome,
+        "reason": reason,
+        "launches": 1,
+        "errors": list(errors),
+    }
+
+
+RESULTS = [
+    result("test_copy[1]"),
+    result("test_copy[2]"),
+    result("test_graph[a]", "failed", reason="no"),
+    result("test_graph[b]", "failed", reason="no"),
+    result("test_case[1]", "failed", reason="no"),
+    result("test_case[2]", "failed", reason="assert 1 == 2"),
+    result("test_found", "passed", "tile-outside at test_some.py:3"),
+    result("test_later", "skipped", reason="not today"),
+]
+
+
+def test_a_table_explains_one_by_one() -> None:
+    table = conformance.tabulate(suite(), RESULTS, sample=2)
+    counts = {outcome.value: table.count(outcome) for outcome in Outcome}
+    assert counts == {"passed": 3, "refused": 2, "failed": 2, "skipped": 1}
+    assert table.launches == len(RESULTS)
+    assert {c.test.split("::")[1]: c.cases for c in table.unexplained} == {
+        "test_case": 1,
+        "test_found": 1,
+    }
+    text = conformance.describe(table)
+    assert "3 passed, 2 refused, 2 failed, 1 skipped; 8 launches" in text
+    assert "not explained: test_some.py::test_case (1): assert 1 == 2" in text
+    assert "passed, with tile-outside at test_some.py:3" in text
+
+
+def test_tables_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    table = conformance.tabulate(suite(), RESULTS, sample=None)
+    path = conformance.write(table)
+    assert path == tmp_path / "results" / "conformance" / "some.json"
+    assert conformance.read("some") == table
+    path.write_text("{}")
+    with pytest.raises(InterpreterError, match="is not a table"):
+        conformance.read("some")
+
+
+def test_the_suites_of_the_repository() -> None:
+    found = conformance.suites()
+    assert set(found) == {"cutile-python", "tilegym"}
+    for path in found.values():
+        read = conformance.read_suite(path)
+        assert all(e.reason.endswith(".") for e in read.exceptions)
+    with pytest.raises(UnknownNameError, match="unknown suite 'other'"):
+        conformance.run("other", None, "", None)
+
+
+def test_bad_suites_and_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad.toml").write_text("[suite]\ncommit = 'x'\n")
+    with pytest.raises(InterpreterError, match="is not a suite"):
+        conformance.read_suite(tmp_path / "bad.toml")
+    with pytest.raises(InterpreterError, match="there is no checkout of some"):
+        conformance.sources(suite(), tmp_path / "nowhere")
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    with pytest.raises(ToolchainError, match="git fetch failed"):
+        conformance.sources(suite(), None)
+
+
+def test_a_suite_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "def test_one(): pass\n\ndef test_graph(): raise ValueError('no graphs')\n"
+    )
+    table = conformance.run_suite(suite(), tmp_path)
+    assert [(f.passed, f.refused) for f in table.files] == [(1, 1)]
+    assert table.exceptions[0].explained == "No GPU."
+    with pytest.raises(InterpreterError, match="no test of some ran"):
+        conformance.run_suite(suite(), tmp_path, only="nothing")

@@ -1,0 +1,192 @@
+"""Programs and suites written for a GPU, run unchanged on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from mla_var3.errors import InterpreterError, UnknownNameError, UsageError
+from mla_var3.interpreter.commands import main
+from mla_var3.interpreter.cpu_for_cuda import Device, cpu_for_cuda
+from mla_var3.interpreter.redirect import redirected
+from mla_var3.interpreter.scripts import run_script, summary
+
+SCRIPT = """
+import sys
+import cuda.tile as ct
+import torch
+
+@ct.kernel
+def double(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), 2 * ct.load(x, (ct.bid(0),), (TILE,)))
+
+x = torch.arange(8.0, device="cuda")
+y = torch.empty_like(x)
+assert x.is_cuda and torch.cuda.is_available()
+ct.launch(torch.cuda.current_stream(), (2,), double, (x, y, 4))
+torch.cuda.synchronize()
+assert y.cpu().tolist() == [2.0 * i for i in range(8)]
+print("arguments:", sys.argv[1:])
+if "--leave" in sys.argv:
+    sys.exit(3)
+if "--outside" in sys.argv:
+    ct.launch(torch.cuda.current_stream(), (3,), double, (x, y, 4))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_runs_unchanged(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (ct.launch, torch.cuda.is_available(), sys.argv[:], sys.path[:])
+    reports, code = run_script(script, ["--one", "two"])
+    assert (ct.launch, torch.cuda.is_available(), sys.argv, sys.path) == before
+    assert code == 0
+    assert [r.kernel for r in reports] == ["double"]
+    assert "arguments: ['--one', 'two']" in capsys.readouterr().out
+    assert summary(reports).endswith("interpreted 1 launch: 0 findings, 0 of them errors")
+
+
+def test_the_command(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--order=reverse", str(script), "--flag"]) == 0
+    out = capsys.readouterr().out
+    assert "double: grid (2, 1, 1)" in out
+    assert "['--flag']" in out
+    assert main(["run", str(script), "--leave"]) == 3
+    assert main(["run", str(script), "--outside"]) == 1
+    assert "tile-outside" in capsys.readouterr().out
+    assert main(["run", "--padding=hardware", str(script), "--outside"]) == 0
+
+
+def test_bad_command_lines() -> None:
+    with pytest.raises(UsageError, match="run needs a script"):
+        main(["run"])
+    with pytest.raises(UnknownNameError, match="unknown command 'walk'"):
+        main(["walk"])
+    with pytest.raises(InterpreterError, match="there is no script"):
+        main(["run", "nowhere.py"])
+    with pytest.raises(InterpreterError, match="must be one of forward, reverse, random"):
+        main(["run", "--order=sideways", "nowhere.py"])
+    assert main(["--help"]) == 0
+
+
+def test_what_a_program_is_told_about_its_gpu() -> None:
+    device = Device(capability=(9, 0), multiprocessors=3)
+    with cpu_for_cuda(device):
+        assert torch.cuda.get_device_capability("cuda") == (9, 0)
+        assert torch.cuda.get_device_properties(0).multi_processor_count == 3
+        x = torch.ones(4, device="cuda:0", requires_grad=True)
+        assert x.device == torch.device("cuda", 0)
+        assert torch.empty(2, device=x.device).is_cuda
+        assert x.cuda() is x
+        copy = x.detach().cpu()
+        with torch.no_grad():
+            x.fill_(2.0)
+        assert copy.tolist() == [1.0] * 4
+        assert x.detach().to("cpu").tolist() == [2.0] * 4
+        assert torch.nn.Linear(2, 2).to("cuda").weight.is_cuda
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        assert torch.randn(3, generator=generator, device="cuda").shape == (3,)
+        start, end = torch.cuda.Event(), torch.cuda.Event()
+        start.record()
+        end.record()
+        assert start.elapsed_time(end) > 0
+        with torch.cuda.stream(torch.cuda.Stream()):
+            (x * 2).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2.0] * 4
+        with pytest.raises(InterpreterError, match="CUDA graphs"):
+            torch.cuda.CUDAGraph()
+    assert torch.ones(1).device.type == "cpu"
+
+
+@ct.kernel
+def refuses(x):
+    ct.store(x, (0,), ct.zeros((3,), ct.float32))
+
+
+def test_errors_of_cutile_are_its_own() -> None:
+    with redirected() as reports, pytest.raises(ct.TileError, match=r"power of (two|2)"):
+        ct.launch(torch.cuda.current_stream(), (1,), refuses, (torch.zeros(4, device="cuda"),))
+    assert reports == []
+
+
+@ct.kernel
+def tuned(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
+
+
+def test_a_search_takes_its_first_configuration() -> None:
+    with redirected():
+        from cuda.tile.tune import exhaustive_search
+
+        x, y = torch.ones(8, device="cuda"), torch.zeros(8, device="cuda")
+        found = exhaustive_search(
+            [2, 4, 8],
+            torch.cuda.current_stream(),
+            lambda tile: (8 // tile,),
+            tuned,
+            lambda tile: (x, y, tile),
+            quiet=True,
+        )
+        assert found.best.config == 2
+
+
+SUITE = """
+import cuda.tile as ct
+import pytest
+import torch
+
+@ct.kernel
+def copy(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_copy(blocks):
+    x, y = torch.ones(8, device="cuda"), torch.zeros(8, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (blocks,), copy, (x, y, 4))
+    torch.testing.assert_close(x, y)
+
+def test_wrong():
+    assert not torch.cuda.is_available()
+
+@pytest.mark.skip(reason="not today")
+def test_skipped():
+    pass
+"""
+
+
+def run_suite(folder: Path, *flags: str) -> tuple[str, list[dict[str, object]]]:
+    (folder / "test_suite.py").write_text(SUITE)
+    results = folder / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-p", "mla_var3.interpreter.pytest_plugin"]
+    command += ["-p", "no:cacheprovider", "--interpreter-results", str(results), *flags, "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout, [json.loads(line) for line in results.read_text().splitlines()]
+
+
+def test_the_pytest_plugin(tmp_path: Path) -> None:
+    out, lines = run_suite(tmp_path)
+    outcomes = {str(line["test"]).split("::")[1]: line["outcome"] for line in lines}
+    assert outcomes == {
+        "test_copy[2]": "passed",
+        "test_copy[3]": "passed",
+        "test_wrong": "failed",
+        "test_skipped": "skipped",
+    }
+    assert [line["launches"] for line in lines] == [1, 1, 0, 0]
+    assert lines[1]["errors"] == ["tile-outside at test_suite.py:8"]
+    assert lines[3]["reason"] == "not today"
+    assert "2 launches, 2 findings" in out
+    out, lines = run_suite(tmp_path, "--interpreter-strict")
+    assert [line["outcome"] for line in lines].count("failed") == 2
