@@ -99,10 +99,11 @@ def benchmarks(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff: rules and format."""
-    session.install("--quiet", "--constraint", str(CONSTRAINTS), "ruff")
+    """Ruff: rules and format; import-linter: each room imports from those below it only."""
+    session.install("--quiet", "--constraint", str(CONSTRAINTS), "ruff", "import-linter")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT / "src")})
 
 
 @shared
@@ -132,7 +133,7 @@ def compare(session: nox.Session) -> None:
 
 @shared
 def bench(session: nox.Session) -> None:
-    """bench [-- flags]: all designs and versions on one problem, in one table."""
+    """bench [-- flags]: all designs and versions of one workload on one problem, in one table."""
     tool(session, "mla_var3.app.commands", "bench")
 
 
@@ -140,6 +141,30 @@ def bench(session: nox.Session) -> None:
 def clone(session: nox.Session) -> None:
     """clone -- D_vN vM: a new version that starts as a copy of another."""
     tool(session, "mla_var3.app.clone")
+
+
+@shared
+def records(session: nox.Session) -> None:
+    """records -- verify|list|show PATH|schema: the committed records."""
+    tool(session, "mla_var3.app.records")
+
+
+@shared
+def run(session: nox.Session) -> None:
+    """run -- SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
+    tool(session, "mla_var3.app.run")
+
+
+@shared
+def conformance(session: nox.Session) -> None:
+    """conformance -- SUITE [flags]: what others wrote (NVIDIA's tests and examples), run here."""
+    tool(session, "mla_var3.app.conformance")
+
+
+@shared
+def examples(session: nox.Session) -> None:
+    """examples -- fetch|index|show|extract: the CUTLASS examples, read with our notes."""
+    tool(session, "mla_var3.examples")
 
 
 @shared

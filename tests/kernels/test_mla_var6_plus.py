@@ -15,8 +15,9 @@ from mla_var3 import interpreter
 from mla_var3.errors import HyperMlaError, PlanError, TilingError
 from mla_var3.kernel.cutile.mla.mla_var6_plus import common
 from mla_var3.languages.cutile.compile import compile_kernel
-from mla_var3.runtime import ConcurrentKernels, CtKernel, registry
+from mla_var3.runtime import ConcurrentKernels, registry
 from mla_var3.runtime.check import check_plan
+from mla_var3.runtime.ct_kernel import CtKernel
 
 VERSIONS = ["v0", "v1", "v2", "v3", "v4"]
 PEAK_TFLOPS, PEAK_GBPS = 694.0, 4270.0

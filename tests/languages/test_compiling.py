@@ -5,7 +5,8 @@ from mla_var3.errors import ToolchainError
 from mla_var3.languages.compiling import analyse, known_archs, summary
 from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.runtime.composite import KernelPipeline
-from mla_var3.runtime.plan import Cost, Tiling
+from mla_var3.runtime.tiling import Tiling
+from mla_var3.workloads import Cost
 from tests.languages.cutile import kernels_for_tests as kernels
 
 

@@ -10,8 +10,9 @@ from mla_var3.errors import DeviceFigureError, TilingError
 from mla_var3.languages import ranking
 from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.languages.ranking import density, fill, rank, reason_to_prune, spread
-from mla_var3.runtime.plan import Cost, Tiling
+from mla_var3.runtime.tiling import Tiling
 from mla_var3.static.occupancy import Occupancy
+from mla_var3.workloads import Cost
 from tests.languages.cutile import kernels_for_tests as kernels
 
 

@@ -128,7 +128,7 @@ class TestStore:
             lambda stored: "{",
             lambda stored: "[]",
             lambda stored: "{}",
-            lambda stored: json.dumps({**stored, "source_sha256": "0" * 64}),
+            lambda stored: json.dumps({**stored, "sources": {"kernels/k.py": "0" * 40}}),
             lambda stored: json.dumps({**stored, "tilings": {"gone": {}}}),
             lambda stored: json.dumps({**stored, "tilings": {"toy": {"tile": 12}}}),
             lambda stored: json.dumps({**stored, "tilings": {"toy": {"tile": "8"}}}),

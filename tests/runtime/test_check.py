@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError
-from mla_var3.interpreter import Diagnostic
 from mla_var3.runtime import KernelPipeline
 from mla_var3.runtime.check import (
-    LSE_TOLERANCE,
-    ROW_FACTOR,
-    TOLERANCE,
     CaseResult,
     OutputError,
     check_plan,
@@ -23,10 +19,21 @@ from mla_var3.runtime.check import (
     compare,
     poison_outputs,
 )
+from mla_var3.runtime.execution import Diagnostic, Execution
+from mla_var3.workloads import Tolerance
+from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
+from mla_var3.workloads.mla.problems import LSE_TOLERANCE
 
 from .toys import ToyPlan, kernel
 
 INF = math.inf
+
+
+LSE = Tolerance(LSE_TOLERANCE, LSE_TOLERANCE, "absolute")
+
+
+def allowed(dtype: str) -> Tolerance:
+    return Tolerance(RELATIVE[dtype], RELATIVE[dtype] * ROW_FACTOR)
 
 
 def rows(*shape: int) -> torch.Tensor:
@@ -37,23 +44,23 @@ class TestCompareOutputs:
     @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
     def test_the_same_is_right_and_so_is_a_small_error(self, dtype):
         ref = rows(3, 5, 64)
-        assert compare("o", ref, ref, dtype).relative == 0.0
-        assert compare("o", ref * (1 + 0.9 * TOLERANCE[dtype]), ref, dtype).ok
-        assert not compare("o", ref * (1 + 1.1 * TOLERANCE[dtype]), ref, dtype).ok
+        assert compare("o", ref, ref, allowed(dtype)).error == 0.0
+        assert compare("o", ref * (1 + 0.9 * RELATIVE[dtype]), ref, allowed(dtype)).ok
+        assert not compare("o", ref * (1 + 1.1 * RELATIVE[dtype]), ref, allowed(dtype)).ok
 
     @pytest.mark.parametrize("bad", [math.nan, INF, -INF])
     def test_one_bad_element_is_wrong(self, bad):
         ref = rows(3, 5, 64)
         out = ref.clone()
         out[1, 2, 3] = bad
-        assert not compare("o", out, ref, "bf16").ok
+        assert not compare("o", out, ref, allowed("bf16")).ok
 
     def test_one_bad_row_is_wrong_though_the_whole_is_near(self):
         ref = rows(10_000, 8)
         out = ref.clone()
-        out[77] += 4 * TOLERANCE["bf16"] * ref[77].norm() / math.sqrt(8)
-        error = compare("o", out, ref, "bf16")
-        assert error.relative < TOLERANCE["bf16"] * ROW_FACTOR < error.worst_row
+        out[77] += 4 * RELATIVE["bf16"] * ref[77].norm() / math.sqrt(8)
+        error = compare("o", out, ref, allowed("bf16"))
+        assert error.error < RELATIVE["bf16"] * ROW_FACTOR < error.worst_row
         assert not error.ok
 
     def test_a_row_near_zero_is_measured_against_the_typical_one(self):
@@ -61,69 +68,70 @@ class TestCompareOutputs:
         ref[3] *= 1e-6
         out = ref.clone()
         out[3] += 1e-5
-        assert compare("o", out, ref, "bf16").ok
+        assert compare("o", out, ref, allowed("bf16")).ok
 
     def test_rows_that_must_be_zero(self):
         ref = torch.zeros(4, 8)
-        assert compare("o", ref, ref, "bf16").ok
-        assert not compare("o", ref + 0.1, ref, "bf16").ok
+        assert compare("o", ref, ref, allowed("bf16")).ok
+        assert not compare("o", ref + 0.1, ref, allowed("bf16")).ok
         half = rows(4, 8)
         half[:2] = 0.0
-        assert compare("o", half, half, "bf16").ok
+        assert compare("o", half, half, allowed("bf16")).ok
         wrong = half.clone()
         wrong[0] = 0.1
-        assert not compare("o", wrong, half, "bf16").ok
+        assert not compare("o", wrong, half, allowed("bf16")).ok
 
     @given(factor=st.floats(1e-6, 1e6))
     def test_scaling_both_changes_nothing(self, factor):
         ref = rows(6, 16).double()
         out = ref + 1e-3 * rows(16).double()
         one, scaled = (
-            compare("o", out, ref, "bf16"),
-            compare("o", out * factor, ref * factor, "bf16"),
+            compare("o", out, ref, allowed("bf16")),
+            compare("o", out * factor, ref * factor, allowed("bf16")),
         )
-        assert scaled.relative == pytest.approx(one.relative, rel=1e-6)
+        assert scaled.error == pytest.approx(one.error, rel=1e-6)
         assert scaled.worst_row == pytest.approx(one.worst_row, rel=1e-6)
 
     @pytest.mark.parametrize("shape", [(3, 5), (3, 5, 1), (1, 64), (3, 64)])
     def test_another_shape_is_refused(self, shape):
         with pytest.raises(PlanError, match=re.escape(f"output o has shape {shape}")):
-            compare("o", torch.zeros(shape), torch.zeros(3, 5, 64), "bf16")
+            compare("o", torch.zeros(shape), torch.zeros(3, 5, 64), allowed("bf16"))
 
 
 class TestCompareLse:
     def test_rows_without_keys_agree_exactly(self):
         ref = torch.tensor([1.0, -INF, 2.0])
-        assert compare("lse", ref, ref, "bf16").ok
+        assert compare("lse", ref, ref, LSE).ok
 
     @pytest.mark.parametrize(
         ("out", "ref"),
         [(0.0, -INF), (-INF, 0.0), (INF, -INF), (math.nan, -INF), (math.nan, 0.0), (-1e30, -INF)],
     )
     def test_what_is_not_the_same_infinity_is_wrong(self, out, ref):
-        error = compare("lse", torch.tensor([1.0, out]), torch.tensor([1.0, ref]), "bf16")
+        error = compare("lse", torch.tensor([1.0, out]), torch.tensor([1.0, ref]), LSE)
         assert not error.ok
-        assert error.relative == INF
+        assert error.error == INF
 
     def test_the_difference_is_absolute(self):
         ref = torch.tensor([100.0, 0.0])
-        assert compare("lse", ref + 0.9 * LSE_TOLERANCE, ref, "fp16").ok
-        assert not compare("lse", ref + 1.1 * LSE_TOLERANCE, ref, "fp16").ok
+        assert compare("lse", ref + 0.9 * LSE_TOLERANCE, ref, LSE).ok
+        assert not compare("lse", ref + 1.1 * LSE_TOLERANCE, ref, LSE).ok
 
 
 class TestResult:
     def error(self, relative: float, allowed: float = 1.0) -> OutputError:
-        return OutputError("o", relative, relative, allowed, allowed)
+        return OutputError("o", relative, relative, Tolerance(allowed, allowed))
 
-    def diagnostic(self, severity: str) -> Diagnostic:
-        return Diagnostic("out-of-bounds", "reads past the end", "k.py", 7, severity)  # type: ignore[arg-type]
+    def execution(self, severity: str) -> Execution:
+        found = Diagnostic("out-of-bounds", severity, "k.py", 7, "reads past the end")  # type: ignore[arg-type]
+        return Execution("k", diagnostics=(found,))
 
     def test_errors_of_the_interpreter_make_right_numbers_wrong(self):
         plan = ToyPlan()
-        right = CaseResult(plan, (self.error(0.5),), (self.diagnostic("warning"),))
+        right = CaseResult(plan, (self.error(0.5),), (self.execution("warning"),))
         assert right.ok
         assert right.explain() == ""
-        wrong = CaseResult(plan, (self.error(0.5),), (self.diagnostic("error"),))
+        wrong = CaseResult(plan, (self.error(0.5),), (self.execution("error"),))
         assert not wrong.ok
         assert wrong.explain() == "out-of-bounds at k.py:7: reads past the end"
 
@@ -152,8 +160,8 @@ def test_a_right_plan_passes_with_its_reports():
     result = check_plan(ToyPlan())
     assert result.ok
     assert result.max_relative_error == 0.0
-    assert [report.kernel for report in result.reports] == ["scaled"]
-    assert result.reports[0].bytes_stored == 80
+    assert [run.kernel for run in result.executions] == ["scaled"]
+    assert result.executions[0].bytes_stored == 80
 
 
 def test_a_wrong_plan_fails_and_says_by_how_much():

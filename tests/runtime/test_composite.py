@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.runtime import ConcurrentKernels, Cost, KernelPipeline, composite
+from mla_var3.runtime import ConcurrentKernels, KernelPipeline
+from mla_var3.workloads import Cost
 
 from .toys import ToyTiling, kernel
 
@@ -182,7 +183,7 @@ class TestConcurrent:
             current.pop()
 
         fake = SimpleNamespace(current_stream=lambda _=None: main, Stream=Stream, stream=stream)
-        monkeypatch.setattr(composite.torch, "cuda", fake)
+        monkeypatch.setattr(torch, "cuda", fake)
         tensor = SimpleNamespace(device=torch.device("cuda"))
         names = ("a", "b", "c")
         group = ConcurrentKernels(

@@ -8,9 +8,14 @@ import pytest
 from mla_var3.errors import PlanError, UnknownNameError
 from mla_var3.runtime import KernelPlan, registry
 
+LANGUAGES = {"cutile": "cutile-dsl", "cute_python": "cute-dsl"}
+
 
 def plant(root: Path, package: str, design: str, *versions: str, text: str = "") -> Path:
-    """A design folder with a module for each version name."""
+    """A design folder with a module for each version name, in a package that has a language."""
+    (root / package).mkdir(exist_ok=True)
+    declared = f'LANGUAGE = "{LANGUAGES[package]}"\n' if package in LANGUAGES else ""
+    (root / package / "__init__.py").write_text(declared)
     folder = root / package / "mla" / design
     for name in versions:
         (folder / name).mkdir(parents=True)
@@ -22,9 +27,9 @@ def plant(root: Path, package: str, design: str, *versions: str, text: str = "")
 @pytest.fixture
 def kernels(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "kernels_dir", lambda: tmp_path)
-    registry.versions.cache_clear()
+    registry.clear_caches()
     yield tmp_path
-    registry.versions.cache_clear()
+    registry.clear_caches()
 
 
 class TestDiscovery:
@@ -34,13 +39,31 @@ class TestDiscovery:
         plant(kernels, "cutile", "a", "a_v1")
         found = [(v.language, v.layer, v.design, v.version) for v in registry.versions()]
         assert found == [
-            ("cute-dsl", "mla", "toy", "v0"),
             ("cutile-dsl", "mla", "a", "v1"),
             ("cutile-dsl", "mla", "toy", "v0"),
             ("cutile-dsl", "mla", "toy", "v1"),
             ("cutile-dsl", "mla", "toy", "v2"),
             ("cutile-dsl", "mla", "toy", "v10"),
+            ("cute-dsl", "mla", "toy", "v0"),
         ]
+
+    def test_a_design_in_two_languages_is_taken_in_the_preferred_one(self, kernels):
+        plant(kernels, "cutile", "toy", "toy")
+        plant(kernels, "cute_python", "toy", "toy", "toy_v1")
+        plant(kernels, "cute_python", "own", "own")
+        assert list(registry.designs()) == ["toy", "own", "toy@cute-dsl"]
+        assert registry.find("toy").language == "cutile-dsl"
+        for found in (registry.find("toy@cute-dsl", "v1"), registry.find("toy", "v1", "cute-dsl")):
+            assert (found.language, found.key) == ("cute-dsl", "toy@cute-dsl v1")
+        assert registry.find("own").key == "own v0"
+        assert registry.other_languages(registry.find("toy")) == ["cute-dsl"]
+        assert [v.key for v in registry.select("toy@cute-dsl")] == [
+            "toy@cute-dsl v0", "toy@cute-dsl v1",
+        ]  # fmt: skip
+        with pytest.raises(UnknownNameError, match="unknown language of own 'cutile-dsl'"):
+            registry.find("own", None, "cutile-dsl")
+        with pytest.raises(UnknownNameError, match="unknown version of toy 'v1'"):
+            registry.find("toy", "v1")
 
     def test_the_module_follows_the_folders(self, kernels):
         folder = plant(kernels, "cutile", "toy", "toy_v1")
@@ -115,7 +138,7 @@ class TestPlanClass:
             version.plan_class()
 
 
-class TestSourceHash:
+class TestSources:
     @pytest.fixture
     def design(self, kernels):
         package = "mla_var3.kernel.cutile.mla"
@@ -151,31 +174,31 @@ class TestSourceHash:
     @pytest.mark.parametrize("name", ["toy/toy.py", "toy/stage.py", "common.py", "near.py"])
     def test_any_change_to_them_changes_it(self, design, name):
         (version,) = registry.versions()
-        before = version.source_sha256()
-        assert version.source_sha256() == before
+        before = version.sources()
+        assert version.sources() == before
         with (design / name).open("a") as file:
             file.write("# more\n")
-        assert version.source_sha256() != before
+        assert version.sources() != before
 
     def test_other_files_do_not(self, kernels, design):
         (version,) = registry.versions()
-        before = version.source_sha256()
+        before = version.sources()
         (design / "devlog.md").write_text("### v0")
         (kernels / "cutile/mla/other/deep/unused.py").write_text("x = 1")
-        assert version.source_sha256() == before
+        assert version.sources() == before
         (design / "toy" / "another.py").touch()
-        assert version.source_sha256() != before
+        assert version.sources() != before
 
     def test_text_that_moves_between_files_changes_it(self, design):
         (version,) = registry.versions()
         (design / "toy" / "stage.py").write_text("x")
-        before = version.source_sha256()
+        before = version.sources()
         (design / "toy" / "stage.py").write_text("")
         (design / "toy" / "stagf.py").write_text("x")
-        assert version.source_sha256() != before
+        assert version.sources() != before
 
     def test_versions_differ(self):
-        hashes = {v.source_sha256() for v in registry.versions()}
+        hashes = {tuple(v.sources().items()) for v in registry.versions()}
         assert len(hashes) == len(registry.versions())
 
     def test_shared_stages_count(self):

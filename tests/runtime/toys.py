@@ -10,22 +10,21 @@ from typing import ClassVar, Self
 import cuda.tile as ct
 import torch
 
+from mla_var3.devices import Machine
 from mla_var3.errors import TilingError
-from mla_var3.runtime import (
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.ct_kernel import (
     ConstFloat,
     ConstInt,
-    Cost,
     CtKernel,
-    KernelPlan,
-    RuntimeObject,
-    Tiling,
-    option,
+    CutileTiling,
     require_power_of_two,
 )
+from mla_var3.workloads import Cost, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToyTiling(Tiling):
+class ToyTiling(CutileTiling):
     """Elements a block."""
 
     tile: int = option(16, "elements a block", minimum=1)
@@ -72,6 +71,7 @@ def kernel(
 class ToyPlan(KernelPlan):
     """y = 2x; ``wrong`` makes the kernel triple instead."""
 
+    covers: ClassVar[str] = "doubling"
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"toy": ToyTiling}
 
     size: int = option(40, "elements", minimum=1)
@@ -108,5 +108,6 @@ class ToyPlan(KernelPlan):
     def shrunk(self) -> Self:
         return dataclasses.replace(self, size=min(self.size, 33))
 
-    def resolve(self, peak_tflops: float, peak_gbps: float) -> Self:
-        return dataclasses.replace(self, extra=7) if self.extra is None else self
+    def resolve(self, machine: Machine) -> Self:
+        resolved = super().resolve(machine)
+        return dataclasses.replace(resolved, extra=7) if self.extra is None else resolved

@@ -31,7 +31,7 @@ def test_listing_gives_opcodes_and_lines_without_padding():
     ]  # fmt: skip
     assert [i.line for i in found] == [12, 12] + [14] * 7
     assert {i.file for i in found} == {"/somewhere/k.py"}
-    assert [i.bytes_a_thread for i in found[2:6]] == [16, 8, 4, 1]
+    assert [i.bytes_per_thread for i in found[2:6]] == [16, 8, 4, 1]
 
 
 def test_mix_is_ordered_by_count_then_name():

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.runtime import registry
+from mla_var3.workloads import Cost
 from mla_var3.workloads.mla import (
-    MAX_EXTENT,
     attention_reference,
     best_new_tokens,
     flash_attention_cost,
@@ -21,11 +22,13 @@ from mla_var3.workloads.mla import (
     mixed_cost,
     seen_pairs,
 )
+from mla_var3.workloads.mla.problems import MAX_EXTENT
 
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
 MIXED = registry.find("mla_var6_plus").plan_class()
 PEAK_TFLOPS, PEAK_GBPS = 694.0, 4270.0
+MACHINE = Machine("nvidia-h200-sxm", PEAK_TFLOPS, PEAK_GBPS, 132)
 
 sizes = st.integers(1, 64)
 extents = st.sampled_from([16, 32, 64, 128])
@@ -250,11 +253,11 @@ class TestValidate:
             plan.validate()
 
     def test_an_open_n_is_no_number(self):
-        with pytest.raises(PlanError, match=r"n is open: call resolve\(peak_tflops, peak_gbps\)"):
+        with pytest.raises(PlanError, match="n is open: resolve the problem"):
             _ = MIXED().old_tokens
-        plan = MIXED().resolve(PEAK_TFLOPS, PEAK_GBPS)
+        plan = MIXED().resolve(MACHINE)
         assert plan.n == plan.new_tokens == 4096 - plan.old_tokens
-        assert MIXED(n=5).resolve(PEAK_TFLOPS, PEAK_GBPS).n == 5
+        assert MIXED(n=5).resolve(MACHINE).n == 5
 
     @given(t=st.integers(1, 10_000), share=st.floats(0, 1), s=st.integers(1, 200))
     def test_shrinking_keeps_the_share_of_new_tokens(self, t, share, s):
@@ -278,9 +281,25 @@ def test_seen_pairs_counts_what_the_mask_leaves(s, t, bounds, causal):
     assert seen_pairs(s, t, causal, first, last) == seen
 
 
+def attention_cost(plan) -> Cost:
+    """What the mask bears on: the mixed problem's product with Wv is left out."""
+    return plan.paths_cost() if isinstance(plan, MIXED) else plan._algorithmic_flops_bytes()
+
+
+def test_the_mixed_problems_bound_covers_the_product_with_wv():
+    plan = MIXED(b=2, h=4, s=3, t=64, n=0)
+    whole, paths = plan._algorithmic_flops_bytes(), plan.paths_cost()
+    assert whole.flops - paths.flops == 2 * 2 * 4 * 3 * plan.k * plan.d
+    # Wv is read and o written; the partial outputs are no part of the least work.
+    assert whole.bytes - paths.bytes == 2 * (4 * 512 * 128 + 2 * 4 * 3 * (128 - 128 - 512))
+    decompressed = dataclasses.replace(plan, n=64)
+    assert decompressed._algorithmic_flops_bytes().flops == decompressed.paths_cost().flops
+
+
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
 def test_a_causal_square_costs_about_half(plan_class):
-    plans = [plan_class(b=1, h=2, s=256, t=256, causal=c) for c in (False, True)]
-    full, half = (p.resolve(700, 4000)._algorithmic_flops_bytes() for p in plans)
+    extra = {"n": 256} if plan_class is MIXED else {}  # One path: the mask halves the sum of both.
+    plans = [plan_class(b=1, h=2, s=256, t=256, causal=c, **extra) for c in (False, True)]
+    full, half = (attention_cost(p.resolve(MACHINE)) for p in plans)
     assert half.flops * 2 * 256 == full.flops * 257
     assert half.bytes == full.bytes

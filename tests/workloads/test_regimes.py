@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from mla_var3 import devices
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, HyperMlaError, KnowledgeError, UnknownNameError
-from mla_var3.knowledge import calculator_spec, regime_map
 from mla_var3.workloads import mla
 from mla_var3.workloads.mla import regimes
-from mla_var3.workloads.mla.regimes import KERNELS, Shape, cell, cost, prediction
+from mla_var3.workloads.mla.regimes import (
+    KERNELS,
+    Shape,
+    calculator_spec,
+    cell,
+    cost,
+    prediction,
+    regime_map,
+)
 
 H200 = "nvidia-h200-sxm"
 SIZES = st.builds(

@@ -13,7 +13,7 @@ from mla_var3.records.sources import is_stale
 if TYPE_CHECKING:
     import pandas
 
-#: Columns that every table has, in this order; an axis of the problem follows as ``problem.<axis>``.
+#: Columns that every table has, in order; axes of the problems follow as ``problem.<axis>``.
 COLUMNS = (
     "path", "target", "language", "layer", "design", "version", "mode", "slug", "status",
     "median_us", "min_us", "max_us", "samples", "flops", "bytes", "error", "run", "stale", "time",

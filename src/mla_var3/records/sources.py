@@ -24,9 +24,14 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def identify(files: Iterable[Path]) -> dict[str, str]:
-    """Blob id of each file below the kernels folder, by its path from the top of the checkout."""
-    root = kernels_dir()
+def identify(files: Iterable[Path], root: Path | None = None) -> dict[str, str]:
+    """Blob id of each file below the kernels folder, by its path from the top of the checkout.
+
+    Args:
+        files: The files.
+        root: The kernels folder; this package's by default.
+    """
+    root = root or kernels_dir()
     named = {f"{KERNELS}/{f.resolve().relative_to(root).as_posix()}": f for f in files}
     return {name: blob_id(named[name].read_bytes()) for name in sorted(named)}
 

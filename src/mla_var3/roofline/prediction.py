@@ -28,6 +28,8 @@ class Prediction:
         bound: The rate that sets it.
         intensity: FLOP per byte; infinite when no bytes move, 0 when nothing is computed.
         ridge: The intensity at which the rates bind equally.
+        flops: The work's FLOPs.
+        bytes: Its DRAM bytes.
         compute_us: Time at the arithmetic rate alone.
         memory_us: Time at the DRAM rate alone.
         rates: The rates.
@@ -38,6 +40,8 @@ class Prediction:
     bound: Side
     intensity: float
     ridge: float
+    flops: float
+    bytes: float
     compute_us: float
     memory_us: float
     rates: Ceilings
@@ -73,6 +77,8 @@ def predict(flops: float, bytes: float, rates: Ceilings, device: str = "") -> Pr
         bound="compute" if compute_us >= memory_us else "memory",
         intensity=flops / bytes if bytes else (math.inf if flops else 0.0),
         ridge=rates.ridge,
+        flops=flops,
+        bytes=bytes,
         compute_us=compute_us,
         memory_us=memory_us,
         rates=rates,

@@ -1,4 +1,4 @@
-"""Door to cuTile's kernels, where plans and users import them from (``mla_var3.languages.cutile``)."""
+"""Door to cuTile's kernels (``mla_var3.languages.cutile``), where plans import them from."""
 
 from mla_var3.languages.cutile.kernel import (
     INV_LOG_2,

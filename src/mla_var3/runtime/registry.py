@@ -101,7 +101,7 @@ class Version:
 
     def sources(self) -> dict[str, str]:
         """Git blob id of each source file by its path; a record with others is stale."""
-        return identify(self.source_files())
+        return identify(self.source_files(), kernels_dir())
 
 
 def _kernel_imports(file: Path, root: Path) -> list[Path]:

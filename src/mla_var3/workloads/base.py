@@ -19,7 +19,7 @@ from mla_var3.records import Scalar
 if TYPE_CHECKING:
     import torch
 
-#: Element types by the short name that problems, slugs and records use; torch's names are taken too.
+#: Element types by the short name that problems and records use; torch's names are taken too.
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16"}
 SEED = 20260101
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from mla_var3.errors import TilingError
-from mla_var3.runtime import Cost, CtKernel, ct_kernel
+from mla_var3.runtime import ct_kernel
+from mla_var3.runtime.ct_kernel import CtKernel
+from mla_var3.workloads import Cost
 
 from . import toys
 from .toys import ToyTiling, kernel, scaled

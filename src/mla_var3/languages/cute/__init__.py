@@ -58,7 +58,9 @@ class _Cute:
         return toolchain.missing()
 
     def cannot_execute(self) -> str | None:
-        return "compiled, not executed: CuTe kernels run on a GPU only"
+        from mla_var3.languages.cute import emulation
+
+        return emulation.cannot_execute()
 
     def compile_many(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mla_var3.errors import NotExecutableError, TilingError
+from mla_var3.errors import TilingError
 from mla_var3.languages.cute import signature
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.runtime.execution import Execution
@@ -115,9 +115,11 @@ class CuteKernel(Kernel):
         raise TilingError(f"{self.name}: {library.name} holds no such tiling: {wanted}")
 
     def execute(self) -> Execution:
-        raise NotExecutableError(
-            f"{self.name}: compiled, not executed, since the CuTe DSL runs on a GPU only"
-        )
+        from mla_var3.languages.cute import emulation
+
+        host, arguments = self.host()
+        outputs = tuple(self.output_tensors.values())
+        return emulation.execute(self.name, host, arguments, outputs)
 
 
 def _exported_here(name: str, one: Configuration, arch: str) -> Library:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mla_var3.errors import TilingError
 from mla_var3.runtime.plan import KernelPlan
@@ -24,12 +25,12 @@ def require_power_of_two(**tiles: int) -> None:
 MAX_ELEMENTS = 128 * 128
 
 
-def require_tile(**extents: int) -> None:
-    """Raise TilingError unless the two named extents make a tile that a block can hold."""
+def require_tile(limit: int = MAX_ELEMENTS, **extents: int) -> None:
+    """Raise TilingError unless the two named extents make a tile of at most ``limit`` elements."""
     require_power_of_two(**extents)
     (one, m), (other, n) = extents.items()
-    if m * n > MAX_ELEMENTS:
-        raise TilingError(f"{one}*{other} = {m}*{n} = {m * n} elements exceed {MAX_ELEMENTS}")
+    if m * n > limit:
+        raise TilingError(f"{one}*{other} = {m}*{n} = {m * n} elements exceed {limit}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,9 @@ class TileMN(CutileTiling):
     tile_m: int = option(64, "rows per block", minimum=16)
     tile_n: int = option(64, "columns (keys) per step", minimum=16)
 
+    #: Most elements of the tile.
+    max_elements: ClassVar[int] = MAX_ELEMENTS
+
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        require_tile(tile_m=self.tile_m, tile_n=self.tile_n)
+        require_tile(self.max_elements, tile_m=self.tile_m, tile_n=self.tile_n)

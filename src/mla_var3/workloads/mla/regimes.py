@@ -1,9 +1,9 @@
 """The regime analysis: which attention kernel wins where, from the cost models and two ceilings.
 
-Everything here is computed from ``mla_var3.workloads.mla`` (FLOPs and bytes of each design) and from a
-device's ceilings; nothing is measured. Symbols as in ``mla_var3.workloads.mla``. A prediction is a floor: it
-assumes that arithmetic and memory traffic overlap perfectly, that every operand is read from DRAM
-once, and it leaves out the final product with Wv that all latent results need alike.
+Everything here is computed from the cost models beside it (FLOPs and bytes of each design; symbols
+as there) and from a device's ceilings; nothing is measured. A prediction is the least time at the
+ceilings' rates: it assumes that arithmetic and memory traffic overlap perfectly, that every operand
+is read from DRAM once, and it leaves out the final product with Wv that all latent results need.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mla_var3 import devices
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
-from mla_var3.runtime.plan import Cost
-from mla_var3.workloads import mla
+from mla_var3.workloads import Cost, mla
+from mla_var3.workloads.mla import problems
 
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
@@ -354,7 +354,7 @@ def calculator_spec() -> dict[str, Any]:
     return {
         "inputs": [
             {"name": name, "label": label, "help": text, "default": default, "minimum": 1,
-             "maximum": mla.MAX_EXTENT}
+             "maximum": problems.MAX_EXTENT}
             for name, (label, text, default) in described.items()
         ],
         "devices": [
@@ -416,8 +416,8 @@ def _or_never(value: int | None) -> str:
 
 
 def _length(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= mla.MAX_EXTENT:
-        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {mla.MAX_EXTENT}")
+    if not text.isdigit() or not 1 <= int(text) <= problems.MAX_EXTENT:
+        raise KnowledgeError(f"t={text!r} is not a context length from 1 to {problems.MAX_EXTENT}")
     return int(text)
 
 

@@ -1,0 +1,3 @@
+"""Designs in the CuTe DSL."""
+
+LANGUAGE = "cute-dsl"

@@ -1,0 +1,1 @@
+"""One matrix product, and what a persistent grid with swizzled tiles adds to it."""

@@ -1,0 +1,1 @@
+"""The base version: one block per tile of the result."""

@@ -1,0 +1,1 @@
+"""v1: a persistent grid that walks over swizzled tiles."""

@@ -1,0 +1,3 @@
+"""Designs whose kernel is a library: the peers of our own."""
+
+LANGUAGE = "library"

@@ -1,0 +1,1 @@
+"""The base version: torch chooses the back end."""

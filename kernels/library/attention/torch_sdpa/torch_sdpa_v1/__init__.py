@@ -1,0 +1,1 @@
+"""v1: the back end that every device has, plain matrix products."""

@@ -1,0 +1,54 @@
+"""torch's scaled_dot_product_attention v1: the math back end, which writes all scores to DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel
+from mla_var3.workloads.attention import AttentionProblem
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchSdpaV1Plan(AttentionProblem, KernelPlan):
+    """Problem and call of v1."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa_v1": Tiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return Tiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"torch_sdpa_v1": []}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        q, k, v = inputs
+        o = self.empty_output(q.device)
+        return LibraryKernel(
+            lambda: torch_sdpa_v1(q, k, v, o, self.causal),
+            "scaled_dot_product_attention (math)",
+            input_tensors={"q": q, "k": k, "v": v},
+            output_tensors={"o": o},
+            cost=self._algorithmic_flops_bytes(),
+            on_cpu=True,
+            _name="torch_sdpa_v1",
+        )
+
+
+def torch_sdpa_v1(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, causal: bool
+) -> None:
+    """Q [b,h,s,d], k and v [b,h,t,d], o [b,h,s,d]."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    # A mask of its own, since the math back end knows no lower-right one.
+    s, t = q.shape[2], k.shape[2]
+    mask = torch.ones(s, t, dtype=torch.bool, device=q.device).tril(t - s) if causal else None
+    with sdpa_kernel(SDPBackend.MATH):
+        o.copy_(torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))

@@ -1,0 +1,38 @@
+"""PTX on the CPU: CuTe DSL kernels, and whatever else compiles to PTX, run and checked.
+
+``launch`` runs a kernel of a PTX text on numpy arrays; ``emulate`` is a context in which the
+CuTe DSL's own compiled functions run on CPU tensors. Nothing here needs a GPU or a driver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.host import Emulation as Emulation
+    from mla_var3.emulator.host import emulate as emulate
+    from mla_var3.emulator.launcher import Launch as Launch
+    from mla_var3.emulator.launcher import launch as launch
+    from mla_var3.emulator.options import DEFAULT as DEFAULT
+    from mla_var3.emulator.options import STRICT as STRICT
+    from mla_var3.emulator.options import Model as Model
+    from mla_var3.emulator.options import Options as Options
+    from mla_var3.emulator.program import Program as Program
+    from mla_var3.emulator.ptx import parse as parse
+    from mla_var3.emulator.report import Diagnostic as Diagnostic
+
+#: Where each name lives; it is imported on first use, so that this package loads in no time.
+_HOMES = {
+    "Emulation": "host", "emulate": "host", "Launch": "launcher", "launch": "launcher",
+    "DEFAULT": "options", "STRICT": "options", "Model": "options", "Options": "options",
+    "Program": "program", "parse": "ptx", "Diagnostic": "report",
+}  # fmt: skip
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,139 @@
+"""The command line of the emulator."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+
+from mla_var3 import arguments
+from mla_var3.emulator.options import Options, model
+from mla_var3.emulator.report import Diagnostic, as_json
+from mla_var3.errors import EXIT_BAD_INPUT
+
+PROG = "python -m mla_var3.emulator"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a script without a GPU; everything after the script's name is the script's.
+
+    Attributes:
+        arch: Architecture to compile for.
+        seeds: Run under so many schedules: the lowest pc first, then those of seeds 1, 2, ...
+        seed: Run under the schedule of this seed only, as a report names it.
+        memory_model: What is assumed about hardware that PTX does not promise.
+        jobs: Processes over which CTAs are spread; 0 takes every core.
+        checks: Look for races and the like.
+        counts: Print counts by Python line.
+        json: Write the diagnostics to this file.
+        timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto).
+        multiprocessors: Multiprocessors that the emulated device says it has.
+    """
+
+    arch: str = "sm_90a"
+    seeds: int = 1
+    seed: int | None = None
+    memory_model: Literal["default", "strict"] = "default"
+    jobs: int = 0
+    checks: bool = True
+    counts: bool = False
+    json: Path | None = None
+    timeline: Path | None = None
+    multiprocessors: int = 4
+    script: Annotated[tuple[str, ...], arguments.named("script.py [arguments]")] = field(default=())
+
+    def options(self, seed: int | None) -> Options:
+        """As options of a run."""
+        return Options(
+            checks=self.checks, model=model(self.memory_model), seed=seed, jobs=self.jobs,
+            counting="full" if self.counts else "basic", timeline=self.timeline is not None,
+            multiprocessors=self.multiprocessors,
+        )  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0, or 1 where something was found."""
+    commands = {"run": _run, "conformance": _conformance}
+    command, rest, prog = arguments.choose(commands, sys.argv[1:] if argv is None else argv, PROG)
+    return command(rest, prog) or 0
+
+
+def _run(argv: list[str], prog: str) -> int:
+    """Run a script that was written for a GPU, and report what is wrong in its kernels."""
+    own, script = _divided(list(argv))
+    run: Run = arguments.parse(Run, own, prog)
+    if not script:
+        print(f"error: a script must be given; see {prog} --help", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    from mla_var3.emulator.script import run_script
+
+    seeds = [run.seed] if run.seed is not None else [None, *range(1, run.seeds)]
+    found: list[Diagnostic] = []
+    for seed in seeds:
+        emulation = run_script(Path(script[0]), script[1:], run.options(seed), run.arch)
+        found += emulation.diagnostics
+        _summary(emulation, run)
+    for d in found:
+        print(d)
+    if run.json:
+        run.json.write_text(as_json(found) + "\n")
+        print(f"diagnostics: {run.json}")
+    return 1 if found else 0
+
+
+def _divided(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our flags, and the script with its own: they begin at the first word that names a file."""
+    for i, word in enumerate(argv):
+        before = argv[i - 1] if i else ""
+        flag_value = before.startswith("--") and "=" not in before
+        if word.endswith(".py") and not word.startswith("-") and not (flag_value and before == "--json"):
+            return argv[:i], argv[i:]
+    return argv, []
+
+
+def _summary(emulation: object, run: Run) -> None:
+    from mla_var3.emulator.host import Emulation
+
+    assert isinstance(emulation, Emulation)
+    for launch in emulation.launches:
+        c = launch.counts
+        print(
+            f"{launch.kernel[:60]}: {launch.clusters} clusters of {launch.cluster} x {launch.block} threads in "
+            f"{launch.seconds:.2f} s, {c.total_flops:.3g} FLOP, {c.total_bytes('global read'):.3g} bytes read, "
+            f"{c.total_bytes('global write'):.3g} written, {len(launch.diagnostics)} findings"
+        )
+        if run.counts:
+            _table(launch.counts.lines())
+    if run.timeline and emulation.launches and (timeline := emulation.launches[0].timeline):
+        from mla_var3.emulator.report import Reporter
+
+        kernel = emulation.launches[0].counts.program.kernel
+        site = Reporter(kernel, "", "").site
+        text = timeline.svg(site) if run.timeline.suffix == ".svg" else timeline.chrome(site)
+        run.timeline.write_text(text)
+        print(f"timeline: {run.timeline}")
+
+
+def _table(lines: object) -> None:
+    from mla_var3.emulator.count import Line
+
+    assert isinstance(lines, dict)
+    for (file, number), line in sorted(lines.items()):
+        assert isinstance(line, Line)
+        total = sum(line.instructions.values())
+        moved = ", ".join(f"{k} {v}" for k, v in sorted(line.bytes.items()))
+        extra = f"; {line.bank_conflicts} bank conflicts" if line.bank_conflicts else ""
+        extra += f"; {line.sectors} sectors for {line.ideal_sectors}" if line.sectors else ""
+        print(f"  {Path(file).name}:{number}: {total} instructions, {line.flops} FLOP; {moved}{extra}")
+
+
+def _conformance(argv: list[str], prog: str) -> int:
+    """Run NVIDIA's CuTe DSL examples under the emulator and write the table of what happened."""
+    from mla_var3.emulator import conformance
+
+    return conformance.main(argv, prog)
+
+

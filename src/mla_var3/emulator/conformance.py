@@ -1,0 +1,354 @@
+"""NVIDIA's CuTe DSL examples under the emulator: which run, which are refused and why."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import re
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from mla_var3 import arguments
+from mla_var3.emulator.options import Options
+from mla_var3.errors import EmulatorError, HyperMlaError
+
+SCHEMA = 1
+FOLDER = Path("examples/python/CuTeDSL")
+TARGET = Path("results/conformance/cutlass-examples.json")
+#: Seconds after which an example is stopped.
+LIMIT = 600.0
+SM80, SM90, SM120 = "sm_80", "sm_90a", "sm_120a"
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example with the arguments of one run, small enough for a CPU."""
+
+    path: str
+    arch: str
+    arguments: str = ""
+
+
+def _all(folder: str, arch: str, *runs: str) -> list[Example]:
+    """Runs such as ``dense_gemm/dense_gemm.py --mnkl 256,128,256,1`` below a folder."""
+    return [Example(f"{folder}/{r.partition(' ')[0]}", arch, r.partition(" ")[2]) for r in runs]
+
+
+EXAMPLES: list[Example] = [
+    *_all(
+        "cute/ampere/kernel", SM80,
+        "elementwise/elementwise_add.py --M 64 --N 256",
+        "elementwise/elementwise_add.py --M 60 --N 200",
+        "elementwise/elementwise_apply.py --M 64 --N 256",
+        "dense_gemm/sgemm.py --mnk 128,128,64",
+        "dense_gemm/tensorop_gemm.py --mnkl 128,128,64,1",
+        "dense_gemm/tensorop_gemm.py --mnkl 256,256,128,2",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 64",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 128 --is_causal",
+        "attention/hstu_attention.py --batch_size 1 --seqlen_q 64 --seqlen_kv 64 --num_head 1 --head_dim 64",
+    ),
+    *_all("cute/ampere/tutorial", SM80, "elementwise_add_autotune.py --M 64 --N 256"),
+    *_all(
+        "cute/hopper/kernel/dense_gemm", SM90,
+        "dense_gemm.py --mnkl 256,128,256,1",
+        "dense_gemm.py --mnkl 200,136,72,1",
+        "dense_gemm.py --mnkl 128,128,128,2 --a_major m --b_major n --c_major m",
+        "dense_gemm.py --mnkl 256,256,256,1 --cluster_shape_mn 2,1",
+        "dense_gemm.py --mnkl 256,256,128,1 --cluster_shape_mn 2,2",
+        "dense_gemm.py --mnkl 256,256,128,1 --tile_shape_mn 128,256",
+        "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN",
+        "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E5M2 --b_dtype Float8E5M2",
+        "dense_gemm.py --mnkl 128,128,128,1 --acc_dtype Float16",
+        "dense_gemm.py --mnkl 128,128,128,1 --a_dtype Int8 --b_dtype Int8 --acc_dtype Int32 --c_dtype Int32",
+        "dense_gemm_persistent.py --mnkl 512,256,128,1",
+        "dense_gemm_persistent.py --mnkl 512,256,128,1 --cluster_shape_mn 2,1",
+        "dense_gemm_fp8_2xacc.py --mnkl 128,128,256,1",
+        "dense_gemm_fp8_gelu_persistent.py --mnkl 256,128,256,1",
+    ),
+    *_all("cute/hopper/kernel/grouped_gemm", SM90, "grouped_gemm.py"),
+    *_all("cute/hopper/kernel/cta_norm", SM90, "cta_norm.py --M 8 --N 512"),
+    *_all(
+        "cute/hopper/kernel/attention", SM90,
+        "fmha.py --q_shape 1,128,1,128 --k_shape 1,256,1,128",
+        "fmha.py --q_shape 1,128,1,128 --k_shape 1,1024,1,128",
+        "fmha.py --q_shape 1,128,1,128 --k_shape 1,256,1,128 --is_causal",
+        "fmha.py --q_shape 1,128,4,128 --k_shape 1,256,2,128",
+        "fmha.py --q_shape 1,200,1,128 --k_shape 1,200,1,128",
+        "fmha.py --q_shape 1,128,1,64 --k_shape 1,256,1,64",
+        "fmha.py --q_shape 1,128,1,64 --k_shape 1,256,1,64 --in_dtype Float8E4M3FN",
+        "fmha.py --q_shape 1,128,1,128 --k_shape 1,256,1,128 --in_dtype Float8E4M3FN",
+        "fmha.py --q_shape 1,256,2,128 --k_shape 1,256,2,128 --is_persistent",
+    ),
+    *_all(
+        "cute/blackwell_geforce/kernel", SM120,
+        "dense_gemm/dense_gemm.py --mnkl 128,128,128,1",
+        "dense_gemm/dense_gemm.py --mnkl 256,256,64,1",
+        "blockscaled_gemm/blockscaled_gemm_dispatch.py --mnkl 128,128,256,1",
+        "blockscaled_gemm/dense_blockscaled_gemm_persistent_cooperative.py --mnkl 128,128,256,1",
+        "blockscaled_gemm/dense_blockscaled_gemm_persistent_pingpong.py --mnkl 128,128,256,1",
+    ),
+    *_all("cute_ext/ampere", SM80, "memcpy_simt_universal_copy.py"),
+    *_all("cute/tvm_ffi", SM90, "fp4_x2_tensor.py"),
+    *_all(
+        "dsl_tutorials", SM90,
+        "call_bypass_dlpack.py", "call_from_jit.py", "cooperative_launch.py", "dataclass_immutable.py",
+        "dynamic_smem_size.py", "inline_ptx.py", "launch_completion_and_programmatic_events.py",
+        "programmatic_dependent_launch.py", "smem_allocator.py", "torch_fake_tensor.py",
+        "tvm_ffi/ampere_gemm_with_fake_tensor.py", "tvm_ffi/compile_with_fake_tensor.py",
+        "tvm_ffi/error_reporting.py", "tvm_ffi/jit_and_use_in_torch.py", "ffi/jit_argument.py",
+    ),
+    *_all(
+        "experimental/primitives", SM90,
+        "async_pipeline.py", "bar_warp_sync.py", "barrier_cta_red.py", "barrier_cta_sync.py", "basic_types.py",
+        "cp_async_bulk.py", "cp_async_bulk_prefetch.py", "cp_async_mbarrier_arrive_cluster.py",
+        "cp_async_mbarrier_arrive_cta.py", "cp_async_shared_global.py", "cp_async_shared_global_swizzled.py",
+        "elect_sync.py", "ldmatrix_stmatrix.py", "mapa.py", "mbarrier.py", "mbarrier_lifecycle.py",
+        "pipeline_software_fill.py", "red.py", "redux_sync.py", "shfl_sync.py", "vote_sync.py",
+        "warp_named_barrier.py", "reduction/block_smem_reduce.py", "reduction/cluster_smem_reduce.py",
+        "reduction/thread_vector_reduce.py", "reduction/warp_vector_reduce.py",
+    ),
+    *_all(
+        "experimental/primitives/tma", SM90,
+        "tma_1cta_mbarrier.py", "tma_load_store.py", "tma_load_to_ldmatrix.py", "tma_multicast.py",
+        "tma_pipeline_count2.py", "tma_pipeline_pingpong.py", "tma_pipeline_single_warp.py",
+        "tma_pipeline_warpspec.py", "tma_store.py", "tma_swizzle_modes.py", "tma_tensormap_replace.py",
+    ),
+    *_all(
+        "experimental/primitives/tutorial", SM90,
+        "01_hello_world.py", "02_naive_gemm.py", "03_gemm_tiled_smem.py", "04_tma_load.py", "06_softmax.py",
+        "07_vectorized_array.py", "09_tma_4d_to_2d.py",
+    ),
+]  # fmt: skip
+
+
+class Finding(BaseModel):
+    """A diagnostic of an example, short."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str
+    message: str
+    at: str
+    other: str | None = None
+
+
+class Outcome(BaseModel):
+    """What happened to one example.
+
+    Attributes:
+        status: ``passed`` its own checks and nothing was found; ``found``: it passed them and
+            something was; ``refused``: it meets what is not emulated, or the DSL does not compile
+            it; ``failed`` its own checks; ``slow``: stopped after the limit.
+        reason: Why it did not pass, in one sentence.
+        seconds: Wall time of the example, with the DSL's compilation.
+        emulated_seconds: Of these, in the emulator.
+        clusters: Clusters that ran.
+        instructions: Warp instructions.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    example: str
+    arch: str
+    arguments: str
+    status: Literal["passed", "found", "refused", "failed", "slow"]
+    reason: str = ""
+    seconds: float
+    emulated_seconds: float = 0.0
+    clusters: int = 0
+    instructions: int = 0
+    findings: list[Finding] = []
+
+
+class Table(BaseModel):
+    """All examples of one tree."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA
+    dsl: str
+    cutlass: str
+    memory_model: str
+    schedules: int
+    examples: list[Outcome]
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """Run NVIDIA's CuTe DSL examples and write a table of what happened to each.
+
+    Attributes:
+        cutlass: A checkout of NVIDIA/cutlass.
+        commit: Its commit, for the table; read from its git data by default.
+        out: Where the table goes.
+        only: Run the examples whose path contains this, and keep the rest of the table.
+        memory_model: Assumptions about hardware.
+        seeds: Schedules per example.
+        limit: Seconds after which an example is stopped.
+    """
+
+    cutlass: Annotated[Path, arguments.named("--cutlass=DIR")] = Path("third_party/cutlass")
+    commit: str = ""
+    out: Path = TARGET
+    only: str = ""
+    memory_model: Literal["default", "strict"] = "default"
+    seeds: int = 1
+    limit: float = LIMIT
+
+
+def main(argv: Sequence[str], prog: str) -> int:
+    """Entry point of the command."""
+    c: Conformance = arguments.parse(Conformance, argv, prog)
+    root = c.cutlass / FOLDER
+    if not root.is_dir():
+        raise EmulatorError(f"{c.cutlass} is not a checkout of NVIDIA/cutlass: it has no {FOLDER}")
+    chosen = [e for e in EXAMPLES if c.only in f"{e.path} {e.arguments}"]
+    if not chosen:
+        raise EmulatorError(f"no example's path contains {c.only!r}")
+    table = read(c.out) if c.only and c.out.is_file() else None
+    done = {_key(o): o for o in table.examples} if table else {}
+    for i, example in enumerate(chosen):
+        outcome = examine(root.resolve(), example, c)
+        done[_key(outcome)] = outcome
+        print(f"[{i + 1}/{len(chosen)}] {outcome.status:<8}{example.path} {example.arguments}: {outcome.reason}", flush=True)
+        write(c.out, _table(c, done))
+    print(f"{sum(o.status == 'passed' for o in done.values())} of {len(done)} pass; wrote {c.out}")
+    return 0
+
+
+def _key(o: Outcome) -> tuple[str, str, str]:
+    return (o.example, o.arch, o.arguments)
+
+
+def _table(c: Conformance, done: dict[tuple[str, str, str], Outcome]) -> Table:
+    order = {(e.path, e.arch, e.arguments): i for i, e in enumerate(EXAMPLES)}
+    known = sorted((k for k in done if k in order), key=order.__getitem__)
+    return Table(
+        dsl=version("nvidia-cutlass-dsl"), cutlass=c.commit or _commit(c.cutlass),
+        memory_model=c.memory_model, schedules=c.seeds, examples=[done[k] for k in known],
+    )  # fmt: skip
+
+
+def _commit(folder: Path) -> str:
+    """The commit that a checkout's HEAD names."""
+    head = folder / ".git" / "HEAD"
+    if not head.is_file():
+        return "unknown"
+    text = head.read_text().strip()
+    if text.startswith("ref: "):
+        reference = folder / ".git" / text.removeprefix("ref: ")
+        return reference.read_text().strip() if reference.is_file() else "unknown"
+    return text
+
+
+def read(path: Path) -> Table:
+    """The table in a file."""
+    return Table.model_validate_json(path.read_text())
+
+
+def write(path: Path, table: Table) -> None:
+    """Write a table, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w") as file:
+        file.write(table.model_dump_json(indent=1) + "\n")
+    os.replace(name, path)
+
+
+def examine(root: Path, example: Example, c: Conformance) -> Outcome:
+    """Run one example in a process of its own; imports are shared with it."""
+    began = time.perf_counter()
+    _warm()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(False)
+    process = context.Process(target=_child, args=(root, example, c, theirs))
+    process.start()
+    theirs.close()
+    facts: dict[str, Any] = {"status": "slow", "reason": f"stopped after {c.limit:.0f} s"}
+    try:
+        if ours.poll(c.limit):
+            facts = ours.recv()
+    except EOFError:
+        facts = {"status": "failed", "reason": "the process died"}
+    if process.is_alive():
+        process.join(1)
+        process.kill()
+    process.join()
+    return Outcome(
+        example=example.path, arch=example.arch, arguments=example.arguments,
+        seconds=round(time.perf_counter() - began, 1), **facts,
+    )  # fmt: skip
+
+
+def _warm() -> None:
+    """Load what every example needs before it is forked."""
+    import torch
+
+    from mla_var3.emulator import host, script  # noqa: F401
+
+    host.require_dsl()
+    torch.set_num_threads(1)
+
+
+def _child(root: Path, example: Example, c: Conformance, pipe: Any) -> None:
+    os.chdir(root)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        facts = _facts(example, c)
+    facts["reason"] = facts.get("reason", "").replace(str(root), "")[:300]
+    pipe.send(facts)
+    pipe.close()
+    os._exit(0)
+
+
+def _facts(example: Example, c: Conformance) -> dict[str, Any]:
+    from mla_var3.emulator.options import model
+    from mla_var3.emulator.script import run_script
+
+    facts: dict[str, Any] = {"emulated_seconds": 0.0, "clusters": 0, "instructions": 0}
+    findings: dict[tuple[str, str, str | None], Finding] = {}
+    for seed in [None, *range(1, c.seeds)]:
+        options = Options(model=model(c.memory_model), seed=seed)
+        try:
+            run = run_script(Path(example.path), example.arguments.split(), options, example.arch)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever an example raises is its outcome.
+            return {"status": _status(error), "reason": _sentence(error)}
+        for launch in run.launches:
+            facts["emulated_seconds"] += launch.seconds
+            facts["clusters"] += launch.clusters
+            facts["instructions"] += int(launch.counts.warps.sum())
+        for d in run.diagnostics:
+            at, other = str(d.at), str(d.other) if d.other else None
+            findings[(d.kind, at, other)] = Finding(kind=d.kind, message=d.message, at=at, other=other)
+    facts["emulated_seconds"] = round(facts["emulated_seconds"], 3)
+    facts["findings"] = list(findings.values())
+    facts["status"] = "found" if findings else "passed"
+    if not facts["clusters"]:
+        facts |= {"status": "refused", "reason": "it launches no kernel through the DSL's host function"}
+    return facts
+
+
+def _status(error: BaseException) -> str:
+    if isinstance(error, HyperMlaError):
+        return "refused"
+    text = f"{type(error).__name__} {error}"
+    compiler = re.search(r"DSL\w*Error|MLIRError|OpError|Diagnos|ImportError|ModuleNotFound|argparse|SystemExit", text)
+    return "refused" if compiler else "failed"
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [x.strip() for x in str(error).splitlines() if x.strip()]
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({Path(last[0].filename).name}:{last[0].lineno})" if last else ""
+    first = re.sub(r"\x1b\[[0-9;]*m", "", lines[0]) if lines else ""
+    return f"{type(error).__name__}: {first}{where}"

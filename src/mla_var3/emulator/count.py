@@ -1,0 +1,226 @@
+"""What a kernel did, per Python line: instructions, bytes, FLOPs, bank conflicts, sectors."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.options import Counting
+from mla_var3.emulator.program import Program
+
+#: Floating point operations per element of an instruction.
+FLOPS = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "ex2": 1,
+         "rsqrt": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1}  # fmt: skip
+FLOAT = {"f16": 1, "bf16": 1, "f32": 1, "f64": 1, "f16x2": 2, "bf16x2": 2, "f32x2": 2}
+SECTOR = 32
+
+
+@dataclass
+class Line:
+    """Counts of one Python line; instructions are per warp, bytes as threads asked for them.
+
+    Attributes:
+        instructions: Warp instructions by first word of the opcode.
+        bytes: Bytes by space and direction, such as ``global read``.
+        flops: Floating point operations: of threads one per element (fma two), of matrix
+            instructions 2 m n k.
+        bank_conflicts: Wavefronts of shared memory beyond the least possible.
+        sectors: 32-byte sectors of global memory that warps asked for.
+        ideal_sectors: Sectors that the same bytes would fill.
+        tma_boxes: Boxes moved by TMA.
+        waits: Times a warp found a barrier not ready.
+    """
+
+    instructions: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    flops: int = 0
+    bank_conflicts: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    tma_boxes: int = 0
+    waits: int = 0
+
+
+class Counts:
+    """Counters of one launch, by instruction; ``lines`` sums them by Python line."""
+
+    def __init__(self, program: Program, mode: Counting) -> None:
+        self.program, self.mode = program, mode
+        n = len(program.kernel.instructions)
+        self.runs: dict[int, list[int]] = {}
+        self.warps = np.zeros(n, np.int64)
+        self.threads = np.zeros(n, np.int64)
+        self.bytes: dict[str, NDArray[np.int64]] = defaultdict(lambda: np.zeros(n, np.int64))
+        self.matrix_flops = np.zeros(n, np.int64)
+        self.conflicts = np.zeros(n, np.int64)
+        self.sectors = np.zeros(n, np.int64)
+        self.ideal = np.zeros(n, np.int64)
+        self.boxes = np.zeros(n, np.int64)
+        self.waits = np.zeros(n, np.int64)
+
+    def segment(self, start: int, end: int, warps: int, threads: int) -> None:
+        """Instructions ``start`` up to ``end`` ran for so many warps and threads."""
+        run = self.runs.get(start)
+        if run is None:
+            run = self.runs[start] = [end, 0, 0]
+        run[1] += warps
+        run[2] += threads
+
+    def settle(self) -> None:
+        """Bring the runs of segments to their instructions."""
+        for start, (end, warps, threads) in self.runs.items():
+            self.warps[start:end] += warps
+            self.threads[start:end] += threads
+        self.runs.clear()
+
+    def masked(self, pc: int, threads: int) -> None:
+        """A guard kept so many threads from an instruction."""
+        self.threads[pc] -= threads
+
+    def flops(self, pc: int, count: int) -> None:
+        """A matrix instruction."""
+        self.matrix_flops[pc] += count
+
+    def tma(self, pc: int, shared: int, outside: int, what: str) -> None:
+        """A box of ``outside`` global and ``shared`` shared bytes."""
+        self.bytes[f"global {what}"][pc] += outside
+        self.bytes["shared " + ("write" if what == "read" else "read")][pc] += shared
+        self.boxes[pc] += 1
+
+    def local(self, pc: int, size: int, threads: int, what: str) -> None:
+        """Accesses to local memory."""
+        self.bytes[f"local {what}"][pc] += size * threads
+
+    def shared(self, pc: int, at: NDArray[np.int64], size: int, s: Any, what: str) -> None:
+        """Accesses of threads to shared memory at physical addresses."""
+        self.bytes[f"shared {what}"][pc] += size * len(at)
+        if self.mode == "full":
+            self.conflicts[pc] += bank_conflicts(at, size)
+
+    def memory(self, pc: int, address: NDArray[np.uint64], size: int, s: Any, what: str) -> None:
+        """Accesses of threads to global memory."""
+        self.bytes[f"global {what}"][pc] += size * len(address)
+        if self.mode == "full":
+            got, ideal = sectors(address, size)
+            self.sectors[pc] += got
+            self.ideal[pc] += ideal
+
+    def merge(self, other: Counts) -> None:
+        """Add what another process counted."""
+        for name in ("warps", "threads", "matrix_flops", "conflicts", "sectors", "ideal", "boxes", "waits"):
+            getattr(self, name)[:] += getattr(other, name)
+        for key, value in other.bytes.items():
+            self.bytes[key] += value
+
+    def plain(self) -> dict[str, Any]:
+        """For another process."""
+        self.settle()
+        return {k: (dict(v) if k == "bytes" else v) for k, v in vars(self).items() if k not in ("program", "mode")}
+
+    def take(self, plain: dict[str, Any]) -> None:
+        """Add what ``plain`` of another process says."""
+        other = Counts(self.program, self.mode)
+        vars(other).update(plain)
+        self.merge(other)
+
+    # Sums -------------------------------------------------------------------------------------
+    def scalar_flops(self) -> NDArray[np.int64]:
+        """Floating point operations of threads, by instruction."""
+        out = np.zeros(len(self.threads), np.int64)
+        for i in self.program.kernel.instructions:
+            if (per := FLOPS.get(i.parts[0])) and (wide := FLOAT.get(i.parts[-1])):
+                out[i.pc] = per * wide * self.threads[i.pc]
+        return out
+
+    @property
+    def total_flops(self) -> int:
+        """All floating point operations."""
+        return int(self.matrix_flops.sum() + self.scalar_flops().sum())
+
+    @property
+    def tensor_flops(self) -> int:
+        """Those of matrix instructions."""
+        return int(self.matrix_flops.sum())
+
+    def total_bytes(self, space: str) -> int:
+        """Bytes of a space, such as ``global read``; atomics count as both."""
+        return int(self.bytes[space].sum()) if space in self.bytes else 0
+
+    @property
+    def instructions(self) -> Counter[str]:
+        """Warp instructions by first word."""
+        out: Counter[str] = Counter()
+        for i in self.program.kernel.instructions:
+            if self.warps[i.pc]:
+                out[i.parts[0]] += int(self.warps[i.pc])
+        return out
+
+    def lines(self) -> dict[tuple[str, int], Line]:
+        """Counts by (file, line) of Python; line 0 for instructions without one."""
+        scalar = self.scalar_flops()
+        out: dict[tuple[str, int], Line] = {}
+        kernel = self.program.kernel
+        for i in kernel.instructions:
+            if not self.warps[i.pc]:
+                continue
+            number, line = i.line or (0, 0)
+            entry = out.setdefault((kernel.files.get(number, ""), line), Line())
+            family = i.parts[0]
+            entry.instructions[family] = entry.instructions.get(family, 0) + int(self.warps[i.pc])
+            for space, values in self.bytes.items():
+                if values[i.pc]:
+                    entry.bytes[space] = entry.bytes.get(space, 0) + int(values[i.pc])
+            entry.flops += int(scalar[i.pc] + self.matrix_flops[i.pc])
+            entry.bank_conflicts += int(self.conflicts[i.pc])
+            entry.sectors += int(self.sectors[i.pc])
+            entry.ideal_sectors += int(self.ideal[i.pc])
+            entry.tma_boxes += int(self.boxes[i.pc])
+            entry.waits += int(self.waits[i.pc])
+        return out
+
+    def as_json(self) -> dict[str, Any]:
+        """Sums and lines as plain values."""
+        return {
+            "flops": self.total_flops,
+            "tensor_flops": self.tensor_flops,
+            "bytes": {k: int(v.sum()) for k, v in sorted(self.bytes.items())},
+            "instructions": dict(self.instructions),
+            "bank_conflicts": int(self.conflicts.sum()),
+            "sectors": int(self.sectors.sum()),
+            "lines": [
+                {"file": f, "line": n, **asdict(line)} for (f, n), line in sorted(self.lines().items())
+            ],
+        }
+
+
+def bank_conflicts(at: NDArray[np.int64], size: int) -> int:
+    """Extra wavefronts of one access by warps: 32 banks of 4 bytes, one word each per wavefront.
+
+    Accesses of 8 and 16 bytes are served by half and quarter warps.
+    """
+    lanes = 32 if size <= 4 else 128 // size
+    words = (at >> 2)[:, None] + np.arange(max(1, size // 4))
+    group = np.repeat(np.arange(len(at)) // lanes, words.shape[1])
+    flat = words.ravel()
+    unique = np.unique(group.astype(np.int64) << 40 | flat)
+    row, word = unique >> 40, unique & ((1 << 40) - 1)
+    hits = np.bincount(row * 32 + (word & 31))
+    rows = int(row.max()) + 1
+    padded = np.zeros(rows * 32, np.int64)
+    padded[: len(hits)] = hits
+    return int((padded.reshape(rows, 32).max(1) - 1).sum())
+
+
+def sectors(address: NDArray[np.uint64], size: int) -> tuple[int, int]:
+    """Sectors that warps touch, and how many the same bytes would fill."""
+    n = len(address)
+    first = address.astype(np.int64) // SECTOR
+    last = (address.astype(np.int64) + size - 1) // SECTOR
+    warp = np.arange(n) // 32
+    both = np.concatenate([warp << 50 | first, warp << 50 | last])
+    whole = -(-np.bincount(warp) * size // SECTOR)
+    return len(np.unique(both)), int(whole.sum())

@@ -1,0 +1,381 @@
+"""The CuTe DSL's compiled host functions without a driver: their launches come here.
+
+The object that the DSL compiles for the host needs eight runtime symbols and no more. They are
+registered in its JIT engine as callbacks, so nothing is preloaded and no C compiler is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mla_var3.emulator.count import Counts
+from mla_var3.emulator.launcher import Launch, run
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
+from mla_var3.emulator.ptx import parse
+from mla_var3.emulator.regions import Region
+from mla_var3.emulator.report import Diagnostic
+from mla_var3.errors import EmulatorError, ToolchainError
+
+PINNED = "4.8.1"
+POINTER, INT, UINT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
+#: Runtime symbols of the DSL's host objects, and their argument types.
+SYMBOLS: dict[str, tuple[Any, ...]] = {
+    "_cudaLibraryLoadData": (POINTER, POINTER, POINTER, POINTER, UINT, POINTER, POINTER, UINT),
+    "_cudaLibraryGetKernel": (POINTER, POINTER, ctypes.c_char_p),
+    "_cudaGetDevice": (POINTER,),
+    "_cudaDeviceGetAttribute": (POINTER, INT, INT),
+    "_cuKernelGetAttribute": (POINTER, INT, POINTER, INT),
+    "_cudaFuncSetAttribute": (POINTER, INT, INT),
+    "_cudaKernelSetAttributeForDevice": (POINTER, INT, INT, INT),
+    "_cudaLaunchKernelEx": (POINTER, POINTER, POINTER),
+}
+#: cudaLaunchConfig_t: grid, block, shared bytes, stream, attributes, their number.
+CONFIG = struct.Struct("<6IQQQI4x")
+ATTRIBUTE_BYTES, CLUSTER_DIMENSION = 72, 4
+#: cudaDeviceAttr: multiprocessors, major, minor, opt-in shared memory.
+MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
+FAILED = 999
+KDL_CUDA = 2
+
+
+class Emulation:
+    """What the launches inside an ``emulate`` block gave.
+
+    Attributes:
+        options: How kernels are run; may be changed between launches.
+        launches: One entry per launch, in order.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.launches: list[Launch] = []
+        self.failure: BaseException | None = None
+        self.programs: dict[tuple[str, str], Program] = {}
+        self.memory: dict[int, tuple[int, str, Any, bool]] = {}
+        #: Applied to a PTX text before it is run; for experiments.
+        self.patch: Callable[[str], str] | None = None
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """Findings of all launches."""
+        return [d for launch in self.launches for d in launch.diagnostics]
+
+    @property
+    def counts(self) -> list[Counts]:
+        """Counters of each launch."""
+        return [launch.counts for launch in self.launches]
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of all launches."""
+        return sum(c.total_flops for c in self.counts)
+
+    def bytes(self, space: str) -> int:
+        """Bytes that all launches moved in a space, such as ``global read``."""
+        return sum(c.total_bytes(space) for c in self.counts)
+
+    def own(self, tensor: Any, unwritten: bool = False) -> None:
+        """Let kernels touch a tensor's memory; ``unwritten`` marks an output that holds nothing."""
+        storage = tensor.untyped_storage()
+        label = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+        if storage.nbytes():
+            old = self.memory.get(storage.data_ptr())
+            fresh = unwritten or (old is not None and old[3])
+            self.memory[storage.data_ptr()] = (storage.nbytes(), label, storage, fresh)
+
+    def launch(self, text: str, call: _Call) -> None:
+        """Run a launch of the host function."""
+        if self.patch is not None:
+            text = self.patch(text)
+        key = (text, call.kernel)
+        if key not in self.programs:
+            self.programs[key] = Program(parse(text), call.kernel)
+        program = self.programs[key]
+        block = bytearray(program.kernel.parameter_bytes)
+        for i, p in enumerate(program.kernel.parameters):
+            block[p.offset : p.offset + p.size] = call.argument(i, p.size)
+        regions = [Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()]
+        done = run(
+            program, bytes(block), call.grid, call.block, call.cluster, call.shared, regions, self.options
+        )
+        self.launches.append(done)
+        for line in done.printed:
+            print(line, end="")
+        # What one launch wrote, the next may read.
+        for region in regions:
+            if region.known is not None and region.known.any():
+                n, label, keep, _ = self.memory[region.base]
+                self.memory[region.base] = (n, label, keep, False)
+
+
+class _Call:
+    """The arguments of one ``cudaLaunchKernelEx``."""
+
+    def __init__(self, config: int, kernel: str, arguments: int) -> None:
+        gx, gy, gz, bx, by, bz, self.shared, _, attributes, n = CONFIG.unpack(
+            ctypes.string_at(config, CONFIG.size)
+        )
+        self.kernel, self.grid, self.block = kernel, (gx, gy, gz), (bx, by, bz)
+        self.arguments = ctypes.cast(arguments, ctypes.POINTER(POINTER))
+        self.cluster = (1, 1, 1)
+        for i in range(n if attributes else 0):
+            raw = ctypes.string_at(attributes + ATTRIBUTE_BYTES * i, ATTRIBUTE_BYTES)
+            if struct.unpack_from("<I", raw)[0] == CLUSTER_DIMENSION:
+                self.cluster = struct.unpack_from("<3I", raw, 8)
+
+    def argument(self, i: int, size: int) -> bytes:
+        """Bytes of the ``i``-th kernel parameter."""
+        address = self.arguments[i]
+        if address is None:
+            raise EmulatorError(f"the launch of {self.kernel} passes no argument {i}")
+        return ctypes.string_at(address, size)
+
+
+_active: Emulation | None = None
+
+
+class _Runtime:
+    """The runtime symbols of one JIT engine, bound to the PTX that was compiled with it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.kernels: dict[int, str] = {}
+        self.callbacks = {
+            name: ctypes.CFUNCTYPE(INT, *types)(self._guard(getattr(self, name[1:])))
+            for name, types in SYMBOLS.items()
+        }
+
+    @staticmethod
+    def _guard(function: Callable[..., None]) -> Callable[..., int]:
+        """No exception may pass through compiled code: it is kept and raised afterwards."""
+
+        def call(*args: Any) -> int:
+            try:
+                function(*args)
+            except BaseException as error:  # noqa: BLE001
+                if _active is not None and _active.failure is None:
+                    _active.failure = error
+                return FAILED
+            return 0
+
+        return call
+
+    def cudaLibraryLoadData(self, library: int, *_: Any) -> None:  # noqa: D102, N802
+        ctypes.cast(library, ctypes.POINTER(POINTER))[0] = id(self)
+
+    def cudaLibraryGetKernel(self, out: int, _: int, name: bytes) -> None:  # noqa: D102, N802
+        handle = 0x500000 + 16 * len(self.kernels)
+        self.kernels[handle] = name.decode()
+        ctypes.cast(out, ctypes.POINTER(POINTER))[0] = handle
+
+    def cudaGetDevice(self, out: int) -> None:  # noqa: D102, N802
+        ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
+
+    def cudaDeviceGetAttribute(self, out: int, attribute: int, _: int) -> None:  # noqa: D102, N802
+        count = _active.options.multiprocessors if _active else 1
+        known = {MULTIPROCESSORS: count, MAJOR: 9, MINOR: 0, SHARED_OPTIN: 232448}
+        ctypes.cast(out, ctypes.POINTER(INT))[0] = known.get(attribute, 0)
+
+    def cuKernelGetAttribute(self, out: int, *_: Any) -> None:  # noqa: D102, N802
+        ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
+
+    def cudaFuncSetAttribute(self, *_: Any) -> None:  # noqa: D102, N802
+        """Attributes change nothing here."""
+
+    def cudaKernelSetAttributeForDevice(self, *_: Any) -> None:  # noqa: D102, N802
+        """Attributes change nothing here."""
+
+    def cudaLaunchKernelEx(self, config: int, function: int, arguments: int) -> None:  # noqa: D102, N802
+        if _active is None:
+            raise EmulatorError("a kernel is launched outside of emulate()")
+        _active.launch(self.text, _Call(config, self.kernels[function], arguments))
+
+
+def require_dsl() -> None:
+    """Make sure that the pinned CuTe DSL is here.
+
+    Raises:
+        ToolchainError: It is missing, of another version, or has changed what is used of it.
+    """
+    try:
+        found = version("nvidia-cutlass-dsl")
+    except PackageNotFoundError:
+        raise ToolchainError(
+            f"the CuTe DSL is not installed; run: pip install nvidia-cutlass-dsl=={PINNED}"
+        ) from None
+    if found != PINNED:
+        raise ToolchainError(f"the emulator knows the CuTe DSL {PINNED}, and {found} is installed")
+    from cutlass._mlir.execution_engine import ExecutionEngine
+    from cutlass.cute import runtime
+    from cutlass.cutlass_dsl import cuda_jit_executor
+
+    wanted = [
+        (ExecutionEngine, "raw_register_runtime"),
+        (runtime, "_Tensor"),
+        (cuda_jit_executor.CudaDialectJitCompiledFunction, "num_devices"),
+    ]
+    for owner, name in wanted:
+        if not hasattr(owner, name):
+            raise ToolchainError(f"the CuTe DSL {found} has no {name} any more; the emulator needs it")
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute with another value for a while."""
+    inherited = isinstance(owner, type) and name not in owner.__dict__
+    old = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, old)
+
+
+@contextlib.contextmanager
+def emulate(options: Options | None = None, arch: str | None = None) -> Iterator[Emulation]:
+    """Compile and run CuTe DSL functions on CPU tensors inside this block.
+
+    Args:
+        options: How to run.
+        arch: What to compile for, such as ``sm_90a``; by default what CUTE_DSL_ARCH says, else
+            sm_90a.
+
+    Yields:
+        The findings, counts and texts of every launch.
+
+    Raises:
+        ToolchainError: The pinned CuTe DSL is not here.
+        EmulatorError: A launch is not possible, or a kernel meets what is not emulated.
+    """
+    global _active
+    require_dsl()
+    if _active is not None:
+        raise EmulatorError("emulate() is active already")
+    emulation = Emulation(options or Options())
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulator-")))
+        _patched(stack, emulation, folder, arch)
+        _active = emulation
+        try:
+            yield emulation
+        except Exception as error:
+            if emulation.failure is not None:
+                raise emulation.failure from error
+            raise
+        finally:
+            _active = None
+        if emulation.failure is not None:
+            raise emulation.failure
+
+
+def _patched(stack: contextlib.ExitStack, emulation: Emulation, folder: Path, arch: str | None) -> None:
+    """Everything of the DSL that is replaced inside the block."""
+    from cutlass._mlir.execution_engine import ExecutionEngine
+    from cutlass.cute import runtime
+    from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
+    from cutlass.utils.hardware_info import HardwareInfo
+
+    arch = arch or os.environ.get("CUTE_DSL_ARCH", "sm_90a")
+    settings = {"arch": arch, "keep_ptx": True, "lineinfo": True, "dump_dir": str(folder)}
+    names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
+    for name, value in names.items():
+        stack.enter_context(_environment(f"CUTE_DSL_{name}", value))
+    settings_of = CuTeDSL._get_dsl().envar
+    for name, value in settings.items():
+        stack.enter_context(replaced(settings_of, name, value))
+    function = cuda_jit_executor.CudaDialectJitCompiledFunction
+    stack.enter_context(replaced(function, "num_devices", property(lambda _: 1)))
+    stack.enter_context(replaced(function, "_load_cuda_library", _loader(function._load_cuda_library)))
+    stack.enter_context(replaced(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder)))
+    tensor = runtime._Tensor
+    stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
+    for name, value in _hardware(emulation).items():
+        if name in HardwareInfo.__dict__:
+            stack.enter_context(replaced(HardwareInfo, name, value))
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    old = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if old is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = old
+
+
+def _newest(folder: Path) -> str:
+    """The PTX that was just compiled: the DSL writes it right before it makes the engine."""
+    texts = sorted(folder.glob("*.ptx"), key=lambda p: p.stat().st_mtime_ns)
+    return texts[-1].read_text() if texts else ""
+
+
+def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:
+    def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs["shared_libs"] = []
+        original(self, module, *args, **kwargs)
+        self.emulator_runtime = _Runtime(_newest(folder))
+        for name, callback in self.emulator_runtime.callbacks.items():
+            self.raw_register_runtime(name, ctypes.cast(callback, POINTER))
+
+    return init
+
+
+def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(self: Any) -> Any:
+        if not hasattr(self.engine, "emulator_runtime"):
+            raise EmulatorError(
+                "this function was compiled outside of emulate(); call cute.compile inside the block"
+            )
+        return original(self)
+
+    return load
+
+
+def _tensor(original: Callable[..., None], emulation: Emulation) -> Callable[..., None]:
+    """Tensors on the CPU say that they are on a GPU, and their memory becomes known."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
+    name_of = ctypes.pythonapi.PyCapsule_GetName
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+
+    def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, tensor, *args, **kwargs)
+        if hasattr(tensor, "untyped_storage"):
+            emulation.own(tensor)
+        capsule = self._dlpack_data
+        name = name_of(capsule)
+        if name == b"dltensor":
+            # DLTensor: void* data, then the device's type.
+            ctypes.cast(pointer(capsule, name) + 8, ctypes.POINTER(ctypes.c_int32))[0] = KDL_CUDA
+
+    return init
+
+
+def _hardware(emulation: Emulation) -> dict[str, Callable[..., Any]]:
+    """What the DSL asks of the device."""
+
+    def count(_: Any) -> int:
+        return emulation.options.multiprocessors
+
+    return {
+        "__init__": lambda self, *_: None,
+        "get_max_active_clusters": lambda self, n, *_: max(1, count(self) // n),
+        "get_device_multiprocessor_count": count,
+        "get_l2_cache_size_in_bytes": lambda self: 50 << 20,
+    }

@@ -1,0 +1,365 @@
+"""A launch: a grid of a program over arguments, with what was found, counted and printed."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.count import Counts
+from mla_var3.emulator.machine import Dim3, Machine
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
+from mla_var3.emulator.ptx import parse
+from mla_var3.emulator.regions import GlobalMemory, Region
+from mla_var3.emulator.report import Diagnostic, Reporter
+from mla_var3.emulator.timeline import Timeline
+from mla_var3.errors import EmulatorError
+
+MOST_THREADS = 1024
+MOST_GRID = (2**31 - 1, 65535, 65535)
+MOST_CLUSTER = 16
+#: What a CTA may have of shared memory: opt-in maximum of sm_90 and its system kilobyte.
+MOST_SHARED = 232448
+#: Segments that a cluster runs before another one has its turn, where they wait for each other.
+QUANTUM = 20_000
+#: Fewer clusters are not worth a second process.
+WORTH_A_PROCESS = 4
+
+
+@dataclass
+class Launch:
+    """What a launch gave.
+
+    Attributes:
+        kernel: Name of the kernel.
+        grid: CTAs per axis.
+        block: Threads per axis.
+        cluster: CTAs of a cluster per axis.
+        diagnostics: Everything that was found.
+        counts: What was counted.
+        seconds: Wall time.
+        clusters: Clusters that ran.
+        printed: What the kernel printed.
+        timeline: What happened when in the first cluster, if asked for.
+    """
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    diagnostics: list[Diagnostic]
+    counts: Counts
+    seconds: float
+    clusters: int
+    printed: list[str] = field(default_factory=list)
+    timeline: Timeline | None = None
+
+
+def dim3(size: int | Sequence[int]) -> Dim3:
+    """One to three extents as three."""
+    values = [size] if isinstance(size, int) else list(size)
+    x, y, z = (*values, 1, 1, 1)[:3]
+    return (int(x), int(y), int(z))
+
+
+def pack(program: Program, arguments: Sequence[Any]) -> bytes:
+    """Arguments as a block of parameters.
+
+    Args:
+        program: The kernel.
+        arguments: Per parameter an array (its address is passed), bytes, an int or a float.
+
+    Raises:
+        EmulatorError: There are too many or too few, or one has the wrong size.
+    """
+    expected = program.kernel.parameters
+    if len(arguments) != len(expected):
+        raise EmulatorError(
+            f"kernel {program.kernel.name} takes {len(expected)} arguments, and {len(arguments)} are given"
+        )
+    block = bytearray(program.kernel.parameter_bytes)
+    for p, value in zip(expected, arguments, strict=True):
+        raw = _raw(value, p.size)
+        if len(raw) != p.size:
+            raise EmulatorError(f"argument {p.name} has {len(raw)} bytes, and {p.size} are expected")
+        block[p.offset : p.offset + p.size] = raw
+    return bytes(block)
+
+
+def _raw(value: Any, size: int) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.ctypes.data
+    if isinstance(value, float):
+        return np.float32(value).tobytes() if size == 4 else np.float64(value).tobytes()
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def region_of(array: NDArray[Any], label: str = "", unwritten: bool = False) -> Region:
+    """The memory of a numpy array."""
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    name = label or f"{tuple(array.shape)} {array.dtype}"
+    return Region(int(base.ctypes.data), max(int(base.nbytes), 1), name, unwritten)
+
+
+def launch(
+    ptx: str | Program,
+    arguments: Sequence[Any],
+    grid: int | Sequence[int] = 1,
+    block: int | Sequence[int] = 32,
+    *,
+    kernel: str | None = None,
+    cluster: int | Sequence[int] = 1,
+    shared: int = 0,
+    regions: Sequence[Region] = (),
+    unwritten: Sequence[NDArray[Any]] = (),
+    options: Options | None = None,
+) -> Launch:
+    """Run a kernel of a PTX text on numpy arrays.
+
+    Args:
+        ptx: PTX text, or a program made of one.
+        arguments: Per parameter an array, bytes (a tensor map), an int or a float.
+        grid: CTAs per axis.
+        block: Threads per axis.
+        kernel: Name of the kernel where the text has several.
+        cluster: CTAs of a cluster per axis.
+        shared: Bytes of dynamic shared memory.
+        regions: Memory that the kernel may touch beyond the arrays among ``arguments``.
+        unwritten: Arrays that hold nothing yet: reading them before a write is reported.
+        options: How to run.
+
+    Raises:
+        EmulatorError: The launch is not possible, or the kernel meets what is not emulated.
+    """
+    program = ptx if isinstance(ptx, Program) else Program(parse(ptx), kernel)
+    fresh = {id(a) for a in unwritten}
+    arrays = {id(a): a for a in [*arguments, *unwritten] if isinstance(a, np.ndarray) and a.nbytes}
+    mine = [region_of(a, unwritten=i in fresh) for i, a in arrays.items()]
+    block_ = pack(program, arguments)
+    return run(
+        program, block_, dim3(grid), dim3(block), dim3(cluster), shared, [*regions, *mine], options or Options()
+    )
+
+
+def run(
+    program: Program,
+    parameters: bytes,
+    grid: Dim3,
+    block: Dim3,
+    cluster: Dim3,
+    shared: int,
+    regions: Sequence[Region],
+    options: Options,
+) -> Launch:
+    """Run a program with its parameters packed; see ``launch``."""
+    _possible(program, grid, block, cluster, shared)
+    began = time.perf_counter()
+    reporter = Reporter(program.kernel, options.schedule, options.model.name)
+    counts = Counts(program, options.counting)
+    own = [
+        Region(int(a.ctypes.data), a.nbytes, f"variable {n}") for n, a in program.storage.items()
+    ]
+    unique = {r.base: r for r in [*own, *regions]}
+    granule = _granule(program)
+    memory_map = GlobalMemory(list(unique.values()), reporter, options.model, granule, options.checks)
+
+    def machine() -> Machine:
+        return Machine(
+            program, grid, block, cluster, shared, parameters, memory_map, reporter, options, counts
+        )
+
+    todo = list(_clusters(grid, cluster))[: options.max_clusters]
+    memory_map.start(len(todo))
+    memory_map.acquired = np.zeros(len(todo) + 1, np.int32)
+    jobs = min(options.jobs or os.cpu_count() or 1, len(todo) // WORTH_A_PROCESS)
+    printed: list[str] = []
+    first = machine()
+    timeline = first.timeline
+    if program.spins and len(todo) > 1:
+        _in_turns(machine, first, todo, printed)
+    elif jobs > 1:
+        _over_processes(first, todo, jobs, printed)
+    else:
+        _one_by_one(first, todo, printed)
+    counts.settle()
+    return Launch(
+        program.kernel.name, grid, block, cluster, reporter.diagnostics, counts,
+        time.perf_counter() - began, len(todo), printed, timeline,
+    )  # fmt: skip
+
+
+def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: int) -> None:
+    """Refuse a launch that no GPU would take."""
+    threads, ctas = int(np.prod(block)), int(np.prod(cluster))
+    if not 1 <= threads <= MOST_THREADS:
+        raise EmulatorError(f"a block of {block} has {threads} threads; 1 to {MOST_THREADS} are allowed")
+    if any(not 1 <= g <= most for g, most in zip(grid, MOST_GRID, strict=True)):
+        raise EmulatorError(f"a grid of {grid} is outside of 1 to {MOST_GRID}")
+    if not 1 <= ctas <= MOST_CLUSTER:
+        raise EmulatorError(f"a cluster of {cluster} has {ctas} CTAs; 1 to {MOST_CLUSTER} are allowed")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise EmulatorError(f"a grid of {grid} does not divide into clusters of {cluster}")
+    static = program.static_shared - 0x400
+    if not 0 <= shared <= MOST_SHARED - static:
+        raise EmulatorError(
+            f"{static} + {shared} bytes of shared memory are asked for; {MOST_SHARED} are allowed"
+        )
+    if program.kernel.threads and int(np.prod(program.kernel.threads)) != threads:
+        raise EmulatorError(
+            f"kernel {program.kernel.name} requires {program.kernel.threads} threads, and {block} are launched"
+        )
+
+
+def _granule(program: Program) -> int:
+    """Bytes of the narrowest access of threads to global memory, at most 4."""
+    widths = [
+        int("".join(c for c in i.parts[-1] if c.isdigit()) or 32) // 8
+        for i in program.kernel.instructions
+        if i.parts[0] in ("ld", "st") and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}
+    ]
+    return max(1, min([4, *widths]))
+
+
+def _clusters(grid: Dim3, cluster: Dim3) -> Iterator[Dim3]:
+    """Indices of the clusters, x fastest."""
+    counts = [g // c for g, c in zip(grid, cluster, strict=True)]
+    for z, y, x in itertools.product(*(range(n) for n in counts[::-1])):
+        yield (x, y, z)
+
+
+def _begin(machine: Machine, index: Dim3, number: int) -> None:
+    machine.start(index, number)
+    machine.memory_map.me, machine.memory_map.epoch = number + 1, 1
+    machine.memory_map.acquired[:] = 0
+    machine.memory_map.has_acquired = False
+
+
+def _one_by_one(machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1) -> None:
+    for number in range(start, len(todo), step):
+        _begin(machine, todo[number], number)
+        machine.run()
+        printed += machine.printed
+        machine.timeline = None  # Of the first cluster only.
+
+
+def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -> None:
+    """Clusters that may wait for each other, a quantum each; a new one starts when all wait."""
+    waiting = list(enumerate(todo))
+    live: list[tuple[Machine, dict[str, Any]]] = []
+    spare = [first]
+    while waiting or live:
+        if waiting:
+            number, index = waiting.pop(0)
+            machine = spare.pop() if spare else make()
+            _begin(machine, index, number)
+            live.append((machine, _state(machine)))
+            live[-1][1]["acquired"] = machine.memory_map.acquired.copy()
+        for entry in list(live):
+            machine, state = entry
+            _resume(machine, state)
+            if machine.run(QUANTUM):
+                live.remove(entry)
+                spare.append(machine)
+                printed += machine.printed
+            state.update(_state(machine))
+
+
+def _state(machine: Machine) -> dict[str, Any]:
+    g = machine.memory_map
+    return {"me": g.me, "epoch": g.epoch, "acquired": g.acquired, "has_acquired": g.has_acquired}
+
+
+def _resume(machine: Machine, state: dict[str, Any]) -> None:
+    vars(machine.memory_map).update(state)
+
+
+def _over_processes(machine: Machine, todo: list[Dim3], jobs: int, printed: list[str]) -> None:
+    """Independent clusters over forked processes; memory is shared, findings come back."""
+    context = multiprocessing.get_context("fork")
+    regions = machine.memory_map.regions
+    for region in regions:
+        region.share()
+    machine.lock = context.Lock()
+    try:
+        pipes = []
+        for job in range(jobs):
+            ours, theirs = context.Pipe(False)
+            process = context.Process(target=_job, args=(machine, todo, job, jobs, theirs))
+            process.start()
+            theirs.close()
+            pipes.append((process, ours))
+        results = [_received(process, pipe) for process, pipe in pipes]
+    finally:
+        for region in regions:
+            region.unshare()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        machine.reporter.merge(result["diagnostics"])
+        machine.counts.take(result["counts"])
+        printed += result["printed"]
+    _between(machine, [r["touched"] for r in results])
+
+
+def _received(process: Any, pipe: Any) -> Any:
+    try:
+        result = pipe.recv()
+    except EOFError:
+        result = EmulatorError("a process of the emulator died")
+    process.join()
+    return result
+
+
+def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> None:
+    printed: list[str] = []
+    try:
+        _one_by_one(machine, todo, printed, job, jobs)
+        touched = {r.base: r.shadow for r in machine.memory_map.regions if r.shadow is not None}
+        pipe.send({
+            "diagnostics": machine.reporter.diagnostics, "counts": machine.counts.plain(),
+            "printed": printed, "touched": touched,
+        })  # fmt: skip
+    except Exception as error:  # noqa: BLE001  # Whatever it is, the parent raises it.
+        pipe.send(error)
+    finally:
+        pipe.close()
+        os._exit(0)
+
+
+def _between(machine: Machine, touched: list[dict[int, Any]]) -> None:
+    """Races between clusters that ran in different processes: nothing orders any two of them."""
+    g = machine.memory_map
+    for i, mine in enumerate(touched):
+        for other in touched[i + 1 :]:
+            for base in mine.keys() & other.keys():
+                region = g.find(base)
+                if region is not None:
+                    _compare(g, region, mine[base], other[base])
+                    _compare(g, region, other[base], mine[base])
+
+
+def _compare(g: GlobalMemory, region: Region, a: Any, b: Any) -> None:
+    """Granules that ``a`` wrote and ``b`` wrote or read."""
+    written = a.writers()
+    for who, pcs, atomic in ((b.writer, b.write_pc, b.atomic), (b.reader, b.read_pc, None)):
+        hit = who[written] != 0
+        if atomic is not None:
+            hit &= ~(a.atomic[written] & atomic[written])
+        if hit.any():
+            q = int(written[hit][0])
+            g.me = int(who[q])
+            g._race(region, q, int(pcs[q]), int(a.write_pc[q]), int(a.writer[q]), "", "written", atomic is not None)

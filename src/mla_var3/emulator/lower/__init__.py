@@ -1,0 +1,16 @@
+"""Instructions to Python source: a function per family of opcodes."""
+
+from mla_var3.emulator.lower import (  # noqa: F401  # Each registers its families.
+    barriers,
+    bitwise,
+    convert,
+    floating,
+    integer,
+    memory,
+    moves,
+    tensor,
+    warp,
+)
+from mla_var3.emulator.lower.base import FAMILIES, Writer, lower
+
+__all__ = ["FAMILIES", "Writer", "lower"]

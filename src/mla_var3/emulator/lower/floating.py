@@ -1,0 +1,140 @@
+"""Float arithmetic in all formats: values are computed in a numpy type and stored as codes."""
+
+from __future__ import annotations
+
+from mla_var3.emulator.lower.base import NotLowered, Op, family
+
+UNARY = {
+    "sin": "np.sin", "cos": "np.cos", "ex2": "np.exp2", "lg2": "np.log2", "sqrt": "np.sqrt",
+    "tanh": "np.tanh",
+}  # fmt: skip
+
+
+def value(op: Op, operand: int, kind: str | None = None) -> str:
+    """Values of an operand; two per element where the format is packed."""
+    kind = kind or op.kind
+    text = _loaded(op, operand, kind)
+    return f"fn.flush({text})" if op.has("ftz") and kind in ("f32", "f32x2") else text
+
+
+def _loaded(op: Op, operand: int, kind: str) -> str:
+    match kind:
+        case "f16x2":
+            return f"np.atleast_1d({op.get(operand, 'u32')}).view(F16)"
+        case "bf16x2":
+            return f"fn.halves({op.get(operand, 'u32')}, 'bf16')"
+        case "bf16":
+            return f"formats.from_bf16({op.get(operand, 'u16')})"
+        case "f32x2":
+            return f"np.atleast_1d({op.get(operand, 'u64')}).view(F32)"
+        case "f16" | "f32" | "f64":
+            return op.get(operand, kind)
+    raise NotLowered(kind)
+
+
+def store(op: Op, text: str, kind: str | None = None, operand: int | str = 0) -> list[str]:
+    """Lines that store values in a format."""
+    kind = kind or op.kind
+    if op.has("ftz") and kind in ("f32", "f32x2"):
+        text = f"fn.flush({text})"
+    if op.has("sat"):
+        text = f"fn.saturate({text})"
+    if op.has("relu"):
+        text = f"fn.float_max({text}, F32(0), True)"
+    match kind:
+        case "f16x2":
+            return op.put(f"({text}).astype(F16).view(U32)", "u32", operand)
+        case "bf16x2":
+            return op.put(f"fn.join(formats.to_bf16({text}))", "u32", operand)
+        case "bf16":
+            return op.put(f"formats.to_bf16({text})", "u16", operand)
+        case "f32x2":
+            return op.put(f"({text}).view(U64)", "u64", operand)
+    return op.put(text, kind, operand)
+
+
+def add(op: Op) -> list[str]:
+    sign = "+" if op.parts[0] == "add" else "-"
+    kinds = op.parts[-2:] if op.parts[-2] in ("f32", "bf16", "f16") and len(op.parts) > 2 else op.parts[-1:]
+    if len(kinds) == 2 and kinds[0] == "f32":  # Mixed precision: add.f32.bf16.
+        a, b = value(op, 1, kinds[1]), value(op, 2, "f32")
+        return store(op, f"{a}.astype(F32) {sign} {b}", "f32")
+    a, b = value(op, 1), value(op, 2)
+    if (mode := op.rounding()) != "rn" and op.kind == "f32":
+        return store(op, f"fn.directed(fn.exact_add({a}, {sign}({b})), F32, '{mode}')")
+    return store(op, f"{a} {sign} {b}")
+
+
+def mul(op: Op) -> list[str]:
+    a, b = value(op, 1), value(op, 2)
+    if op.parts[0] != "mul":
+        return _fma(op, a, b, value(op, 3))
+    if (mode := op.rounding()) != "rn" and op.kind == "f32":
+        return store(op, f"fn.directed(np.multiply({a}, {b}, dtype=F64), F32, '{mode}')")
+    return store(op, f"{a} * {b}")
+
+
+def _fma(op: Op, a: str, b: str, c: str) -> list[str]:
+    match op.kind:
+        case "f32" | "f32x2" if op.rounding() == "rn":
+            return store(op, f"fn.fma32({a}, {b}, {c})")
+        case "f32":
+            return store(op, f"fn.directed(fn.exact_fma({a}, {b}, {c}), F32, '{op.rounding()}')")
+        case "f64":
+            return store(op, f"fn.fma64({a}, {b}, {c})")
+        case "f16":
+            return store(op, f"fn.fma_small({a}, {b}, {c}, 'f16').view(F16)")
+        case "bf16":
+            return store(op, f"formats.from_bf16(fn.fma_small({a}, {b}, {c}, 'bf16'))")
+        case "f16x2":
+            return store(op, f"fn.fma_small({a}, {b}, {c}, 'f16').view(F16)")
+        case "bf16x2":
+            return store(op, f"formats.from_bf16(fn.fma_small({a}, {b}, {c}, 'bf16'))")
+    raise NotLowered(op.kind)
+
+
+def div(op: Op) -> list[str]:
+    a, b = value(op, 1), value(op, 2)
+    if (mode := op.rounding()) != "rn" and op.kind == "f32":
+        return store(op, f"fn.directed(np.divide({a}, {b}, dtype=F64), F32, '{mode}')")
+    return store(op, f"{a} / {b}")
+
+
+def minmax(op: Op) -> list[str]:
+    function = f"fn.float_{op.parts[0]}"
+    nan = op.has("NaN")
+    operands = [value(op, i) for i in range(1, len(op.args))]
+    if op.has("xorsign") or op.has("abs"):
+        raise NotLowered(op.instruction.op)
+    text = operands[0]
+    for other in operands[1:]:
+        text = f"{function}({text}, {other}, {nan})"
+    return store(op, text)
+
+
+def sign(op: Op) -> list[str]:
+    text = value(op, 1)
+    return store(op, f"np.abs({text})" if op.parts[0] == "abs" else f"-({text})")
+
+
+@family("copysign")
+def copysign(op: Op) -> list[str]:
+    return store(op, f"np.copysign({value(op, 2)}, {value(op, 1)})")
+
+
+@family(*UNARY)
+def unary(op: Op) -> list[str]:
+    name, text = op.parts[0], value(op, 1)
+    if name == "sqrt" and op.rounding() != "rn" and op.kind == "f32":
+        return store(op, f"fn.directed(np.sqrt({text}, dtype=F64), F32, '{op.rounding()}')")
+    return store(op, f"{UNARY[name]}({text})")
+
+
+@family("rcp", "rsqrt")
+def reciprocal(op: Op) -> list[str]:
+    text = value(op, 1) if op.parts[0] == "rcp" else f"np.sqrt({value(op, 1)}, dtype=F64)"
+    exact = f"np.divide(1.0, {text}, dtype=F64)"
+    mode = op.rounding() if op.parts[0] == "rcp" else "rn"
+    if op.kind == "f32":
+        return store(op, f"fn.directed({exact}, F32, '{mode}')")
+    return store(op, exact)

@@ -1,0 +1,62 @@
+"""Matrix instructions: their shapes and types are read once, here."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from mla_var3.emulator.lower.base import NotLowered, Op, family
+from mla_var3.emulator.units.layouts import Shape, Wgmma
+
+TYPES = {"f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "f64", "e2m1", "e3m2", "e2m3"}
+
+
+@family("mma")
+def mma(op: Op) -> list[str]:
+    match = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", next(p for p in op.parts if p.startswith("m1") or p.startswith("m8")))
+    kinds = [p for p in op.parts if p in TYPES or p in ("f32", "s32")]
+    if match is None or op.has("sp", "sp::ordered_metadata") or len(kinds) < 4:
+        raise NotLowered(op.instruction.op)
+    m, n, k = (int(x) for x in match.groups())
+    shape = Shape(m, n, k, kinds[0], kinds[1], kinds[2], op.has("satfinite"))
+    rows = [_rows(op, i) for i in range(4)]
+    scales = "None"
+    if op.has("block_scale"):
+        names = [op.vector(i)[0] for i in range(4, len(op.args))]
+        scale = next(p for p in op.parts if p.startswith("ue"))
+        vector = next((int(p[-2]) for p in op.parts if p.startswith("scale_vec::")), 1)
+        words = [op.get(names[0], "u32"), op.get(names[3], "u32")]
+        ids = [op.get(names[i], "u16") for i in (1, 2, 4, 5)]
+        scales = f"('{scale}', {vector}, {', '.join(words + ids)})"
+    return [f"mma.run({op.constant((shape, rows))}, {scales}, {op.s}, {op.pc})"]
+
+
+def _rows(op: Op, operand: int) -> list[int]:
+    return [op.writer.index(x) for x in op.vector(operand)]
+
+
+@family("wgmma")
+def wgmma(op: Op) -> list[str]:
+    if op.parts[1] != "mma_async":
+        count = int(op.args[0]) if op.args else 0
+        name = {"fence": "fence", "commit_group": "commit", "wait_group": "wait"}[op.parts[1]]
+        return [f"wgmma.{name}({count}, {op.s})"]
+    if op.has("sp"):
+        raise NotLowered(op.instruction.op)
+    match = re.fullmatch(r"m64n(\d+)k(\d+)", op.parts[4])
+    if match is None:
+        raise NotLowered(op.instruction.op)
+    rows = np.array(_rows(op, 0))
+    a = np.array(_rows(op, 1)) if op.args[1].startswith("{") else None
+    scale = [int(x) for x in op.args[4:]]
+    signs = scale[:2] if scale else [1, 1]
+    major = [0, *scale[2:]] if a is not None else scale[2:]
+    shape = Wgmma(
+        int(match[1]), int(match[2]), op.parts[5], op.parts[6], op.parts[7], rows, a,
+        -1 if signs[0] * signs[1] < 0 else 1, bool(major[0]) if major else False,
+        bool(major[1]) if len(major) > 1 else False,
+    )  # fmt: skip
+    first = "None" if a is not None else op.get(1, "u64")
+    constant = op.constant(shape)
+    return [f"wgmma.run({constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}, {op.s}, {op.pc})"]

@@ -1,0 +1,280 @@
+"""The machine: threads, registers and units of one cluster of CTAs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator import formats
+from mla_var3.emulator import functions as fn
+from mla_var3.emulator.access import Memory, Parameters
+from mla_var3.emulator.clocks import Clocks
+from mla_var3.emulator.count import Counts
+from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
+from mla_var3.emulator.regions import GlobalMemory
+from mla_var3.emulator.report import Reporter
+from mla_var3.emulator.sched import Scheduler
+from mla_var3.emulator.shared import PC_BITS, PC_MASK, Shadow, SharedMemory
+from mla_var3.emulator.sync import Sync
+from mla_var3.emulator.timeline import Timeline
+from mla_var3.emulator.units.bulk import Bulk
+from mla_var3.emulator.units.cp_async import CpAsync
+from mla_var3.emulator.units.mma import Mma
+from mla_var3.emulator.units.wgmma import WarpgroupProducts
+from mla_var3.emulator.warps import Warps
+
+Dim3 = tuple[int, int, int]
+#: Registers hold this at the start: a NaN as float32.
+POISON = 0x7FBADBAD
+AXES = "xyz"
+
+
+class Machine:
+    """One cluster at a time; ``start`` makes it ready for the next."""
+
+    def __init__(
+        self,
+        program: Program,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        dynamic_shared: int,
+        parameters: bytes,
+        memory_map: GlobalMemory,
+        reporter: Reporter,
+        options: Options,
+        counts: Counts,
+    ) -> None:
+        self.program, self.grid, self.block, self.cluster = program, grid, block, cluster
+        self.options, self.model, self.checks = options, options.model, options.checks
+        self.reporter, self.memory_map, self.counts = reporter, memory_map, counts
+        self.lock: Any = contextlib.nullcontext()
+        self.ctas = int(np.prod(cluster))
+        self.per_cta = int(np.prod(block))
+        self.warps_per_cta = -(-self.per_cta // 32)
+        self.threads = self.per_cta * self.ctas
+        self._threads()
+        self.clocks = Clocks(self.warps_per_cta * self.ctas)
+        end = program.static_shared + dynamic_shared
+        self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks)
+        self.cta_offset = self.cta * self.shared.size
+        self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.warps_per_cta)
+        self.parameters = Parameters(parameters)
+        self.progress = self.steps = self.ticks = 0
+        self.fenced_epoch = 0
+        self.memory, self.sync, self.warps = Memory(self), Sync(self), Warps(self)
+        self.mma, self.cp_async, self.bulk = Mma(self), CpAsync(self), Bulk(self)
+        self._registers()
+        self.wgmma = WarpgroupProducts(self)
+        self.timeline = Timeline() if options.timeline else None
+        self.scheduler = Scheduler(self)
+        self._names()
+
+    def _threads(self) -> None:
+        self.ids = np.arange(self.threads)
+        self.cta = self.ids // self.per_cta
+        self.own = self.ids % self.per_cta
+        self.lane = self.own % 32
+        self.warp = self.cta * self.warps_per_cta + self.own // 32
+        self.alive = np.ones(self.threads, bool)
+        self.live: list[int] = []
+
+    def _registers(self) -> None:
+        counts, n = self.program.counts, self.threads
+        self.r = np.zeros((counts["r"], n), U32)
+        self.q = np.zeros((counts["q"], n), U64)
+        self.h = np.zeros((counts["h"], n), U16)
+        self.p = np.zeros((counts["p"], n), bool)
+        self.rs, self.rf = self.r.view(np.int32), self.r.view(F32)
+        self.qs, self.qf = self.q.view(np.int64), self.q.view(F64)
+        self.carry = np.zeros(n, bool)
+
+    def _names(self) -> None:
+        """The globals of lowered code: rows, constants, special registers, units."""
+        g: dict[str, Any] = dict(self.program.constants)
+        for name, rows in (("r", self.r), ("rs", self.rs), ("rf", self.rf), ("q", self.q),
+                           ("qs", self.qs), ("qf", self.qf), ("h", self.h),
+                           ("hs", self.h.view(np.int16)), ("hf", self.h.view(F16)), ("p", self.p)):  # fmt: skip
+            g.update((f"{name}{i}", row) for i, row in enumerate(rows))
+        g.update(np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64)
+        g.update(I64=np.int64, machine=self, memory=self.memory, sync=self.sync, warps=self.warps)
+        g.update(mma=self.mma, wgmma=self.wgmma, bulk=self.bulk, cp_async=self.cp_async)
+        g.update(parameters=self.parameters)
+        self.special = self._special()
+        g.update((f"sp_{k}", v) for k, v in self.special.items())
+        self.names = g
+        self.functions: dict[int, Any] = {}
+
+    def _special(self) -> dict[str, NDArray[np.uint32]]:
+        n = self.threads
+
+        def row(x: Any) -> NDArray[np.uint32]:
+            return np.broadcast_to(np.asarray(x).astype(U32), n).copy()
+
+        bx, by, _ = self.block
+        out = {
+            "tid_x": row(self.own % bx), "tid_y": row(self.own // bx % by),
+            "tid_z": row(self.own // (bx * by)), "laneid": row(self.lane),
+            "warpid": row(self.own // 32), "nwarpid": row(self.warps_per_cta),
+            "smid": row(0), "nsmid": row(self.options.multiprocessors), "gridid": row(0),
+            "dynamic_smem_size": row(self.shared.end - self.program.static_shared),
+            "total_smem_size": row(self.shared.end),
+            "cluster_ctarank": row(self.cta), "cluster_nctarank": row(self.ctas),
+            "is_explicit_cluster": row(self.ctas > 1), "clock": row(0), "clock64": row(0),
+            "globaltimer": row(0), "globaltimer_lo": row(0), "clock_hi": row(0),
+        }  # fmt: skip
+        for i, mask in enumerate(("eq", "le", "lt", "ge", "gt")):
+            lanes = np.arange(32)
+            other = lanes[None, :]
+            test = [lanes[:, None] == other, other <= lanes[:, None], other < lanes[:, None],
+                    other >= lanes[:, None], other > lanes[:, None]][i]  # fmt: skip
+            out[f"lanemask_{mask}"] = row((test * (U64(1) << np.arange(32, dtype=U64))).sum(1)[self.lane])
+        cx, cy, _ = self.cluster
+        self.rank = (self.cta % cx, self.cta // cx % cy, self.cta // (cx * cy))
+        for i, axis in enumerate(AXES):
+            out |= {
+                f"ntid_{axis}": row(self.block[i]), f"nctaid_{axis}": row(self.grid[i]),
+                f"nclusterid_{axis}": row(self.grid[i] // self.cluster[i]),
+                f"cluster_nctaid_{axis}": row(self.cluster[i]),
+                f"cluster_ctaid_{axis}": row(self.rank[i]),
+                f"ctaid_{axis}": row(0), f"clusterid_{axis}": row(0),
+            }  # fmt: skip
+        return out
+
+    # A cluster --------------------------------------------------------------------------------
+    def start(self, cluster: Dim3, number: int) -> None:
+        """Make ready for the cluster at this index of the grid, the ``number``-th of the launch."""
+        for i, axis in enumerate(AXES):
+            self.special[f"ctaid_{axis}"][:] = cluster[i] * self.cluster[i] + self.rank[i]
+            self.special[f"clusterid_{axis}"][:] = cluster[i]
+        self.index = (
+            cluster[0] * self.cluster[0], cluster[1] * self.cluster[1], cluster[2] * self.cluster[2],
+        )  # fmt: skip
+        self.number = number
+        self.r[:] = POISON
+        self.q[:] = POISON << 32 | POISON
+        self.h[:] = POISON & 0xFFFF
+        self.p[:] = False
+        self.alive[:] = True
+        self.live = np.bincount(self.warp).tolist()
+        self.progress = self.steps = self.ticks = 0
+        self.fenced_epoch = 0
+        self.printed: list[str] = []
+        self.clocks.start()
+        for unit in (self.shared, self.memory, self.sync, self.bulk, self.cp_async, self.wgmma):
+            unit.start()
+        self.scheduler.start(self._seed())
+
+    def _seed(self) -> int | None:
+        seed = self.options.seed
+        return None if seed is None else seed * 1_000_003 + self.number
+
+    def run(self, quantum: int | None = None) -> bool:
+        """Run the cluster, or at most ``quantum`` segments of it; whether it has ended."""
+        self.reporter.cta = self.index
+        with np.errstate(all="ignore"):
+            ended = self.scheduler.run(quantum)
+        if ended:
+            self._at_exit()
+        return ended
+
+    def _at_exit(self) -> None:
+        last = len(self.program.kernel.instructions) - 1
+        for at, barrier in self.sync.mbarriers.items():
+            if barrier.tx and not self.scheduler.stuck:
+                self.reporter.add(
+                    "barrier-bytes", barrier.pc,
+                    f"the mbarrier at shared {at % self.shared.size:#x} is left with {barrier.tx} bytes expected that "
+                    "nothing brings" if barrier.tx > 0 else
+                    f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} bytes more than expected",
+                    last, missing="expect_tx with the bytes of the copies",
+                )  # fmt: skip
+        if self.scheduler.stuck or not self.checks or self.model.exit_drains:
+            return
+        for warp in self.bulk.left():
+            self.reporter.add(
+                "left-pending", last, f"{self.warp_name(warp)} ends while a bulk store may still read shared memory",
+                who=self.warp_name(warp), missing="cp.async.bulk.wait_group.read before the end",
+            )  # fmt: skip
+
+    # For lowered code -------------------------------------------------------------------------
+    def select(self, guard: NDArray[np.bool_], s: Any, negated: bool, pc: int) -> tuple[Any, ...]:
+        """The threads of ``s`` that a guard lets through, none or one group of them."""
+        test = guard[s]
+        count = int(np.count_nonzero(test))
+        n = len(test)
+        if negated:
+            count = n - count
+        if count == n:
+            return (s,)
+        self.counts.masked(pc, n - count)
+        if count == 0:
+            return ()
+        return (self.ids[s][~test if negated else test],)
+
+    def unsupported(self, pc: int) -> NoReturn:
+        """End the launch at an instruction that is not emulated."""
+        op = self.program.kernel.instructions[pc].op
+        raise self.reporter.stop(pc, f"the instruction {op} is not emulated")
+
+    def set_registers(self, count: int, s: Any, pc: int) -> None:
+        """``setmaxnreg``: nothing to do but to check the count."""
+        if count % 8 or not 24 <= count <= 256:
+            self.reporter.add(
+                "register-budget", pc, f"setmaxnreg with {count} registers",
+                missing="a multiple of 8 from 24 to 256",
+            )  # fmt: skip
+
+    def rank_of(self, address: Any, s: Any) -> Any:
+        """``getctarank``."""
+        low = np.broadcast_to(np.asarray(address).astype(np.int64) & 0xFFFFFFFF, self.ids[s].shape)
+        return np.where(low >> 24 == 0, self.cta[s], (low >> 24) - 1).astype(U32)
+
+    def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:
+        """An atomic on shared memory: ordered with other atomics, checked against the rest."""
+        shared, warp = self.shared, self.warp[s]
+        plain = ~np.isin(shared.written[granules] & PC_MASK, self.scheduler.atomics).all(1)
+        if plain.any():
+            self.shadow.thread_read(granules[plain], warp[plain], pc)
+        shared.writer[granules] = warp[:, None]
+        shared.written[granules] = self.clocks.seen[warp, warp][:, None] << PC_BITS | pc
+
+    def warps_of(self, s: Any) -> list[int]:
+        """Warps that have a thread in ``s``."""
+        if isinstance(s, slice):
+            return list(range(int(self.warp[s.start]), int(self.warp[s.stop - 1]) + 1))
+        return sorted(set(self.warp[s].tolist()))
+
+    def whole(self, s: Any) -> bool:
+        """Whether ``s`` is made of whole warps, each in order."""
+        if isinstance(s, slice):
+            return self.per_cta % 32 == 0
+        ids = self.ids[s]
+        return bool((ids[31::32] - ids[::32] == 31).all())
+
+    # Words ------------------------------------------------------------------------------------
+    def thread(self, s: Any, i: int) -> str:
+        """The ``i``-th thread of ``s``."""
+        t = int(self.ids[s][i])
+        own = int(self.own[t])
+        where = f" of CTA {int(self.cta[t])} of the cluster" if self.ctas > 1 else ""
+        return f"thread {own} (warp {own // 32}, lane {own % 32}){where}"
+
+    def warp_name(self, warp: int) -> str:
+        """A warp in words."""
+        return self.clocks.name(warp, self.warps_per_cta)
+
+    def who(self, s: Any) -> str:
+        """The warps of ``s`` in words."""
+        warps = self.warps_of(s)
+        return self.warp_name(warps[0]) + (f" and {len(warps) - 1} more" if len(warps) > 1 else "")
+
+    def note(self, what: str, s: Any, pc: int) -> None:
+        """Something for the timeline."""
+        if self.timeline is not None:
+            self.timeline.event(what, self.warps_of(s), self.ticks, pc)

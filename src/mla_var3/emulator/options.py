@@ -1,0 +1,91 @@
+"""What a run may be asked for, and the assumptions of its memory model, each by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mla_var3.errors import EmulatorError
+
+Counting = Literal["off", "basic", "full"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Assumptions about hardware that PTX does not state; false is what PTX alone promises.
+
+    Attributes:
+        name: Name in reports.
+        wgmma_rendezvous: The four warps of a warpgroup have all arrived at a ``wgmma`` before any
+            of it starts, so what one of them had seen, the wait of each has seen.
+        relaxed_publishes: A relaxed atomic on global memory orders what its CTA wrote before.
+        reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
+            counts as much as one by the side that wrote.
+        exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
+    """
+
+    name: str
+    wgmma_rendezvous: bool = True
+    relaxed_publishes: bool = True
+    reader_fences: bool = True
+    exit_drains: bool = True
+
+
+DEFAULT = Model("default")
+STRICT = Model(
+    "strict",
+    wgmma_rendezvous=False,
+    relaxed_publishes=False,
+    reader_fences=False,
+    exit_drains=False,
+)
+MODELS = {m.name: m for m in (DEFAULT, STRICT)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How kernels are run.
+
+    Attributes:
+        checks: Look for races, uninitialized reads and the like; without, only values are made.
+        model: Assumptions of the memory model.
+        seed: Order of warpgroups; None runs the lowest program counter first. The same seed
+            replays the same schedule.
+        counting: ``basic`` counts instructions, FLOPs and bytes; ``full`` bank conflicts and
+            sectors too.
+        jobs: Processes over which independent clusters are spread; 0 takes every core.
+        max_steps: Segments that one cluster may run before it is called endless.
+        max_clusters: Run only so many clusters of each grid; None runs all.
+        timeline: Keep what happened when, for one cluster.
+        multiprocessors: What the emulated device says it has.
+    """
+
+    checks: bool = True
+    model: Model = DEFAULT
+    seed: int | None = None
+    counting: Counting = "basic"
+    jobs: int = 1
+    max_steps: int = 2_000_000
+    max_clusters: int | None = None
+    timeline: bool = False
+    multiprocessors: int = 4
+
+    def with_seed(self, seed: int | None) -> Options:
+        """The same with another schedule."""
+        return replace(self, seed=seed)
+
+    @property
+    def schedule(self) -> str:
+        """Name of the schedule, as reports give it."""
+        return "lowest pc first" if self.seed is None else f"seed {self.seed}"
+
+
+def model(name: str) -> Model:
+    """The memory model of that name.
+
+    Raises:
+        EmulatorError: There is none.
+    """
+    if name not in MODELS:
+        raise EmulatorError(f"there is no memory model {name!r} (known: {', '.join(MODELS)})")
+    return MODELS[name]

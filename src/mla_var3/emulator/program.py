@@ -1,0 +1,195 @@
+"""A kernel made ready to run: registers as rows, segments of instructions as Python functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from mla_var3.emulator.lower import Writer, lower
+from mla_var3.emulator.ptx import Instruction, Kernel, Module, bits
+
+#: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
+SHARED_START = 0x400
+#: Class of a register by its width in bits: the row arrays of the machine.
+CLASSES = {1: "p", 8: "h", 16: "h", 32: "r", 64: "q"}
+#: Families that all lanes named by their mask run together.
+TOGETHER = {
+    "shfl", "elect", "ldmatrix", "stmatrix", "mma", "wgmma", "redux", "vote", "match", "movmatrix",
+    "setmaxnreg",
+}  # fmt: skip
+#: Instructions at which a fragment may stop; the scheduler runs them itself.
+BLOCKING = (
+    "bra", "brx", "ret", "exit", "bar.sync", "bar.arrive", "bar.red", "barrier.sync", "barrier.red",
+    "barrier.arrive", "barrier.cta", "barrier.cluster", "mbarrier.try_wait", "mbarrier.test_wait",
+    "trap", "call",
+)  # fmt: skip
+
+
+@dataclass
+class Segment:
+    """Instructions from ``start`` up to ``end`` that run without a stop."""
+
+    start: int
+    end: int
+    together: bool
+    source: str
+    code: CodeType | None = None
+    reads: dict[int, int] = field(default_factory=dict)
+    writes: dict[int, int] = field(default_factory=dict)
+
+
+class Program:
+    """A kernel lowered; it does not depend on a launch and is used by all of them."""
+
+    def __init__(self, module: Module, name: str | None = None) -> None:
+        self.kernel: Kernel = module.kernel(name)
+        self.target = module.target
+        self.rows: dict[str, tuple[str, int]] = {}
+        self.counts = {"p": 0, "h": 0, "r": 0, "q": 0}
+        self.constants: dict[str, Any] = {}
+        self.storage: dict[str, np.ndarray[Any, Any]] = {}
+        self.placed, self.static_shared = _shared_layout(self.kernel)
+        self.local, self.local_bytes = _local_layout(self.kernel)
+        self._accumulators()
+        self.writer = Writer(self)
+        self.blocking = {i.pc for i in self.kernel.instructions if blocks(i)}
+        self.segments = self._segments()
+        self._rest()
+        self.narrowest = _narrowest_shared(self.kernel)
+        self.spins = any(_talks(i) for i in self.kernel.instructions)
+
+    def row(self, name: str) -> tuple[str, int] | None:
+        """Class and number of a register's row; None for what is not a register."""
+        if (found := self.rows.get(name)) is not None:
+            return found
+        kind = self.kernel.register_type(name)
+        if kind is None or bits(kind) not in CLASSES:
+            return None
+        group = CLASSES[bits(kind)]
+        self.rows[name] = (group, self.counts[group])
+        self.counts[group] += 1
+        return self.rows[name]
+
+    def address_of(self, variable: str) -> int:
+        """Where a variable of the module lies in this process; its memory is made on first use."""
+        if variable not in self.storage:
+            declared = self.kernel.variables[variable]
+            block = np.zeros(declared.size + 16, np.uint8)
+            block[: len(declared.init)] = np.frombuffer(declared.init, np.uint8)
+            self.storage[variable] = block
+        return int(self.storage[variable].ctypes.data)
+
+    def _accumulators(self) -> None:
+        """Give the registers of each wgmma accumulator rows that follow each other."""
+        for instruction in self.kernel.instructions:
+            if instruction.op.startswith("wgmma.mma_async"):
+                for name in vector(instruction.args[0]):
+                    self.row(name)
+
+    def _rest(self) -> None:
+        """Rows for registers that only the scheduler reads or writes."""
+        for i in self.kernel.instructions:
+            for text in (*i.args, i.guard or ""):
+                for name in re.findall(r"[%\w$@]+", text):
+                    self.row(name)
+
+    def _segments(self) -> dict[int, Segment]:
+        instructions = self.kernel.instructions
+        leaders = {0} | set(self.kernel.labels.values())
+        for i in instructions:
+            if i.pc in self.blocking:
+                leaders |= {i.pc, i.pc + 1}
+            elif together(i):
+                leaders.add(i.pc)
+                if i.op.startswith("wgmma.wait_group"):
+                    leaders.add(i.pc + 1)
+        starts = sorted(x for x in leaders if x < len(instructions))
+        out = {}
+        for a, b in zip(starts, [*starts[1:], len(instructions)], strict=True):
+            if a not in self.blocking:
+                out[a] = self._segment(a, b)
+        return out
+
+    def _segment(self, a: int, b: int) -> Segment:
+        part = self.kernel.instructions[a:b]
+        lines = ["def f(s):"]
+        for instruction in part:
+            lines += ["  " + line for line in lower(self.writer, instruction)]
+        segment = Segment(a, b, together(part[0]), "\n".join([*lines, "  pass"]))
+        for i in part:
+            _uses(self, i, segment)
+        return segment
+
+
+def together(instruction: Instruction) -> bool:
+    """Whether the lanes of a warp run it as one."""
+    return instruction.parts[0] in TOGETHER or instruction.op == "bar.warp.sync"
+
+
+def blocks(instruction: Instruction) -> bool:
+    """Whether a fragment may have to stop or to split at it."""
+    return instruction.op.startswith(BLOCKING) and instruction.op != "bar.warp.sync"
+
+
+def vector(operand: str) -> list[str]:
+    """``{%r1, %r2}`` to its registers."""
+    return [x.strip() for x in operand[1:-1].split(",")] if operand.startswith("{") else [operand]
+
+
+def _uses(program: Program, i: Instruction, segment: Segment) -> None:
+    """Note which words a segment reads or writes, for what must wait for wgmma.
+
+    A plain ``mov`` does not count: the compiler puts copies of accumulators before the wait, and
+    ptxas removes them.
+    """
+    if i.parts[0] in ("wgmma", "mov"):
+        return
+    names = re.findall(r"%[\w$@]+", " ".join(i.args))
+    for k, name in enumerate(names):
+        found = program.rows.get(name)
+        if found and found[0] == "r":
+            target = k == 0 and not i.args[0].startswith("[")
+            (segment.writes if target else segment.reads).setdefault(found[1], i.pc)
+
+
+def _shared_layout(kernel: Kernel) -> tuple[dict[str, int], int]:
+    """Address of each shared variable, and where dynamic shared memory begins."""
+    shared = [v for v in kernel.variables.values() if v.space == "shared"]
+    at, placed = SHARED_START, {}
+    for v in sorted(shared, key=lambda v: v.size == 0):
+        at = -(-at // v.align) * v.align
+        placed[v.name] = at
+        at += v.size
+    return placed, at
+
+
+def _local_layout(kernel: Kernel) -> tuple[dict[str, int], int]:
+    """Offset of each local variable (and of the parameters of calls) in a thread's frame."""
+    at, placed = 0, {}
+    for v in kernel.variables.values():
+        if v.space in ("local", "param"):
+            at = -(-at // max(v.align, 8)) * max(v.align, 8)
+            placed[v.name] = at
+            at += v.size
+    return placed, at
+
+
+def _narrowest_shared(kernel: Kernel) -> int:
+    """Bytes of the narrowest generic access to shared memory: what a race is looked for in."""
+    narrow = 4
+    for i in kernel.instructions:
+        if i.parts[0] in ("ld", "st", "atom", "red") and not {"global", "param", "local"} & set(i.parts):
+            narrow = min(narrow, max(1, bits(i.parts[-1]) // 8))
+    return narrow
+
+
+def _talks(i: Instruction) -> bool:
+    """Whether a kernel's CTAs may wait for each other through global memory."""
+    remote = not any(p.startswith("shared") for p in i.parts)
+    if i.parts[0] in ("atom", "red") and remote:
+        return True
+    return i.parts[0] == "ld" and remote and bool({"volatile", "acquire", "relaxed"} & set(i.parts))

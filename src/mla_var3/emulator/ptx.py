@@ -1,0 +1,402 @@
+"""PTX text to kernels: instructions with their Python line, registers, labels, variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mla_var3.errors import EmulatorError, UnknownNameError
+
+#: Bounds on what a text may ask for; beyond them it is refused in one sentence.
+MAX_TEXT = 64 << 20
+MAX_REGISTERS = 1 << 20
+MAX_INSTRUCTIONS = 1 << 20
+MAX_SHARED = 232448
+MAX_LOCAL = 512 << 10
+
+TYPE = r"\.(pred|[busf]\d+)"
+ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+PARAMETER = re.compile(
+    rf"\.param\s+(?:\.align\s+(\d+)\s+)?{TYPE}\s+(?:\.ptr\b[^,)]*?\s+)?([\w$]+)(?:\[(\d+)\])?"
+)
+VARIABLE = re.compile(
+    r"(?P<extern>\.extern\s+)?(?:\.visible\s+|\.weak\s+)?\.(?P<space>global|const|shared|local|param)"
+    rf"\s+(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(?P<align>\d+)\s+)?{TYPE}\s+(?P<name>[\w$]+)"
+    r"\s*(?P<array>(?:\[\d*\])*)\s*(?:=\s*(?P<init>.*))?$",
+    re.S,
+)
+LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
+
+
+def bits(kind: str) -> int:
+    """Width in bits of a PTX type such as ``b32``; a predicate has 1."""
+    return 1 if kind == "pred" else int(re.sub(r"\D", "", kind) or 0)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel parameter: where it lies in the parameter block, in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable in memory; ``size`` in bytes, 0 for dynamic shared memory."""
+
+    name: str
+    space: str
+    align: int
+    size: int
+    init: bytes = b""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    ``line`` is (file number, line); ``guard`` a predicate register, obeyed when false if
+    ``negated``.
+    """
+
+    pc: int
+    op: str
+    args: tuple[str, ...]
+    guard: str | None
+    negated: bool
+    line: tuple[int, int] | None
+    text: str
+    parts: tuple[str, ...] = ()
+
+
+@dataclass
+class Kernel:
+    """One entry of a module."""
+
+    name: str
+    parameters: list[Parameter] = field(default_factory=list)
+    threads: tuple[int, int, int] | None = None
+    registers: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, str]] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return max((p.offset + p.size for p in self.parameters), default=0)
+
+    def register_type(self, name: str) -> str | None:
+        """The type a register was declared with, or None for what is not a register."""
+        if (kind := self.registers.get(name)) is not None:
+            return kind
+        match = re.fullmatch(r"(%[A-Za-z_$]+)(\d+)", name)
+        if match and match[1] in self.ranges and int(match[2]) < self.ranges[match[1]][0]:
+            return self.ranges[match[1]][1]
+        return None
+
+
+@dataclass
+class Module:
+    """A PTX text: its kernels by name, its target and its module-level variables."""
+
+    target: str
+    kernels: dict[str, Kernel]
+    variables: dict[str, Variable]
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """The kernel of that name; the only one where no name is given.
+
+        Raises:
+            UnknownNameError: There is no such kernel, or there are several and none is named.
+        """
+        if name is None and len(self.kernels) == 1:
+            return next(iter(self.kernels.values()))
+        if name not in self.kernels:
+            raise UnknownNameError("kernel", str(name), list(self.kernels))
+        return self.kernels[name]
+
+
+def parse(text: str) -> Module:
+    """Read a PTX text.
+
+    Raises:
+        EmulatorError: It is not PTX, is cut short, or asks for absurd sizes.
+    """
+    if len(text) > MAX_TEXT:
+        raise EmulatorError(f"the PTX text has {len(text)} bytes, over the {MAX_TEXT} allowed")
+    if not (target := re.search(r"^\s*\.target\s+(\w+)", text, re.M)):
+        raise EmulatorError("the text is not PTX: it has no .target line")
+    files = {int(n): f for n, f in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)}
+    text = _uncommented(text)
+    outside, bodies = _entries(text)
+    variables = {v.name: v for v in _variables(outside)}
+    kernels = {}
+    for name, head, body in bodies:
+        kernel = _Body(name, head, body, files).kernel
+        kernel.variables = {**variables, **kernel.variables}
+        _bounded(kernel)
+        kernels[name] = kernel
+    if not kernels:
+        raise EmulatorError("the PTX has no .entry: there is no kernel in it")
+    return Module(target[1], kernels, variables)
+
+
+def _uncommented(text: str) -> str:
+    """The text without comments; those that bracket inline assembly become directives."""
+    text = re.sub(r"(?m)^\s*\.file\s.*$", "", text)
+    text = re.sub(r"//\s*(begin|end) inline asm", r"\n.asm \1\n", text)
+    text = re.sub(r"//[^\n]*", "", text)
+    return re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+
+
+def _entries(text: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """What stands outside of kernels; and name, head and body of each."""
+    outside, bodies, at = [], [], 0
+    for match in ENTRY.finditer(text):
+        opening = text.find("{", match.end())
+        if opening < 0:
+            raise EmulatorError(f"the PTX ends before the body of kernel {match[1]}")
+        closing = _closing(text, opening, match[1])
+        outside.append(text[at : match.start()])
+        bodies.append((match[1], text[match.end() : opening], text[opening + 1 : closing]))
+        at = closing + 1
+    return "".join([*outside, text[at:]]), bodies
+
+
+def _closing(text: str, opening: int, name: str) -> int:
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(text, opening):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.start()
+    raise EmulatorError(f"the PTX ends inside kernel {name}: a closing brace is missing")
+
+
+def _variables(text: str) -> Iterator[Variable]:
+    # A .section of debug data and a .func have braces; variables' initial values too.
+    text = re.sub(r"(?s)\.section\b.*?\n\s*\}", "", text)
+    for statement in text.split(";"):
+        if match := re.search(r"\.(?:global|const|shared)\s", statement):
+            start = statement.rfind("\n", 0, match.start()) + 1
+            if variable := _variable(statement[start:].strip()):
+                yield variable
+
+
+def _variable(statement: str) -> Variable | None:
+    match = VARIABLE.match(statement)
+    if not match:
+        return None
+    width = bits(match[4]) // 8 or 1
+    dimensions = re.findall(r"\[(\d*)\]", match["array"])
+    count = 1
+    for dimension in dimensions:
+        count *= int(dimension or 0)
+    init = _initial(match["init"] or "", width, count)
+    align = int(match["align"] or width)
+    return Variable(match["name"], match["space"], align, width * count, init)
+
+
+def _initial(text: str, width: int, count: int) -> bytes:
+    values = re.findall(r"0[xX][0-9a-fA-F]+|-?\d+", text)
+    mask = (1 << 8 * width) - 1
+    return b"".join((int(v, 0) & mask).to_bytes(width, "little") for v in values[:count])
+
+
+def _bounded(kernel: Kernel) -> None:
+    for space, most in (("shared", MAX_SHARED), ("local", MAX_LOCAL)):
+        total = sum(v.size for v in kernel.variables.values() if v.space == space)
+        if total > most:
+            raise EmulatorError(
+                f"kernel {kernel.name} asks for {total} bytes of {space} memory, over {most}"
+            )
+
+
+def split_arguments(text: str) -> list[str]:
+    """``%r1, {%r2, %r3}, [%r4+8]`` to its three operands."""
+    out, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        if char in "[{(":
+            depth += 1
+        elif char in "]})":
+            depth -= 1
+        elif char == "," and depth == 0:
+            out.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return [*out, last] if last else out
+
+
+class _Body:
+    """Reads one kernel, statement by statement, keeping track of scopes and of lines."""
+
+    def __init__(self, name: str, head: str, body: str, files: dict[int, str]) -> None:
+        self.kernel = Kernel(name, files=files)
+        self.scopes: list[dict[str, str]] = [{}]
+        self.numbers = [0]
+        self.count = 0
+        self.line: tuple[int, int] | None = None
+        self.inline = False
+        self.targets: list[tuple[int, list[int]]] = []
+        self._head(head)
+        self._lines(body)
+        self._resolve()
+
+    def _head(self, head: str) -> None:
+        offset = 0
+        for align, kind, name, array in PARAMETER.findall(head):
+            width = bits(kind) // 8
+            size = width * int(array) if array else width
+            step = int(align or width)
+            offset = -(-offset // step) * step
+            self.kernel.parameters.append(Parameter(name, offset, size))
+            offset += size
+        if found := re.search(r"\.(?:reqntid|maxntid)\s+([\d,\s]+)", head):
+            sizes = [int(x) for x in found[1].split(",") if x.strip()]
+            if ".reqntid" in head:
+                self.kernel.threads = (*sizes, 1, 1)[:3]  # type: ignore[assignment]
+
+    def _lines(self, body: str) -> None:
+        pending = ""
+        for raw in body.split("\n"):
+            line = raw.strip()
+            if not line:
+                continue
+            if line.startswith((".loc", ".asm", ".pragma")):
+                self._directive(line)
+            else:
+                pending = self._statements(f"{pending} {line}".strip())
+        if pending:
+            raise EmulatorError(
+                f"the PTX ends inside a statement of kernel {self.kernel.name}: {pending[:60]!r}"
+            )
+
+    def _directive(self, line: str) -> None:
+        if line.startswith(".asm"):
+            self.inline = "begin" in line
+        elif not self.inline and (match := LOC.match(line)):
+            # Inside inline assembly the counters are those of the assembly's own text.
+            self.line = (int(match[1]), int(match[2]))
+
+    def _statements(self, text: str) -> str:
+        """Take every whole statement from ``text``; what is left is not finished yet."""
+        while text:
+            if text[0] == "{":
+                self.count += 1
+                self.numbers.append(self.count)
+                self.scopes.append({})
+                text = text[1:].lstrip()
+            elif text[0] == "}":
+                self.scopes.pop()
+                self.numbers.pop()
+                text = text[1:].lstrip()
+            elif label := re.match(r"([$\w]+)\s*:(?!:)\s*", text):
+                self._label(label[1])
+                text = text[label.end() :]
+            else:
+                end = text.find(";")
+                if end < 0:
+                    return text
+                self._statement(text[:end].strip())
+                text = text[end + 1 :].lstrip()
+        return ""
+
+    def _label(self, name: str) -> None:
+        self.kernel.labels[f"{name}@{self.numbers[-1]}"] = len(self.kernel.instructions)
+        self.last_label = name
+
+    def _statement(self, text: str) -> None:
+        if not text:
+            return
+        if text.startswith(".reg"):
+            self._registers(text)
+        elif text.startswith(".branchtargets"):
+            self.kernel.tables[self.last_label] = split_arguments(text.split(None, 1)[1])
+        elif text.startswith("."):
+            if variable := _variable(text):
+                # Each scope has its own parameters of calls.
+                name = f"{variable.name}@{self.numbers[-1]}"
+                self.scopes[-1][variable.name] = name
+                self.kernel.variables[name] = Variable(
+                    name, variable.space, variable.align, variable.size, variable.init
+                )
+        else:
+            self._instruction(text)
+
+    def _registers(self, text: str) -> None:
+        _, kind, names = text.split(None, 2)
+        kind = kind.lstrip(".")
+        for name in (n.strip() for n in names.split(",")):
+            if many := re.fullmatch(r"(%\w*?[A-Za-z_$])<(\d+)>", name):
+                if int(many[2]) > MAX_REGISTERS:
+                    raise EmulatorError(
+                        f"kernel {self.kernel.name} declares {many[2]} registers, over "
+                        f"{MAX_REGISTERS}"
+                    )
+                self.kernel.ranges[many[1]] = (int(many[2]), kind)
+            else:
+                unique = f"{name}@{self.numbers[-1]}"
+                self.scopes[-1][name] = unique
+                self.kernel.registers[unique] = kind
+
+    def _renamed(self, token: str) -> str:
+        for scope in reversed(self.scopes):
+            if token in scope:
+                return scope[token]
+        return token
+
+    def _instruction(self, text: str) -> None:
+        pc = len(self.kernel.instructions)
+        if pc >= MAX_INSTRUCTIONS:
+            raise EmulatorError(f"kernel {self.kernel.name} has over {pc} instructions")
+        guard, negated, rest = None, False, text
+        if match := re.match(r"@(!?)\s*([%$\w]+)\s+", text):
+            negated, guard, rest = bool(match[1]), self._renamed(match[2]), text[match.end() :]
+        match = re.match(r"([a-z][\w.:]*)\s*", rest)
+        if not match:
+            raise EmulatorError(f"this is not a PTX statement: {text[:60]!r}")
+        op, operands = match[1], rest[match.end() :]
+        if any(self.scopes):
+            operands = re.sub(r"(?<![\w$.@])[%$A-Za-z_][\w$]*", lambda m: self._renamed(m[0]), operands)
+        if op.startswith(("bra", "brx")):
+            self.targets.append((pc, list(self.numbers)))
+        self.kernel.instructions.append(
+            Instruction(
+                pc,
+                op,
+                tuple(split_arguments(operands)),
+                guard,
+                negated,
+                self.line,
+                " ".join(text.split()),
+                tuple(op.split(".")),
+            )
+        )
+
+    def _resolve(self) -> None:
+        """Branch targets to the label of the innermost scope that has it."""
+        for pc, numbers in self.targets:
+            old = self.kernel.instructions[pc]
+            names = old.args[-1:] if old.op.startswith("bra") else ()
+            for name in names:
+                found = [f"{name}@{n}" for n in reversed(numbers)]
+                label = next((f for f in found if f in self.kernel.labels), None)
+                if label is None:
+                    raise EmulatorError(f"there is no label {name!r} in kernel {self.kernel.name}")
+                self.kernel.instructions[pc] = Instruction(
+                    pc, old.op, (label,), old.guard, old.negated, old.line, old.text, old.parts
+                )
+        tables = self.kernel.tables
+        for key, names in tables.items():
+            tables[key] = [self._anywhere(n) for n in names]
+
+    def _anywhere(self, name: str) -> str:
+        for label in self.kernel.labels:
+            if label.rpartition("@")[0] == name:
+                return label
+        raise EmulatorError(f"there is no label {name!r} in kernel {self.kernel.name}")

@@ -1,0 +1,447 @@
+"""Which threads run next: fragments of threads at one instruction, merged where they meet.
+
+Without a seed the lowest program counter runs first, which brings diverged threads together again
+in all code that compilers emit. With a seed the warpgroups are taken in an order drawn from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.lower.base import NotLowered
+from mla_var3.emulator.ptx import Instruction
+from mla_var3.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
+
+GROUP = 128
+#: Segments after which a new order of the warpgroups is drawn.
+REDRAW = 20
+#: Segments that one fragment may run while others could: a spinning lane must not starve them.
+PATIENCE = 4096
+#: Operand with the mask of the lanes that must take part.
+MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
+
+
+class Fragment:
+    """Threads at one instruction; ``s`` is a slice where they are contiguous."""
+
+    def __init__(self, machine: Machine, pc: int, ids: NDArray[np.int64]) -> None:
+        self.pc, self.ids, self.n = pc, ids, len(ids)
+        self.wait: str | None = None
+        self.tried = False
+        contiguous = int(ids[-1] - ids[0]) == self.n - 1
+        self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
+        self.warps = machine.warps_of(self.s)
+        self.refresh(machine)
+
+    def refresh(self, machine: Machine) -> None:
+        """Whether these are all live lanes of their warps, and whole warpgroups."""
+        self.full = self.n == sum(machine.live[w] for w in self.warps)
+        self.group = False
+        if self.n % GROUP == 0 and self.full:
+            own = machine.own[self.ids[::GROUP]]
+            last = self.ids[GROUP - 1 :: GROUP]
+            self.group = bool((own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all())
+
+
+class Scheduler:
+    """Runs the fragments of one cluster."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.program = machine.program
+        self.atomics = np.array(
+            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")], np.int64
+        )
+        self.fragments: list[Fragment] = []
+        used = machine.wgmma.used
+        self.watched = {
+            pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()
+        }
+
+    def start(self, seed: int | None) -> None:
+        """All threads stand at the first instruction."""
+        m = self.machine
+        self.stuck = False
+        self.random = np.random.default_rng(seed) if seed is not None else None
+        self.order = np.zeros(m.threads // GROUP + 1)
+        self.drawn = self.turns = self.idle = 0
+        self.last_progress = -1
+        self.favored: Fragment | None = None
+        step = m.threads if self.random is None else GROUP
+        self.fragments = [
+            Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)
+        ]
+
+    def wake(self, reason: str) -> None:
+        """Fragments that slept for a reason look again."""
+        for f in self.fragments:
+            if f.wait == reason:
+                f.wait = None
+
+    # The loop ---------------------------------------------------------------------------------
+    def run(self, quantum: int | None) -> bool:
+        """Run until the end, a deadlock, or for ``quantum`` segments; whether it is over."""
+        m = self.machine
+        until = None if quantum is None else m.steps + quantum
+        while self.fragments:
+            fragment = self._next()
+            if fragment is None:
+                if self._try_again():
+                    continue
+                self._deadlock()
+                return True
+            self._merge(fragment)
+            self._advance(self.favored or fragment, until)
+            if m.steps > m.options.max_steps:
+                raise self._endless()
+            if until is not None and m.steps >= until:
+                return not self.fragments
+        return True
+
+    def _next(self) -> Fragment | None:
+        if self.random is not None and self.drawn % REDRAW == 0:
+            self.order = self.random.permutation(len(self.order))
+        self.drawn += 1
+        ready = [f for f in self.fragments if f.wait is None]
+        if not ready:
+            return None
+        best = min(ready, key=self._rank)
+        if len(ready) > 1:
+            self.turns = self.turns + 1 if best is self.idle_fragment() else 0
+            self._last = best
+            if self.turns > PATIENCE:
+                self.turns = 0
+                best = max(ready, key=self._rank)
+        return best
+
+    def idle_fragment(self) -> Fragment | None:
+        """The fragment that ran last."""
+        return getattr(self, "_last", None)
+
+    def _rank(self, f: Fragment) -> tuple[float, int]:
+        return (float(self.order[f.ids[0] // GROUP]), f.pc)
+
+    def _merge(self, fragment: Fragment) -> None:
+        """Join all fragments at the same instruction; the result is ``favored``."""
+        self.favored = fragment
+        if len(self.fragments) == 1:
+            fragment.wait = None
+            return
+        mine = fragment.ids[0] // GROUP
+        same = [
+            f for f in self.fragments
+            if f.pc == fragment.pc and f is not fragment and f.wait in (None, "converge")
+            and (self.random is None or f.ids[0] // GROUP == mine)
+        ]  # fmt: skip
+        if same:
+            for f in [*same, fragment]:
+                self.fragments.remove(f)
+            ids = np.sort(np.concatenate([fragment.ids, *(f.ids for f in same)]))
+            self.favored = Fragment(self.machine, fragment.pc, ids)
+            self.fragments.append(self.favored)
+
+    def _try_again(self) -> bool:
+        """Nothing can run: try_waits time out, once for each progress made."""
+        sleepers = [f for f in self.fragments if f.wait == "mbarrier"]
+        if not sleepers or self.last_progress == self.machine.progress:
+            return False
+        self.last_progress = self.machine.progress
+        for f in sleepers:
+            f.wait, f.tried = None, True
+        return True
+
+    def _advance(self, f: Fragment, until: int | None) -> None:
+        """Run a fragment until it stops, splits, or another may run."""
+        m, program = self.machine, self.program
+        instructions = program.kernel.instructions
+        while True:
+            if f.pc >= len(instructions):
+                self._exit(f)
+                return
+            if f.pc in program.blocking:
+                m.steps += 1
+                m.ticks += 1
+                m.counts.segment(f.pc, f.pc + 1, len(f.warps), f.n)
+                if not self._block(f, instructions[f.pc]) or f not in self.fragments:
+                    return
+            elif not self._segment(f):
+                return
+            if len(self.fragments) > 1 or m.steps > m.options.max_steps or (until and m.steps >= until):
+                return
+
+    def _segment(self, f: Fragment) -> bool:
+        """Run one segment; False where the fragment must wait for the rest of its warps."""
+        m, segment = self.machine, self.program.segments[f.pc]
+        if segment.together and not self._together(f):
+            f.wait = "converge"
+            return False
+        if m.checks and (m.wgmma.in_flight or f.pc in self.watched):
+            m.wgmma.watch(f.warps, segment)
+        m.steps += 1
+        count = segment.end - segment.start
+        if m.timeline is not None:
+            m.timeline.run(f.warps, m.ticks, m.ticks + count, f.pc)
+        m.ticks += count
+        m.counts.segment(segment.start, segment.end, len(f.warps), f.n)
+        self._function(f.pc)(f.s)
+        f.pc = segment.end
+        return True
+
+    def _function(self, pc: int) -> Any:
+        found = self.machine.functions.get(pc)
+        if found is None:
+            segment = self.program.segments[pc]
+            if segment.code is None:
+                segment.code = compile(segment.source, f"<ptx#{pc}>", "exec")
+            space: dict[str, Any] = {}
+            exec(segment.code, self.machine.names, space)
+            found = self.machine.functions[pc] = space["f"]
+        return found
+
+    def _together(self, f: Fragment) -> bool:
+        """Whether all lanes that an instruction needs are here."""
+        i = self.program.kernel.instructions[f.pc]
+        if i.op.startswith("wgmma.mma"):
+            return f.full and f.group
+        if f.full:
+            return True
+        at = MASK.get(i.parts[0])
+        if at is None or at >= len(i.args):
+            return False
+        m = self.machine
+        mask = np.broadcast_to(self.value(i.args[at], f), f.n).astype(np.int64)
+        for w in f.warps:
+            here = f.ids[m.warp[f.ids] == w]
+            present = int((1 << m.lane[here].astype(np.int64)).sum())
+            live = int((1 << m.lane[(m.warp == w) & m.alive].astype(np.int64)).sum())
+            if int(mask[m.warp[f.ids] == w][0]) & live & ~present:
+                return False
+        return True
+
+    def value(self, text: str, f: Fragment) -> Any:
+        """A 32 or 64-bit operand for the threads of a fragment."""
+        found = self.program.row(text)
+        if found is None:
+            return self.program.writer.immediate(text, "u32" if not text.startswith("-") else "s32")
+        rows = {"r": self.machine.r, "q": self.machine.q, "p": self.machine.p}[found[0]]
+        return rows[found[1]][f.s]
+
+    def address(self, text: str, f: Fragment) -> Any:
+        """Shared addresses of ``[register+offset]``."""
+        inside = text.strip()[1:-1].replace(" ", "")
+        base, _, offset = inside.partition("+")
+        found = self.program.row(base)
+        start = self.value(base, f) if found else np.uint32(self.program.writer.symbol(base))
+        return np.asarray(start).astype(np.int64) + int(offset or 0)
+
+    # Instructions at which fragments stop -----------------------------------------------------
+    def _block(self, f: Fragment, i: Instruction) -> bool:
+        """Do one; whether the fragment can go on at once."""
+        if i.guard is not None and not i.op.startswith("bra"):
+            rest = self._guarded(f, i)
+            if rest is None:
+                return False
+            if not rest:
+                f.pc += 1
+                return True
+        name = i.parts[0]
+        if name == "bra":
+            return self._branch(f, i)
+        if name == "brx":
+            return self._table(f, i)
+        if name in ("ret", "exit"):
+            self._exit(f)
+            return False
+        if name == "mbarrier":
+            return self._mbarrier(f, i)
+        if name == "call":
+            return self._call(f, i)
+        if name == "trap":
+            raise self.machine.reporter.stop(i.pc, f"the kernel stops itself ({i.op})")
+        if i.op.startswith("barrier.cluster"):
+            return self._cluster(f, i)
+        return self._named(f, i)
+
+    def _guarded(self, f: Fragment, i: Instruction) -> bool | None:
+        """Whether a guard lets all through (True) or none (False); None: the fragment was split."""
+        test = self.machine.p[self.program.writer.index(i.guard or "")][f.s]
+        test = ~test if i.negated else test
+        if test.all():
+            return True
+        if not test.any():
+            return False
+        self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
+        return None
+
+    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> None:
+        self.fragments.remove(f)
+        self.fragments += [Fragment(self.machine, pc, ids) for ids, pc in parts]
+
+    def _branch(self, f: Fragment, i: Instruction) -> bool:
+        target = self.program.kernel.labels[i.args[0]]
+        if i.guard is None:
+            f.pc = target
+            return True
+        test = self.machine.p[self.program.writer.index(i.guard)][f.s]
+        count = int(np.count_nonzero(test))
+        if i.negated:
+            count = f.n - count
+        if count in (0, f.n):
+            f.pc = target if count else f.pc + 1
+            return True
+        test = ~test if i.negated else test
+        self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], target)])
+        return False
+
+    def _table(self, f: Fragment, i: Instruction) -> bool:
+        labels = self.program.kernel.tables[i.args[1]]
+        index = np.broadcast_to(self.value(i.args[0], f), f.n)
+        if int(index.max()) >= len(labels):
+            raise self.machine.reporter.stop(i.pc, f"branch {int(index.max())} of {len(labels)} is taken")
+        parts = [
+            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]]) for k in np.unique(index)
+        ]
+        self._split(f, parts)
+        return False
+
+    def _exit(self, f: Fragment) -> None:
+        m = self.machine
+        m.alive[f.ids] = False
+        for w, count in zip(*np.unique(m.warp[f.ids], return_counts=True), strict=True):
+            m.live[w] -= int(count)
+        m.progress += 1
+        self.fragments.remove(f)
+        for other in self.fragments:
+            other.refresh(m)
+            if other.wait == "converge":
+                other.wait = None
+        m.sync.threads_left()
+
+    def _mbarrier(self, f: Fragment, i: Instruction) -> bool:
+        m = self.machine
+        parity = "parity" in i.parts
+        wanted = np.asarray(self.value(i.args[2], f)).astype(np.int64)
+        address = self.address(i.args[1], f)
+        done = m.sync.test(f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
+        if done is None:
+            f.wait = "mbarrier"
+            m.counts.waits[i.pc] += len(f.warps)
+            if m.timeline is not None:
+                m.timeline.wait(f.warps, m.ticks, i.pc)
+            return False
+        f.tried = False
+        m.p[self.program.writer.index(i.args[0])][f.s] = done
+        f.pc += 1
+        return True
+
+    def _named(self, f: Fragment, i: Instruction) -> bool:
+        """``bar`` and ``barrier``: one barrier of each CTA of the fragment at a time."""
+        m = self.machine
+        if not f.full:
+            f.wait = "converge"
+            return False
+        reduce = "red" in i.parts
+        at = 1 if reduce else 0
+        numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
+        keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
+        if len(kinds := np.unique(keys)) > 1:
+            self._split(f, [(f.ids[keys == k], f.pc) for k in kinds])
+            return False
+        most = 1 if not reduce else 2
+        sized = len(i.args) > (at + most if reduce else at + 1)
+        threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
+        if reduce:
+            self._vote(f, i, int(kinds[0]))
+        wait = "arrive" not in i.parts
+        f.wait = "named" if wait else None
+        f.pc += 1
+        if wait and m.timeline is not None:
+            m.timeline.wait(f.warps, m.ticks, i.pc)
+        m.sync.enter(f, int(numbers[0]), int(m.cta[f.ids[0]]), threads, wait, i.pc)
+        return f.wait is None
+
+    def _vote(self, f: Fragment, i: Instruction, key: int) -> None:
+        """``bar.red``: the result is written once all have come; each arrival updates it."""
+        m = self.machine
+        text = i.args[-1]
+        test = self.value(text.lstrip("!"), f)
+        test = ~test if text.startswith("!") else test
+        votes = m.sync.votes.setdefault(key, [])
+        votes.append((f.ids, test))
+        everyone = np.concatenate([ids for ids, _ in votes])
+        tests = np.concatenate([np.broadcast_to(t, len(ids)) for ids, t in votes])
+        result: Any = {"popc": tests.sum(), "and": tests.all(), "or": tests.any()}[i.parts[-2]]
+        found = self.program.row(i.args[0])
+        if found is None:
+            raise NotLowered(i.args[0])
+        rows = m.p if found[0] == "p" else m.r
+        rows[found[1]][everyone] = result
+        if len(everyone) >= int(m.alive[m.cta == key // 64].sum()):
+            del m.sync.votes[key]
+
+    def _cluster(self, f: Fragment, i: Instruction) -> bool:
+        m = self.machine
+        if not f.full:
+            f.wait = "converge"
+            return False
+        if "arrive" in i.parts:
+            m.sync.arrive_cluster(f, "relaxed" in i.parts)
+        elif not m.sync.wait_cluster(f):
+            f.wait = "cluster"
+            return False
+        f.pc += 1
+        return True
+
+    def _call(self, f: Fragment, i: Instruction) -> bool:
+        from mla_var3.emulator import calls
+
+        calls.call(self.machine, f, i)
+        f.pc += 1
+        return True
+
+    # When nothing goes on ---------------------------------------------------------------------
+    def _endless(self) -> EmulatorError:
+        m = self.machine
+        pc = max(self.fragments, key=lambda f: f.n).pc if self.fragments else 0
+        pc = min(pc, len(self.program.kernel.instructions) - 1)
+        return m.reporter.stop(
+            pc, f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)"
+        )
+
+    def _deadlock(self) -> None:
+        m = self.machine
+        self.stuck = True
+        for f in self.fragments:
+            pc = f.pc - 1 if f.wait == "named" else f.pc
+            pc = min(pc, len(self.program.kernel.instructions) - 1)
+            m.reporter.add(
+                "deadlock", pc, f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
+                who=m.who(f.s), missing="an arrival, bytes or threads that the barrier still expects",
+            )  # fmt: skip
+
+    def _reason(self, f: Fragment, pc: int) -> str:
+        m, i = self.machine, self.program.kernel.instructions[pc]
+        if f.wait == "mbarrier":
+            at = int(np.ravel(m.shared.physical(np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]))[0])
+            barrier = m.sync.mbarriers.get(at)
+            wanted = int(np.ravel(self.value(i.args[2], f))[0])
+            state = barrier.state() if barrier else "not initialized"
+            if barrier and barrier.pending == 0 and barrier.tx:
+                m.reporter.add(
+                    "barrier-bytes", pc, f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} bytes that "
+                    "nothing brings", barrier.pc, missing="expect_tx with the bytes of the copies",
+                )  # fmt: skip
+            return f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
+        if f.wait == "named":
+            for key, barrier in m.sync.named.items():
+                if f in barrier.waiting:
+                    return f"named barrier {key % 64}, {barrier.arrived} of {barrier.threads or 'all'} threads there"
+        if f.wait == "cluster":
+            return f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} threads there"
+        return "the rest of its warp is elsewhere"

@@ -1,0 +1,91 @@
+"""Run a script that was written for a GPU under the emulator, unmodified."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mla_var3.emulator.host import Emulation, emulate, replaced
+from mla_var3.emulator.options import Options
+from mla_var3.errors import EmulatorError
+
+
+def capability(arch: str) -> tuple[int, int]:
+    """``sm_90a`` to (9, 0)."""
+    match = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
+    if not match:
+        raise EmulatorError(f"{arch!r} is not an architecture such as sm_90a")
+    return int(match[1]), int(match[2])
+
+
+@contextlib.contextmanager
+def environment(options: Options, arch: str) -> Iterator[Emulation]:
+    """``emulate`` for whole scripts: torch.cuda, the DSL's timers and the driver are replaced too."""
+    import torch
+
+    from mla_var3.emulator.torch_mode import cuda_on_cpu
+
+    with emulate(options, arch) as emulation, contextlib.ExitStack() as stack:
+        import cutlass.cute.testing
+        import cutlass.testing
+
+        for module in (cutlass.cute.testing, cutlass.testing):
+            if hasattr(module, "benchmark"):
+                stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
+        _driver(stack)
+        stack.enter_context(
+            cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors)
+        )
+        torch.set_num_threads(1)
+        yield emulation
+
+
+def _driver(stack: contextlib.ExitStack) -> None:
+    """The few driver calls that scripts make themselves."""
+    import cuda.bindings.driver as driver
+
+    done = (driver.CUresult.CUDA_SUCCESS,)
+    for name in ("cuInit", "cuStreamSynchronize", "cuCtxSynchronize", "cuStreamDestroy"):
+        stack.enter_context(replaced(driver, name, lambda *_: done))
+    stack.enter_context(replaced(driver, "cuStreamCreate", lambda *_: (*done, driver.CUstream(0))))
+    stack.enter_context(replaced(driver, "cuDeviceGet", lambda *_: (*done, driver.CUdevice(0))))
+
+
+def run_script(path: Path, arguments: Sequence[str], options: Options, arch: str) -> Emulation:
+    """Run a script as ``python script.py arguments`` would.
+
+    Raises:
+        EmulatorError: The file does not exist, or a launch cannot be emulated.
+    """
+    if not path.is_file():
+        raise EmulatorError(f"there is no script {path}")
+    folder = str(path.resolve().parent)
+    with contextlib.ExitStack() as stack:
+        emulation = stack.enter_context(environment(options, arch))
+        stack.enter_context(replaced(sys, "argv", [str(path), *arguments]))
+        stack.enter_context(replaced(sys, "path", [folder, *sys.path]))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as stop:
+            if stop.code not in (None, 0):
+                raise
+    return emulation
+
+
+def quiet(function: Any, *args: Any) -> tuple[Any, str]:
+    """Call a function and keep what it prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        result = function(*args)
+    return result, out.getvalue()
+
+

@@ -1,0 +1,242 @@
+"""Shared memory of a cluster, and the shadow that finds races, missing fences and poison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.clocks import BULK, CP_ASYNC, GENERIC, WGMMA, Clocks
+from mla_var3.emulator.options import Model
+from mla_var3.emulator.program import SHARED_START
+from mla_var3.emulator.report import Reporter
+
+POISON = 0xA5
+OFFSET = 0xFFFFFF
+#: Bits of a stamp that hold the instruction (see ``ptx.MAX_INSTRUCTIONS``).
+PC_BITS = 20
+PC_MASK = (1 << PC_BITS) - 1
+#: What orders an access after one by each unit.
+AFTER_WRITE = {
+    GENERIC: "a barrier between the two",
+    WGMMA: "wgmma.wait_group",
+    BULK: "a wait on the mbarrier that the copy completes",
+    CP_ASYNC: "cp.async.wait_group (or an mbarrier) and then a barrier",
+}
+AFTER_READ = {
+    GENERIC: "a barrier, or an mbarrier that the reader arrives at and the writer waits for",
+    WGMMA: "an arrival after wgmma.wait_group that the writer waits for",
+    BULK: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
+    CP_ASYNC: "cp.async.wait_group",
+}
+
+
+class SharedMemory:
+    """Bytes of all CTAs of a cluster, one after the other, each ``size`` long."""
+
+    def __init__(self, ctas: int, end: int, granule: int, clocks: Clocks) -> None:
+        self.ctas, self.end = ctas, end
+        self.size = -(-end // 1024) * 1024
+        total = self.size * ctas
+        self.bytes = np.zeros(total, np.uint8)
+        self.views: dict[int, NDArray[Any]] = {
+            w: self.bytes.view(f"u{w}") for w in (1, 2, 4, 8)
+        } | {16: self.bytes.view(np.complex128)}
+        self.clocks = clocks
+        self.granule = granule
+        self.shift = granule.bit_length() - 1
+        count = total // granule
+        self.writer = np.zeros(count, np.int16)
+        # A stamp is the actor's clock and, below it, the instruction.
+        self.written = np.zeros(count, np.int64)
+        # Pages of rows that no actor touches are never made.
+        self.read = np.zeros((clocks.actors, count), np.int64)
+        self.known = np.zeros(count, bool)
+        self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.row_set: set[int] = set()
+
+    def start(self) -> None:
+        """Poison everything for the next cluster."""
+        self.bytes[:] = POISON
+        self.known[:] = False
+
+    def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
+        """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
+        low = (np.asarray(address).astype(np.int64)) & 0xFFFFFFFF
+        if self.ctas == 1:
+            return np.where(low >> 24 == 1, low & OFFSET, low)
+        rank = low >> 24
+        return np.where(rank == 0, cta_offset, (rank - 1) * self.size) + (low & OFFSET)
+
+    def outside(self, physical: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+        """Which accesses of ``count`` bytes leave the window that the launch asked for."""
+        low = physical % self.size if self.ctas > 1 else physical
+        return (low < SHARED_START) | (low + count > self.end) | (physical >= len(self.bytes))
+
+    def granules(self, physical: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """Granules of accesses: [n, k]."""
+        first = physical >> self.shift
+        k = max(1, count >> self.shift)
+        return first[:, None] + np.arange(k) if k > 1 else first[:, None]
+
+
+class Shadow:
+    """Checks of accesses to shared memory."""
+
+    def __init__(self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int) -> None:
+        self.memory, self.clocks, self.reporter, self.model = memory, clocks, reporter, model
+        self.per_cta = per_cta
+
+    # Threads ----------------------------------------------------------------------------------
+    def thread_read(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
+        """Threads of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
+        m, seen = self.memory, self.clocks.seen
+        w = warp[:, None]
+        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
+        if bad.any():
+            self._race("read", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
+        known = m.known[g]
+        if not known.all():
+            q, who = g[~known][0], int(np.broadcast_to(w, g.shape)[~known][0])
+            self._poison(pc, q, self.name(who))
+        self._rows(range(int(warp[0]), int(warp[-1]) + 1))
+        m.read[w, g] = seen[w, w] << PC_BITS | pc
+
+    def thread_write(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
+        """Threads of warps ``warp`` [n] write granules ``g`` [n, k]."""
+        m, seen = self.memory, self.clocks.seen
+        w = warp[:, None]
+        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
+        if bad.any():
+            self._race("write", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
+        rows = m.rows
+        if len(rows):
+            stamps = m.read[rows[:, None, None], g[None]] >> PC_BITS
+            late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
+            if late.any():
+                a, i, j = np.argwhere(late)[0]
+                self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC)
+        m.writer[g] = w
+        m.written[g] = seen[w, w] << PC_BITS | pc
+        m.known[g] = True
+
+    # Units ------------------------------------------------------------------------------------
+    def unit_read(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
+        """A unit working for a warp reads granules ``g`` (an index or a slice)."""
+        self.may_read(g, warp, unit, pc)
+        self.mark_read(g, unit * self.clocks.warps + warp, [clock], pc)
+
+    def may_read(self, g: Any, warp: int, unit: int, pc: int) -> None:
+        """Check a read by a unit, without noting it."""
+        m, seen = self.memory, self.clocks.seen[warp]
+        writer, written = m.writer[g], m.written[g] >> PC_BITS
+        bad = written > seen[writer]
+        if bad.any():
+            self._race("read", pc, self._first(g, bad), warp, unit)
+        known = m.known[g]
+        if unit != CP_ASYNC:
+            self._fenced(g, writer, written, known, warp, unit, pc)
+        if not known.all():
+            self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
+
+    def mark_read(self, g: Any, actor: int, clocks: list[int], pc: int) -> None:
+        """Note a read by actors that follow each other."""
+        stamps = [c << PC_BITS | pc for c in clocks]
+        n = len(stamps)
+        self._rows(range(actor, actor + n))
+        if n == 1:
+            self.memory.read[actor, g] = stamps[0]
+        else:
+            self.memory.read[actor : actor + n, g] = np.array(stamps)[:, None]
+
+    def unit_write(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
+        """A unit working for a warp writes granules ``g``."""
+        m, seen = self.memory, self.clocks.seen[warp]
+        bad = (m.written[g] >> PC_BITS) > seen[m.writer[g]]
+        if bad.any():
+            self._race("write", pc, self._first(g, bad), warp, unit)
+        rows = m.rows
+        if len(rows):
+            stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
+            late = (stamps >> PC_BITS) > seen[rows][:, None]
+            if late.any():
+                a, i = np.argwhere(late)[0]
+                q = (g.start + i) if isinstance(g, slice) else g[i]
+                self._race_read(pc, q, int(rows[a]), warp, unit)
+        m.writer[g] = unit * self.clocks.warps + warp
+        m.written[g] = clock << PC_BITS | pc
+        m.known[g] = True
+
+    def _fenced(self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int) -> None:
+        """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
+        clocks = self.clocks
+        generic = (writer < clocks.warps) & known
+        if not generic.any():
+            return
+        who = np.where(generic, writer, 0)
+        missing = generic & (written > clocks.fenced[who, who])
+        if self.model.reader_fences:
+            missing &= written > clocks.fenced[warp][who]
+        if missing.any():
+            q = self._first(g, missing)
+            actor = unit * clocks.warps + warp
+            self.reporter.add(
+                "missing-proxy-fence", pc,
+                f"shared {self.place(q)} was written by {self.name(self.memory.writer[q])} and is "
+                f"read by {self.name(actor)} without fence.proxy.async",
+                self.write_pc(q), self.name(actor), self.name(self.memory.writer[q]),
+                "fence.proxy.async between the write and the barrier before the read",
+            )  # fmt: skip
+
+    # Words ------------------------------------------------------------------------------------
+    def place(self, granule: Any) -> str:
+        """A granule as an address."""
+        return f"{int(granule) * self.memory.granule % self.memory.size:#x}"
+
+    def name(self, actor: Any) -> str:
+        """An actor in words."""
+        return self.clocks.name(int(actor), self.per_cta)
+
+    def write_pc(self, granule: int) -> int:
+        """The instruction that last wrote a granule."""
+        return int(self.memory.written[granule] & PC_MASK)
+
+    def _rows(self, actors: range) -> None:
+        """Actors that have read something."""
+        m = self.memory
+        if not m.row_set.issuperset(actors):
+            m.row_set.update(actors)
+            m.rows = np.array(sorted(m.row_set), np.int64)
+
+    def _first(self, g: Any, mask: NDArray[np.bool_]) -> int:
+        i = int(np.argmax(mask))
+        return int(g.start + i) if isinstance(g, slice) else int(g.ravel()[i])
+
+    def _race(self, what: str, pc: int, q: int, warp: int, unit: int) -> None:
+        m = self.memory
+        before, after = int(m.writer[q]), unit * self.clocks.warps + warp
+        self.reporter.add(
+            "race", pc,
+            f"shared {self.place(q)} is written by {self.name(before)} and {'read' if what == 'read' else 'written'} by "
+            f"{self.name(after)}, and nothing orders the two",
+            self.write_pc(q), self.name(after), self.name(before),
+            AFTER_WRITE[before // self.clocks.warps],
+        )  # fmt: skip
+
+    def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int) -> None:
+        m, after = self.memory, unit * self.clocks.warps + warp
+        self.reporter.add(
+            "race", pc,
+            f"shared {self.place(q)} is still read by {self.name(reader)} when {self.name(after)} writes it",
+            int(m.read[reader, q] & PC_MASK), self.name(after), self.name(reader),
+            AFTER_READ[reader // self.clocks.warps],
+        )  # fmt: skip
+
+    def _poison(self, pc: int, q: int, who: str) -> None:
+        self.reporter.add(
+            "uninitialized-read", pc, f"shared {self.place(q)} is read and nothing has written it",
+            who=who, missing="a write, or a wait for the copy that brings it",
+        )  # fmt: skip
+
+

@@ -1,0 +1,380 @@
+"""Barriers of every kind, fences, and what they order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.formats import U32, U64
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
+    from mla_var3.emulator.sched import Fragment
+    from mla_var3.emulator.sched import Fragment
+
+NAMED = 64
+
+
+@dataclass
+class MBarrier:
+    """An mbarrier object: arrivals and bytes outstanding in its phase, and what it has seen."""
+
+    count: int
+    pending: int
+    init_warp: int
+    init_clock: int
+    vector: NDArray[np.int64]
+    done: NDArray[np.int64]
+    tx: int = 0
+    phase: int = 0
+    pc: int = 0
+    known_to: set[int] = field(default_factory=set)
+
+    def state(self) -> str:
+        """What it waits for, in words."""
+        return (
+            f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes outstanding"
+        )
+
+
+@dataclass
+class Named:
+    """A named barrier (``bar.sync``) that some warps have reached."""
+
+    threads: int | None
+    vector: NDArray[np.int64]
+    arrived: int = 0
+    warps: set[int] = field(default_factory=set)
+    waiting: list[Fragment] = field(default_factory=list)
+
+
+@dataclass
+class ClusterBarrier:
+    """``barrier.cluster``: one per cluster."""
+
+    vector: NDArray[np.int64]
+    relaxed: NDArray[np.int64]
+    done: NDArray[np.int64]
+    done_relaxed: NDArray[np.int64]
+    arrived: int = 0
+    phase: int = 0
+    of_warp: dict[int, int] = field(default_factory=dict)
+
+
+class Sync:
+    """All barriers of one cluster."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.start()
+
+    def start(self) -> None:
+        """A new cluster: no barrier is initialized."""
+        v = self.machine.clocks.vector
+        self.mbarriers: dict[int, MBarrier] = {}
+        self.spread: tuple[int, int] = (1 << 62, -1)
+        self.named: dict[int, Named] = {}
+        self.cluster = ClusterBarrier(v(), v(), v(), v())
+        #: Predicates of bar.red so far, by barrier.
+        self.votes: dict[int, list[tuple[Any, Any]]] = {}
+        self.init_fenced = np.zeros(self.machine.clocks.warps, np.int64)
+        self.timed_out: set[tuple[int, int, int, int]] = set()
+
+    # mbarriers --------------------------------------------------------------------------------
+    def at(self, physical: int, pc: int, warps: Any = ()) -> MBarrier | None:
+        """The barrier at an address; reports one that is not there or not yet visible."""
+        m, barrier = self.machine, self.mbarriers.get(physical)
+        if barrier is None:
+            m.reporter.add(
+                "barrier-uninitialized", pc, f"there is no mbarrier at shared {physical % m.shared.size:#x}",
+                missing="mbarrier.init before, and a barrier after it",
+            )  # fmt: skip
+            return None
+        for w in warps:
+            if w not in barrier.known_to:
+                barrier.known_to.add(w)
+                self._visible(barrier, physical, pc, w)
+        return barrier
+
+    def _visible(self, barrier: MBarrier, physical: int, pc: int, warp: int) -> None:
+        m = self.machine
+        seen = max(
+            m.clocks.seen[warp, barrier.init_warp], m.clocks.barriers_seen[warp, barrier.init_warp]
+        )
+        if m.checks and seen < barrier.init_clock:
+            m.reporter.add(
+                "barrier-unordered", pc,
+                f"the mbarrier at shared {physical % m.shared.size:#x} is used by {m.warp_name(warp)} with "
+                f"no barrier since its initialization by {m.warp_name(barrier.init_warp)}",
+                barrier.pc, m.warp_name(warp), m.warp_name(barrier.init_warp),
+                "a barrier of the CTA (or cluster) after mbarrier.init",
+            )  # fmt: skip
+
+    def init(self, address: Any, count: Any, s: Any, pc: int) -> None:
+        """``mbarrier.init``."""
+        m = self.machine
+        n = len(m.ids[s])
+        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
+        counts, warps = np.broadcast_to(count, n), m.warp[s]
+        for i in sorted({int(x): i for i, x in enumerate(at.tolist())}.values()):
+            self._init(int(at[i]), int(counts[i]), int(warps[i]), pc)
+
+    def _init(self, at: int, count: int, warp: int, pc: int) -> None:
+        m = self.machine
+        self._placed(at, count, pc)
+        old = self.mbarriers.get(at)
+        if old is not None:
+            m.reporter.add(
+                "barrier-reinitialized", pc,
+                f"the mbarrier at shared {at % m.shared.size:#x} ({old.state()}) is initialized again",
+                old.pc, missing="mbarrier.inval, or no second init",
+            )  # fmt: skip
+        v = m.clocks.vector
+        clock = int(m.clocks.seen[warp, warp])
+        self.mbarriers[at] = MBarrier(count, count, warp, clock, v(), v(), pc=pc, known_to={warp})
+        self.spread = (min(self.spread[0], at), max(self.spread[1], at + 8))
+
+    def _placed(self, at: int, count: int, pc: int) -> None:
+        m = self.machine
+        low = at % m.shared.size
+        if at % 8:
+            m.reporter.add("misaligned", pc, f"an mbarrier at shared {low:#x}", missing="8-byte alignment")
+        if bool(m.shared.outside(np.array([at]), 8)[0]):
+            m.reporter.add("out-of-bounds", pc, f"an mbarrier at shared {low:#x}")
+        if not 1 <= count < 1 << 20:
+            m.reporter.add("barrier-overflow", pc, f"mbarrier.init with {count} arrivals; 1 to {(1 << 20) - 1} are allowed")
+
+    def overwritten(self, at: NDArray[np.int64], size: int, pc: int, s: Any) -> None:
+        """Report plain writes to the bytes of a barrier."""
+        low, high = self.spread
+        if high < 0 or int(at.max()) + size <= low or int(at.min()) >= high:
+            return
+        for place, barrier in self.mbarriers.items():
+            hit = (at < place + 8) & (at + size > place)
+            if hit.any():
+                m = self.machine
+                m.reporter.add(
+                    "race", pc, f"the mbarrier at shared {place % m.shared.size:#x} is overwritten while in use",
+                    barrier.pc, m.thread(s, int(np.argmax(hit))), missing="mbarrier.inval before its bytes are used again",
+                )  # fmt: skip
+
+    def invalidate(self, address: Any, s: Any, pc: int) -> None:
+        """``mbarrier.inval``."""
+        for at in np.unique(self.machine.shared.physical(address, self.machine.cta_offset[s])).tolist():
+            self.at(at, pc)
+            self.mbarriers.pop(at, None)
+
+    def arrive(self, address: Any, count: Any, tx: Any, drop: bool, s: Any, pc: int) -> Any:
+        """Arrivals and expected bytes of threads; returns the state that each saw before."""
+        m = self.machine
+        n = len(m.ids[s])
+        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
+        counts, bytes_ = np.broadcast_to(count, n).astype(np.int64), np.broadcast_to(tx, n).astype(np.int64)
+        warps, state = m.warp[s], np.zeros(n, U64)
+        for place in np.unique(at).tolist():
+            here = at == place
+            who = np.unique(warps[here]).tolist()
+            barrier = self.at(place, pc, who)
+            if barrier is None:
+                continue
+            state[here] = U64(barrier.phase << 32 | barrier.pending)
+            m.clocks.publish(who, barrier.vector)
+            barrier.tx += int(bytes_[here].sum())
+            self.count_down(barrier, int(counts[here].sum()), place, pc)
+            if drop:
+                barrier.count -= int(counts[here].sum())
+            if barrier.pending == 0:
+                self.settle(barrier)
+        m.clocks.tick(np.unique(warps).tolist())
+        m.note("arrive", s, pc)
+        return state
+
+    def count_down(self, barrier: MBarrier, arrivals: int, place: int, pc: int) -> None:
+        """Take arrivals off a phase; several phases may end at once, which is reported."""
+        m = self.machine
+        while arrivals:
+            taken = min(arrivals, barrier.pending)
+            barrier.pending -= taken
+            arrivals -= taken
+            if arrivals or not taken:
+                m.reporter.add(
+                    "barrier-overflow", pc,
+                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals than the "
+                    f"{barrier.count} of its phase ({barrier.state()})",
+                    barrier.pc, missing="the right count in mbarrier.init, or a wait between the phases",
+                )  # fmt: skip
+            if not taken:
+                return
+            self.settle(barrier)
+
+    def settle(self, barrier: MBarrier) -> None:
+        """End the phase if nothing is outstanding."""
+        m = self.machine
+        m.progress += 1
+        if barrier.pending == 0 and barrier.tx == 0:
+            barrier.phase += 1
+            barrier.pending = barrier.count
+            np.maximum(barrier.done, barrier.vector, out=barrier.done)
+            m.scheduler.wake("mbarrier")
+
+    def complete(self, physical: int, count: int, warp: int, actor: int, clock: int, pc: int) -> None:
+        """An asynchronous copy has brought ``count`` bytes."""
+        m = self.machine
+        barrier = self.at(physical, pc, [warp])
+        if barrier is None:
+            return
+        self._init_fence(barrier, warp, physical, pc)
+        barrier.tx -= count
+        m.clocks.publish([warp], barrier.vector)
+        barrier.vector[actor] = max(int(barrier.vector[actor]), clock)
+        self.settle(barrier)
+
+    def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
+        m = self.machine
+        if not m.checks or barrier.init_clock <= self.init_fenced[barrier.init_warp]:
+            return
+        if m.model.reader_fences and m.clocks.fenced[warp, barrier.init_warp] >= barrier.init_clock:
+            return
+        m.reporter.add(
+            "missing-proxy-fence", pc,
+            f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous copy, and no fence "
+            "follows its initialization",
+            barrier.pc, m.warp_name(warp), m.warp_name(barrier.init_warp),
+            "fence.mbarrier_init (or fence.proxy.async) after mbarrier.init",
+        )  # fmt: skip
+
+    def pending(self, state: Any, s: Any) -> Any:
+        """``mbarrier.pending_count``."""
+        return (np.asarray(state) & U64(0xFFFFFFFF)).astype(U32)
+
+    def test(self, fragment: Fragment, address: Any, wanted: Any, parity: bool, pc: int, blocking: bool) -> NDArray[np.bool_] | None:
+        """Which threads see their phase done; None if a try_wait sleeps.
+
+        A ``try_wait`` may time out, so the first try answers no even when the phase is done:
+        code that takes its answer for granted shows.
+        """
+        m, s = self.machine, fragment.s
+        at = m.shared.physical(np.broadcast_to(address, fragment.n), m.cta_offset[s])
+        done = np.zeros(fragment.n, bool)
+        for place in np.unique(at).tolist():
+            here = at == place
+            barrier = self.at(place, pc, np.unique(m.warp[s][here]).tolist())
+            if barrier is None:
+                continue
+            want = wanted[here] if np.ndim(wanted) else wanted
+            done[here] = (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
+        if blocking and not done.any() and not fragment.tried:
+            return None
+        if blocking and done.all() and not fragment.tried:
+            first = int(at[0])
+            phase = self.mbarriers[first].phase if first in self.mbarriers else 0
+            key = (pc, int(fragment.ids[0]), first, phase)
+            if key not in self.timed_out:
+                self.timed_out.add(key)
+                done[:] = False
+        for place in np.unique(at[done]).tolist():
+            who = np.unique(m.warp[s][(at == place) & done]).tolist()
+            m.clocks.join(who, self.mbarriers[place].done)
+        return done
+
+    # Named and cluster barriers ---------------------------------------------------------------
+    def enter(self, fragment: Fragment, number: int, cta: int, threads: int | None, wait: bool, pc: int) -> Named | None:
+        """Warps reach a named barrier; returns it once it is complete."""
+        m, key = self.machine, cta * NAMED + number
+        barrier = self.named.setdefault(key, Named(threads, m.clocks.vector()))
+        if barrier.threads != threads and barrier.warps:
+            m.reporter.add(
+                "barrier-mismatch", pc,
+                f"named barrier {number} is entered with {threads or 'all'} threads and with {barrier.threads or 'all'}",
+                who=m.who(fragment.s),
+            )  # fmt: skip
+        if not barrier.warps.isdisjoint(fragment.warps):
+            m.reporter.add(
+                "barrier-mismatch", pc, f"a warp arrives twice at named barrier {number} before it is complete",
+                who=m.who(fragment.s), missing="the right number of threads, or a second barrier",
+            )  # fmt: skip
+        barrier.threads = threads
+        m.progress += 1
+        barrier.warps |= set(fragment.warps)
+        barrier.arrived += 32 * len(fragment.warps)
+        m.clocks.publish(fragment.warps, barrier.vector)
+        m.clocks.tick(fragment.warps)
+        if wait:
+            barrier.waiting.append(fragment)
+        return self.complete_named(key)
+
+    def complete_named(self, key: int) -> Named | None:
+        """Let everyone go if enough threads have arrived."""
+        m, barrier = self.machine, self.named[key]
+        if barrier.threads is None:
+            cta = key // NAMED
+            alive = np.unique(m.warp[(m.cta == cta) & m.alive])
+            if not barrier.warps.issuperset(alive.tolist()):
+                return None
+        elif barrier.arrived < barrier.threads:
+            return None
+        for fragment in barrier.waiting:
+            fragment.wait = None
+            m.clocks.join(fragment.warps, barrier.vector)
+        del self.named[key]
+        return barrier
+
+    def threads_left(self) -> None:
+        """Threads have exited: barriers that counted on all of them may be complete."""
+        for key in list(self.named):
+            if self.named[key].threads is None:
+                self.complete_named(key)
+        self.complete_cluster()
+
+    def arrive_cluster(self, fragment: Fragment, relaxed: bool) -> None:
+        """``barrier.cluster.arrive``."""
+        m, barrier = self.machine, self.cluster
+        m.clocks.publish(fragment.warps, barrier.relaxed if relaxed else barrier.vector)
+        m.clocks.tick(fragment.warps)
+        for w in fragment.warps:
+            barrier.of_warp[w] = barrier.phase
+        barrier.arrived += fragment.n
+        m.progress += 1
+        self.complete_cluster()
+
+    def complete_cluster(self) -> None:
+        """End the phase of the cluster's barrier if every live thread has arrived."""
+        barrier = self.cluster
+        if barrier.arrived and barrier.arrived >= int(self.machine.alive.sum()):
+            barrier.arrived = 0
+            barrier.phase += 1
+            np.maximum(barrier.done, barrier.vector, out=barrier.done)
+            np.maximum(barrier.done_relaxed, barrier.relaxed, out=barrier.done_relaxed)
+            self.machine.scheduler.wake("cluster")
+
+    def wait_cluster(self, fragment: Fragment) -> bool:
+        """``barrier.cluster.wait``; whether the phase is over."""
+        barrier, clocks = self.cluster, self.machine.clocks
+        if any(barrier.of_warp.get(w, -1) >= barrier.phase for w in fragment.warps):
+            return False
+        clocks.join(fragment.warps, barrier.done)
+        for w in fragment.warps:
+            both = np.maximum(barrier.done_relaxed, barrier.done)
+            np.maximum(clocks.barriers_seen[w], both, out=clocks.barriers_seen[w])
+        return True
+
+    # Fences -----------------------------------------------------------------------------------
+    def fence(self, op: str, s: Any) -> None:
+        """``fence`` and ``membar``."""
+        m = self.machine
+        for w in m.warps_of(s):
+            own = int(m.clocks.seen[w, w])
+            if "proxy.async" in op or "proxy.alias" in op or op == "fence.proxy.async":
+                m.clocks.fenced[w] = m.clocks.seen[w]
+                self.init_fenced[w] = own
+            else:
+                # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
+                self.init_fenced[w] = own
+        if not op.startswith("fence.proxy") and "cta" not in op:
+            m.fenced_epoch = m.memory_map.epoch
+
+    def warp(self, s: Any) -> None:
+        """``bar.warp.sync``: lanes of a warp are one actor already."""

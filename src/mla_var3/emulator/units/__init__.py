@@ -1,0 +1,1 @@
+"""Units that work beside the threads: copies and matrix products."""

@@ -1,0 +1,438 @@
+"""Bulk copies: TMA with tensor maps, and copies of bytes in a row."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.access import combine
+from mla_var3.emulator.clocks import BULK
+from mla_var3.emulator.lower.base import PARAM_WINDOW
+from mla_var3.emulator.regions import Region
+from mla_var3.emulator.units import tensormap
+from mla_var3.emulator.units.tensormap import TensorMap
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
+
+TENSOR_ALIGN = 128
+#: Alignment of a swizzled box in shared memory: where its pattern starts.
+PATTERN = {0: 128, 1: 256, 2: 512, 3: 1024}
+
+
+@dataclass
+class Groups:
+    """Bulk groups of one warp: the clock of its last copy, and of each committed group."""
+
+    clock: int = 0
+    committed: deque[int] = field(default_factory=deque)
+
+
+class Bulk:
+    """The bulk copy unit of a cluster. Copies are done at issue; only their order is asynchronous."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.maps: dict[int, TensorMap] = {}
+        self.places: dict[tuple[int, int, int], tuple[NDArray[np.int64], Any]] = {}
+        self.start()
+
+    def start(self) -> None:
+        """A new cluster."""
+        self.groups = [Groups() for _ in range(self.machine.clocks.warps)]
+        self.maps.clear()
+
+    # Tensor maps ------------------------------------------------------------------------------
+    def _map(self, address: int, pc: int) -> TensorMap:
+        if (found := self.maps.get(address)) is not None:
+            return found
+        data, at = self._bytes(address, pc)
+        if address % 64:
+            self.machine.reporter.add("misaligned", pc, f"a tensor map at {address:#x}", missing="64-byte alignment")
+        found = self.maps[address] = TensorMap.decode(data[at : at + tensormap.BYTES].tobytes())
+        if found.interleave or found.nan_fill:
+            raise self.machine.reporter.stop(pc, "an interleaved or NaN-filling tensor map is not emulated")
+        return found
+
+    def _bytes(self, address: int, pc: int) -> tuple[NDArray[np.uint8], int]:
+        """The bytes that hold an address, and where in them it is."""
+        m = self.machine
+        if address >> 48 == PARAM_WINDOW >> 48:
+            return m.parameters.bytes, address & (1 << 48) - 1
+        region = m.memory_map.find(address)
+        if region is None:
+            raise m.reporter.stop(pc, f"a tensor map at {address:#x} is outside of every allocation")
+        return region.data, address - region.low
+
+    def replace(self, name: str, address: Any, space: str, ordinal: int, value: Any, s: Any, pc: int) -> None:
+        """``tensormap.replace``."""
+        m = self.machine
+        at = int(np.ravel(address)[0])
+        if space == "shared":
+            data, start = m.shared.bytes, int(m.shared.physical(np.array([at]), m.cta_offset[s][:1])[0])
+        else:
+            data, start = self._bytes(at, pc)
+            self.maps.pop(at, None)
+        old = TensorMap.decode(data[start : start + tensormap.BYTES].tobytes())
+        new = tensormap.replaced(old, name, ordinal, int(np.ravel(value)[0]))
+        data[start : start + tensormap.BYTES] = np.frombuffer(new.encode(), np.uint8)
+
+    def copy_map(self, to: Any, source: Any, s: Any, pc: int) -> None:
+        """``tensormap.cp_fenceproxy``: a map from shared to global memory."""
+        m = self.machine
+        at = int(np.ravel(to)[0])
+        start = int(m.shared.physical(np.ravel(source)[:1], m.cta_offset[s][:1])[0])
+        data, offset = self._bytes(at, pc)
+        data[offset : offset + tensormap.BYTES] = m.shared.bytes[start : start + tensormap.BYTES]
+        self.maps.pop(at, None)
+
+    # Tensor copies ----------------------------------------------------------------------------
+    def load_tensor(self, to: Any, descriptor: Any, at: list[Any], barrier: Any, mask: Any, s: Any, pc: int) -> None:
+        """``cp.async.bulk.tensor`` from global to shared memory, of each thread of ``s``."""
+        m = self.machine
+        ids = m.ids[s]
+        n = len(ids)
+        offset = m.cta_offset[s]
+        place = m.shared.physical(np.broadcast_to(to, n), offset)
+        bars = m.shared.physical(np.broadcast_to(barrier, n), offset)
+        words = np.broadcast_to(descriptor, n)
+        coordinates = [np.broadcast_to(x, n) for x in at]
+        masks = None if mask is None else np.broadcast_to(mask, n)
+        for i in range(n):
+            t = self._map(int(words[i]), pc)
+            box = tuple(int(np.int32(x[i])) for x in coordinates)
+            targets = self._targets(int(m.cta[ids[i]]), masks, i)
+            self._load(t, box, int(place[i]), int(bars[i]), targets, int(m.warp[ids[i]]), pc)
+        m.note("TMA load", s, pc)
+
+    def _targets(self, me: int, masks: Any, i: int) -> list[int] | None:
+        if masks is None:
+            return None
+        return [k for k in range(self.machine.ctas) if int(masks[i]) >> k & 1]
+
+    def _load(self, t: TensorMap, box: tuple[int, ...], place: int, barrier: int, targets: list[int] | None, warp: int, pc: int) -> None:
+        m = self.machine
+        size = m.shared.size
+        data = self._fetch(t, box, warp, pc)
+        if data is None:
+            return
+        actor, clock = m.clocks.issue(BULK, warp)
+        pairs = [(place, barrier)]
+        if targets is not None:
+            pairs = [(place % size + k * size, barrier % size + k * size) for k in targets]
+        for to, bar in pairs:
+            if self._placed(t, to, pc):
+                self._write_box(t, to, data, warp, clock, pc)
+                m.sync.complete(bar, t.count, warp, actor, clock, pc)
+        m.counts.tma(pc, t.count * len(pairs), t.count, "read")
+
+    def _placed(self, t: TensorMap, to: int, pc: int) -> bool:
+        """Whether a box may lie at a shared address."""
+        m = self.machine
+        low = to % m.shared.size
+        if low % TENSOR_ALIGN:
+            m.reporter.add(
+                "misaligned", pc, f"a {t} at shared {low:#x}", missing=f"{TENSOR_ALIGN}-byte alignment"
+            )
+            return False
+        if m.shared.outside(np.array([to]), t.count)[0]:
+            m.reporter.add(
+                "out-of-bounds", pc,
+                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 to {m.shared.end:#x}",
+                missing="more dynamic shared memory in the launch",
+            )  # fmt: skip
+            return False
+        return True
+
+    def _place(self, t: TensorMap, at: int) -> tuple[NDArray[np.int64], Any]:
+        """Pieces and granules of a box at a physical address."""
+        key = (at, t.count, t.swizzle)
+        if (found := self.places.get(key)) is None:
+            m = self.machine
+            count = -(-t.count // 16) * 16
+            chunks = tensormap.tile_chunks(at, count, t.swizzle)
+            if at % PATTERN[t.swizzle] == 0 or not t.swizzle:
+                first = at >> m.shared.shift
+                granules: Any = slice(first, first + (t.count >> m.shared.shift))
+            else:
+                wide = np.arange(0, 16, m.shared.granule)
+                granules = np.unique((chunks[:, None] * 16 + wide) >> m.shared.shift)
+            found = self.places[key] = (chunks, granules)
+        return found
+
+    def _write_box(self, t: TensorMap, at: int, data: NDArray[np.uint8], warp: int, clock: int, pc: int) -> None:
+        m = self.machine
+        chunks, granules = self._place(t, at)
+        if t.count % 16:  # A box of a few elements is not swizzled.
+            m.shared.bytes[at : at + t.count] = data
+        else:
+            m.shared.views[16][chunks] = data.view(np.complex128)
+        if m.checks:
+            m.shadow.unit_write(granules, warp, BULK, clock, pc)
+            m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
+
+    def _window(self, t: TensorMap, box: tuple[int, ...], pc: int) -> tuple[Region, NDArray[Any], list[tuple[int, int]], int] | None:
+        """Allocation and strided view of the part of a box that is inside the tensor."""
+        m = self.machine
+        clip = t.clipped(box)
+        start, span, shape, strides = t.window(box, clip)
+        region = m.memory_map.find(t.base)
+        empty = any(last <= first for first, last in clip)
+        if not empty and (region is None or start < region.base or start + span > region.end):
+            near = region.label if region else "no allocation"
+            m.reporter.add(
+                "out-of-bounds", pc, f"a {t} at {list(box)} reaches outside of {near}",
+                missing="sizes and strides of the tensor that the map was made for",
+            )  # fmt: skip
+            return None
+        if region is None:
+            return None
+        at = (start - region.low) if not empty else 0
+        view = region.views[t.element][at // t.element :]
+        if empty:
+            shape = (0,) * len(shape)
+        return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
+
+    def _fetch(self, t: TensorMap, box: tuple[int, ...], warp: int, pc: int) -> NDArray[np.uint8] | None:
+        """The bytes of a box, zeros where it leaves the tensor."""
+        found = self._window(t, box, pc)
+        if found is None:
+            return None
+        region, view, clip, at = found
+        if view.shape == t.shape[::-1]:
+            data = np.ascontiguousarray(view)
+        else:
+            data = np.zeros(t.shape[::-1], view.dtype)
+            data[tuple(slice(a, b) for a, b in clip[::-1])] = view
+        self._touched(region, at, view, warp, pc, False)
+        return data.reshape(-1).view(np.uint8)
+
+    def _touched(self, region: Region, at: int, view: NDArray[Any], warp: int, pc: int, writing: bool, atomic: bool = False) -> None:
+        m = self.machine
+        if not m.checks or not view.size:
+            return
+        alone = m.memory_map.clusters == 1 and region.known is None
+        if alone:
+            return
+        starts = np.int64(at)
+        for n, stride in zip(view.shape, view.strides, strict=True):
+            starts = np.add.outer(starts, np.arange(n) * stride)
+        flat = starts.reshape(-1)
+        who = f"TMA of {m.warp_name(warp)}"
+        if region.known is not None:
+            if writing:
+                region.known[flat[:, None] + np.arange(view.itemsize)] = True
+            else:
+                m.memory_map.known(region, flat, view.itemsize, pc, who)
+        m.memory_map.touch(region, np.unique(flat >> m.memory_map.shift), pc, writing, who, atomic)
+
+    def store_tensor(self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int) -> None:
+        """``cp.async.bulk.tensor`` from shared to global memory; with ``operation``, a reduction."""
+        m = self.machine
+        ids = m.ids[s]
+        n = len(ids)
+        place = m.shared.physical(np.broadcast_to(source, n), m.cta_offset[s])
+        words = np.broadcast_to(descriptor, n)
+        coordinates = [np.broadcast_to(x, n) for x in at]
+        # The DSL lets all lanes of a warp issue the same store, and the hardware does it once.
+        alike = zip(m.warp[ids].tolist(), place.tolist(), words.tolist(), *(c.tolist() for c in coordinates), strict=True)
+        first = {key: i for i, key in reversed(list(enumerate(alike)))}
+        for i in range(n) if operation else sorted(first.values()):
+            t = self._map(int(words[i]), pc)
+            box = tuple(int(np.int32(x[i])) for x in coordinates)
+            self._store(t, box, int(place[i]), operation, int(m.warp[ids[i]]), pc)
+        m.note("TMA store", s, pc)
+
+    def _store(self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, warp: int, pc: int) -> None:
+        m = self.machine
+        found = self._window(t, box, pc)
+        if found is None or not self._placed(t, place, pc):
+            return
+        region, view, clip, at = found
+        data = self._read_box(t, place, warp, pc).reshape(t.shape[::-1])
+        inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
+        self._touched(region, at, view, warp, pc, True, bool(operation))
+        if operation:
+            with m.lock:
+                old = np.ascontiguousarray(view).reshape(-1)
+                new = combine(operation, tensormap.NAMES[t.kind], old, np.ascontiguousarray(inside).reshape(-1))
+                view[...] = new.reshape(view.shape)
+        else:
+            view[...] = inside
+        m.counts.tma(pc, t.count, t.count, "write")
+
+    def _read_box(self, t: TensorMap, place: int, warp: int, pc: int) -> NDArray[Any]:
+        m = self.machine
+        chunks, granules = self._place(t, place)
+        _, clock = m.clocks.issue(BULK, warp)
+        self.groups[warp].clock = clock
+        if m.checks:
+            m.shadow.unit_read(granules, warp, BULK, clock, pc)
+        if t.count % 16:
+            raw = m.shared.bytes[place : place + t.count]
+        else:
+            raw = m.shared.views[16][chunks].view(np.uint8)
+        return raw.view(f"u{t.element}")
+
+    # Groups -----------------------------------------------------------------------------------
+    def commit(self, s: Any) -> None:
+        """``cp.async.bulk.commit_group``."""
+        for w in self.machine.warps_of(s):
+            self.groups[w].committed.append(self.groups[w].clock)
+
+    def wait(self, most: int, read: bool, s: Any) -> None:
+        """``cp.async.bulk.wait_group``; ``read`` waits for the shared side only."""
+        clocks = self.machine.clocks
+        for w in self.machine.warps_of(s):
+            mine = self.groups[w].committed
+            while len(mine) > most:
+                clocks.finish(w, BULK * clocks.warps + w, mine.popleft())
+
+    def left(self) -> list[int]:
+        """Warps that ended while a store still read their CTA's shared memory."""
+        clocks = self.machine.clocks
+        return [w for w, g in enumerate(self.groups) if g.clock > clocks.seen[w, BULK * clocks.warps + w]]
+
+    # Bytes in a row ---------------------------------------------------------------------------
+    def _plain(self, address: Any, count: Any, s: Any) -> Any:
+        """Per thread: warp, CTA, address and bytes."""
+        m = self.machine
+        ids = m.ids[s]
+        n = len(ids)
+        return zip(
+            m.warp[ids].tolist(), m.cta_offset[ids].tolist(),
+            np.broadcast_to(address, n).tolist(), np.broadcast_to(count, n).tolist(), strict=True,
+        )  # fmt: skip
+
+    def _legal(self, shared: int, other: int, count: int, pc: int) -> bool:
+        m = self.machine
+        if shared % 16 or other % 16 or count % 16:
+            m.reporter.add(
+                "misaligned", pc, f"a bulk copy of {count} bytes between {other:#x} and shared {shared % m.shared.size:#x}",
+                missing="16-byte alignment of both addresses and of the size",
+            )  # fmt: skip
+            return False
+        if m.shared.outside(np.array([shared]), count)[0]:
+            m.reporter.add(
+                "out-of-bounds", pc, f"a bulk copy of {count} bytes at shared {shared % m.shared.size:#x}; shared memory "
+                f"ends at {m.shared.end:#x}",
+            )  # fmt: skip
+            return False
+        return True
+
+    def _global(self, address: int, count: int, warp: int, pc: int, writing: bool, atomic: bool = False) -> tuple[Region, int] | None:
+        m = self.machine
+        region = m.memory_map.find(address)
+        what = "bulk write" if writing else "bulk read"
+        if region is None or address + count > region.end:
+            m.memory_map.outside(pc, what, address, count, f"bulk copy of {m.warp_name(warp)}")
+            return None
+        at = address - region.low
+        self._touched(region, at, region.data[at : at + count], warp, pc, writing, atomic)
+        m.counts.tma(pc, count, count, "write" if writing else "read")
+        return region, at
+
+    def _span(self, at: int, count: int) -> slice:
+        shift = self.machine.shared.shift
+        return slice(at >> shift, (at + count) >> shift)
+
+    def copy_in(self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int) -> None:
+        """``cp.async.bulk.shared::cluster.global``."""
+        m = self.machine
+        places = m.shared.physical(np.broadcast_to(to, len(m.ids[s])), m.cta_offset[s])
+        bars = m.shared.physical(np.broadcast_to(barrier, len(places)), m.cta_offset[s])
+        size = m.shared.size
+        masks = None if mask is None else np.broadcast_to(mask, len(places))
+        for i, (warp, _, address, n) in enumerate(self._plain(source, count, s)):
+            if not self._legal(int(places[i]), address, n, pc):
+                continue
+            found = self._global(address, n, warp, pc, False)
+            if found is None:
+                continue
+            region, at = found
+            actor, clock = m.clocks.issue(BULK, warp)
+            pairs = [(int(places[i]), int(bars[i]))]
+            if masks is not None:
+                ranks = [k for k in range(m.ctas) if int(masks[i]) >> k & 1]
+                pairs = [(pairs[0][0] % size + k * size, pairs[0][1] % size + k * size) for k in ranks]
+            for place, bar in pairs:
+                m.shared.bytes[place : place + n] = region.data[at : at + n]
+                if m.checks:
+                    m.shadow.unit_write(self._span(place, n), warp, BULK, clock, pc)
+                m.sync.complete(bar, n, warp, actor, clock, pc)
+
+    def copy_out(self, to: Any, source: Any, count: Any, s: Any, pc: int) -> None:
+        """``cp.async.bulk.global.shared::cta``."""
+        self.reduce_out("", "u8", to, source, count, s, pc)
+
+    def reduce_out(self, operation: str, kind: str, to: Any, source: Any, count: Any, s: Any, pc: int) -> None:
+        """``cp.reduce.async.bulk.global.shared::cta``."""
+        m = self.machine
+        places = m.shared.physical(np.broadcast_to(source, len(m.ids[s])), m.cta_offset[s])
+        for i, (warp, _, address, n) in enumerate(self._plain(to, count, s)):
+            place = int(places[i])
+            if not self._legal(place, address, n, pc):
+                continue
+            found = self._global(address, n, warp, pc, True, bool(operation))
+            _, clock = m.clocks.issue(BULK, warp)
+            self.groups[warp].clock = clock
+            if m.checks:
+                m.shadow.unit_read(self._span(place, n), warp, BULK, clock, pc)
+            if found is None:
+                continue
+            region, at = found
+            self._land(region.data[at : at + n], m.shared.bytes[place : place + n], operation, kind)
+
+    def _land(self, target: NDArray[np.uint8], data: NDArray[np.uint8], operation: str, kind: str) -> None:
+        if not operation:
+            target[:] = data
+            return
+        width = int("".join(c for c in kind if c.isdigit())) // 8
+        with self.machine.lock:
+            old = np.ascontiguousarray(target).view(f"u{width}")
+            target[:] = combine(operation, kind, old, data.copy().view(f"u{width}")).view(np.uint8)
+
+    def copy_across(self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int) -> None:
+        """``cp.async.bulk.shared::cluster.shared::cta``: to another CTA of the cluster."""
+        m = self.machine
+        n = len(m.ids[s])
+        offset = m.cta_offset[s]
+        targets = m.shared.physical(np.broadcast_to(to, n), offset)
+        bars = m.shared.physical(np.broadcast_to(barrier, n), offset)
+        for i, (warp, own, address, size) in enumerate(self._plain(source, count, s)):
+            place = int(m.shared.physical(np.array([address]), np.array([own]))[0])
+            target = int(targets[i])
+            if not (self._legal(place, target, size, pc) and self._legal(target, place, size, pc)):
+                continue
+            actor, clock = m.clocks.issue(BULK, warp)
+            if m.checks:
+                m.shadow.unit_read(self._span(place, size), warp, BULK, clock, pc)
+                m.shadow.unit_write(self._span(target, size), warp, BULK, clock, pc)
+            m.shared.bytes[target : target + size] = m.shared.bytes[place : place + size].copy()
+            m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)
+
+    def store_async(self, to: Any, width: int, values: list[Any], barrier: Any, s: Any, pc: int) -> None:
+        """``st.async``: a store to another CTA that counts bytes on a barrier there."""
+        self.reduce_async("exch", f"u{8 * width}", to, values, barrier, s, pc)
+
+    def reduce_async(self, operation: str, kind: str, to: Any, values: list[Any], barrier: Any, s: Any, pc: int) -> None:
+        """``red.async``."""
+        m = self.machine
+        ids = m.ids[s]
+        width = int("".join(c for c in kind if c.isdigit())) // 8
+        size = width * len(values)
+        at, _ = m.memory.shared_at(np.broadcast_to(to, len(ids)), size, s, pc, "write")
+        bars = m.shared.physical(np.broadcast_to(barrier, len(ids)), m.cta_offset[s])
+        view = m.shared.views[width]
+        for i, warp in enumerate(m.warp[ids].tolist()):
+            actor, clock = m.clocks.issue(BULK, warp)
+            if m.checks and operation == "exch":
+                m.shadow.unit_write(self._span(int(at[i]), max(size, m.shared.granule)), warp, BULK, clock, pc)
+            for j, value in enumerate(values):
+                place = slice(int(at[i]) // width + j, int(at[i]) // width + j + 1)
+                view[place] = combine(operation, kind, view[place], np.broadcast_to(value, len(ids))[i : i + 1])
+            m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)

@@ -1,0 +1,107 @@
+"""``cp.async``: copies by threads that their warps wait for in groups."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mla_var3.emulator.clocks import CP_ASYNC
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
+
+
+@dataclass
+class Groups:
+    """Clock of the last copy of a warp, and of each committed group."""
+
+    clock: int = 0
+    committed: deque[int] = field(default_factory=deque)
+
+
+class CpAsync:
+    """The cp.async unit of a cluster."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.start()
+
+    def start(self) -> None:
+        """A new cluster."""
+        self.groups = [Groups() for _ in range(self.machine.clocks.warps)]
+
+    def copy(self, to: Any, source: Any, count: int, size: Any, s: Any, pc: int) -> None:
+        """Copy ``count`` bytes per thread, zeros from byte ``size`` on."""
+        m = self.machine
+        ids = m.ids[s]
+        n = len(ids)
+        at, good = m.memory.shared_at(np.broadcast_to(to, n), count, s, pc, "write")
+        taken = np.full(n, count) if size is None else np.broadcast_to(size, n).astype(np.int64)
+        data = self._fetch(np.broadcast_to(source, n), taken, count, ids, pc)
+        keep = slice(None) if good is None else good
+        m.shared.bytes[at[keep][:, None] + np.arange(count)] = data[keep]
+        if m.checks:
+            self._checked(at[keep], count, m.warp[ids][keep], pc)
+        for w in m.warps_of(s):
+            self.groups[w].clock = int(m.clocks.issued[CP_ASYNC * m.clocks.warps + w])
+
+    def _fetch(self, source: Any, taken: Any, count: int, ids: Any, pc: int) -> Any:
+        m = self.machine
+        data = np.zeros((len(ids), count), np.uint8)
+        wanted = taken > 0
+        if not wanted.any():
+            return data
+        address, lanes = source[wanted], ids[wanted]
+        read = count if (taken[wanted] == count).all() else int(taken[wanted].min())
+        chosen = np.flatnonzero(wanted)
+        for region, offset, part in m.memory.global_at(address, count if read == count else 1, lanes, pc, "read"):
+            rows = chosen if part is None else chosen[part]
+            index = offset[:, None] + np.arange(count)
+            data[rows] = region.data[np.minimum(index, region.length - 1)]
+            m.memory._note(region, offset, read, pc, False, lanes, False)
+        data[np.arange(count)[None, :] >= taken[:, None]] = 0
+        return data
+
+    def _checked(self, at: Any, count: int, warps: Any, pc: int) -> None:
+        m = self.machine
+        granules = m.shared.granules(at, count)
+        for w in np.unique(warps).tolist():
+            _, clock = m.clocks.issue(CP_ASYNC, w)
+            m.shadow.unit_write(granules[warps == w].ravel(), w, CP_ASYNC, clock, pc)
+
+    def commit(self, s: Any) -> None:
+        """``cp.async.commit_group``."""
+        for w in self.machine.warps_of(s):
+            self.groups[w].committed.append(self.groups[w].clock)
+
+    def wait(self, most: int, s: Any) -> None:
+        """``cp.async.wait_group``."""
+        clocks = self.machine.clocks
+        for w in self.machine.warps_of(s):
+            mine = self.groups[w].committed
+            while len(mine) > most:
+                clocks.finish(w, CP_ASYNC * clocks.warps + w, mine.popleft())
+
+    def arrive(self, address: Any, noinc: bool, s: Any, pc: int) -> None:
+        """``cp.async.mbarrier.arrive``: an arrival once all earlier copies of the thread are done."""
+        m, clocks = self.machine, self.machine.clocks
+        n = len(m.ids[s])
+        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
+        for place in np.unique(at).tolist():
+            here = at == place
+            who = np.unique(m.warp[s][here]).tolist()
+            barrier = m.sync.at(place, pc, who)
+            if barrier is None:
+                continue
+            clocks.publish(who, barrier.vector)
+            for w in who:
+                actor = CP_ASYNC * clocks.warps + w
+                barrier.vector[actor] = max(int(barrier.vector[actor]), int(clocks.issued[actor]))
+            if noinc:  # Without it the pending count is first raised by as many.
+                m.sync.count_down(barrier, int(here.sum()), place, pc)
+                if barrier.pending == 0:
+                    m.sync.settle(barrier)
+        clocks.tick(m.warps_of(s))

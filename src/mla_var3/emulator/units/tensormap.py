@@ -1,0 +1,182 @@
+"""The 128 bytes of a tensor map on sm_90 and later: read, written, and boxes cut out by it.
+
+The layout is not documented; it was read from the host code that the CuTe DSL generates and
+confirmed by running its examples.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.units.layouts import swizzled
+from mla_var3.errors import EmulatorError
+
+#: Bytes per element by the hardware's code of the type.
+ELEMENT = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
+NAMES = {
+    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32",
+    9: "f64", 10: "bf16", 11: "f32", 12: "f32",
+}  # fmt: skip
+CODES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 9, "bf16": 10}
+BYTES = 128
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor in global memory and the box that one copy moves; innermost dimension first.
+
+    Attributes:
+        base: Address of the tensor.
+        kind: Code of the element type.
+        dims: Elements per dimension.
+        strides: Bytes from one index to the next, per dimension.
+        box: Elements of a box per dimension.
+        steps: Element strides; 1 takes every element.
+        swizzle: 0, 1, 2, 3 is none, 32, 64, 128 bytes.
+        interleave: Not 0 for interleaved layouts, which are not emulated.
+        nan_fill: Elements out of bounds are NaN, not zero.
+    """
+
+    base: int
+    kind: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    interleave: int = 0
+    nan_fill: bool = False
+
+    @classmethod
+    def decode(cls, raw: bytes) -> TensorMap:
+        """Read the 128 bytes.
+
+        Raises:
+            EmulatorError: They name no element type.
+        """
+        q = struct.unpack("<16Q", raw)
+        flags = q[1] & 0xFFFFFFFF
+        rank, kind = ((flags >> 4) & 7) + 1, (flags >> 7) & 15
+        if kind not in ELEMENT or rank > 5:
+            raise EmulatorError(f"a tensor map with element type {kind} and rank {rank} is none")
+        low = [q[1] >> 32, q[2] & 0xFFFFFFFF, q[2] >> 32, q[3] & 0xFFFFFFFF]
+        high = [(q[3] >> (32 + 4 * i)) & 15 for i in range(4)]
+        strides = [ELEMENT[kind], *(((low[i] + (high[i] << 32)) << 4) for i in range(4))]
+        dims = [q[4] & 0xFFFFFFFF, q[4] >> 32, q[5] & 0xFFFFFFFF, q[5] >> 32, q[6] & 0xFFFFFFFF]
+        boxes = [(q[6] >> 56) & 255, *((q[7] >> (8 * i)) & 255 for i in range(4))]
+        steps = [(((q[6] >> 32) >> (3 * i)) & 7) + 1 for i in range(5)]
+        return cls(
+            q[0], kind,
+            tuple(d + 1 for d in dims[:rank]), tuple(strides[:rank]),
+            tuple(b + 1 for b in boxes[:rank]), tuple(steps[:rank]),
+            (flags >> 13) & 3, (flags >> 11) & 3, bool((flags >> 16) & 1),
+        )  # fmt: skip
+
+    def encode(self) -> bytes:
+        """The 128 bytes."""
+        rank = len(self.dims)
+        pad = (0,) * (5 - rank)
+        strides = [*(s >> 4 for s in self.strides[1:]), *pad][:4]
+        dims = [*(d - 1 for d in self.dims), *pad]
+        boxes = [*(b - 1 for b in self.box), *pad]
+        q = [0] * 16
+        q[0] = self.base
+        flags = (rank - 1) << 4 | self.kind << 7 | self.interleave << 11 | self.swizzle << 13
+        flags |= int(self.nan_fill) << 16
+        low, high = [s & 0xFFFFFFFF for s in strides], [s >> 32 for s in strides]
+        q[1] = flags | low[0] << 32
+        q[2] = low[1] | low[2] << 32
+        q[3] = low[3] | sum(h << (32 + 4 * i) for i, h in enumerate(high))
+        q[4], q[5] = dims[0] | dims[1] << 32, dims[2] | dims[3] << 32
+        q[6] = dims[4] | sum((s - 1) << (32 + 3 * i) for i, s in enumerate(self.steps)) | boxes[0] << 56
+        q[7] = sum(b << (8 * i) for i, b in enumerate(boxes[1:]))
+        return struct.pack("<16Q", *q)
+
+    @property
+    def element(self) -> int:
+        """Bytes per element."""
+        return ELEMENT[self.kind]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Elements that a copy moves per dimension."""
+        return tuple(-(-b // s) for b, s in zip(self.box, self.steps, strict=True))
+
+    @cached_property
+    def count(self) -> int:
+        """Bytes of a box in shared memory."""
+        return int(np.prod(self.shape)) * self.element
+
+    def __str__(self) -> str:
+        return f"{NAMES[self.kind]} tensor map of {list(self.dims)}, box {list(self.box)}"
+
+    def clipped(self, at: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Per dimension the elements of the box at ``at`` that are inside: first, one past last."""
+        out = []
+        for c, n, d, step in zip(at, self.shape, self.dims, self.steps, strict=True):
+            first = 0 if c >= 0 else -(c // step)
+            last = min(n, max(0, -(-(d - c) // step)))
+            out.append((min(first, n), max(last, min(first, n))))
+        return out
+
+    def window(self, at: tuple[int, ...], clip: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+        """Lowest address, bytes spanned, shape and strides of the inside part, outermost first."""
+        start = self.base + sum(
+            (c + f * e) * s for c, (f, _), s, e in zip(at, clip, self.strides, self.steps, strict=True)
+        )
+        shape = tuple(last - first for first, last in clip)
+        strides = tuple(s * e for s, e in zip(self.strides, self.steps, strict=True))
+        span = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + self.element
+        return start, span, shape[::-1], strides[::-1]
+
+
+def tile_chunks(start: int, count: int, swizzle: int) -> NDArray[np.int64]:
+    """Where each 16-byte piece of a box goes, in pieces."""
+    return swizzled(start + np.arange(0, count, 16), swizzle) // 16
+
+
+def tiled(base: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], kind: str, swizzle: int = 0) -> TensorMap:
+    """A map of a strided tensor, innermost first, as a host would encode it.
+
+    Args:
+        base: Address, a multiple of 16.
+        dims: Elements per dimension.
+        strides: Bytes per dimension; the innermost is the element's size.
+        box: Elements of a box.
+        kind: Element type, such as ``f16``.
+        swizzle: 0, 1, 2, 3 is none, 32, 64, 128 bytes.
+    """
+    return TensorMap(base, CODES[kind], dims, strides, box, (1,) * len(dims), swizzle)
+
+
+def replaced(old: TensorMap, field: str, ordinal: int, value: int) -> TensorMap:
+    """``tensormap.replace``: one field changed.
+
+    Raises:
+        EmulatorError: The field is not known.
+    """
+
+    def at(values: tuple[int, ...], v: int) -> tuple[int, ...]:
+        return (*values[:ordinal], v, *values[ordinal + 1 :])
+
+    match field:
+        case "global_address":
+            return replace(old, base=value)
+        case "global_dim":
+            return replace(old, dims=at(old.dims, value))
+        case "global_stride":
+            return replace(old, strides=(*old.strides[: ordinal + 1], value, *old.strides[ordinal + 2 :]))
+        case "box_dim":
+            return replace(old, box=at(old.box, value))
+        case "element_stride":
+            return replace(old, steps=at(old.steps, value))
+        case "swizzle_mode":
+            return replace(old, swizzle=value)
+    raise EmulatorError(f"tensormap.replace of {field} is not emulated")
+
+

@@ -1,0 +1,171 @@
+"""What the lanes of warps do together; partial warps are spread over 32 lanes and taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.formats import U32, U64
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
+
+LANES = np.arange(32)
+BIT = U64(1) << np.arange(32, dtype=U64)
+REDUCE = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1}
+
+
+class Warps:
+    """Shuffles, votes, reductions and matrix loads."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def _spread(self, values: Any, s: Any) -> tuple[NDArray[Any], Any]:
+        """Values as [warps, 32], and how to take results back."""
+        m = self.machine
+        ids = m.ids[s]
+        values = np.broadcast_to(values, ids.shape)
+        if len(ids) % 32 == 0 and bool((m.lane[ids[::32]] == 0).all()) and m.whole(s):
+            return values.reshape(-1, 32), None
+        warp, lane = m.warp[ids], m.lane[ids]
+        _, row = np.unique(warp, return_inverse=True)
+        out = np.zeros((int(row.max()) + 1, 32), values.dtype)
+        out[row, lane] = values
+        return out, (row, lane)
+
+    def _present(self, s: Any) -> NDArray[np.bool_]:
+        """Which lanes take part, [warps, 32]."""
+        return self._spread(np.ones(len(self.machine.ids[s]), bool), s)[0]
+
+    @staticmethod
+    def _back(values: NDArray[Any], how: Any) -> NDArray[Any]:
+        return values.reshape(-1) if how is None else values[how]
+
+    def shuffle(self, mode: str, value: Any, index: Any, control: Any, s: Any) -> tuple[Any, Any]:
+        """``shfl.sync``: the value of another lane, and whether that lane is in range."""
+        a, how = self._spread(value, s)
+        b = self._spread(np.asarray(index).astype(np.int64) & 31, s)[0]
+        c = self._spread(np.asarray(control).astype(np.int64), s)[0]
+        segment, clamp = (c >> 8) & 31, c & 31
+        low, high = LANES & segment, (LANES & segment) | (clamp & ~segment)
+        match mode:
+            case "up":
+                lane = LANES - b
+                ok = lane >= high
+            case "down":
+                lane = LANES + b
+                ok = lane <= high
+            case "bfly":
+                lane = LANES ^ b
+                ok = lane <= high
+            case _:
+                lane = low | (b & ~segment)
+                ok = lane <= high
+        lane = np.where(ok, lane, LANES)
+        return self._back(np.take_along_axis(a, lane, 1), how), self._back(ok, how)
+
+    def vote(self, mode: str, test: Any, s: Any) -> Any:
+        """``vote.sync``."""
+        p, how = self._spread(test, s)
+        here = self._present(s)
+        match mode:
+            case "any":
+                out = (p & here).any(1)
+            case "all":
+                out = (p | ~here).all(1)
+            case "uni":
+                out = (p | ~here).all(1) | ~(p & here).any(1)
+            case _:
+                out = ((p & here) * BIT).sum(1).astype(U32)
+        return self._back(np.repeat(out[:, None], 32, 1), how)
+
+    def active(self, s: Any) -> Any:
+        """``activemask``."""
+        return self.vote("ballot", True, s)
+
+    def elect(self, s: Any) -> tuple[Any, Any]:
+        """``elect.sync``: true in the first lane of each warp; and that lane."""
+        here, how = self._spread(np.ones(len(self.machine.ids[s]), bool), s)
+        leader = here.argmax(1)
+        chosen = LANES[None, :] == leader[:, None]
+        lanes = np.repeat(leader[:, None], 32, 1).astype(U32)
+        return self._back(chosen, how), self._back(lanes, how)
+
+    def reduce(self, operation: str, value: Any, s: Any, absolute: bool, nan: bool) -> Any:
+        """``redux.sync``."""
+        a, how = self._spread(value, s)
+        here = self._present(s)
+        if a.dtype == np.float32:
+            a = np.abs(a) if absolute else a
+            fn = {"min": np.fmin, "max": np.fmax}[operation]
+            out = fn.reduce(np.where(here, a, np.nan), 1)
+            if nan:
+                out = np.where((np.isnan(a) & here).any(1), np.nan, out)
+        else:
+            if operation in IDENTITY:
+                neutral = np.array(IDENTITY[operation]).astype(a.dtype)
+            else:
+                info = np.iinfo(a.dtype)
+                neutral = np.array(info.max if operation == "min" else info.min, a.dtype)
+            out = REDUCE[operation].reduce(np.where(here, a, neutral), 1)
+        return self._back(np.repeat(out.astype(a.dtype)[:, None], 32, 1), how)
+
+    def match(self, mode: str, value: Any, s: Any) -> tuple[Any, Any]:
+        """``match.sync``: lanes with the same value; for ``all``, whether all have it."""
+        a, how = self._spread(value, s)
+        here = self._present(s)
+        same = (a[:, :, None] == a[:, None, :]) & here[:, None, :]
+        mask = (same * BIT).sum(2).astype(U32)
+        if mode == "any":
+            return self._back(mask, how), self._back(here, how)
+        every = (same | ~here[:, None, :]).all(2)
+        return self._back(np.where(every, mask, U32(0)), how), self._back(every, how)
+
+    # Matrices ---------------------------------------------------------------------------------
+    def _rows(self, address: Any, count: int, s: Any, pc: int, what: str) -> tuple[NDArray[np.int64], Any]:
+        """Physical addresses of the rows of ``count`` matrices, [warps, count, 8]."""
+        m = self.machine
+        full, _ = self._spread(np.asarray(address), s)
+        used = full[:, : 8 * count].reshape(-1)
+        ids = m.ids[s].reshape(-1, 32)[:, : 8 * count].reshape(-1)
+        at, _ = m.memory.shared_at(used, 16, ids, pc, what)
+        return at.reshape(-1, count, 8), m.warp[ids]
+
+    def ldmatrix(self, address: Any, count: int, trans: bool, s: Any, pc: int) -> list[NDArray[np.uint32]]:
+        """``ldmatrix``: ``count`` matrices of 8 by 8 halves over the lanes."""
+        m = self.machine
+        rows, warp = self._rows(address, count, s, pc, "read")
+        if m.checks:
+            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, pc)
+        x = m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
+        if trans:
+            x = x.swapaxes(2, 3)
+        words = np.ascontiguousarray(x).view(U32)
+        return [words[:, i].reshape(-1) for i in range(count)]
+
+    def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
+        """``stmatrix``."""
+        m = self.machine
+        rows, warp = self._rows(address, len(values), s, pc, "write")
+        if m.checks:
+            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, pc)
+            m.sync.overwritten(rows.reshape(-1), 16, pc, s)
+        x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint16)
+        if trans:
+            x = x.swapaxes(2, 3)
+        m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)] = x
+
+    def transpose(self, value: Any, s: Any) -> Any:
+        """``movmatrix``: an 8 by 8 matrix of halves transposed across lanes."""
+        a, how = self._spread(value, s)
+        x = np.ascontiguousarray(a).reshape(-1, 8, 4).view(np.uint16).swapaxes(1, 2)
+        return self._back(np.ascontiguousarray(x).view(U32).reshape(-1, 32), how)
+
+

@@ -1,0 +1,61 @@
+"""Designs whose kernel is somebody's library: found if installed, else absent with the reason.
+
+What makes a peer a row of every table. Nothing is compiled here; a library that has a CPU path
+runs there too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mla_var3.errors import ToolchainError
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.records import StaticFacts
+
+if TYPE_CHECKING:
+    from mla_var3.runtime.kernel import Kernel
+
+
+class _Library:
+    key = "library"
+    package = "library"
+    title = "Library"
+    archs: tuple[str, ...] = ()
+    tools = ("torch",)
+    hints: tuple[str, ...] = ()
+    metrics: tuple[StageMetric, ...] = ()
+
+    def known_archs(self) -> tuple[str, ...]:
+        return ()
+
+    def cannot_compile(self, arch: str) -> str | None:
+        return "a library brings its kernels compiled; there is no source of ours to compile"
+
+    def cannot_execute(self) -> str | None:
+        return None
+
+    def compile_many(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        timeout: float | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Compiled]:
+        if jobs:
+            raise ToolchainError(f"{jobs[0].kernel.name}: {self.cannot_compile(jobs[0].arch)}")
+        return []
+
+    def launches(self, kernel: Kernel) -> re.Pattern[str]:
+        # A library names its kernels as it likes, and may launch several.
+        return re.compile(r".")
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        return ()
+
+
+LANGUAGE: Language = _Library()

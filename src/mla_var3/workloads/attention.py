@@ -1,0 +1,130 @@
+"""Multi-head attention as libraries offer it: one head dimension, no position part."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.errors import PlanError
+from mla_var3.workloads.base import (
+    Cost,
+    Problem,
+    Regime,
+    Workload,
+    axis_metric,
+    option,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_EXTENT = 1 << 24
+
+
+def seen_pairs(s: int, t: int, causal: bool) -> int:
+    """Query-key pairs of one head; bottom-right aligned, query i sees keys ``0 .. t-s+i``."""
+    if not causal:
+        return s * t
+    return sum(min(max(t - s + i + 1, 0), t) for i in range(s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionProblem(Problem):
+    """Softmax attention.
+
+    Inputs: q ``[b,h,s,d]``, k ``[b,h,t,d]``, v ``[b,h,t,d]``. Output: o ``[b,h,s,d]``.
+    """
+
+    covers: ClassVar[str] = "softmax attention over keys and values in DRAM"
+
+    b: int = option(4, "batch: sequences", minimum=1)
+    h: int = option(16, "heads", minimum=1)
+    s: int = option(4096, "query tokens per sequence", minimum=1)
+    t: int = option(4096, "context length: keys per sequence", minimum=1)
+    d: int = option(128, "head dimension", minimum=16)
+    causal: bool = option(False, "bottom-right aligned causal mask")
+
+    def validate(self) -> None:
+        super().validate()
+        for name in ("b", "h", "s", "t"):
+            if getattr(self, name) > MAX_EXTENT:
+                raise PlanError(f"{name}={getattr(self, name)} exceeds {MAX_EXTENT}")
+        if self.d % 8 or self.d > 256:
+            raise PlanError(f"d={self.d} is not a multiple of 8 from 16 to 256")
+        if self.causal and self.s > self.t:
+            raise PlanError(f"s={self.s} exceeds t={self.t}: with the mask some queries see no key")
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        b, h, s, t, d = self.b, self.h, self.s, self.t, self.d
+        return self.random(device, (b, h, s, d), (b, h, t, d), (b, h, t, d))
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, k, v = (x.float() for x in inputs)
+        rows = zip(q, k, v, strict=True)
+        return {"o": torch.stack([self._attend(*row) for row in rows])}
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """One sequence, so that only its scores take memory: ``[h,s,d]``."""
+        scores = q @ k.transpose(-1, -2) / math.sqrt(self.d)  # [h, s, t]
+        if self.causal:
+            seen = scores.new_ones(self.s, self.t).tril(self.t - self.s).bool()
+            scores = scores.masked_fill(~seen, -math.inf)
+        return scores.softmax(-1) @ v
+
+    def empty_output(self, device: torch.device) -> torch.Tensor:
+        """Uninitialized o."""
+        return self.empty(self.b, self.h, self.s, self.d, device=device)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        heads = self.b * self.h
+        elements = 2 * heads * (self.s + self.t) * self.d
+        pairs = seen_pairs(self.s, self.t, self.causal)
+        return Cost(4 * heads * pairs * self.d, self.element_bytes * elements)
+
+    def check_plans(self) -> list[Self]:
+        """One query, ragged lengths, both masks, both dtypes."""
+        rows = [
+            # b, h, s, t, d, causal, dtype
+            (2, 4, 1, 200, 128, False, "bf16"),
+            (1, 2, 67, 67, 64, True, "fp16"),
+            (1, 2, 130, 200, 128, True, "bf16"),
+            (2, 1, 5, 256, 64, False, "fp16"),
+            (1, 3, 200, 130, 128, False, "bf16"),
+        ]
+        return [
+            dataclasses.replace(self, b=b, h=h, s=s, t=t, d=d, causal=causal, dtype=dtype)
+            for b, h, s, t, d, causal, dtype in rows
+        ]
+
+    def shrunk(self) -> Self:
+        """One sequence, two heads, at most 200 tokens."""
+        return dataclasses.replace(
+            self, b=1, h=min(self.h, 2), s=min(self.s, 200), t=min(self.t, 200)
+        )
+
+
+WORKLOAD = Workload(
+    key="attention",
+    title="Attention",
+    summary="Softmax attention with keys and values of one head dimension.",
+    problem=AttentionProblem,
+    sweep="s",
+    compared=("b", "h", "s", "t", "d", "dtype", "causal"),
+    regimes=(
+        Regime("decode", "one query token", lambda p: p["s"] < 2),
+        Regime("speculative", "2 to 127 query tokens", lambda p: p["s"] < 128),
+        Regime("prefill", "128 query tokens and more", lambda p: p["s"] >= 128),
+    ),
+    metrics=(
+        axis_metric("batch", "b", "Sequences in the batch."),
+        axis_metric("heads", "h", "Query heads."),
+        axis_metric("query_tokens", "s", "Query tokens per sequence: 1 when decoding."),
+        axis_metric("context_tokens", "t", "Keys per sequence."),
+        axis_metric("head_dim", "d", "Head dimension without the position part."),
+        axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),
+    ),
+)

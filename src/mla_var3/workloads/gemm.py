@@ -1,0 +1,102 @@
+"""Matrix multiplication, C = A @ B^T, both operands with their rows contiguous."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.errors import PlanError
+from mla_var3.workloads.base import Cost, Problem, Regime, Workload, axis_metric, option
+
+if TYPE_CHECKING:
+    import torch
+
+#: Largest extent: element offsets of a square matrix of it still fit 64 bits by far.
+MAX_EXTENT = 1 << 20
+#: Rows or columns below which a tile of the tensor core is not filled and bytes weigh most.
+THIN_BELOW = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmProblem(Problem):
+    """One matrix product.
+
+    Inputs: a ``[m,k]``, b ``[n,k]``. Output: c ``[m,n]`` in the problem's dtype, summed in fp32.
+    """
+
+    covers: ClassVar[str] = "one matrix product, operands and result in DRAM"
+
+    m: int = option(8192, "rows of A and C", minimum=1)
+    n: int = option(8192, "rows of B, columns of C", minimum=1)
+    k: int = option(8192, "columns of A and B: the sum's length", minimum=1)
+
+    def validate(self) -> None:
+        super().validate()
+        for name in ("m", "n", "k"):
+            if getattr(self, name) > MAX_EXTENT:
+                raise PlanError(f"{name}={getattr(self, name)} exceeds {MAX_EXTENT}")
+        if self.k % 8:
+            raise PlanError(f"k={self.k} is not a multiple of 8: rows must start on 16 bytes")
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        a, b = self.random(device, (self.m, self.k), (self.n, self.k))
+        return a, b * self.k**-0.5  # Sums stay near 1 whatever k.
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        a, b = (x.float() for x in inputs)
+        return {"c": a @ b.T}
+
+    def empty_output(self, device: torch.device) -> torch.Tensor:
+        """Uninitialized c."""
+        return self.empty(self.m, self.n, device=device)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        m, n, k = self.m, self.n, self.k
+        return Cost(2 * m * n * k, self.element_bytes * (m * k + n * k + m * n))
+
+    def check_plans(self) -> list[Self]:
+        """Whole tiles and ragged ones in each extent, one row, one column, a long sum."""
+        rows = [
+            # m, n, k, dtype
+            (128, 128, 64, "bf16"),
+            (200, 136, 72, "bf16"),
+            (1, 256, 128, "fp16"),
+            (130, 1, 264, "bf16"),
+            (64, 72, 2048, "fp16"),
+            (513, 385, 40, "bf16"),
+            (7, 5, 8, "fp16"),
+        ]
+        return [dataclasses.replace(self, m=m, n=n, k=k, dtype=dtype) for m, n, k, dtype in rows]
+
+    def shrunk(self) -> Self:
+        """At most some 300 by 300 by 200, ragged."""
+        return dataclasses.replace(self, m=min(self.m, 296), n=min(self.n, 328), k=min(self.k, 200))
+
+
+def _least(problem: Mapping[str, Any]) -> int:
+    return min(problem["m"], problem["n"])
+
+
+WORKLOAD = Workload(
+    key="gemm",
+    title="GEMM",
+    summary="The product of two matrices, summed in fp32.",
+    problem=GemmProblem,
+    sweep="m",
+    compared=("m", "n", "k", "dtype"),
+    regimes=(
+        Regime(
+            "thin", "fewer than 128 rows or columns", lambda p: min(p["m"], p["n"]) < THIN_BELOW
+        ),
+        Regime(
+            "wide", "128 rows and columns, and more", lambda p: min(p["m"], p["n"]) >= THIN_BELOW
+        ),
+    ),
+    metrics=(
+        axis_metric("gemm_m", "m", "Rows of A and C."),
+        axis_metric("gemm_n", "n", "Rows of B, columns of C."),
+        axis_metric("gemm_k", "k", "Length of the sum."),
+    ),
+)
