@@ -10,10 +10,20 @@ from pathlib import Path
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.examples.model import PATTERN_TITLES, Example, Found
 from mla_var3.examples.show import figures
-from mla_var3.knowledge.schema import SECTIONS
 from mla_var3.paths import write_atomic
 
 FOLDER = "knowledge/languages/cute-dsl/optimizations"
+#: Sections of a pattern page, as ``knowledge.schema`` demands them.
+SECTIONS = (
+    "When to apply",
+    "Mechanism",
+    "Affected metrics",
+    "Implementation",
+    "Performance evidence",
+    "Generalization",
+    "Pitfalls",
+    "Interactions",
+)
 
 
 def extract(root: Path, name: str, example: Example, pattern: str, page: str) -> Path:
