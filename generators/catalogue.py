@@ -1,4 +1,4 @@
-"""The catalogue: a table that filters, metrics to patterns, a page a pattern and a language."""
+"""The catalogue: a table that filters, metrics to patterns, a page per pattern and language."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from generators.kernels import language_title
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import cell, rendered, sections, table
+from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.metrics import METRICS
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.schema import FOLDERS, FrontMatter, Kind, Trigger
+from mla_var3.knowledge.schema import FOLDERS, SHARED, FrontMatter, Kind, Trigger, scopes
 
 if TYPE_CHECKING:
     from generators.site import Site
 
-#: How languages are called in text.
-LANGUAGE_NAMES = {"shared": "shared", "cutile-dsl": "cuTile", "cute-dsl": "CuTe DSL"}
 KIND_NAMES: dict[Kind, str] = {"optimization": "Optimizations", "anti-pattern": "Anti-patterns"}
 BASIS_MEANING = {
     "source-semantics": "follows from what the source says, whatever runs it",
@@ -36,14 +35,14 @@ _ACRONYMS = {"tma": "TMA", "mma": "MMA", "l2": "L2", "dsl": "DSL", "k": "K"}
 
 def pattern_path(meta: FrontMatter) -> str:
     """Where a pattern's page lies in the site."""
-    folder = FOLDERS[meta.kind] if meta.scope == "shared" else meta.scope
+    folder = FOLDERS[meta.kind] if meta.scope == SHARED else meta.scope
     return f"catalogue/{folder}/{meta.id}.md"
 
 
 def label(meta: FrontMatter) -> str:
     """Short name of a pattern, from its id: ``O2 head grouping``, ``Worker warps hint``."""
     words = [_ACRONYMS.get(word, word) for word in meta.id.split("-")]
-    if meta.scope != "shared":
+    if meta.scope != SHARED:
         words = words[1:] or words
     return f"{words[0][:1].upper()}{words[0][1:]} {' '.join(words[1:])}".rstrip()
 
@@ -71,9 +70,9 @@ def pages(site: Site) -> list[Page]:
 
 
 def languages(patterns: Iterable[Document]) -> list[str]:
-    """Languages that have overlays, in the order of ``LANGUAGE_NAMES``."""
-    scopes = {document.pattern.scope for document in patterns} - {"shared"}
-    return [name for name in LANGUAGE_NAMES if name in scopes]
+    """Languages that have overlays."""
+    found = {document.pattern.scope for document in patterns} - {SHARED}
+    return [name for name in scopes() if name in found]
 
 
 # -- lists -----------------------------------------------------------------------------------------
@@ -81,7 +80,7 @@ def languages(patterns: Iterable[Document]) -> list[str]:
 Column = Callable[[FrontMatter], str]
 _COLUMNS: dict[str, Column] = {
     "Kind": lambda meta: meta.kind,
-    "Language": lambda meta: LANGUAGE_NAMES[meta.scope],
+    "Language": lambda meta: language_title(meta.scope),
     "Impact": lambda meta: meta.impact,
     "Regime": lambda meta: ", ".join(meta.regimes),
     "Arch": lambda meta: ", ".join(meta.archs),
@@ -121,11 +120,11 @@ def index_page(site: Site) -> Page:
     kinds = [document.pattern.kind for document in patterns]
     meanings = "\n".join(f"- **{basis}**: {text}." for basis, text in BASIS_MEANING.items())
     overlays = " and ".join(
-        f"[{LANGUAGE_NAMES[name]}]({name}/index.md)" for name in languages(patterns)
+        f"[{language_title(name)}]({name}/index.md)" for name in languages(patterns)
     )
     content = f"""# Catalogue
 
-What makes MLA kernels fast and what keeps them slow: {kinds.count("optimization")} optimizations \
+What makes kernels fast and what keeps them slow: {kinds.count("optimization")} optimizations \
 and {kinds.count("anti-pattern")} anti-patterns, each with the metrics that point to it, the \
 records or sources that prove it, and the kernel versions that use it.
 
@@ -149,7 +148,7 @@ def kind_page(site: Site, kind: Kind) -> Page:
     shared = [
         document
         for document in site.catalogue.patterns
-        if document.pattern.kind == kind and document.pattern.scope == "shared"
+        if document.pattern.kind == kind and document.pattern.scope == SHARED
     ]
     text = pattern_table(shared, site.link(path), ("Impact", "Regime", "Basis"))
     content = f"""# {name}
@@ -164,7 +163,7 @@ with filters.
 
 def language_page(site: Site, language: str) -> Page:
     """What holds for one language only, and the shared patterns it adds to."""
-    path, name = f"catalogue/{language}/index.md", LANGUAGE_NAMES[language]
+    path, name = f"catalogue/{language}/index.md", language_title(language)
     link = site.link(path)
     patterns = site.catalogue.patterns
     own = [document for document in patterns if document.pattern.scope == language]
@@ -175,11 +174,11 @@ def language_page(site: Site, language: str) -> Page:
             _list(found, link),
         ]
         for shared in patterns
-        if shared.pattern.scope == "shared"
+        if shared.pattern.scope == SHARED
         if (found := [page for page in overlays_of(site, shared) if page in own])
     ]
     added = table(["Shared pattern", f"In {name}"], extends)
-    listed = ", ".join(f"[{v.key}]({link(repo_name(v.path))})" for v in versions)
+    listed = ", ".join(f"[{cell(v.key)}]({link(repo_name(v.path))})" for v in versions)
     content = f"""# {name}
 
 What holds for kernels in {name} only.
@@ -202,7 +201,7 @@ def _list(documents: Iterable[Document], link: Link) -> str:
 
 
 def _source(meta: FrontMatter) -> str:
-    base = "knowledge" if meta.scope == "shared" else f"knowledge/languages/{meta.scope}"
+    base = "knowledge" if meta.scope == SHARED else f"knowledge/languages/{meta.scope}"
     return f"{base}/{FOLDERS[meta.kind]}/{meta.id}.md"
 
 
@@ -214,7 +213,7 @@ class MetricUse:
     """Which patterns speak of a metric.
 
     Attributes:
-        triggered: Pattern with the trigger that names the metric; once a trigger.
+        triggered: Pattern with the trigger that names the metric; once per trigger.
         moved: Pattern that affects it, with the direction.
     """
 
@@ -226,7 +225,7 @@ def metric_uses(patterns: Iterable[Document]) -> dict[str, MetricUse]:
     """The metrics that a pattern speaks of, in catalogue order."""
     patterns = list(patterns)
     found = {}
-    for name in METRICS:
+    for name in metrics.catalogue():
         triggered = tuple(
             (document, trigger)
             for document in patterns
@@ -248,7 +247,7 @@ def metrics_page(site: Site) -> Page:
     link = site.link(METRICS_PAGE)
     rows = []
     for name, use in metric_uses(site.catalogue.patterns).items():
-        metric = METRICS[name]
+        metric = metrics.metric(name)
         unit = f" ({metric.unit})" if metric.unit else ""
         looks = [
             f"[{label(document.pattern)}]({link(document.name)}) when {span(str(trigger))}"
@@ -287,12 +286,12 @@ into). Where a record states each metric is in the [list of all metrics]({schema
 def overlays_of(site: Site, document: Document) -> list[Document]:
     """Pages of one language that interact with a shared pattern."""
     meta = document.pattern
-    if meta.scope != "shared":
+    if meta.scope != SHARED:
         return []
     return [
         page
         for page in site.catalogue.patterns
-        if page.pattern.scope != "shared"
+        if page.pattern.scope != SHARED
         and (meta.id in page.pattern.interacts or page.pattern.id in meta.interacts)
     ]
 
@@ -314,7 +313,7 @@ def pattern_page(site: Site, document: Document) -> Page:
     meta = document.pattern
     path = pattern_path(meta)
     link = site.link(path)
-    group = KIND_NAMES[meta.kind] if meta.scope == "shared" else LANGUAGE_NAMES[meta.scope]
+    group = KIND_NAMES[meta.kind] if meta.scope == SHARED else language_title(meta.scope)
     overlays, others = overlays_of(site, document), related(site, document)
     body = rendered(document, site.catalogue, link)
     parts = [
@@ -335,7 +334,7 @@ def pattern_page(site: Site, document: Document) -> Page:
 def _facts(meta: FrontMatter) -> str:
     rows = [
         ["Kind", f"{meta.kind}, {meta.impact} impact"],
-        ["Language", LANGUAGE_NAMES[meta.scope]],
+        ["Language", language_title(meta.scope)],
         ["Regimes", ", ".join(meta.regimes)],
         ["Architectures", ", ".join(meta.archs)],
         ["Basis", f"{meta.basis}: {BASIS_MEANING[meta.basis]}"],
@@ -351,12 +350,16 @@ def _facts(meta: FrontMatter) -> str:
 
 def _metric(name: str) -> str:
     # Lint refuses other names; a page that was not linted shows them as words.
-    return f"[`{name}`]({_METRICS}#{name})" if name in METRICS else cell(name)
+    return f"[`{name}`]({_METRICS}#{name})" if name in metrics.catalogue() else cell(name)
 
 
 def _trigger(trigger: Trigger) -> str:
     rest = str(trigger).removeprefix(trigger.metric)
-    return _metric(trigger.metric) + span(rest) if trigger.metric in METRICS else span(str(trigger))
+    return (
+        _metric(trigger.metric) + span(rest)
+        if trigger.metric in metrics.catalogue()
+        else span(str(trigger))
+    )
 
 
 def span(text: str) -> str:
@@ -377,16 +380,17 @@ def _versions(site: Site, meta: FrontMatter, link: Link) -> str:
 
 
 def _version(site: Site, key: str, link: Link) -> str:
-    known = {version.key: version for version in site.versions}
-    if key not in known:
-        return f"{cell(key)} (no such version any more)"
-    return f"[{cell(key)}]({link(repo_name(known[key].path))})"
+    found = site.catalogue.version(key)
+    for version in site.versions:
+        if found is not None and found == site.catalogue.version(version.key):
+            return f"[{cell(key)}]({link(repo_name(version.path))})"
+    return f"{cell(key)} (no such version any more)"
 
 
 def _relations(documents: Iterable[Document], link: Link) -> str:
     lines = []
     for meta in (document.pattern for document in documents):
-        mark = "" if meta.scope == "shared" else f"{LANGUAGE_NAMES[meta.scope]}, "
+        mark = "" if meta.scope == SHARED else f"{language_title(meta.scope)}, "
         lines.append(
             f"- [{label(meta)}]({link(_source(meta))}) ({mark}{meta.kind}, {meta.impact} impact): "
             f"{cell(meta.title)}"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.text import cell, table
 from mla_var3.knowledge.evidence import Link
-from mla_var3.profiling.report import tiling_text
-from mla_var3.records import Stage
+from mla_var3.languages import languages
+from mla_var3.records import Stage, StaticFacts
+from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
+from mla_var3.static.occupancy import of_facts
 
 if TYPE_CHECKING:
     from generators.site import Run
 
 _HEAD = (
-    "Registers", "Spill loads / stores (stack, bytes)", "Shared memory, bytes", "Warps a block",
-    "MMA path", "TMA loads / stores", "Blocks an SM (limit)", "Missed remarks",
+    "Registers", "Spill loads / stores (stack, bytes)", "Shared memory, bytes", "Warps per block",
+    "MMA path", "TMA loads / stores", "Blocks per SM (limit)", "Of its language",
 )  # fmt: skip
 
 
@@ -28,27 +30,33 @@ class Compiled:
 
     run: Run
     stage: Stage
-    facts: dict[str, Any]
+    facts: StaticFacts
 
     def cells(self) -> tuple[str, ...]:
         """The figures shown, by column of ``_HEAD``."""
         facts = self.facts
-        if "error" in facts:
-            return (cell(f"failed: {facts['error']}"), *[""] * (len(_HEAD) - 1))
-        occupancy = facts.get("occupancy")
-        limit = f"{occupancy['blocks_per_sm']} ({occupancy['limiter']})" if occupancy else ""
-        missed = [r for r in facts["remarks"] if r["kind"] in ("missed", "failed")]
-        spills = facts["spill_loads"], facts["spill_stores"], facts["stack_bytes"]
+        if facts.error is not None:
+            return (cell(f"failed: {facts.error}"), *[""] * (len(_HEAD) - 1))
+        held = of_facts(facts)
+        spills = facts.spill_loads, facts.spill_stores, facts.stack_bytes
         return (
-            str(facts["registers"]),
+            str(facts.registers),
             "{} / {} ({:,})".format(*spills) if any(spills) else "none",
-            f"{facts['shared_bytes']:,}",
-            str(facts["warps_per_block"]),
-            cell(facts["mma_path"]),
-            f"{facts['tma_loads']} / {facts['tma_stores']}",
-            cell(limit),
-            str(len(missed)),
+            f"{facts.shared_bytes:,}",
+            str(facts.warps_per_block),
+            cell(facts.mma_path),
+            f"{facts.tma_loads} / {facts.tma_stores}",
+            f"{held.blocks_per_sm} ({held.limiter})" if held else "",
+            cell(", ".join(self._own())),
         )
+
+    def _own(self) -> Iterator[str]:
+        """What only the language's compiler says: its metrics that are read from the facts."""
+        language = languages().get(self.run.record.kernel.language)
+        for metric in language.metrics if language else ():
+            value = metric.read(self.stage.tiling, self.facts)
+            if metric.origin == "static" and value is not None:
+                yield f"{metric.name.replace('_', ' ')} {value}"
 
 
 def _compiled(runs: Iterable[Run]) -> list[Compiled]:

@@ -1,13 +1,13 @@
-"""Devices: an index, and a page a device with every figure and who states it."""
+"""Devices: an index, and a page per device with every figure and who states it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from generators.page import Page
 from generators.text import cell, code, meta, sections, table
-from mla_var3.devices import Device, Figure
+from mla_var3.devices import Ceilings, Device, Figure
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
@@ -15,7 +15,7 @@ from mla_var3.knowledge.evidence import Link
 if TYPE_CHECKING:
     from generators.site import Site
 
-#: Element types whose ceilings are shown.
+#: Element types whose rates are shown.
 DTYPES = ("bfloat16", "float16", "float8")
 
 
@@ -49,37 +49,42 @@ def _index(site: Site) -> Page:
             [
                 f"[{cell(device.name)}]({link(_file(device))})",
                 f"{cell(device.arch)}, {cell(device.sm)}",
-                *_ceilings(device, "bfloat16"),
+                *_rates(device.ceilings, "bfloat16"),
                 str(unknown),
                 str(len(device.conflicts)),
             ]
         )
     head = [
-        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Ceilings", "Unknown",
+        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates",
+        "Unknown",
         "Conflicts",
     ]  # fmt: skip
     return Page(
         path,
         sections(
-            meta(description="GPUs with their ceilings and ridge points, every figure sourced"),
+            meta(description="GPUs with their rates and ridge points, every figure sourced"),
             "# Devices",
             "Every figure that predictions and rooflines use, with the source that states it. "
             "A figure that nobody publishes is unknown, never guessed; where sources disagree all "
             "are kept, and the one in use is marked with its reason.",
             table(head, rows),
-            "The **ridge point** is the arithmetic intensity, in FLOP a byte, at which a kernel "
-            "turns from memory-bound to compute-bound: arithmetic ceiling over DRAM ceiling. "
-            "Measured ceilings are used before published ones. AMD devices are listed for "
-            "comparison; the kernels' languages do not compile for them.",
+            "The **reference rates** are those that a named kernel attained, where it was "
+            "measured, and the published ones else: a reference time is what work takes at them. "
+            "A **bound** is "
+            "taken at the largest rates that anybody states or ever measured, which each device's "
+            "page names. The **ridge point** is the arithmetic intensity, in FLOP per byte, at "
+            "which a kernel turns from memory-bound to compute-bound: arithmetic rate over DRAM "
+            "rate. AMD devices are listed for comparison; the kernels' languages do not compile "
+            "for them.",
         ),
         nav=("Devices",),
     )
 
 
-def _ceilings(device: Device, dtype: str) -> list[str]:
+def _rates(stated: Callable[[str], Ceilings], dtype: str) -> list[str]:
     """Arithmetic, bandwidth, ridge point and their kind; what is missing instead where it is."""
     try:
-        roof = device.ceilings(dtype)
+        roof = stated(dtype)
     except DeviceFigureError as error:
         missing = "not supported" if "does not support" in str(error) else "unknown"
         return [missing, "", "", ""]
@@ -102,16 +107,20 @@ def _device(site: Site, device: Device) -> Page:
         ["torch calls it", torch],
         ["Stands for", code(device.default_for) if device.default_for else ""],
     ]
-    ceilings = [[dtype, *_ceilings(device, dtype)] for dtype in DTYPES]
+    rates = [
+        [dtype, what, *_rates(stated, dtype)]
+        for dtype in DTYPES
+        for what, stated in (("bound", device.bound), ("reference", device.ceilings))
+    ]
     return Page(
         path,
         sections(
             meta(title=device.name, description=f"{device.name}: figures and their sources"),
-            f"# {device.name}",
+            f"# {cell(device.name)}",
             cell(device.note),
             table(["", ""], [row for row in facts if row[1]]),
-            "## Ceilings",
-            table(["Operands", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], ceilings),
+            "## Rates",
+            table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _records(site, device, link),
             "## Where sources disagree" if device.conflicts else "",
             _choices(device),

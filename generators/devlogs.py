@@ -1,4 +1,4 @@
-"""Parts of a devlog on the pages they belong to: the introduction, and an entry a version."""
+"""Parts of a devlog on the pages they belong to: the introduction, and an entry per version."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from generators.page import Page
 from generators.text import rebase
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import parse_markdown, sections_of
+from mla_var3.paths import relative
 
 if TYPE_CHECKING:
     from generators.site import Site
@@ -23,7 +24,7 @@ def _files(site: Site) -> Iterator[tuple[str, str]]:
     yield "CONTRIBUTING.md", "contributing/index.md"
     docs = site.root / "docs"
     for file in sorted(docs.rglob("*.md")):
-        path = file.relative_to(docs).as_posix()
+        path = relative(file, docs)
         if PurePosixPath(path).parent.as_posix() in SECTIONS:
             yield f"docs/{path}", path
 

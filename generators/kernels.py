@@ -1,4 +1,4 @@
-"""Kernels: an index, a page a design, a page a version."""
+"""Kernels: an index, a page per workload, per design and per version."""
 
 from __future__ import annotations
 
@@ -8,34 +8,48 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import comparison, devlogs, problems
-from generators.comparison import Comparison, analysed, compare
+from generators import analyses, devlogs, problems
 from generators.compiled import facts_tables
 from generators.page import Page
 from generators.problems import Problem
 from generators.source import annotated, repo_name, tabs, version_diff
-from generators.text import cell, docstring, meta, sections, table
-from mla_var3 import devices
+from generators.text import cell, code, docstring, meta, sections, table
 from mla_var3.knowledge.evidence import Link
-from mla_var3.profiling.report import correctness_text, tiling_text
-from mla_var3.records import Failed, Record
+from mla_var3.languages import languages
+from mla_var3.records import Correctness, Failed, Record, Skipped
+from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
+from mla_var3.workloads import Workload, workloads
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
-#: Archs whose default devices show the regime of a design.
-ARCHS = ("sm_90", "sm_100", "sm_120")
+
+def workload_page(layer: str) -> str:
+    """Path of a workload's page."""
+    return f"kernels/{layer}/index.md"
 
 
-def design_page(design: str) -> str:
-    """Path of a design's page."""
-    return f"kernels/{design}/index.md"
+def design_page(version: Version) -> str:
+    """Path of the page of a version's design."""
+    return f"kernels/{version.layer}/{version.language}/{version.design}/index.md"
 
 
 def version_page(version: Version) -> str:
     """Path of a version's page."""
-    return f"kernels/{version.design}/{version.version}.md"
+    return design_page(version).replace("index.md", f"{version.version}.md")
+
+
+def language_title(language: str) -> str:
+    """A language in prose."""
+    found = languages().get(language)
+    return found.title if found else language
+
+
+def compiled_for(version: Version) -> tuple[str, ...]:
+    """The archs that a version's language compiles for when nobody asks for one."""
+    found = languages().get(version.language)
+    return found.archs if found else ()
 
 
 def next_version(versions: list[Version]) -> str:
@@ -43,23 +57,20 @@ def next_version(versions: list[Version]) -> str:
     return f"v{int(versions[-1].version.removeprefix('v')) + 1}"
 
 
-def title(version: Version) -> str:
-    """How a version is called: as users type it."""
-    return version.key
-
-
 def places(site: Site) -> Mapping[str, str]:
-    """Sources and devlogs; an entry of a devlog stands on its version's page."""
+    """Workloads, sources and devlogs; an entry of a devlog stands on its version's page."""
     found = {"kernels": "kernels/index.md"}
+    for layer in site.layers():
+        found[f"kernels#{layer}"] = workload_page(layer)
     for design, versions in site.designs().items():
-        folder = versions[0].path.parents[1]
-        found[repo_name(folder)] = design_page(design)
-        found |= {repo_name(file): design_page(design) for file in _shared_files(versions)}
+        page = design_page(versions[0])
+        found[repo_name(versions[0].path.parents[1])] = page
+        found |= {repo_name(file): page for file in _shared_files(versions)}
         for version in versions:
             found[repo_name(version.path.parent)] = version_page(version)
             found |= {repo_name(file): version_page(version) for file in _own_files(version)}
         if devlog := site.catalogue.devlogs.get(design):
-            found[devlog.name] = design_page(design)
+            found[devlog.name] = page
             pages = {version.version: version_page(version) for version in versions}
             found |= devlogs.places(devlog, pages)
     return found
@@ -84,14 +95,16 @@ def _shared_files(versions: Iterable[Version]) -> list[Path]:
 
 
 def pages(site: Site) -> list[Page]:
-    """Index, then each design with its versions."""
+    """Index, then each workload with its designs and their versions."""
     found = [_index(site)]
-    for design, versions in site.designs().items():
-        found.append(_design(site, design, versions))
-        before = None
-        for version in versions:
-            found.append(_version(site, version, before))
-            before = version
+    for layer, designs in site.layers().items():
+        found.append(_workload(site, layer, designs))
+        for versions in designs:
+            found.append(_design(site, versions))
+            before = None
+            for version in versions:
+                found.append(_version(site, version, before))
+                before = version
     return found
 
 
@@ -99,48 +112,40 @@ def _purpose(versions: list[Version]) -> str:
     return docstring(versions[0].path.parents[1] / "__init__.py")
 
 
+def _version_link(version: Version, link: Link) -> str:
+    return f"[{version.version}]({link(repo_name(version.path))})"
+
+
+def design_link(version: Version, link: Link) -> str:
+    """The design of a version, linked to its page."""
+    return f"[{cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})"
+
+
+def run_version(site: Site, run: Run, link: Link) -> str:
+    """The version of a run, linked to its page where it still exists."""
+    version = site.version_of(run)
+    if version is None:
+        return cell(run.record.kernel.name)
+    return f"[{cell(version.key)}]({link(repo_name(version.path))})"
+
+
 def _index(site: Site) -> Page:
     path = "kernels/index.md"
     link = site.link(path)
-    found = compare(site, devices.default_for_arch("sm_90"))
-    rows = []
-    for design, versions in site.designs().items():
-        latest = versions[-1]
-        rows.append(
-            [
-                comparison.design_link(site, design, link),
-                cell(_purpose(versions)),
-                cell(latest.language),
-                _version_link(latest, link),
-                _best_versions(versions, found, link),
-                _preferred(versions, found),
-                _fastest(design, found),
-                str(len(site.runs_of(design))),
-            ]
-        )
-    head = [
-        "Design", "What it is", "Language", "Latest", "Fastest", "Model prefers at",
-        "Measured fastest at", "Records",
-    ]  # fmt: skip
-    counts = ", ".join(str(choice.s) for choice in found.measured)
+    parts = [
+        f"## {problems.layer_title(layer)}\n\n{_summary(layer)} "
+        f"[More on it]({link(f'kernels#{layer}')}).\n\n{_designs(site, designs, link)}"
+        for layer, designs in site.layers().items()
+    ]
     return Page(
         path,
         sections(
             meta(description="Every kernel design and version, with what it shows"),
             "# Kernels",
-            "A design is one way to compute attention, a version one step of its history: each "
+            "A design is one way to compute a workload, a version one step of its history: each "
             "teaches one thing, and says what was predicted, what came of it, and which record "
             "proves it.",
-            table(head, rows),
-            "“Fastest” is the version of the design with the shortest time on record, of those "
-            "within noise of it the newest. “Model prefers at” names the query counts s "
-            "at which the design's problem is the one to "
-            f"solve by the [cost analysis]({link('knowledge/regimes.md')}); split designs of the "
-            "same problem share the entry. “Measured fastest at” names those at which one of its "
-            "versions is the fastest of all. All three are about "
-            f"{found.device.name}, b={found.shape.b}, h={found.shape.h}, t={comparison.CONTEXT}; "
-            + (f"measured were s = {counts}." if counts else "nothing is measured there yet."),
-            comparison.what_times_cover(site, link),
+            *parts,
             "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
             f"stands under [contributing]({link('CONTRIBUTING.md')}).",
         ),
@@ -148,52 +153,100 @@ def _index(site: Site) -> Page:
     )
 
 
-def _version_link(version: Version, link: Link) -> str:
-    return f"[{version.version}]({link(repo_name(version.path))})"
+def _summary(layer: str) -> str:
+    workload = workloads().get(layer)
+    return cell(workload.summary) if workload else ""
 
 
-def _best_versions(versions: list[Version], found: Comparison, link: Link) -> str:
-    """Fastest version of a design, with the query counts where that is not always the same."""
-    best = found.best_versions(versions[0].design)
-    links = [(_version_link(v, link), best[v.version]) for v in versions if v.version in best]
-    if len(links) == 1:
-        return links[0][0]
-    shown = (f"{text} at s = {', '.join(map(str, counts))}" for text, counts in links)
-    return "; ".join(shown) or "not measured"
+def _designs(site: Site, designs: list[list[Version]], link: Link) -> str:
+    """The designs of one workload, by language."""
+    ordered = sorted(designs, key=lambda versions: languages_in_order(versions[0]))
+    rows = [
+        [
+            cell(language_title(versions[0].language)),
+            design_link(versions[0], link),
+            cell(_purpose(versions)),
+            _version_link(versions[-1], link),
+            str(sum(len(site.runs_of(version)) for version in versions)),
+        ]
+        for versions in ordered
+    ]
+    return table(["Language", "Design", "What it is", "Latest", "Records"], rows)
 
 
-def _preferred(versions: list[Version], found: Comparison) -> str:
-    kernel = analysed(versions)
-    if kernel is None:
-        return ""
-    counts = found.preferred_at(kernel)
-    return f"s = {', '.join(map(str, counts))}" if counts else "no s of the table"
+def languages_in_order(version: Version) -> tuple[str, str]:
+    """Sort key: by language, then by design."""
+    return language_title(version.language), version.design
 
 
-def _fastest(design: str, found: Comparison) -> str:
-    if not found.measured:
-        return "not measured"
-    counts = found.fastest_at(design)
-    return f"s = {', '.join(map(str, counts))}" if counts else "no s measured"
+def what_times_cover(designs: Iterable[list[Version]], link: Link) -> str:
+    """One sentence for wherever times of several designs of a workload stand side by side."""
+    covered: dict[str, list[str]] = {}
+    for versions in designs:
+        covers = versions[0].plan_class().covers
+        covered.setdefault(covers, []).append(design_link(versions[0], link))
+    if len(covered) < 2:
+        return "".join(f"A time covers {cell(what)}." for what in covered)
+    parts = [f"{cell(what)} ({', '.join(found)})" for what, found in covered.items()]
+    return f"Times of designs cover different work: {'; '.join(parts)}."
 
 
-def _design(site: Site, design: str, versions: list[Version]) -> Page:
-    path = design_page(design)
-    link = site.link(path)
-    devlog = site.catalogue.devlogs.get(design)
-    folder = repo_name(versions[0].path.parents[1])
-    overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
-    files = _shared_files(versions)
-    runs = site.runs_of(design)
+def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
+    path, title = workload_page(layer), problems.layer_title(layer)
+    link, analysis = site.link(path), analyses.find(layer)
     return Page(
         path,
         sections(
-            meta(title=design, description=_purpose(versions)),
-            f"# {design}",
-            _purpose(versions),
+            meta(title=title, description=f"{title}: axes, regimes and designs"),
+            f"# {cell(title)}",
+            _summary(layer),
+            "## Designs",
+            _designs(site, designs, link),
+            what_times_cover(designs, link),
+            analysis.workload(site, link) if analysis else "",
+            _axes(workloads()[layer]) if layer in workloads() else "",
+        ),
+        nav=("Kernels", title),
+    )
+
+
+def _axes(workload: Workload) -> str:
+    """The axes and regimes of a workload."""
+    axes = [[code(name), cell(meaning)] for name, meaning in workload.axes.items()]
+    regimes = [[code(regime.name), cell(regime.meaning)] for regime in workload.regimes]
+    return sections(
+        "## Axes",
+        "Each is a flag of every design; a design may have more of its own.",
+        table(["Axis", "Meaning"], axes),
+        "## Regimes" if regimes else "",
+        table(["Regime", "Problems"], regimes),
+    )
+
+
+def _nav(version: Version, *rest: str) -> tuple[str, ...]:
+    """Place in the navigation: by workload, then by language."""
+    layer, language = problems.layer_title(version.layer), language_title(version.language)
+    return ("Kernels", layer, language, version.design, *rest)
+
+
+def _design(site: Site, versions: list[Version]) -> Page:
+    first, path = versions[0], design_page(versions[0])
+    link, analysis = site.link(path), analyses.find(first.layer)
+    devlog = site.catalogue.devlogs.get(first.design_key)
+    folder = repo_name(first.path.parents[1])
+    overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
+    files = _shared_files(versions)
+    runs = [run for version in versions for run in site.runs_of(version)]
+    return Page(
+        path,
+        sections(
+            meta(title=first.design_key, description=_purpose(versions)),
+            f"# {cell(first.design_key)}",
+            cell(_purpose(versions)),
+            f"Computes [{cell(problems.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
+            f"), in {cell(language_title(first.language))}.",
             overview,
-            "## Regime",
-            _regime(site, versions, link),
+            analysis.design(site, versions, link) if analysis else "",
             "## Versions",
             _timeline(site, versions, link),
             "## Shared stage helpers { data-search-exclude }" if files else "",
@@ -202,92 +255,79 @@ def _design(site: Site, design: str, versions: list[Version]) -> Page:
             else "",
         ),
         source=devlog.name if devlog else f"{folder}/__init__.py",
-        nav=("Kernels", design),
-    )
-
-
-def _regime(site: Site, versions: list[Version], link: Link) -> str:
-    if analysed(versions) is None:
-        return "The cost analysis does not cover this design."
-    compared = [compare(site, devices.default_for_arch(arch)) for arch in ARCHS]
-    rows = [
-        [
-            f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",
-            f"{found.shape.b}",
-            _preferred(versions, found),
-            _fastest(versions[0].design, found),
-            _best_versions(versions, found, link),
-        ]
-        for found in compared
-    ]
-    return sections(
-        f"Query tokens s at which the cost model prefers this design's problem, and at which the "
-        f"records have it fastest of all designs, for b sequences, h={compared[0].shape.h}, "
-        f"t={comparison.CONTEXT} (other sizes: [regimes]({link('knowledge/regimes.md')})):",
-        table(["Device", "b", "Model prefers at", "Measured fastest at", "Fastest version"], rows),
+        nav=_nav(first),
     )
 
 
 def _timeline(site: Site, versions: list[Version], link: Link) -> str:
-    devlog = site.catalogue.devlogs.get(versions[0].design)
+    devlog = site.catalogue.devlogs.get(versions[0].design_key)
     entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
+    archs = compiled_for(versions[0])
     rows = []
     for version in versions:
         entry = entries.get(version.version)
         verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
-        runs = site.runs_of(version.design, version.version)
+        runs = site.runs_of(version)
         rows.append(
             [
                 _version_link(version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
-                *(_compiled(runs, arch) for arch in ARCHS),
+                *(_compiled(runs, arch) for arch in archs),
             ]
         )
-    compiled = [f"{arch}: registers, spills" for arch in ARCHS]
+    compiled = [f"{arch}: registers, spills" for arch in archs]
     return sections(
         table(["Version", "Verdict, and what it shows", *compiled], rows),
-        "Registers and spill instructions are the largest over all stages and problems compiled.",
+        "Registers and spill instructions are the largest over all stages and problems compiled."
+        if archs
+        else "",
         _gained(site, versions, link),
     )
 
 
 def _gained(site: Site, versions: list[Version], link: Link) -> str:
-    """Time before over after: a row a problem, a column a step of the history."""
+    """What each step of the history gained: a row per problem, a column per step."""
     steps = {new.version: _gains(site, old, new) for old, new in pairwise(versions)}
     compared = [run.record for found in steps.values() for run, _ in found]
     if not compared:
         return ""
-    varying = problems.varying(compared)
+    varying = _varying(compared)
     several = len({record.target for record in compared}) > 1
-    ratios: dict[tuple[str, Problem, str], dict[str, str]] = {}
+    said: dict[tuple[str, Problem, str], dict[str, str]] = {}
     for version, found in steps.items():
-        for run, ratio in found:
+        for run, gain in found:
             key = (run.record.target, problems.problem_of(run.record), _at(run, varying, several))
-            ratios.setdefault(key, {})[version] = problems.record_link(run, link, f"{ratio:.2f}x")
+            said.setdefault(key, {})[version] = problems.record_link(run, link, gain)
     rows = [
         [key[-1], *(shown.get(version, "") for version in steps)]
-        for key, shown in sorted(ratios.items())
+        for key, shown in sorted(said.items(), key=lambda item: (item[0][0], item[0][1].order))
     ]
-    head = ["At", *(f"{old.version} over {new.version}" for old, new in pairwise(versions))]
+    head = ["At", *(f"{new.version} against {old.version}" for old, new in pairwise(versions))]
     return sections(
         "### What each step gained",
-        "Time of the version before over that of the version: more than one is a gain. "
-        + _conditions(compared, varying, several),
+        f"Times of one run against each other. {_conditions(compared, varying, several)}",
         table(head, rows),
     )
 
 
+def _varying(compared: list[Record]) -> list[str]:
+    """The axes, of those that designs share, in which problems differ."""
+    shared = problems.compared(compared[0].kernel.layer, compared[0].problem)
+    return [name for name in problems.varying(compared) if name in shared]
+
+
 def _at(run: Run, varying: list[str], several: bool) -> str:
     where = [problems.target_name(run.record.target)] if several else []
-    return cell(", ".join(filter(None, [*where, problems.sizes(run.record, varying)])))
+    at = problems.sizes(run.record, varying)
+    return cell(", ".join(filter(None, [*where, at]))) or "all"
 
 
 def _conditions(compared: list[Record], varying: list[str], several: bool) -> str:
-    """What all ratios of time have in common."""
-    same = [name for name in (*problems.SIZES, "causal") if name not in varying]
+    """What all comparisons have in common."""
+    shared = problems.compared(compared[0].kernel.layer, compared[0].problem)
+    common = problems.sizes(compared[0], [name for name in shared if name not in varying])
     where = "" if several else f" on {problems.target_name(compared[0].target)}"
-    common = problems.sizes(compared[0], same)
-    return cell(f"Ratios of time compare records of one run only, all{where} at {common}.")
+    return cell(f"All{where} at {common}." if common else "")
 
 
 def _compiled(runs: list[Run], arch: str) -> str:
@@ -301,45 +341,43 @@ def _compiled(runs: list[Run], arch: str) -> str:
     return ", ".join(values) + stale
 
 
-def _gains(site: Site, before: Version, after: Version) -> list[tuple[Run, float]]:
-    """Runs with the ratio of total time of the version before to theirs, each within one run."""
-    old = {
-        (run.record.run, run.record.target, run.record.mode, problems.problem_of(run.record)): run
-        for run in site.runs_of(before.design, before.version)
-        if run.is_timed and run.record.run
-    }
-    found = []
-    for run in site.runs_of(after.design, after.version):
-        record = run.record
-        if not run.is_timed or not record.run:
-            continue
-        other = old.get((record.run, record.target, record.mode, problems.problem_of(record)))
-        if other is not None:
-            found.append((run, other.total.median_us / run.total.median_us))
-    return found
+def _gains(site: Site, before: Version, after: Version) -> list[tuple[Run, str]]:
+    """Runs with how their time compares with that of the version before in the same run."""
+    old = {_together(run): run for run in site.runs_of(before) if run.is_timed}
+    return [
+        (run, problems.ratio(other.total.median_us, run.total.median_us))
+        for run in site.runs_of(after)
+        if run.is_timed and run.record.run and (other := old.get(_together(run))) is not None
+    ]
+
+
+def _together(run: Run) -> tuple[object, ...]:
+    """What two runs must share for their times to compare."""
+    record = run.record
+    return record.run, record.target, record.mode, problems.problem_of(record)
 
 
 def _version(site: Site, version: Version, before: Version | None) -> Page:
     path = version_page(version)
     link = site.link(path)
-    runs = site.runs_of(version.design, version.version)
-    devlog = site.catalogue.devlogs.get(version.design)
+    runs = site.runs_of(version)
+    devlog = site.catalogue.devlogs.get(version.design_key)
     entry = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else ""
     sources = _own_files(version)
     changes = version_diff(before, version) if before else ""
     return Page(
         path,
         sections(
-            meta(title=title(version), description=docstring(version.path)),
-            f"# {title(version)}",
-            docstring(version.path),
+            meta(title=version.key, description=docstring(version.path)),
+            f"# {cell(version.key)}",
+            cell(docstring(version.path)),
             _identity(version, link),
             "## Static facts",
             _static(site, version, before, link),
             "## Results",
-            _results(runs, link),
-            _checks(runs, link),
-            _failures(runs, link),
+            _results(site, runs, link),
+            _checks(site, runs, link),
+            _failures(site, runs, link),
             "## Patterns",
             _patterns(site, version, link),
             "## Devlog",
@@ -352,39 +390,41 @@ def _version(site: Site, version: Version, before: Version | None) -> Page:
             "Names of the earlier version are shown as the later one has them." if changes else "",
         ),
         source=repo_name(version.path),
-        nav=("Kernels", version.design, version.version),
+        nav=_nav(version, version.version),
     )
 
 
 def _identity(version: Version, link: Link) -> str:
-    run = f"nox -s profile -- {version.design} {version.version}"
+    run = f"nox -s profile -- {version.key}"
+    made = f"Check, compile and predict it without a GPU: `{run}`."
     return (
-        f"Design [{version.design}]({link(repo_name(version.path.parents[1]))}), layer "
-        f"{version.layer}, language {version.language}. Check, compile and predict it without a "
-        f"GPU: `{run}`."
+        f"Design {design_link(version, link)}, workload "
+        f"[{cell(problems.layer_title(version.layer))}]({link(f'kernels#{version.layer}')}), "
+        f"language {cell(language_title(version.language))}. "
+        + (made if compiled_for(version) else f"Check it: `nox -s check -- {version.key}`.")
     )
 
 
-def _where_run(run: Run) -> list[str]:
-    record = run.record
+def _where_run(site: Site, run: Run) -> list[str]:
     return [
-        cell(problems.target_name(record.target)),
-        cell(problems.problem_text(record)),
+        cell(problems.target_name(run.record.target)),
+        cell(site.problem_text(run)),
     ]
 
 
 def _static(site: Site, version: Version, before: Version | None, link: Link) -> str:
-    runs = site.runs_of(version.design, version.version)
-    earlier = site.runs_of(before.design, before.version) if before else []
+    runs = site.runs_of(version)
+    earlier = site.runs_of(before) if before else []
     tables = facts_tables(runs, version, earlier, before, link)
     if not tables:
+        if not compiled_for(version):
+            return f"{cell(language_title(version.language))} compiles nothing."
         return _none("compiled")
     compiled = [run.record for run in runs if run.record.mode == "static"]
-    same = [name for name in problems.SIZES if name not in problems.varying(compiled)]
-    common = problems.sizes(compiled[0], same) if compiled else ""
+    common = problems.sizes(compiled[0], problems.constant(compiled)) if compiled else ""
     changes = " Where the version before differs, its figure stands first." if before else ""
     return sections(
-        f"At {common}.{changes}" if common else changes.strip(),
+        cell(f"At {common}.{changes}" if common else changes.strip()),
         *(f"### {cell(name)}\n\n{shown}" for name, shown in tables.items()),
     )
 
@@ -393,15 +433,14 @@ def _none(what: str) -> str:
     return f"No record of this version was {what} yet."
 
 
-def _results(runs: list[Run], link: Link) -> str:
+def _results(site: Site, runs: list[Run], link: Link) -> str:
     timed = [run for run in runs if run.is_timed]
     rows = []
     for run in timed:
-        assert run.outcome is not None
         total = run.total
         rows.append(
             [
-                *_where_run(run),
+                *_where_run(site, run),
                 cell(run.record.mode),
                 problems.duration(total),
                 f"{problems.amount('total_us', total.min_us)} to "
@@ -409,24 +448,21 @@ def _results(runs: list[Run], link: Link) -> str:
                 problems.rate(run, "flops"),
                 problems.rate(run, "bytes"),
                 problems.fraction(run),
-                "<br>".join(f"{cell(peer.name)} {problems.duration(peer.duration)}"
-                            for peer in run.outcome.peers),
                 problems.record_link(run, link),
             ]
-        )  # fmt: skip
+        )
     head = [
         "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", problems.LEAST_BYTES,
-        "Of the roofline", "Peers in the same run", "Record",
+        problems.OF_BOUND, "Record",
     ]  # fmt: skip
     return sections(
         table(head, rows) or _none("timed"),
         problems.RATES if rows else "",
-        problems.above_ceiling(timed, link),
-        _stages(timed, link),
+        _stages(site, timed, link),
     )
 
 
-def _stages(timed: list[Run], link: Link) -> str:
+def _stages(site: Site, timed: list[Run], link: Link) -> str:
     rows = []
     for run in timed:
         assert run.outcome is not None
@@ -436,7 +472,7 @@ def _stages(timed: list[Run], link: Link) -> str:
             time = stage.duration.median_us
             rows.append(
                 [
-                    *_where_run(run),
+                    *_where_run(site, run),
                     cell(run.record.mode),
                     cell(stage.name),
                     cell(tiling_text(stage.tiling)),
@@ -455,15 +491,15 @@ def _stages(timed: list[Run], link: Link) -> str:
     return f"### Stages\n\n{shown}" if shown else ""
 
 
-def _checks(runs: list[Run], link: Link) -> str:
+def _checks(site: Site, runs: list[Run], link: Link) -> str:
     """Checked runs by target and reference; those that failed one by one."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if (found := run.record.outcome.correctness) is not None:
+        if (found := checked(run)) is not None:
             groups.setdefault((run.record.target, found.against), []).append(run)
     rows, failed = [], []
     for (target, against), group in groups.items():
-        checks = [run.record.outcome.correctness for run in group]
+        checks = [checked(run) for run in group]
         made = [check for check in checks if check is not None]
         cases = [case.max_relative_error for check in made for case in check.cases]
         errors = [error for error in cases if error is not None]
@@ -478,7 +514,11 @@ def _checks(runs: list[Run], link: Link) -> str:
             ]
         )
         failed += [
-            [*_where_run(run), cell(correctness_text(check)), problems.record_link(run, link)]
+            [
+                *_where_run(site, run),
+                cell(check.message or check.status),
+                problems.record_link(run, link),
+            ]
             for run, check in zip(group, checks, strict=True)
             if check is not None and check.status == "failed"
         ]
@@ -492,24 +532,40 @@ def _checks(runs: list[Run], link: Link) -> str:
     )
 
 
-def _failures(runs: list[Run], link: Link) -> str:
+def checked(run: Run) -> Correctness | None:
+    """What a run found when it compared outputs; None where it did not."""
+    outcome = run.record.outcome
+    return None if isinstance(outcome, Skipped) else outcome.correctness
+
+
+def why_not(run: Run) -> tuple[str, str, str]:
+    """Stage, status and sentence of a run that did not end well; empty for one that did."""
+    match run.record.outcome:
+        case Failed(error=error, stage=stage):
+            return stage or "", "failed", error
+        case Skipped(reason=reason):
+            return "", "skipped", reason
+    return "", "", ""
+
+
+def _failures(site: Site, runs: list[Run], link: Link) -> str:
     rows = [
-        [*_where_run(run), cell(outcome.stage or ""), cell(outcome.error),
-         problems.record_link(run, link)]
+        [*_where_run(site, run), cell(stage), status, cell(said), problems.record_link(run, link)]
         for run in runs
-        if isinstance(outcome := run.record.outcome, Failed)
-    ]  # fmt: skip
-    shown = table(["Where", "Problem", "Stage", "Error", "Record"], rows)
-    return f"### Runs that failed\n\n{shown}" if shown else ""
+        for stage, status, said in [why_not(run)]
+        if said
+    ]
+    shown = table(["Where", "Problem", "Stage", "Outcome", "Why", "Record"], rows)
+    return f"### Runs that did not pass\n\n{shown}" if shown else ""
 
 
 def _patterns(site: Site, version: Version, link: Link) -> str:
     applied, violated = [], []
     for page in site.catalogue.patterns:
         entry = f"- [{cell(page.pattern.title)}]({link(page.name)})"
-        if version.key in page.pattern.used_by:
+        if _is_named(site, page.pattern.used_by, version):
             applied.append(entry)
-        if version.key in page.pattern.violated_by:
+        if _is_named(site, page.pattern.violated_by, version):
             violated.append(entry)
     return sections(
         "Applies:" if applied else "No pattern of the catalogue names this version as applying it.",
@@ -517,6 +573,11 @@ def _patterns(site: Site, version: Version, link: Link) -> str:
         "Shows or leaves out:" if violated else "",
         "\n".join(violated),
     )
+
+
+def _is_named(site: Site, keys: Iterable[str], version: Version) -> bool:
+    own = site.catalogue.version(version.key)
+    return own is not None and own in map(site.catalogue.version, keys)
 
 
 def _source_note(runs: list[Run]) -> str:

@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from generators import catalogue
-from generators.kernels import next_version
+from generators import catalogue, mla_skills
+from generators.home import example
+from generators.kernels import compiled_for, next_version
 from generators.page import Page
 from generators.source import repo_name
-from generators.text import docstring, sections
-from mla_var3 import devices
+from generators.text import cell, docstring, sections
+from mla_var3 import devices, roofline
 from mla_var3.app import options
-from mla_var3.errors import KnowledgeError, UnknownNameError
-from mla_var3.knowledge import calculator_spec, learning
-from mla_var3.knowledge.evidence import Link, compare, ratio_text, repo_path
-from mla_var3.knowledge.markdown import blank, cell, code_regions
-from mla_var3.knowledge.metrics import METRICS
-from mla_var3.knowledge.schema import FrontMatter, PairEvidence
-from mla_var3.profiling.static_profile import DEFAULT_ARCHS
-from mla_var3.records import Failed
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import learning, metrics
+from mla_var3.knowledge.evidence import Link, repo_path
+from mla_var3.knowledge.markdown import blank, code_regions
+from mla_var3.knowledge.schema import FrontMatter
+from mla_var3.records import Failed, Skipped
 from mla_var3.runtime.registry import Version
-from mla_var3.workloads.mla import regimes
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
@@ -42,7 +40,7 @@ INDEX, CATALOGUE, ARCHIVE = "skills/index.md", "catalogue.json", "skills/skills.
 #: Parts of the site whose pages hold tables to be explored, or nothing before mkdocs ran.
 NOT_COPIED = ("results/explorer", "reference/api/")
 #: Raised when a field of catalogue.json changes its meaning or goes.
-FORMAT = 1
+FORMAT = 2
 
 
 def places(site: Site) -> dict[str, str]:
@@ -129,25 +127,18 @@ def skill(site: Site, name: str, link: Link) -> str:
 
 def skill_context(site: Site, link: Link) -> dict[str, Any]:
     """What templates may name."""
-    grouped = site.designs()
-    design = "mla_var6_plus"
-    if design not in grouped:
-        raise UnknownNameError("design", design, list(grouped))
-    versions = grouped[design]
+    grouped, versions = site.designs(), example(site)
     latest = versions[-1]
     patterns = [document.pattern for document in site.catalogue.patterns]
     return {
-        "archs": DEFAULT_ARCHS,
+        "archs": compiled_for(latest),
         "cute_versions": [v.key for v in site.versions if v.language == "cute-dsl"],
-        "design": design,
+        "design": latest.design_key,
         "designs": grouped,
         "device": devices.default_for_arch("sm_90"),
-        "figure": regimes.figure,
         "folder": lambda name: repo_name(grouped[name][0].path.parents[1]),
-        "keys": [device.key for device in regimes.usable_devices()],
         "latest": latest.version,
         "link": link,
-        "measured": lambda *wanted: _measured(site, link, *wanted),
         "metrics": _metric_links(site, link),
         "modes": list(typing.get_args(options.ProfType)),
         "next": next_version(versions),
@@ -162,9 +153,9 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "record": _record_of(site, latest),
         "single": _single_stage(site),
         "source": latest.name,
-        "spec": calculator_spec(),
         "summary": _summary,
         "triggers": _triggers,
+        **mla_skills.context(site, link),
     }
 
 
@@ -196,42 +187,8 @@ def _summary(version: Version) -> str:
 
 def _record_of(site: Site, version: Version) -> str:
     """A record of a version; how its path is made when there is none."""
-    found = [run.name for run in site.runs_of(version.design, version.version)]
-    return found[0] if found else f"results/static/sm_90/{version.design}/{version.version}/…"
-
-
-def _measured(site: Site, link: Link, device: str, before: str, after: str, s: int) -> str:
-    """The time of one version over that of another in one run, linked to the record.
-
-    Args:
-        site: The site.
-        link: Address of a file of the checkout.
-        device: Key of the device.
-        before: Version above the line, as ``flash_mla v2``.
-        after: Version below the line.
-        s: Query tokens, at 32 sequences, 128 heads and 4096 keys without a mask.
-
-    Raises:
-        KnowledgeError: No record has such a time, or the two are of two runs.
-    """
-    wanted = {"b": 32, "h": 128, "s": s, "t": 4096, "causal": False}
-    names = []
-    for key in (before, after):
-        design, version = key.split()
-        found = [
-            run.name
-            for run in site.runs_of(design, version)
-            if run.is_timed
-            and (run.record.target, run.record.mode) == (device, "event")
-            and all(run.record.problem.get(name) == value for name, value in wanted.items())
-        ]
-        if len(found) != 1:
-            raise KnowledgeError(f"{len(found)} records of {key} time s={s} on {device}, not one")
-        names += found
-    pair = PairEvidence(before=names[0], after=names[1], metric=("total_us",))
-    (compared,) = compare(pair, site.catalogue)
-    stale = any(site.catalogue.is_stale(site.catalogue.record(name)) for name in names)
-    return f"[{ratio_text(compared.ratio)}]({link(names[1])})" + (" (stale)" if stale else "")
+    found = [run.name for run in site.runs_of(version)]
+    return found[0] if found else f"results/static/sm_90/{version.folder.as_posix()}/…"
 
 
 def _single_stage(site: Site) -> Version:
@@ -276,7 +233,7 @@ def catalogue_data(site: Site) -> dict[str, Any]:
         "metrics": [
             {"name": m.name, "unit": m.unit, "type": m.type, "origin": m.origin,
              "better": m.better, "of_a_stage": m.per_stage, "description": m.description}
-            for m in METRICS.values()
+            for m in metrics.catalogue().values()
         ],
     }  # fmt: skip
 
@@ -284,6 +241,11 @@ def catalogue_data(site: Site) -> dict[str, Any]:
 def _version_data(site: Site, version: Version, address: Link) -> dict[str, Any]:
     source = repo_name(version.path)
     metas = [document.pattern for document in site.catalogue.patterns]
+    own = site.catalogue.version(version.key)
+
+    def named(keys: Iterable[str]) -> bool:
+        return own is not None and own in map(site.catalogue.version, keys)
+
     return {
         "key": version.key,
         "language": version.language,
@@ -293,10 +255,10 @@ def _version_data(site: Site, version: Version, address: Link) -> dict[str, Any]
         "module": version.module,
         "shows": docstring(version.path),
         "source": source,
-        "source_sha256": site.catalogue.source_hash(version.design, version.version),
+        "sources": version.sources(),
         "page": address(source),
-        "uses": [meta.id for meta in metas if version.key in meta.used_by],
-        "violates": [meta.id for meta in metas if version.key in meta.violated_by],
+        "uses": [meta.id for meta in metas if named(meta.used_by)],
+        "violates": [meta.id for meta in metas if named(meta.violated_by)],
     }
 
 
@@ -305,6 +267,8 @@ def _record_data(run: Run, address: Link) -> dict[str, Any]:
     found: dict[str, Any] = {
         "path": run.name,
         "address": address(run.name),
+        "workload": record.kernel.layer,
+        "language": record.kernel.language,
         "design": record.kernel.design,
         "version": record.kernel.version,
         "target": record.target,
@@ -315,9 +279,11 @@ def _record_data(run: Run, address: Link) -> dict[str, Any]:
     }
     if isinstance(record.outcome, Failed):
         found["error"] = record.outcome.error
+    if isinstance(record.outcome, Skipped):
+        found["reason"] = record.outcome.reason
     if outcome is not None and outcome.total is not None:
         found["total_us"] = outcome.total.median_us
-        found["roofline_fraction"] = outcome.roofline_fraction
+        found["bound_fraction"] = roofline.fraction(record)
     return found
 
 

@@ -31,7 +31,9 @@ def summary(pages: Iterable[Page]) -> str:
 
 def _lines(node: Node, depth: int) -> Iterator[str]:
     for title, child in node.children.items():
-        label = re.sub(r"([\\`*_\[\]<>])", r"\\\1", title)
+        # The theme puts titles into HTML as they are.
+        words = title.replace("<", "(").replace(">", ")")
+        label = re.sub(r"([\\`*_\[\]])", r"\\\1", words)
         label = f"[{label}]({child.page.path})" if child.page else label
         yield f"{'    ' * depth}* {label}"
         yield from _lines(child, depth + 1)

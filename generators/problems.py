@@ -2,55 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from generators.text import cell, chosen
-from mla_var3 import devices
-from mla_var3.devices import Device
+from mla_var3 import devices, roofline
+from mla_var3.devices import Ceilings
+from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import UnknownNameError
-from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.metrics import METRICS, readings_of, regime_of
-from mla_var3.records import Duration, Record
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.evidence import Link, change_text
+from mla_var3.records import CPU, Duration, Record, Scalar
+from mla_var3.tables import cell
+from mla_var3.workloads import workloads
 
 if TYPE_CHECKING:
     from generators.site import Run
 
-#: Sizes that all designs share: at equal ones their times belong side by side.
-SHARED = ("b", "h", "s", "t")
 
-
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Problem:
-    """What designs are compared at.
+    """What designs of one workload are compared at.
 
     Attributes:
-        sizes: b, h, s and t.
-        dtype: Element type.
-        causal: Whether the causal mask is on.
+        layer: Key of the workload.
+        axes: The axes that must be equal, in the workload's order.
     """
 
-    sizes: tuple[int, ...]
-    dtype: str
-    causal: bool
+    layer: str
+    axes: tuple[tuple[str, Scalar], ...]
 
     def __str__(self) -> str:
-        pairs = " ".join(
-            f"{name}={size}" for name, size in zip(SHARED, self.sizes, strict=True) if size
-        )
-        return f"{pairs} {self.dtype}" + (" causal" if self.causal else "")
+        return shown(dict(self.axes))
 
     @property
     def regime(self) -> str:
-        """Decode, speculative or prefill."""
-        return regime_of(self.sizes[SHARED.index("s")])
+        """The regime of the workload; empty where it has none."""
+        workload = workloads().get(self.layer)
+        return (workload.regime(dict(self.axes)) if workload else None) or ""
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return str(dict(self.axes).get("dtype", "bf16"))
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sort key: by workload, then by axis."""
+        return self.layer, tuple((v is not None, str(type(v)), v) for _, v in self.axes)
+
+
+def compared(layer: str, problem: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """The axes in which designs of a workload must agree; all where the workload is not known."""
+    workload = workloads().get(layer)
+    return workload.compared if workload else tuple(problem)
 
 
 def problem_of(record: Record) -> Problem:
     """The problem of a record, without what only one design has."""
-    sizes = tuple(int(record.problem.get(name) or 0) for name in SHARED)
-    return Problem(sizes, str(record.problem.get("dtype")), bool(record.problem.get("causal")))
+    names = compared(record.kernel.layer, record.problem)
+    return Problem(record.kernel.layer, tuple((name, record.problem.get(name)) for name in names))
 
 
 def by_problem(runs: Iterable[Run]) -> dict[Problem, list[Run]]:
@@ -58,38 +70,83 @@ def by_problem(runs: Iterable[Run]) -> dict[Problem, list[Run]]:
     grouped: dict[Problem, list[Run]] = {}
     for run in runs:
         grouped.setdefault(problem_of(run.record), []).append(run)
+    return dict(sorted(grouped.items(), key=lambda item: item[0].order))
+
+
+def by_layer(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs of each workload, by its key: two workloads never share a table of times."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.record.kernel.layer, []).append(run)
     return dict(sorted(grouped.items()))
 
 
-#: Sizes of all designs, in the order in which they are read.
-SIZES = ("b", "h", "s", "t", "d", "k", "p", "n", "dtype")
+def layer_title(layer: str) -> str:
+    """A workload in prose."""
+    workload = workloads().get(layer)
+    return workload.title if workload else layer
 
 
-def sizes(record: Record, names: Iterable[str] = SIZES) -> str:
-    """The named sizes of a record's problem, as flags have them; of the mask only that it is on."""
-    names = tuple(names)
-    wanted = [name for name in names if name != "causal"]
-    mask = "causal" if record.problem.get("causal") and "causal" in names else ""
-    return f"{chosen(record.problem, wanted)} {mask}".strip()
+def shown(axes: Mapping[str, Scalar]) -> str:
+    """Axes as people read them: ``b=32 t=4096 bf16 causal``; what is off or open is left out."""
+    numbers = [f"{name}={value:g}" for name, value in axes.items() if _is_number(value)]
+    words = [value for value in axes.values() if isinstance(value, str)]
+    flags = [name for name, value in axes.items() if value is True]
+    return " ".join([*numbers, *words, *flags])
 
 
-def problem_text(record: Record) -> str:
-    """The problem of a record, with the number of new tokens where there is one."""
-    new_tokens = record.problem.get("n")
-    return str(problem_of(record)) + (f" n={new_tokens}" if new_tokens is not None else "")
+def _is_number(value: Scalar) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def sizes(record: Record, names: Iterable[str]) -> str:
+    """The named axes of a record's problem."""
+    wanted = set(names)
+    return shown({name: v for name, v in record.problem.items() if name in wanted})
 
 
 def varying(made: Iterable[Record]) -> list[str]:
-    """Sizes in which the problems of records differ."""
-    values: dict[str, set[object]] = {}
-    for record in made:
-        for name in (*SIZES, "causal"):
-            values.setdefault(name, set()).add(record.problem.get(name))
-    return [name for name, found in values.items() if len(found) > 1]
+    """Axes in which the problems of records differ."""
+    made = list(made)
+    names = dict.fromkeys(name for record in made for name in record.problem)
+    return [name for name in names if len({record.problem.get(name) for record in made}) > 1]
+
+
+def constant(made: Sequence[Record]) -> list[str]:
+    """Axes in which the problems of records agree."""
+    differing = varying(made)
+    return [name for name in made[0].problem if name not in differing] if made else []
+
+
+def open_axes(runs: Iterable[Run]) -> dict[tuple[str, str], list[str]]:
+    """Axes that a design sets for itself, by workload and design: those that vary, uncompared."""
+    designs: dict[tuple[str, str], list[Record]] = {}
+    for run in runs:
+        kernel = run.record.kernel
+        designs.setdefault((kernel.layer, kernel.design), []).append(run.record)
+    return {
+        key: [name for name in varying(made) if name not in compared(key[0], made[0].problem)]
+        for key, made in designs.items()
+    }
+
+
+def own_sizes(run: Run, axes: Mapping[tuple[str, str], list[str]]) -> str:
+    """What the design of a run set for itself, ``axes`` being those of ``open_axes``."""
+    kernel = run.record.kernel
+    return sizes(run.record, axes.get((kernel.layer, kernel.design), ()))
+
+
+def problem_text(record: Record) -> str:
+    """The whole problem of a record, the axes that designs share first."""
+    names = compared(record.kernel.layer, record.problem)
+    rest = {name: v for name, v in record.problem.items() if name not in names}
+    return f"{problem_of(record)} {shown(rest)}".strip()
 
 
 def target_name(target: str) -> str:
-    """A record's target in prose: the device's name, the arch, or the interpreter."""
+    """A record's target in prose: the device's name, the arch, or the CPU."""
+    if target == CPU:
+        return "CPU"
     try:
         return devices.load(target).name
     except UnknownNameError:
@@ -98,12 +155,12 @@ def target_name(target: str) -> str:
 
 def amount(metric: str, value: float | int | str | bool) -> str:
     """A value of the metrics catalogue with its unit."""
-    return cell(METRICS[metric].text(value))
+    return cell(metrics.metric(metric).text(value))
 
 
 def worst(run: Run, metric: str) -> float | None:
     """The largest value of a metric over the stages of a run; None where none states it."""
-    found = [r.value for r in readings_of(run.record, METRICS[metric])]
+    found = [r.value for r in metrics.readings_of(run.record, metrics.metric(metric))]
     return max((float(value) for value in found if not isinstance(value, str)), default=None)
 
 
@@ -113,7 +170,7 @@ def duration(time: Duration | None) -> str:
 
 
 def rate(run: Run, work: str) -> str:
-    """FLOPs or bytes of a timed run a second, ``work`` being ``flops`` or ``bytes``."""
+    """FLOPs or bytes of a timed run per second, ``work`` being ``flops`` or ``bytes``."""
     outcome = run.outcome
     if outcome is None or outcome.total is None:
         return ""
@@ -124,50 +181,44 @@ def rate(run: Run, work: str) -> str:
 
 
 def fraction(run: Run) -> str:
-    """Share of the roofline that a timed run reached."""
-    outcome = run.outcome
-    share = outcome.roofline_fraction if outcome else None
+    """Share of the bound that a timed run reached."""
+    share = roofline.fraction(run.record)
     return "" if share is None else f"{share:.0%}"
 
 
-#: Heading of bytes over time: they are no measured traffic.
+#: Heading of ``fraction``.
+OF_BOUND = "Of the bound"
+#: Heading of bytes over time: they are not measured traffic.
 LEAST_BYTES = "Least bytes over time"
 #: What the two rates are.
 RATES = (
     "Arithmetic and least bytes are the cost model's FLOPs and bytes, over the measured time; the "
-    "traffic that the hardware counts is in records of mode ncu only."
+    "traffic that the hardware counts is in records of mode ncu only. The bound is what the same "
+    "work takes at the largest rates that anybody states or ever measured on the device: no kernel "
+    "can beat it."
 )
+_SOURCE = re.compile(r"\S+ (?P<value>\S+ \S+?)(?: \((?P<condition>.*)\))?: ")
 
 
-def above_ceiling(runs: Iterable[Run], link: Link) -> str:
-    """Why runs reach more than their roofline, once for each ceiling; empty where none does."""
-    known = {device.key: device for device in devices.all_devices()}
-    said: dict[str, None] = {}
-    for run in runs:
-        outcome, device = run.outcome, known.get(run.record.target)
-        if outcome is None or device is None or round(outcome.roofline_fraction or 0, 2) <= 1:
-            continue
-        floor = next((p for p in outcome.predictions if p.device == device.key), None)
-        if floor is not None:
-            said[_ceiling(device, problem_of(run.record).dtype, floor.bound, link)] = None
-    return "\n\n".join(said)
-
-
-def _ceiling(device: Device, dtype: str, bound: str, link: Link) -> str:
-    compute, memory = device.ceilings(dtype).sources
-    source = memory if bound == "memory" else compute
-    reasons = [used.reason for used in device.used if source.startswith(f"{used.metric} ")]
-    page = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
-    return (
-        "Some runs reach more than the whole of their roofline, whose ceiling is one figure of "
-        f"{page} among several: {cell(source)}."
-        + "".join(f" Why this one: {cell(reason)}." for reason in reasons)
-    )
+def reference_rates(rates: Ceilings) -> str:
+    """The two rates of a reference time, each named after what attained it, or as published."""
+    parts = []
+    for source in rates.sources:
+        found = _SOURCE.match(source)
+        assert found is not None, source
+        said = "" if source.startswith(MEASURED_PREFIX) else "as published, "
+        parts.append(f"{found['value']} ({said}{found['condition'] or 'no condition stated'})")
+    return cell(" and ".join(parts) or f"{rates.tflops:g} TFLOP/s and {rates.gbps:g} GB/s")
 
 
 def record_link(run: Run, link: Link, text: str = "record") -> str:
     """A link to a record, which says so when the record is stale."""
     return f"[{text}]({link(run.name)})" + (" (stale)" if run.stale else "")
+
+
+def ratio(before: float, after: float) -> str:
+    """How two times of one run compare, as people read it: ``1.8x faster``, ``2.1x slower``."""
+    return change_text(metrics.metric("total_us"), before / after)
 
 
 def fastest(runs: Iterable[Run]) -> list[Run]:
@@ -177,3 +228,46 @@ def fastest(runs: Iterable[Run]) -> list[Run]:
     """
     timed = (run for run in runs if run.is_timed)
     return sorted(timed, key=lambda run: (run.stale, run.total.median_us, run.name))
+
+
+@dataclass(frozen=True)
+class Best:
+    """What to use of several runs.
+
+    Attributes:
+        run: The fastest; of versions of its design within noise of it the newest.
+        rival: A run within noise that is faster, or of another design.
+    """
+
+    run: Run
+    rival: Run | None
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the run."""
+        return self.run.total.median_us
+
+
+def best(runs: Sequence[Run]) -> Best:
+    """What to use of timed runs of one problem, fastest first and at least one."""
+    near = [run for run in runs if run.stale == runs[0].stale and _alike(run, runs[0])]
+    own = [run for run in near if _kernel(run)[0] == _kernel(runs[0])[0]]
+    chosen = max(own, key=lambda run: _kernel(run)[1])
+    faster = near[: near.index(chosen)]
+    others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
+    return Best(chosen, next(others, None))
+
+
+def _kernel(run: Run) -> tuple[tuple[str, str], int]:
+    """Language and design, and number of the version."""
+    kernel = run.record.kernel
+    return (kernel.language, kernel.design), int(kernel.version.removeprefix("v"))
+
+
+def _alike(one: Run, other: Run) -> bool:
+    """Whether the median of each lies in the range of the other's samples."""
+    first, second = one.total, other.total
+    return (
+        first.min_us <= second.median_us <= first.max_us
+        and second.min_us <= first.median_us <= second.max_us
+    )

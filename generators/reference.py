@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from generators.kernels import language_title
 from generators.page import Page
+from generators.problems import layer_title
 from generators.text import cell, docstring, sections, table
 from mla_var3 import records
 from mla_var3.app.options import RunOptions
 from mla_var3.errors import KnowledgeError
-from mla_var3.runtime.plan import Tiling
+from mla_var3.paths import relative
+from mla_var3.runtime import Tiling
 from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def pages(site: Site) -> list[Page]:
     return [
         index_page(site),
         cli_page(site),
-        *(design_page(design, versions) for design, versions in site.designs().items()),
+        *(design_page(versions) for versions in site.designs().values()),
         schema_page(),
         Page("reference/record.schema.json", schema),
         *api_pages(site.root),
@@ -76,7 +79,7 @@ def index_page(site: Site) -> Page:
 
 
 def api_modules(root: Path) -> dict[str, list[str]]:
-    """Public modules by the page that documents them: a page a subpackage or top-level module."""
+    """Public modules by the page that documents them: one per subpackage or top-level module."""
     source, found = root / "src" / PACKAGE, {}
     for top in sorted(source.iterdir()):
         if top.name.startswith("_") or top.stem in NOT_API:
@@ -93,13 +96,13 @@ def api_modules(root: Path) -> dict[str, list[str]]:
 
 
 def api_pages(root: Path) -> list[Page]:
-    """A page a subpackage, with an mkdocstrings identifier a module."""
+    """A page per subpackage, with an mkdocstrings identifier per module."""
     found, rows = [], []
     for path, modules in api_modules(root).items():
         name = f"{PACKAGE}.{Path(path).stem}"
         file = root / "src" / PACKAGE / Path(path).stem
         file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-        source, summary = file.relative_to(root).as_posix(), cell(docstring(file))
+        source, summary = relative(file, root), cell(docstring(file))
         rows.append([f"[`{name}`]({Path(path).name})", summary])
         blocks = [
             f"::: {module}\n    options:\n      show_root_heading: true\n      heading_level: 2"
@@ -220,8 +223,14 @@ def cli_page(site: Site) -> Page:
         [f"`{name}`", cell(text)] for name, text in sessions_of(site.root / "noxfile.py").items()
     ]
     designs = "\n".join(
-        f"- [{design}]({design}.md): {', '.join(version.version for version in versions)}"
-        for design, versions in site.designs().items()
+        f"- {layer_title(layer)}\n"
+        + "\n".join(
+            f"    - [{cell(versions[0].design_key)}]({_file(versions)}), "
+            f"{cell(language_title(versions[0].language))}: "
+            f"{', '.join(version.version for version in versions)}"
+            for versions in found
+        )
+        for layer, found in site.layers().items()
     )
     content = sections(
         "# Command line",
@@ -243,8 +252,14 @@ def cli_page(site: Site) -> Page:
     return Page(f"{CLI}/index.md", content, "noxfile.py", ("Reference", "Command line"))
 
 
-def design_page(design: str, versions: list[Version]) -> Page:
+def _file(versions: list[Version]) -> str:
+    """Name of the file of a design's flags."""
+    return f"{versions[0].layer}-{versions[0].language}-{versions[0].design}.md"
+
+
+def design_page(versions: list[Version]) -> Page:
     """Flags of a design's versions; those that not all versions have say whose they are."""
+    design = versions[0].design_key
     found: dict[Flag, list[str]] = {}
     for version in versions:
         for flag in flags_of(version):
@@ -265,7 +280,8 @@ def design_page(design: str, versions: list[Version]) -> Page:
         f"```console\n$ nox -s profile -- {design} {versions[-1].version} --help\n```",
         *parts,
     )
-    return Page(f"{CLI}/{design}.md", content, None, ("Reference", "Command line", design))
+    place = ("Reference", "Command line", layer_title(versions[0].layer), design)
+    return Page(f"{CLI}/{_file(versions)}", content, None, place)
 
 
 # -- schema of records -----------------------------------------------------------------------------
@@ -294,10 +310,11 @@ def schema_page() -> Page:
         ]
     content = sections(
         "# Schema of records",
-        "A record is one run's result: a JSON file "
-        "`results/<target>/<design>/<version>/<problem>/<mode>.json`, where the target is a device "
-        "key, `static/sm_xx` or `interpreter`. Its outcome is either `Passed` or `Failed`, and "
-        "only the first holds numbers. The same as "
+        "A record is one run's result: a JSON file `results/<target>/<language package>/<workload>/"
+        "<design>/<version>/<problem>/<mode>.json`, where the target is a device key, "
+        "`static/sm_xx` or `cpu`. Its outcome is `Passed`, `Failed` or `Skipped`, and only the "
+        "first holds numbers. It holds what was observed and nothing that follows from it: bounds, "
+        "occupancy and regimes are worked out when it is read. The same as "
         "[JSON Schema](record.schema.json), which `python -m mla_var3.records` prints.",
         *parts,
     )

@@ -1,4 +1,4 @@
-"""Results: rooflines and leaderboards a device, compile facts an arch, and a table of all."""
+"""Results: rooflines and leaderboards per device, compile facts per arch, and a table of all."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import comparison, problems
+from generators import kernels, problems
+from generators.kernels import checked, run_version, why_not
 from generators.page import Page
 from generators.problems import Problem
-from generators.source import repo_name
 from generators.text import cell, meta, sections, table
-from mla_var3 import devices
+from mla_var3 import devices, roofline
 from mla_var3.devices import Device
 from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.metrics import METRICS, readings_of
-from mla_var3.records import Failed
+from mla_var3.records import CPU
 from mla_var3.roofline.figures import Point, Roof, roofline_svg
-from mla_var3.roofline.prediction import predict
+from mla_var3.runtime import registry
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
 EXPLORER = "results/explorer.md"
-#: Figures of other libraries, each with its source.
-OTHERS = "knowledge/regimes.md#what-other-libraries-take"
 #: Points of one roofline figure: as many as there are markers that can be told apart.
 MOST_POINTS = 6
 #: So many figures pay for starting processes to draw them.
@@ -53,7 +51,7 @@ def target_page(target: str) -> str:
 
 
 def _targets(site: Site) -> dict[str, list[Run]]:
-    """Runs by target: GPUs and the interpreter first, then archs by number."""
+    """Runs by target: GPUs and the CPU first, then archs by number."""
     found: dict[str, list[Run]] = {}
     for run in site.runs:
         found.setdefault(run.record.target, []).append(run)
@@ -72,7 +70,7 @@ def places(site: Site) -> Mapping[str, str]:
 
 
 def pages(site: Site) -> list[Page]:
-    """Index, explorer, then a page a target."""
+    """Index, explorer, then a page per target."""
     targets = _targets(site)
     drawings = {
         (target, problem): drawing
@@ -115,18 +113,16 @@ def _drawing(target: str, problem: Problem, runs: list[Run]) -> Drawing | None:
     if device is None:
         return None
     try:
-        best = device.ceilings(problem.dtype)
-        published = device.ceilings(problem.dtype, published=True)
+        bound, reference = device.bound(problem.dtype), device.ceilings(problem.dtype)
     except (DeviceFigureError, UnknownNameError):
         return None  # The page says so.
-    roofs = [Roof(f"{best.source_kind} ceilings", best)]
-    if (published.tflops, published.gbps) != (best.tflops, best.gbps):
-        roofs.append(Roof("published ceilings", published))
-    static = target.startswith("static/")
-    points = _predicted(runs, best) if static else _measured(runs)
+    roofs = [Roof("bound", bound)]
+    if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
+        roofs.append(Roof("reference rates", reference))
+    points = _allowed(runs) if target.startswith("static/") else _measured(runs)
     if not points:
         return None
-    title = f"Roofline of {device.name} at {problem}"
+    title = f"Roofline of {device.name}, {problems.layer_title(problem.layer)} at {problem}"
     return Drawing(title, tuple(roofs), tuple(points))
 
 
@@ -143,18 +139,28 @@ def _measured(runs: list[Run]) -> list[Point]:
     return points
 
 
-def _predicted(runs: list[Run], ceilings: devices.Ceilings) -> list[Point]:
-    """What the ceilings allow each design, by the work of its latest version."""
-    latest = {run.record.kernel.design: run for run in runs if run.outcome}
-    return [
-        Point.predicted(design, predict(run.outcome.flops, run.outcome.bytes, ceilings))
-        for design, run in list(latest.items())[:MOST_POINTS]
-        if run.outcome and run.outcome.flops and run.outcome.bytes
-    ]
+def _allowed(runs: list[Run]) -> list[Point]:
+    """What the bound allows each design, by the work of its latest version."""
+    points = []
+    for design, run in list({_design(run): run for run in runs if run.outcome}.items()):
+        least = roofline.bound(run.record)
+        assert run.outcome is not None
+        if least is not None and run.outcome.flops and run.outcome.bytes:
+            reached = run.outcome.flops / least.time_us / 1e6
+            points.append(Point(design, least.intensity, reached, "predicted"))
+    return points[:MOST_POINTS]
+
+
+def _design(run: Run) -> str:
+    """The design as users type it: with its language where another one is preferred."""
+    kernel = run.record.kernel
+    if kernel.language == registry.preferred(kernel.design):
+        return kernel.design
+    return f"{kernel.design}@{kernel.language}"
 
 
 def _version(run: Run) -> str:
-    return f"{run.record.kernel.design} {run.record.kernel.version}"
+    return f"{_design(run)} {run.record.kernel.version}"
 
 
 def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:
@@ -162,15 +168,6 @@ def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:
     for run in problems.fastest(runs):
         chosen.setdefault(key(run), run)
     return list(chosen.values())
-
-
-def version_link(run: Run, site: Site, link: Link) -> str:
-    """The version of a run, linked to its page where it still exists."""
-    kernel = run.record.kernel
-    for version in site.versions:
-        if (version.design, version.version) == (kernel.design, kernel.version):
-            return f"[{cell(version.key)}]({link(repo_name(version.path))})"
-    return cell(_version(run))
 
 
 def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
@@ -184,7 +181,7 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
                 ", ".join(sorted({run.record.mode for run in runs})),
                 str(len(runs)),
                 str(len({_version(run) for run in runs})),
-                str(sum(run.outcome is None for run in runs)),
+                str(sum(run.record.outcome.status == "failed" for run in runs)),
                 str(sum(run.stale for run in runs)),
             ]
         )
@@ -194,7 +191,7 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
         sections(
             meta(description="Rooflines, leaderboards and every record"),
             "# Results",
-            "Every figure here is read from a record, one small JSON file a run, and leads to it. "
+            "Every figure here is read from a record, one small JSON file per run. "
             "A record whose kernel sources have changed since is **stale** and marked so. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
             "ratios are formed within one run only.",
@@ -209,31 +206,38 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
 
 
 def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
+    """The fastest run at each problem: a table per workload."""
     chosen = [
-        (problem, run)
+        run
         for runs in targets.values()
-        for problem, group in problems.by_problem(runs).items()
+        for group in problems.by_problem(runs).values()
         for run in problems.fastest(group)[:1]
     ]
-    rows = []
-    for problem, run in chosen:
-        target = run.record.target
-        rows.append(
-            [
-                f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
-                cell(str(problem)),
-                problem.regime,
-                version_link(run, site, link),
-                problems.duration(run.total),
-                problems.fraction(run),
-                problems.record_link(run, link),
-            ]
+    parts = [
+        sections(
+            f"### {cell(problems.layer_title(layer))}",
+            table(
+                ["Device", "Problem", "Regime", "Version", "Median", problems.OF_BOUND, "Record"],
+                [_champion(site, run, link) for run in runs],
+            ),
+            _reading(site, runs, link),
         )
-    head = ["Device", "Problem", "Regime", "Version", "Median", "Of the roofline", "Record"]
-    return sections(
-        table(head, rows) or "No record with a time is committed yet.",
-        _reading(site, [run for _, run in chosen], link),
-    )
+        for layer, runs in problems.by_layer(chosen).items()
+    ]
+    return "\n".join(parts) or "No record with a time is committed yet."
+
+
+def _champion(site: Site, run: Run, link: Link) -> list[str]:
+    target, problem = run.record.target, problems.problem_of(run.record)
+    return [
+        f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+        cell(str(problem)),
+        cell(problem.regime),
+        run_version(site, run, link),
+        problems.duration(run.total),
+        problems.fraction(run),
+        problems.record_link(run, link),
+    ]
 
 
 def _target(site: Site, target: str, runs: list[Run], figures: Mapping[Problem, str]) -> Page:
@@ -241,51 +245,61 @@ def _target(site: Site, target: str, runs: list[Run], figures: Mapping[Problem, 
     link = site.link(path)
     name = problems.target_name(target)
     device = _device_of(target)
-    parts, checked = [_about(target, device, link), _reading(site, runs, link)], []
-    for problem, group in problems.by_problem(runs).items():
-        boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
-        if not any(boards):
-            checked += group
-            continue
-        parts.append(f"## {problem}")
-        if problem in figures:
-            parts.append(f'<figure class="roofline" tabindex="0">\n{figures[problem]}\n</figure>')
-        parts += boards
-    parts += [_failures(site, runs, link), _checked_only(checked)]
     title = name if device is None or target == device.key else f"{name} ({device.name})"
     return Page(
         path,
         sections(
             meta(title=title, description=f"Rooflines and leaderboards of {name}"),
-            f"# {title}",
-            *parts,
+            f"# {cell(title)}",
+            _about(target, device, link),
+            *(_layer(site, layer, own, figures, link)
+              for layer, own in problems.by_layer(runs).items()),
         ),
         nav=("Results", name),
-    )
+    )  # fmt: skip
+
+
+def _layer(
+    site: Site, layer: str, runs: list[Run], figures: Mapping[Problem, str], link: Link
+) -> str:
+    """What a target has of one workload."""
+    parts, only_checked = [_reading(site, runs, link)], []
+    for problem, group in problems.by_problem(runs).items():
+        boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
+        if not any(boards):
+            only_checked += group
+            continue
+        parts.append(f"### {cell(str(problem))}")
+        if problem in figures:
+            parts.append(f'<figure class="roofline" tabindex="0">\n{figures[problem]}\n</figure>')
+        parts += boards
+    parts += [_failures(site, runs, link), _checked_only(only_checked)]
+    return sections(f"## {cell(problems.layer_title(layer))}", *parts)
 
 
 def _about(target: str, device: Device | None, link: Link) -> str:
+    if target == CPU:
+        return "Runs on a CPU: whether results are right, and what a run counted. Never a time."
     if device is None:
         return f"{cell(target)} has no file among the devices, so that no roofline can be drawn."
     page = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
     if target.startswith("static/"):
         return (
             f"What the compiler makes of each version for {target.removeprefix('static/')}, "
-            f"without a GPU. Predictions are floors at the ceilings of {page}: hollow marks."
+            f"without a GPU. Hollow marks are the bound on {page}, which no kernel can beat."
         )
     return f"Measured on {page}. Filled marks are the fastest record of a version. {problems.RATES}"
 
 
 def _reading(site: Site, runs: list[Run], link: Link) -> str:
     """What to know before comparing times; empty where there are none."""
-    timed = [run for run in runs if run.is_timed]
-    if not timed:
-        return ""
-    return sections(
-        comparison.what_times_cover(site, link),
-        problems.above_ceiling(timed, link),
-        f"For comparison: what [other libraries take]({link(OTHERS)}) at like problems, as cited.",
-    )
+    timed = {(run.record.kernel.language, run.record.kernel.design) for run in runs if run.is_timed}
+    designs = [
+        versions
+        for versions in site.designs().values()
+        if (versions[0].language, versions[0].design) in timed
+    ]
+    return kernels.what_times_cover(designs, link)
 
 
 def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
@@ -294,62 +308,53 @@ def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
     for run in ranked:
         first = ranked[0]
         same = run.record.run is not None and run.record.run == first.record.run
-        behind = run.total.median_us / first.total.median_us
+        behind = problems.ratio(first.total.median_us, run.total.median_us)
+        found = checked(run)
         rows.append(
             [
-                version_link(run, site, link),
+                run_version(site, run, link),
                 problems.duration(run.total),
-                f"{behind:.2f}x" if same else "",
+                ("fastest" if run is first else behind) if same else "",
                 problems.rate(run, "flops"),
                 problems.rate(run, "bytes"),
                 problems.fraction(run),
                 cell(run.record.mode),
-                f"n={run.record.problem['n']}" if run.record.problem.get("n") else "",
-                _checked(run),
+                cell(problems.own_sizes(run, site.open_axes)),
+                found.status if found else "not in this run",
                 problems.record_link(run, link),
             ]
         )
     head = [
-        "Version", "Median", "Over the fastest, same run", "Arithmetic", problems.LEAST_BYTES,
-        "Of the roofline", "Mode", "New tokens", "Checked", "Record",
+        "Version", "Median", "Against the fastest, same run", "Arithmetic", problems.LEAST_BYTES,
+        problems.OF_BOUND, "Mode", "Own sizes", "Checked", "Record",
     ]  # fmt: skip
     return table(head, rows)
-
-
-def _checked(run: Run) -> str:
-    found = run.record.outcome.correctness
-    return found.status if found else "not in this run"
 
 
 def _compiled(site: Site, runs: list[Run], link: Link) -> str:
     static = [run for run in runs if run.record.mode == "static"]
-    rows = []
-    for run in sorted(static, key=_compile_rank):
-        if run.outcome is None:
-            error = getattr(run.record.outcome, "error", "")
-            failed = [version_link(run, site, link), cell(f"failed: {error}"), *[""] * 5]
-            rows.append([*failed, problems.record_link(run, link)])
-            continue
-        own = _device_of(run.record.target)
-        floor = next(
-            (p for p in run.outcome.predictions if own is not None and p.device == own.key), None
-        )
-        rows.append(
-            [
-                version_link(run, site, link),
-                *(_most(run, metric) for metric in ("spill_instructions", "registers")),
-                _most(run, "shared_bytes"),
-                ", ".join(_texts(run, "mma_path")),
-                problems.amount("predicted_us", floor.time_us) if floor else "",
-                cell(floor.bound) if floor else "",
-                problems.record_link(run, link),
-            ]
-        )
+    rows = [_compiled_row(site, run, link) for run in sorted(static, key=_compile_rank)]
     head = [
-        "Version", "Spills", "Registers", "Shared memory", "MMA paths", "At least", "Bound",
+        "Version", "Spills", "Registers", "Shared memory", "MMA paths", "Bound", "Bound by",
         "Record",
     ]  # fmt: skip
     return table(head, rows)
+
+
+def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
+    record = problems.record_link(run, link)
+    if run.outcome is None:
+        _, status, said = why_not(run)
+        return [run_version(site, run, link), cell(f"{status}: {said}"), *[""] * 5, record]
+    least = roofline.bound(run.record)
+    return [
+        run_version(site, run, link),
+        *(_most(run, metric) for metric in ("spill_instructions", "registers", "shared_bytes")),
+        ", ".join(_texts(run, "mma_path")),
+        problems.amount("bound_us", least.time_us) if least else "",
+        least.bound if least else "",
+        record,
+    ]
 
 
 def _compile_rank(run: Run) -> tuple[bool, float, float, str]:
@@ -363,24 +368,28 @@ def _most(run: Run, metric: str) -> str:
 
 
 def _texts(run: Run, metric: str) -> list[str]:
-    values = (str(reading.value) for reading in readings_of(run.record, METRICS[metric]))
+    values = (
+        str(reading.value) for reading in metrics.readings_of(run.record, metrics.metric(metric))
+    )
     return [cell(value) for value in dict.fromkeys(values) if value != "none"]
 
 
 def _failures(site: Site, runs: list[Run], link: Link) -> str:
     rows = [
         [
-            version_link(run, site, link),
-            cell(problems.problem_text(run.record)),
+            run_version(site, run, link),
+            cell(site.problem_text(run)),
             cell(run.record.mode),
-            cell(run.record.outcome.error),
+            status,
+            cell(said),
             problems.record_link(run, link),
         ]
         for run in runs
-        if isinstance(run.record.outcome, Failed) and run.record.mode != "static"
+        for _, status, said in [why_not(run)]
+        if said and run.record.mode != "static"
     ]
-    shown = table(["Version", "Problem", "Mode", "Error", "Record"], rows)
-    return f"## Runs that failed\n\n{shown}" if shown else ""
+    shown = table(["Version", "Problem", "Mode", "Outcome", "Why", "Record"], rows)
+    return f"### Runs that did not pass\n\n{shown}" if shown else ""
 
 
 def _checked_only(runs: list[Run]) -> str:
@@ -389,39 +398,55 @@ def _checked_only(runs: list[Run]) -> str:
     for problem, group in problems.by_problem(runs).items():
         outcomes: dict[str, list[str]] = {}
         for run in group:
-            outcomes.setdefault(_checked(run), []).append(_version(run))
+            if (found := checked(run)) is not None:
+                outcomes.setdefault(found.status, []).append(_version(run))
         rows += [
             [cell(str(problem)), outcome, str(len(names)), cell(", ".join(names))]
             for outcome, names in outcomes.items()
         ]
     shown = table(["Problem", "Outcome", "Versions", "Which"], rows)
-    return f"## Checked only\n\n{shown}" if shown else ""
+    return f"### Checked only\n\n{shown}" if shown else ""
+
+
+_COLUMNS = (
+    "Version", "Where", "Problem", "Regime", "Mode", "Outcome", "Median, us", "TFLOP/s", "GB/s",
+    problems.OF_BOUND, "Registers", "Spills", "Freshness", "Record",
+)  # fmt: skip
+#: Columns to choose values of.
+_FACETS = ("Where", "Regime", "Mode", "Outcome", "Freshness")
 
 
 def _explorer(site: Site) -> Page:
     link = site.link(EXPLORER)
-    rows = [_explorer_row(site, run, link) for run in site.runs]
-    head = [
-        "Version", "Where", "Problem", "Regime", "Mode", "Outcome", "Median, us", "TFLOP/s",
-        "GB/s", "Of the roofline", "Registers", "Spills", "Freshness", "Record",
-    ]  # fmt: skip
-    lines = [head, ["---"] * 6 + ["--:"] * 6 + ["---"] * 2, *rows]
-    shown = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    blocks = [_explored(site, layer, runs, link)
+              for layer, runs in problems.by_layer(site.runs).items()]  # fmt: skip
     return Page(
         EXPLORER,
         sections(
-            meta(description="Every record in one table that sorts and filters"),
+            meta(description="Every record in tables that sort and filter"),
             "# Explorer",
-            "Every record. Click a heading to sort, type to search, choose values to filter; "
-            "it all happens in the page. Registers and spills are the largest over the stages; "
-            "TFLOP/s and GB/s are the cost model's FLOPs and bytes over the time.",
-            problems.above_ceiling(site.runs, link),
-            "## Records { data-search-exclude }",
-            f'<div class="explorer" data-filters="1,3,4,5,12" markdown>\n\n{shown}\n\n</div>'
-            if rows
-            else "No record is committed yet.",
+            "Every record, one table per workload. Click a heading to sort, type to search, choose "
+            "values to filter; it all happens in the page. Registers and spills are the largest "
+            "over the stages; TFLOP/s and GB/s are the cost model's FLOPs and bytes over the time.",
+            *blocks,
+            "" if blocks else "No record is committed yet.",
         ),
         nav=("Results", "Explorer"),
+    )
+
+
+def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
+    """The records of one workload, as ``docs/assets/js/tables.js`` finds them."""
+    facets = ",".join(str(_COLUMNS.index(name)) for name in _FACETS)
+    shown = table(
+        _COLUMNS,
+        [_explorer_row(site, run, link) for run in runs],
+        right=_COLUMNS[6:12],
+        all_columns=True,
+    )
+    return (
+        f"## {cell(problems.layer_title(layer))} {{ data-search-exclude }}\n\n"
+        f'<div class="explorer" data-filters="{facets}" markdown>\n\n{shown}\n\n</div>'
     )
 
 
@@ -430,10 +455,10 @@ def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
     total = outcome.total.median_us if outcome and outcome.total else None
     largest = (problems.worst(run, metric) for metric in ("registers", "spill_instructions"))
     return [
-        version_link(run, site, link),
+        run_version(site, run, link),
         cell(problems.target_name(run.record.target)),
-        cell(problems.problem_text(run.record)),
-        problems.problem_of(run.record).regime,
+        cell(site.problem_text(run)),
+        cell(problems.problem_of(run.record).regime),
         cell(run.record.mode),
         run.record.outcome.status,
         _plain(total) if total else "",

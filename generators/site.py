@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,13 +18,14 @@ from generators import (
     kernels,
     learning,
     machine,
+    mla_regimes,
+    problems,
     reference,
-    regimes,
     results,
 )
 from generators.page import Page, unique
 from mla_var3 import devices as device_files
-from mla_var3 import knowledge
+from mla_var3 import knowledge, paths
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
@@ -49,7 +52,7 @@ FAMILIES: tuple[Family, ...] = (
     home,
     kernels,
     catalogue,
-    regimes,
+    mla_regimes,
     devices,
     results,
     learning,
@@ -75,7 +78,7 @@ class Run:
 
     @property
     def outcome(self) -> Passed | None:
-        """What a run that ended found; None for one that failed."""
+        """What a run that ended found; None for one that failed or was skipped."""
         return self.record.outcome if isinstance(self.record.outcome, Passed) else None
 
     @property
@@ -98,7 +101,7 @@ class Site:
     Attributes:
         root: Top of the checkout.
         catalogue: Knowledge, devlogs and access to records.
-        versions: All kernel versions, by design and number.
+        versions: All kernel versions, by language, workload, design and number.
         runs: All records, by path, numbers in it by value.
         devices: All device files, by key.
         addresses: Page of each file of the checkout that has one; see ``Family.places``.
@@ -114,19 +117,46 @@ class Site:
     copied: set[str] = field(default_factory=set)
 
     def designs(self) -> dict[str, list[Version]]:
-        """Versions of each design in order."""
+        """Versions of each design in order, by the key that users type."""
         grouped: dict[str, list[Version]] = {}
         for version in self.versions:
-            grouped.setdefault(version.design, []).append(version)
+            grouped.setdefault(version.design_key, []).append(version)
         return grouped
 
-    def runs_of(self, design: str, version: str | None = None) -> list[Run]:
-        """Records of a design, or of one version."""
-        return [
-            run
-            for run in self.runs
-            if run.record.kernel.design == design and version in (None, run.record.kernel.version)
-        ]
+    def layers(self) -> dict[str, list[list[Version]]]:
+        """The designs of each workload that has any, by its key."""
+        grouped: dict[str, list[list[Version]]] = {}
+        for versions in self.designs().values():
+            grouped.setdefault(versions[0].layer, []).append(versions)
+        return dict(sorted(grouped.items()))
+
+    def runs_of(self, version: Version) -> list[Run]:
+        """Records of a version."""
+        return self._runs.get((version.language, version.design, version.version), [])
+
+    @functools.cached_property
+    def _runs(self) -> dict[tuple[str, str, str], list[Run]]:
+        grouped: dict[tuple[str, str, str], list[Run]] = {}
+        for run in self.runs:
+            kernel = run.record.kernel
+            grouped.setdefault((kernel.language, kernel.design, kernel.version), []).append(run)
+        return grouped
+
+    @functools.cached_property
+    def open_axes(self) -> dict[tuple[str, str], list[str]]:
+        """Axes that each design sets for itself; see ``problems.open_axes``."""
+        return problems.open_axes(self.runs)
+
+    def problem_text(self, run: Run) -> str:
+        """The problem of a run, with what its design set for itself."""
+        own = problems.own_sizes(run, self.open_axes)
+        return f"{problems.problem_of(run.record)} {own}".strip()
+
+    def version_of(self, run: Run) -> Version | None:
+        """The version of a run, where it still exists."""
+        kernel = run.record.kernel
+        wanted = (kernel.language, kernel.design, kernel.version)
+        return next((v for v in self.versions if (v.language, v.design, v.version) == wanted), None)
 
     def link(self, page: str) -> Link:
         """How ``page`` addresses files of the checkout.
@@ -147,10 +177,28 @@ class Site:
         if path.rstrip("/") in self.addresses:
             return self.addresses[path.rstrip("/")].partition("#")[0] + mark + anchor
         hidden = any(part.startswith(".") for part in path.split("/"))
-        if hidden or not (self.root / path).is_file():
-            raise KnowledgeError(f"a page links to {path}, which is no file of the checkout")
+        if hidden or not (self.root / path).is_file() or not _inside(self.root / path, self.root):
+            raise KnowledgeError(f"a page links to {path}, which is not a file of the checkout")
         self.copied.add(path)
         return f"files/{path}.txt"
+
+
+#: Folders whose files become pages, or parts of pages.
+PUBLISHED = ("docs", "generators", "kernels", "knowledge", "results")
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def refuse_links_out(root: Path) -> None:
+    """Raise KnowledgeError for a link in a published folder that leads out of the checkout."""
+    for top in PUBLISHED:
+        for folder, folders, files in os.walk(root / top):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                if path.is_symlink() and not _inside(path, root):
+                    name = path.relative_to(root)
+                    raise KnowledgeError(f"{name} is a link that leads out of the checkout")
 
 
 def relative(page: str, target: str) -> str:
@@ -171,10 +219,11 @@ def load(root: Path | None = None) -> Site:
         DeviceFigureError: A device file is not sound.
     """
     # `mkdocs serve` loads again in the same process after a file changed.
-    registry.versions.cache_clear()
+    registry.clear_caches()
     device_files.model.all_devices.cache_clear()
     catalogue = knowledge.load_all(root)
-    names = (path.relative_to(catalogue.root).as_posix() for path in catalogue.record_files())
+    refuse_links_out(catalogue.root)
+    names = (paths.relative(path, catalogue.root) for path in catalogue.record_files())
     records = {name: catalogue.record(name) for name in names}
     site = Site(
         catalogue.root,

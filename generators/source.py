@@ -6,17 +6,15 @@ import difflib
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mla_var3.languages.cutile.facts import StaticFacts, line_table
-from pydantic import ValidationError
-
-from generators.text import cell, fence
+from generators.text import fence
 from mla_var3.app.clone import Names, Rewriter
-from mla_var3.errors import CloneError, RecordError
-from mla_var3.paths import kernels_dir
-from mla_var3.records import Passed
+from mla_var3.errors import CloneError
+from mla_var3.paths import kernels_dir, relative
+from mla_var3.records import Passed, Remark, StaticFacts
 from mla_var3.runtime.registry import Version
+from mla_var3.tables import cell
 
 if TYPE_CHECKING:
     from generators.site import Run
@@ -27,7 +25,7 @@ _COUNTED = {"spill_loads": "spill loads", "spill_stores": "spill stores", "mma":
 
 def repo_name(file: Path) -> str:
     """Path of a kernel source from the top of the checkout."""
-    return f"kernels/{file.relative_to(kernels_dir()).as_posix()}"
+    return f"kernels/{relative(file, kernels_dir())}"
 
 
 def remarks_by_line(runs: Iterable[Run], file: str) -> dict[int, list[str]]:
@@ -46,11 +44,10 @@ def remarks_by_line(runs: Iterable[Run], file: str) -> dict[int, list[str]]:
         for stage in run.record.outcome.stages:
             if stage.static is None:
                 continue
-            facts = _facts(stage.static, run.name)
-            for line, sentence in _sentences(facts, file):
+            for line, sentence in _sentences(stage.static, file):
                 archs = said.setdefault(line, {}).setdefault(sentence, [])
-                if facts.arch not in archs:
-                    archs.append(facts.arch)
+                if stage.static.arch not in archs:
+                    archs.append(stage.static.arch)
     return {
         line: [f"{', '.join(archs)}: {sentence}" for sentence, archs in sentences.items()]
         for line, sentences in sorted(said.items())
@@ -68,18 +65,12 @@ def tabs(blocks: Mapping[str, str]) -> str:
     )
 
 
-def _facts(static: dict[str, Any], name: str) -> StaticFacts:
-    try:
-        return StaticFacts.model_validate(static)
-    except ValidationError as error:
-        raise RecordError(f"{name} holds static facts of another schema: make it again") from error
-
-
 def _sentences(facts: StaticFacts, file: str) -> Iterable[tuple[int, str]]:
-    for (_, line), remarks in line_table(facts, file).items():
-        for remark in remarks:
+    remarks: tuple[Remark, ...] = getattr(facts, "remarks", ())
+    for remark in remarks:
+        if remark.file == file and remark.line:
             times = f" ({remark.count} times)" if remark.count > 1 else ""
-            yield line, f"*{remark.kind}* {cell(remark.message)}{times}"
+            yield remark.line, f"*{remark.kind}* {cell(remark.message)}{times}"
     for row in facts.lines:
         counts = [f"{getattr(row, name)} {text}" for name, text in _COUNTED.items()
                   if getattr(row, name)]  # fmt: skip
@@ -115,7 +106,7 @@ def version_diff(before: Version, after: Version) -> str:
         after: The later version, of the same design.
 
     Returns:
-        One ``diff`` code block a file that both have and that differs, and a sentence on files
+        One ``diff`` code block per file that both have and that differs, and a sentence on files
         that only one of them has; empty when nothing differs.
     """
     old, new = _renamed(before, after), _sources(after)
@@ -145,7 +136,7 @@ def _one_sided(word: str, paths: Iterable[str]) -> str:
 def _sources(version: Version) -> dict[str, str]:
     folder = version.path.parent
     return {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        relative(path, folder): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*.py"))
     }
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.knowledge import directives, markdown
-from mla_var3.knowledge.evidence import Link, table
-from mla_var3.knowledge.markdown import cell
+from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.tables import cell, code, table
 
 __all__ = ["cell", "code", "docstring", "fence", "meta", "rebase", "rendered", "sections", "table"]
 
 
 def meta(**fields: str | list[str]) -> str:
-    """Front matter of a page."""
+    """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here."""
+    safe = {
+        name: html.escape(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
     # JSON is YAML, whatever the text holds.
-    lines = (f"{name}: {json.dumps(value)}" for name, value in fields.items())
+    lines = (f"{name}: {json.dumps(value)}" for name, value in safe.items())
     return "\n".join(["---", *lines, "---"])
 
 
@@ -37,11 +41,6 @@ def fence(text: str, language: str, **options: str) -> str:
     quoted = {name: value.replace('"', "'") for name, value in options.items()}
     attributes = "".join(f' {name}="{value}"' for name, value in quoted.items())
     return f"{ticks} {{ .{language}{attributes} }}\n{text.rstrip()}\n{ticks}"
-
-
-def code(text: str) -> str:
-    """Inline code in a table."""
-    return f"`{text}`" if re.fullmatch(r"[\w .,:=/+()\[\]-]+", text) else cell(text)
 
 
 def rendered(
@@ -82,8 +81,3 @@ def docstring(file: Path) -> str:
     """First line of a module's docstring; empty without one."""
     found = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
     return found.splitlines()[0] if found else ""
-
-
-def chosen(values: Mapping[str, object], names: Sequence[str]) -> str:
-    """The named values that are set, as ``b=32 h=128``."""
-    return " ".join(f"{name}={values[name]}" for name in names if values.get(name) is not None)

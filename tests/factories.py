@@ -9,26 +9,25 @@ from mla_var3 import records
 from mla_var3.runtime import registry
 
 
-def duration(median: float = 10.0, samples: int = 50) -> records.Duration:
+def duration(median: float = 1000.0, samples: int = 50) -> records.Duration:
     return records.Duration(
         median_us=median, min_us=median * 0.9, max_us=median * 1.2, samples=samples
     )
 
 
-def prediction(device: str = "nvidia-h200-sxm", time_us: float = 5.0) -> records.Prediction:
-    return records.Prediction(
-        device=device, time_us=time_us, bound="memory", intensity=100.0, ridge=162.5,
-        tflops_ceiling=694.0, gbps_ceiling=4270.0, ceiling_kind="measured",
-    )  # fmt: skip
+def protocol() -> records.Protocol:
+    return records.Protocol(
+        timer="cuda-events", warmup_runs=3, bench_runs=50, l2_flush=True, graph_replay=True
+    )
 
 
-def static_facts(**changes: Any) -> dict[str, Any]:
-    return {
-        "registers": 168, "stack_bytes": 0, "spill_loads": 0, "spill_stores": 0,
-        "shared_bytes": 1024, "mma_path": "HGMMA", "mma_note": None, "tma_loads": 3,
-        "tma_stores": 1, "remarks": [],
-        "occupancy": {"blocks_per_sm": 1, "warps": 12, "limiter": "registers"}, **changes,
+def static_facts(arch: str = "sm_90", **changes: Any) -> records.CutileFacts:
+    fields = {
+        "kernel": "flash_mla", "registers": 168, "shared_bytes": 1024, "threads_per_block": 384,
+        "warps_per_block": 12, "instructions": 900, "mma_path": "HGMMA",
+        "mma_instructions": {"HGMMA.64x64x16.F32.BF16": 9}, "tma_loads": 3, "tma_stores": 1,
     }  # fmt: skip
+    return records.CutileFacts(arch=arch, **{**fields, **changes})
 
 
 def stage(name: str = "flash_mla", **changes: Any) -> records.Stage:
@@ -49,25 +48,34 @@ def correctness(status: str = "passed", **changes: Any) -> records.Correctness:
 
 def passed(**changes: Any) -> records.Passed:
     fields = {"stages": [stage()], "flops": 10**9, "bytes": 10**6, "correctness": correctness()}
-    return records.Passed(**{**fields, **changes})
+    fields |= changes
+    if fields.get("total") or any(s.duration for s in fields["stages"]):
+        fields.setdefault("protocol", protocol())
+    return records.Passed(**fields)
+
+
+def device(key: str = "nvidia-h200-sxm", arch: str = "sm_90") -> records.Device:
+    return records.Device(key=key, name="NVIDIA H200", arch=arch, driver="580.159")
 
 
 def record(
     design: str = "flash_mla",
     version: str = "v0",
-    outcome: records.Passed | records.Failed | None = None,
+    outcome: records.Outcome | None = None,
     **changes: Any,
 ) -> records.Record:
     found = registry.find(design, version)
+    target = changes.get("target", "static/sm_90")
     fields: dict[str, Any] = {
         "kernel": records.KernelIdentity(
-            language=found.language, layer=found.layer, design=design, version=version,
-            source_sha256=found.source_sha256(),
+            language=found.language, package=found.package, layer=found.layer,
+            design=found.design, version=version, sources=found.sources(),
         ),
         "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None},
         "slug": "b64-bf16",
         "mode": "static",
-        "target": "static/sm_90",
+        "target": target,
+        "device": device(target) if "/" not in target and target != "cpu" else None,
         "toolchain": {"cuda-tile": "1.7.0"},
         "outcome": outcome or passed(),
         "run": "aaaa",

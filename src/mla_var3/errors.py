@@ -49,6 +49,8 @@ class InterpreterError(HyperMlaError):
 
 class NotExecutableError(HyperMlaError):
     """A kernel that can be compiled but not run here: its language has no way to, without a GPU."""
+
+
 class EmulatorError(HyperMlaError):
     """PTX, or a launch of it, that the emulator refuses or cannot finish."""
 

@@ -38,6 +38,20 @@ def out_dir() -> Path:
     return repo_root() / "out"
 
 
+def relative(path: Path, base: Path | None = None) -> str:
+    """``path`` as seen from ``base``, with slashes; unchanged where it does not lie below it.
+
+    Args:
+        path: Any path; symbolic links in it are kept as long as that leads below ``base``.
+        base: A folder; the working directory by default, as messages name files.
+    """
+    base = base or Path.cwd()
+    for one, other in ((path.absolute(), base.absolute()), (path.resolve(), base.resolve())):
+        if one.is_relative_to(other):
+            return one.relative_to(other).as_posix()
+    return path.as_posix()
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write ``content`` so that ``path`` holds the old or the new content, never a part.
 

@@ -58,7 +58,7 @@ class TestMain:
         assert options.prof_type == "static"
 
     def test_the_design_may_be_fixed_and_the_base_is_the_default(self, ran):
-        assert exits(["--b=3"], design="flash_mla") == 0
+        assert exits(["--b=3"], design="flash_mla", language="cutile-dsl") == 0
         assert ran[0][0] == registry.find("flash_mla", "v0")
 
     def test_arguments_are_the_processs_by_default(self, ran, monkeypatch):
@@ -71,20 +71,22 @@ class TestMain:
         assert exits(argv) == 0
         out = capsys.readouterr().out
         for design, versions in registry.designs().items():
-            assert re.search(rf"{design} +{' '.join(v.version for v in versions)}\n", out)
+            assert re.search(
+                rf"{re.escape(design)} +{' '.join(v.version for v in versions)}\n", out
+            )
         assert not ran
 
     @pytest.mark.parametrize(
         ("argv", "said"),
         [
-            (["flash_mlaa"], "unknown design 'flash_mlaa' (known: flash_attention, "),
+            (["flash_mlaa"], "unknown design 'flash_mlaa' (known: "),
             (["flash_mlaa"], "did you mean 'flash_mla'?"),
             (["flash_mla", "v99"], "unknown version of flash_mla 'v99' (known: v0, v1, v2)"),
             (["flash_mla", "v22"], "did you mean 'v2'?"),
             (["flash_mla", "--b=0"], "b=0 is below 1"),
             (["flash_mla", "--tile_m=1000"], "tile_m=1000 is not a power of two"),
             (["flash_mla", "--bogus"], "unknown flag --bogus; see python -m mla_var3.kernel "),
-            ([], "a design must come first: flash_attention, flash_mla, "),
+            ([], "a design must come first: "),
             (["--b=1", "flash_mla"], "a design must come first: "),
             (["flash_mla", "--b=1", "v1"], "'v1' is one argument too many"),
         ],
@@ -96,6 +98,37 @@ class TestMain:
         assert said in err
         assert err.count("\n") == 1
         assert not ran
+
+    @pytest.mark.parametrize("flag", [["--lang=cute-dsl"], ["--lang", "cute-dsl"]])
+    def test_the_language_may_be_chosen(self, flag, ran, monkeypatch):
+        asked = []
+        find = registry.find
+
+        def found(design, version, language):
+            asked.append(language)
+            return find(design.partition("@")[0], version)
+
+        monkeypatch.setattr(cli.registry, "find", found)
+        assert exits(["flash_mla", *flag]) == 0
+        assert exits(["flash_mla@cute-dsl"]) == 0
+        assert asked == ["cute-dsl", "cute-dsl"]
+
+    def test_a_language_that_the_design_lacks_is_refused(self, ran, capsys):
+        assert exits(["torch_sdpa", "--lang=cutile-dsl"]) == EXIT_BAD_INPUT
+        assert "unknown language of torch_sdpa 'cutile-dsl' (known: library)" in (
+            capsys.readouterr().err
+        )
+
+    def test_which_of_several_languages_was_taken_is_said(self, ran, monkeypatch, capsys):
+        monkeypatch.setattr(registry, "other_languages", lambda _: ["cute-dsl"])
+        assert exits(["flash_mla"]) == 0
+        assert capsys.readouterr().out == (
+            "· flash_mla exists in cutile-dsl, cute-dsl: taking cutile-dsl "
+            "(--lang=cute-dsl takes another)\n"
+        )
+        assert exits(["flash_mla@cutile-dsl"]) == 0
+        assert exits(["flash_mla", "--lang=cutile-dsl"]) == 0
+        assert capsys.readouterr().out == ""
 
     def test_an_interrupt_is_130(self, monkeypatch, capsys):
         def interrupted(*_args):
@@ -124,9 +157,10 @@ def test_module_forms_refuse_bad_input_without_a_traceback(form):
 
 
 def test_every_design_has_its_own_form():
-    for design, versions in registry.designs().items():
+    for versions in registry.designs().values():
         source = (versions[0].path.parents[1] / "__main__.py").read_text()
-        assert f'main", design="{design}")' in source
+        version = versions[0]
+        assert f'main", design="{version.design}", language="{version.language}")' in source
 
 
 def test_the_nox_form_runs_the_same_module(monkeypatch):

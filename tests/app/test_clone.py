@@ -20,6 +20,7 @@ from mla_var3.app.clone import Names, Rewriter, add_entry, clone, find_source, m
 from mla_var3.errors import CloneError, UnknownNameError, UsageError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import kernels_dir
+from mla_var3.runtime import registry
 
 COMMON = '''"""Shared by all versions."""
 
@@ -456,6 +457,38 @@ def test_entry_needs_no_trailing_newline() -> None:
     assert text.endswith("\n")
 
 
+CUTE = """class ToyMlaV1Kernel:
+    @cute.jit
+    def __call__(self, x):
+        self.toy_mla_v1_main(x).launch()
+
+    @cute.kernel
+    def toy_mla_v1_main(self, x):
+        stage = ToyMlaV1Barrier.FULL
+
+
+class ToyMlaV1Barrier(enum.IntEnum):
+    FULL = enum.auto()
+"""
+
+
+def test_classes_with_methods_are_renamed_as_functions_are() -> None:
+    """Kernels of other languages are methods of a class, with enumerations beside it."""
+    path = Path("toy_mla_v1.py")
+    rewritten = Rewriter(names_of("toy_mla", "v1", "v5"), {path: CUTE}).module(path, CUTE)
+    assert "v1" not in rewritten.lower()
+    assert rewritten.count("toy_mla_v5_main") == 2
+    assert rewritten.count("ToyMlaV5Barrier") == 2
+
+
+def test_of_several_languages_the_preferred_one_is_taken(root: Path, monkeypatch) -> None:
+    shutil.copytree(root / "toylang", root / "otherlang")
+    monkeypatch.setattr(module.registry, "packages", lambda: {"toylang": registry.PREFERRED})
+    folder, _ = find_source(root, "toy_mla_v1")
+    assert folder.parts[-3] == "toylang"
+    assert find_source(root, "toy_mla_v1", "otherlang")[0].parts[-3] == "otherlang"
+
+
 class TestCommandLine:
     @pytest.fixture(autouse=True)
     def _root(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,11 +502,21 @@ class TestCommandLine:
             "toylang/mla/toy_mla/devlog.md",
         ]
 
+    def test_which_of_several_languages_it_took_is_said(
+        self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.copytree(root / "toylang", root / "otherlang")
+        monkeypatch.setattr(module.registry, "packages", lambda: {"toylang": registry.PREFERRED})
+        assert main(["toy_mla_v1", "v5"]) == 0
+        assert capsys.readouterr().out.startswith("· taken from toylang; --lang takes otherlang\n")
+        assert main(["toy_mla_v1@otherlang", "v5"]) == 0
+        assert capsys.readouterr().out.startswith("otherlang/mla/toy_mla/toy_mla_v5\n")
+
     @pytest.mark.parametrize(
         ("argv", "error", "said"),
         [
             (["toy_mla_v1", "v1"], CloneError, "exists already"),
-            (["toy_mla_v1", "v5", "--language=cobol"], UnknownNameError,
+            (["toy_mla_v1", "v5", "--lang=cobol"], UnknownNameError,
              r"^unknown language 'cobol' \(known: toylang\)$"),
             ([], UsageError, "^DESIGN.* and vM must be given; see "),
         ],
@@ -483,25 +526,25 @@ class TestCommandLine:
             main(argv)
 
 
-REAL = sorted(
-    path.parent.name for path in kernels_dir().glob("*/*/*/*/*.py") if path.stem == path.parent.name
-)
+REAL = registry.versions()
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_clones_of_the_projects_versions_carry_no_old_name(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", REAL, ids=lambda v: f"{v.package}-{v.name}")
+def test_clones_of_the_projects_versions_carry_no_old_name(
+    version: registry.Version, tmp_path: Path
+) -> None:
     root = tmp_path / "kernels"
     shutil.copytree(kernels_dir(), root, ignore=shutil.ignore_patterns("__pycache__"))
-    source, version = find_source(root, name)
-    package, devlog = clone(name, "v77", root=root)
-    names = Names(root, source, version, "v77")
+    source, number = find_source(root, version.name, version.package)
+    package, devlog = clone(version.name, "v77", root=root, package=version.package)
+    names = Names(root, source, number, "v77")
     for path in sorted(package.rglob("*.py")):
         tree = ast.parse(path.read_text())
         bound = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert bound == {names.rename(word) for word in bound}
         assert path.stem == names.rename(path.stem)
-        if version != "v0":
+        if number != "v0":
             assert names.source_module not in path.read_text()
     assert "### v77: <verdict>" in devlog.read_text()
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,44 +13,91 @@ from mla_var3.errors import (
     UnknownNameError,
     UsageError,
 )
-from mla_var3.profiling import modes, static_profile
+from mla_var3.profiling import annotation, modes, report
 from mla_var3.runtime import registry
 
 VERSION = registry.find("flash_mla")
 PLAN = VERSION.plan_class()()
+PEER = registry.find("torch_sdpa")
 
 
 @pytest.fixture
 def profiled(monkeypatch, tmp_path):
-    """Calls of the static profile, which writes nothing here."""
+    """Modes and settings of the runs, which write nothing here; sm_120 fails."""
     calls = []
 
-    def fake(plan, **kwargs):
-        kwargs.pop("progress")("compiling [x]")
-        calls.append(kwargs)
+    def fake(mode, plan, *, progress, **settings):
+        progress("compiling [x]")
+        calls.append((mode, settings))
         return SimpleNamespace(
-            records=(), record_paths=(tmp_path / "r.json",), report=tmp_path / "report.md",
-            ok=kwargs["archs"] != ("sm_120",),
+            records=(), steps=(), record_paths=(tmp_path / "r.json",), files=(1, 2),
+            report=tmp_path / "report.md", ok=settings.get("archs") != ("sm_120",),
         )  # fmt: skip
 
-    monkeypatch.setattr(static_profile, "static_profile_plan", fake)
-    monkeypatch.setattr(static_profile, "next_steps", lambda _: [])
-    monkeypatch.setattr("mla_var3.profiling.report.render", lambda *_args, **_: "# summary")
+    monkeypatch.setattr(modes, "run", fake)
+    monkeypatch.setattr(report, "render", lambda *_args, **_: "# summary")
     return calls
 
 
-def run(**options) -> int:
-    return launcher.run(VERSION, PLAN, RunOptions(**options))
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(launcher, "has_gpu", lambda: True)
+    monkeypatch.setattr(annotation, "missing", lambda: None)
 
 
-def test_static_is_the_default_without_a_gpu(profiled, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(launcher.torch.cuda, "is_available", lambda: False)
-    assert run() == 0
-    assert profiled[0]["archs"] == static_profile.DEFAULT_ARCHS
-    assert profiled[0]["device"] is None
-    out = capsys.readouterr().out
-    assert "compiling [x]" in out
-    assert f"wrote {tmp_path}/report.md" in out
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(launcher, "has_gpu", lambda: False)
+
+
+def run(version=VERSION, **options) -> int:
+    return launcher.run(version, version.plan_class()(), RunOptions(**options))
+
+
+class TestDefaultMode:
+    def test_static_without_a_gpu(self, profiled, no_gpu, capsys, tmp_path):
+        assert run() == 0
+        ((mode, settings),) = profiled
+        assert mode == "static"
+        assert settings["archs"] == ("sm_90", "sm_100", "sm_120")
+        assert settings["device"] is None
+        out = capsys.readouterr().out
+        assert "compiling [x]" in out
+        assert f"wrote {tmp_path}/report.md" in out
+        assert f"wrote {tmp_path}/ (2 more files)" in out
+
+    def test_a_check_where_the_language_compiles_nothing(self, profiled, no_gpu, capsys):
+        assert run(PEER) == 0
+        assert profiled[0][0] == "disabled"
+        assert "library compiles nothing: --prof_type=disabled --check" in capsys.readouterr().out
+
+    def test_annotation_with_a_gpu(self, profiled, gpu):
+        assert run() == 0
+        assert profiled[0][0] == "annotation"
+
+    def test_event_where_its_profiler_is_missing_and_it_says_so(
+        self, profiled, gpu, capsys, monkeypatch
+    ):
+        monkeypatch.setattr(annotation, "missing", lambda: "nsight-python is not installed")
+        assert run() == 0
+        assert profiled[0][0] == "event"
+        assert "· nsight-python is not installed: timing without counters, as" in (
+            capsys.readouterr().out
+        )
+
+    def test_the_asked_one(self, profiled, gpu):
+        assert run(prof_type="nsys", bench_runs=7, retune=True) == 0
+        mode, settings = profiled[0]
+        assert mode == "nsys"
+        assert (settings["bench_runs"], settings["retune"], settings["version"]) == (
+            7, True, VERSION,
+        )  # fmt: skip
+        assert "check" not in settings  # Modes that time always check.
+
+    @pytest.mark.parametrize("check", [True, False])
+    def test_disabled_checks_on_demand(self, check, profiled, gpu):
+        run(prof_type="disabled", check=check)
+        assert profiled[0][1]["check"] is check
 
 
 def test_on_a_terminal_the_width_is_its_own(profiled, monkeypatch, capsys):
@@ -61,24 +107,6 @@ def test_on_a_terminal_the_width_is_its_own(profiled, monkeypatch, capsys):
     assert "compiling" in capsys.readouterr().out
 
 
-def test_annotation_is_the_default_with_a_gpu(monkeypatch, capsys):
-    seen = []
-
-    def fake(version, plan, options, mode, progress):
-        seen.append(mode)
-        progress("timing")
-        return modes.ModeResult("# all", (Path.cwd() / "results/x.json",), ok=len(seen) == 1)
-
-    monkeypatch.setattr(launcher.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(modes, "profile", fake)
-    assert run() == 0
-    assert run(prof_type="event") == 1
-    assert seen == ["annotation", "event"]
-    out = capsys.readouterr().out
-    assert "· timing" in out
-    assert "wrote results/x.json" in out
-
-
 def test_a_failed_kernel_is_1(profiled):
     assert run(prof_type="static", arch="sm_120") == 1
 
@@ -86,9 +114,10 @@ def test_a_failed_kernel_is_1(profiled):
 def test_a_device_brings_its_arch(profiled):
     run(prof_type="static", device="nvidia-b200")
     run(prof_type="static", device="NVIDIA H200", arch="sm_90,sm_100")
-    assert profiled[0]["archs"] == ("sm_100",)
-    assert profiled[0]["device"].key == "nvidia-b200"
-    assert profiled[1]["archs"] == ("sm_90", "sm_100")
+    (_, first), (_, second) = profiled
+    assert first["archs"] == ("sm_100",)
+    assert first["device"].key == "nvidia-b200"
+    assert second["archs"] == ("sm_90", "sm_100")
 
 
 @pytest.mark.parametrize(
@@ -131,15 +160,14 @@ def test_a_folder_that_takes_no_files_is_told_before_any_work(
 
 @pytest.mark.parametrize("options", [{"arch": "sm_90"}, {"device": "nvidia-b200"}])
 @pytest.mark.parametrize("mode", [None, "event", "disabled"])
-def test_what_a_timed_mode_would_ignore_is_refused(options, mode, monkeypatch):
-    monkeypatch.setattr(launcher.torch.cuda, "is_available", lambda: True)
+def test_what_a_timed_mode_would_ignore_is_refused(options, mode, gpu):
     (flag,) = options
     with pytest.raises(UsageError, match=f"--{flag} is for --prof_type=static; mode "):
         run(prof_type=mode, **options)
 
 
-@pytest.mark.parametrize("mode", ["disabled", "event", "annotation", "ncu", "nsys"])
+@pytest.mark.parametrize("mode", ["event", "nsys"])
 def test_modes_that_need_a_gpu_say_so(mode, monkeypatch):
-    monkeypatch.setattr(launcher.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ToolchainError, match=f"mode {mode} needs a CUDA GPU and torch sees none"):
         run(prof_type=mode)

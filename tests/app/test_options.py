@@ -9,13 +9,14 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runtime.toys import ToyPlan, ToyTiling
 
+from mla_var3.app import options
 from mla_var3.errors import PlanError, TilingError, UsageError
-from mla_var3.runtime import KernelPlan, Tiling, options, registry
-
-from .toys import ToyPlan, ToyTiling
+from mla_var3.runtime import KernelPlan, Tiling, registry
 
 VERSIONS = registry.versions()
+MLA = [v for v in VERSIONS if v.layer == "mla"]
 #: Extents that a plan accepts only as powers of two from 16 to 512.
 EXTENTS = {"p", "d", "k"}
 
@@ -29,6 +30,9 @@ def values(name: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.none() | values(name, inner[0])
     if hint is bool:
         return st.booleans()
+    if hint is str:
+        assert name == "dtype"
+        return st.sampled_from(["bf16", "fp16", "bfloat16"])
     assert hint is int, f"no strategy for {name}: {hint}"
     return st.sampled_from([16, 32, 64, 128, 256, 512]) if name in EXTENTS else st.integers(1, 300)
 
@@ -116,6 +120,7 @@ def test_run_options():
     argv = [
         "--prof_type=event", "--check", "--no_autotune", "--retune", "--tune_max_iters=3",
         "--bench_runs=7", "--out_dir=x/y", "--device=nvidia-b200", "--arch=sm_90,sm_100",
+        "--lang=cutile-dsl",
     ]  # fmt: skip
     _, found = options.parse(ToyPlan, argv)
     assert options._flag("causal", False) == ["--no_causal"]
@@ -129,7 +134,7 @@ def test_run_options():
 @pytest.mark.parametrize(
     "flag",
     [
-        "--bogus=1", "--b=x", "--b=1.5", "--b", "--dtype=fp8", "--prof_type=none", "stray",
+        "--bogus=1", "--b=x", "--b=1.5", "--b", "--prof_type=none", "stray",
         "--out_dir=", "--device=", "--arch=", "--tile_m=None", "--causal=maybe",
         "--b=" + "9" * 5000, "--spread=2", "--tilings=x",
     ],
@@ -154,7 +159,7 @@ def test_an_unknown_flag_names_the_nearest(typo, meant):
 
 
 @pytest.mark.parametrize("name", ["b", "h", "s", "t"])
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize("version", MLA, ids=lambda v: v.name)
 def test_sizes_that_make_no_sense_are_refused(version, name):
     for value, said in ((0, "is below 1"), (-5, "is below 1"), (10**30, "exceeds 16777216")):
         with pytest.raises(PlanError, match=f"{name}={value} {said}"):
@@ -209,6 +214,18 @@ def test_more_splits_than_keys_are_refused(key, argv, said):
     plan_class = registry.find(*key.split()).plan_class()
     with pytest.raises(PlanError, match=f"^{said}.*: some pieces would have no key$"):
         options.parse(plan_class, argv)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "bf16"])
+def test_element_types_have_torchs_names_and_short_ones(name):
+    plan, _ = options.parse(ToyPlan, [f"--dtype={name}"])
+    assert plan.dtype == "bf16"
+    assert "bf16" in plan.slug()
+
+
+def test_another_element_type_is_refused_with_those_there_are():
+    with pytest.raises(PlanError, match=r"dtype='fp8' is not one of bf16, fp16 .*float16"):
+        options.parse(ToyPlan, ["--dtype=fp8"])
 
 
 def test_a_small_problem_has_as_few_splits_as_keys():

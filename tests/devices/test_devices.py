@@ -95,6 +95,78 @@ def test_h200_prefers_what_was_measured() -> None:
     assert h200.l2_bytes == 60 * 2**20
 
 
+def has_figure(dev: Device, metric: str) -> bool:
+    """Whether a dense figure is stated."""
+    return any(f.metric == metric and f.is_number and not f.is_sparse for f in dev.figures)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dev", devices.all_devices(), ids=lambda d: d.key)
+def test_no_rate_that_was_attained_is_above_a_bound(dev: Device, dtype: str) -> None:
+    metric = devices.dtype_metric(dtype)
+    if not has_figure(dev, metric):
+        with pytest.raises(DeviceFigureError, match="UNKNOWN"):
+            dev.bound(dtype)
+        return
+    bound = dev.bound(dtype)
+    for rate, name in ((bound.tflops, metric), (bound.gbps, "dram_bandwidth")):
+        assert rate >= dev.figure(name).normalised
+        measured = [f for f in dev.figures if f.metric == f"measured_{name}" and f.is_number]
+        assert all(rate >= f.normalised for f in measured)
+    for ceilings in (dev.ceilings(dtype), dev.ceilings(dtype, published=True)):
+        assert bound.tflops >= ceilings.tflops
+        assert bound.gbps >= ceilings.gbps
+    assert len(bound.sources) == 2
+
+
+def test_a_bound_is_above_what_was_measured_and_published() -> None:
+    peak = figure("tensor_bf16_fp32acc", 900, unit="TFLOPS")
+    runs = [
+        figure("measured_tensor_bf16_fp32acc", rate, unit="TFLOPS", kind="measured", condition=how)
+        for rate, how in ((694, "random"), (950, "zeros"))
+    ]
+    reads = figure("measured_dram_bandwidth", 4, kind="measured")
+    bound = device(figure(value=5), peak, *runs, reads).bound("bf16")
+    assert (bound.tflops, bound.gbps) == (950, 5)
+    assert bound.source_kind == "measured compute, published bandwidth"
+    assert "950 TFLOPS (zeros)" in bound.sources[0]
+    assert device(figure(value=5), peak, reads).bound("bf16").tflops == 900
+
+
+def test_h200_has_one_bound_for_both_element_types() -> None:
+    h200 = devices.load("nvidia-h200-sxm")
+    bf16, fp16 = h200.bound("bf16"), h200.bound("fp16")
+    assert (bf16.tflops, bf16.gbps) == (fp16.tflops, fp16.gbps) == (989.5, 4800.0)
+    assert bf16.source_kind == fp16.source_kind
+
+
+@pytest.mark.parametrize(
+    "dev",
+    [d for d in devices.all_devices() if has_figure(d, "tensor_fp16_fp32acc")],
+    ids=lambda d: d.key,
+)
+def test_where_both_element_types_have_one_peak_they_have_one_bound(dev: Device) -> None:
+    bf16, fp16 = dev.bound("bf16"), dev.bound("fp16")
+    peaks = [dev.figure(devices.dtype_metric(d)).normalised for d in ("bf16", "fp16")]
+    assert bf16.gbps == fp16.gbps
+    assert (bf16.tflops == fp16.tflops) == (peaks[0] == peaks[1])
+
+
+def test_a_bound_without_a_published_rate_is_unknown() -> None:
+    with pytest.raises(DeviceFigureError, match="states no tensor_bf16_fp32acc"):
+        device(figure()).bound()
+    with pytest.raises(UnknownNameError, match="element type 'complex64'"):
+        devices.load("nvidia-h200-sxm").bound(torch.complex64)
+
+
+def test_a_machine_is_what_plans_ask_a_device() -> None:
+    h200 = devices.load("nvidia-h200-sxm").machine("bf16")
+    assert h200 == devices.Machine("nvidia-h200-sxm", 694.0, 4270.0, 132)
+    assert h200.ridge == pytest.approx(694e3 / 4270)
+    with pytest.raises(DeviceFigureError, match="UNKNOWN"):
+        devices.load("amd-mi308x").machine("fp16")
+
+
 def test_measured_compute_beside_a_published_bandwidth_is_said() -> None:
     gemm = figure("measured_tensor_bf16_fp32acc", unit="TFLOPS", kind="measured")
     roof = device(figure(), gemm).ceilings("bfloat16")

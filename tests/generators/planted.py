@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators import catalogue, devices, handwritten, learning, regimes
+from generators import catalogue, devices, handwritten, learning, mla_regimes
 from generators import site as engine
 from generators.page import Page
 from generators.site import Run, Site
@@ -12,7 +12,7 @@ from mla_var3 import devices as device_files
 from tests.knowledge.trees import Tree
 
 #: Families that need no kernels of the checkout.
-SMALL = (catalogue, regimes, devices, learning, handwritten)
+SMALL = (catalogue, mla_regimes, devices, learning, handwritten)
 
 
 def small_site(tree: Tree) -> Site:

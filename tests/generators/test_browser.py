@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from generators import catalogue, regimes
+from generators import catalogue
+from generators import mla_regimes as regimes
 from mla_var3.workloads.mla import regimes as library
 from tests.generators.checking import ROOT, html_of
 

@@ -9,7 +9,7 @@ import pytest
 from generators import catalogue
 from generators.catalogue import label, pattern_path
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge.metrics import METRICS
+from mla_var3.knowledge import metrics
 from tests.generators.checking import dead_links, html_of, see
 from tests.generators.planted import small_pages, small_site
 from tests.knowledge.trees import ANTI, PAGE, make_record
@@ -107,7 +107,7 @@ def test_metrics_lead_to_patterns(site):
             assert f"{meta.id}.md) when `{trigger}`" in rows[trigger.metric]
         for name in meta.affects:
             assert f"{meta.id}.md" in rows[name]
-    assert set(rows) <= set(METRICS)
+    assert set(rows) <= set(metrics.catalogue())
 
 
 def test_metrics_of_a_page_lead_to_their_row(tree):
@@ -138,7 +138,7 @@ def test_evidence_follows_the_record(tree):
 
 
 def test_stale_evidence_is_marked(tree):
-    tree.record(make_record("v1", source_hash="b" * 64))
+    tree.record(make_record("v1", sources={"x": "b" * 40}))
     content = by_path(small_site(tree))["catalogue/optimizations/o1-group.md"].content
     assert (
         "168 registers](../../records/static/sm_90/flash_mla/v1/b1/static.json) (stale)" in content

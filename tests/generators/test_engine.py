@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from generators.page import Page, unique, write_folder
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import natural
 from tests.generators.checking import ROOT, html_of
+from tests.generators.planted import small_site
 
 
 @pytest.mark.parametrize(
@@ -34,8 +36,10 @@ def test_addresses_are_relative(page, target, wanted):
 def test_sources_devlogs_records_and_devices_have_their_pages(site):
     link = site.link("index.md")
     folder = "kernels/cutile/mla/flash_mla"
-    assert link(f"{folder}/flash_mla_v1/flash_mla_v1.py") == "kernels/flash_mla/v1.md"
-    assert link(f"{folder}/devlog.md") == "kernels/flash_mla/index.md"
+    assert (
+        link(f"{folder}/flash_mla_v1/flash_mla_v1.py") == "kernels/mla/cutile-dsl/flash_mla/v1.md"
+    )
+    assert link(f"{folder}/devlog.md") == "kernels/mla/cutile-dsl/flash_mla/index.md"
     assert link("knowledge/devices/nvidia-h200-sxm.toml") == "devices/nvidia-h200-sxm.md"
     assert link("kernels/") == "kernels/index.md"
     run = site.runs[0]
@@ -47,7 +51,7 @@ def test_records_stand_in_the_order_of_their_numbers(site):
     assert sorted(names, key=natural) == [names[2], names[1], names[3], names[0]]
     counts: dict[str, list[int]] = {}
     for run in site.runs:
-        if run.is_timed and run.record.mode == "event" and run.record.problem["b"] == 32:
+        if run.is_timed and run.record.mode == "event" and run.record.problem.get("b") == 32:
             key = f"{run.record.target} {run.record.kernel.design} {run.record.kernel.version}"
             counts.setdefault(key, []).append(int(run.record.problem["s"]))
     assert any(len(found) > 2 for found in counts.values())
@@ -58,7 +62,7 @@ def test_an_entry_of_a_devlog_is_found_on_its_version_s_page(site):
     devlog = site.catalogue.devlogs["mla_var6_plus"]
     heading = next(s.title for s in devlog.sections if s.title.startswith("v2:"))
     address = site.link("index.md")(f"{devlog.name}#{engine.knowledge.markdown.slug(heading)}")
-    assert address == "kernels/mla_var6_plus/v2.md#devlog"
+    assert address == "kernels/mla/cutile-dsl/mla_var6_plus/v2.md#devlog"
 
 
 def test_a_file_without_a_page_is_published_as_it_is(site):
@@ -69,8 +73,32 @@ def test_a_file_without_a_page_is_published_as_it_is(site):
 
 @pytest.mark.parametrize("target", ["no/such.py", "../secret", ".gitignore", ".git/config", "src"])
 def test_what_is_no_file_of_the_checkout_is_refused(site, target):
-    with pytest.raises(KnowledgeError, match="no file of the checkout"):
+    with pytest.raises(KnowledgeError, match="not a file of the checkout"):
         site.link("index.md")(target)
+
+
+@pytest.mark.parametrize("name", ["docs/leak.md", "knowledge/leak.md", "results/leak.json"])
+def test_a_link_that_leads_out_of_the_checkout_is_refused(tree, tmp_path_factory, name):
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.md"
+    secret.write_text("# Secret\n")
+    (tree.root / name).parent.mkdir(exist_ok=True)
+    (tree.root / name).symlink_to(secret)
+    with pytest.raises(KnowledgeError, match=f"{name} is a link that leads out of the checkout"):
+        engine.load(tree.root)
+
+
+def test_a_linked_file_outside_the_checkout_is_not_copied(tree, tmp_path_factory):
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.txt"
+    secret.write_text("secret")
+    (tree.root / "scripts").mkdir()
+    (tree.root / "scripts" / "leak.txt").symlink_to(secret)
+    with pytest.raises(KnowledgeError, match="not a file of the checkout"):
+        small_site(tree).link("index.md")("scripts/leak.txt")
+
+
+def test_a_link_inside_the_checkout_is_fine(tree):
+    (tree.root / "docs" / "again.md").symlink_to(tree.root / "CONTRIBUTING.md")
+    engine.refuse_links_out(tree.root)
 
 
 def test_two_pages_of_one_path_are_refused():
@@ -101,14 +129,14 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         Page("k/a_b/v1.md", "", nav=("Kernels", "a_b", "v1")),
         Page("k/a_b/index.md", "", nav=("Kernels", "a_b")),
         Page("records/x.json", b""),
-        Page("[odd].md", "", nav=("[odd]*",)),
+        Page("[odd].md", "", nav=("[odd]*<script>",)),
     ]
     assert summary(pages) == (
         "* [Home](index.md)\n"
         "* [Kernels](k/index.md)\n"
         "    * [a\\_b](k/a_b/index.md)\n"
         "        * [v1](k/a_b/v1.md)\n"
-        "* [\\[odd\\]\\*]([odd].md)\n"
+        "* [\\[odd\\]\\*(script)]([odd].md)\n"
     )
 
 
@@ -122,7 +150,7 @@ def test_the_command_line_writes_what_mkdocs_gets(tmp_path, capsys):
     assert main([str(tmp_path / "out")]) == 0
     assert "files to" in capsys.readouterr().out
     assert (tmp_path / "out/index.md").is_file()
-    assert (tmp_path / "out/kernels/flash_mla/v1.md").is_file()
+    assert (tmp_path / "out/kernels/mla/cutile-dsl/flash_mla/v1.md").is_file()
 
 
 def test_bad_knowledge_ends_the_command_line_with_one_sentence(tmp_path):
@@ -141,10 +169,10 @@ def test_bad_knowledge_ends_the_command_line_with_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("inner", ["a", "```", "````\n```", "a `b` c", "<script>x</script>"])
 def test_a_fence_holds_any_text(inner):
-    html = html_of(text.fence(inner, "python", title='a"b_c'))
-    assert "<script" not in html
-    assert html.count("<pre") == 1
-    assert "a&#x27;b_c" in html
+    shown = html_of(text.fence(inner, "python", title='a"b_c'))
+    assert "<script" not in shown
+    assert shown.count("<pre") == 1
+    assert "a&#x27;b_c" in shown
 
 
 def test_front_matter_takes_any_line():
@@ -152,14 +180,14 @@ def test_front_matter_takes_any_line():
 
     odd = 'a: "b" \\ #c\n- d'
     found = frontmatter.loads(text.meta(title=odd, hide=["navigation"]) + "\n\nText")
-    assert found.metadata == {"title": odd, "hide": ["navigation"]}
+    assert found.metadata == {"title": html.escape(odd), "hide": ["navigation"]}
 
 
 @pytest.mark.parametrize("value", ["a|b", "<b>", "`", "sm_90", "x=1 y=2"])
 def test_code_in_a_table_stays_in_its_cell(value):
-    html = html_of(text.table(["A", "B"], [[text.code(value), "b"]]))
-    assert html.count("<td>") == 2
-    assert "<b>" not in html
+    shown = html_of(text.table(["A", "B"], [[text.code(value), "b"]]))
+    assert shown.count("<td>") == 2
+    assert "<b>" not in shown
 
 
 def test_links_of_a_hand_written_file_are_turned():

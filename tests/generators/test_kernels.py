@@ -30,10 +30,7 @@ def run(made, stale: bool = False) -> Run:
 
 def compile_run(version: str = "v1", arch: str = "sm_90", stale: bool = False, **facts) -> Run:
     name = registry.find("flash_mla", version).name
-    static = {
-        "kernel": name, "arch": arch, "warps_per_block": 12, "occupancy": None, **facts,
-    }  # fmt: skip
-    made = passed(stages=[stage(name, static=static_facts(**static))])
+    made = passed(stages=[stage(name, static=static_facts(arch, kernel=name, **facts))])
     return run(record(version=version, outcome=made, target=f"static/{arch}"), stale)
 
 
@@ -45,11 +42,15 @@ def remark(line: int, message: str, kind: str = "missed", file: str = FILE, coun
 
 
 def test_every_design_and_version_has_a_page(site, found):
-    for design, versions in registry.designs().items():
-        assert f"kernels/{design}/index.md" in found
+    for versions in registry.designs().values():
+        first = versions[0]
+        folder = f"kernels/{first.layer}/{first.language}/{first.design}"
+        assert f"{folder}/index.md" in found
+        assert f"kernels/{first.layer}/index.md" in found
         for version in versions:
-            page = found[f"kernels/{design}/{version.version}.md"]
-            assert page.nav == ("Kernels", design, version.version)
+            page = found[f"{folder}/{version.version}.md"]
+            names = (kernels.language_title(first.language), first.design, version.version)
+            assert page.nav == ("Kernels", problems.layer_title(first.layer), *names)
             assert page.source is not None
             assert (site.root / page.source).is_file()
 
@@ -65,7 +66,7 @@ def test_nothing_of_a_kernel_page_runs(found):
 
 def test_the_whole_source_stands_on_the_page(found):
     version = registry.find("flash_mla", "v1")
-    text = see(found["kernels/flash_mla/v1.md"]).text
+    text = see(found["kernels/mla/cutile-dsl/flash_mla/v1.md"]).text
     for line in version.path.read_text().splitlines():
         assert line.strip() in text
 
@@ -73,10 +74,8 @@ def test_the_whole_source_stands_on_the_page(found):
 def test_patterns_that_name_a_version_are_listed(site, found):
     for pattern in site.catalogue.patterns:
         for key in pattern.pattern.used_by + pattern.pattern.violated_by:
-            design, version = key.split()
-            assert site.link(f"kernels/{design}/{version}.md")(pattern.name) in str(
-                found[f"kernels/{design}/{version}.md"].content
-            )
+            path = kernels.version_page(registry.find(*key.split()))
+            assert site.link(path)(pattern.name) in str(found[path].content)
 
 
 # -- annotations -----------------------------------------------------------------------------------
@@ -87,7 +86,7 @@ def test_remarks_of_all_archs_stand_at_their_line():
         compile_run(arch="sm_90", remarks=[remark(7, "no TMA"), remark(3, "TMA", "passed")]),
         compile_run(arch="sm_100", remarks=[remark(7, "no TMA")]),
         compile_run(arch="sm_120", remarks=[remark(7, "pipe | <b>", count=2)],
-                    lines=[{"file": FILE, "line": 9, "instructions": 5, "spill_loads": 2}]),
+                    lines=({"file": FILE, "line": 9, "instructions": 5, "spill_loads": 2},)),
     ]  # fmt: skip
     assert source.remarks_by_line(runs, FILE) == {
         3: ["sm_90: *passed* TMA"],
@@ -173,7 +172,7 @@ def test_each_arch_has_its_table():
 
 
 def test_a_compile_that_failed_says_so():
-    made = passed(stages=[stage("flash_mla_v1", static={"kernel": "x", "error": "too <big>"})])
+    made = passed(stages=[stage("flash_mla_v1", static=static_facts(error="too <big>"))])
     (text,) = facts_tables([run(record(version="v1", outcome=made))]).values()
     assert "failed: too &lt;big&gt;" in text
 
@@ -189,7 +188,9 @@ def test_rows_of_several_modes_say_which(site):
     ]  # fmt: skip
     found = {page.path: page.content for page in kernels.pages(on(site, *runs))}
     for heading in ("## Results", "### Stages"):
-        assert [row[2] for row in rows(found["kernels/flash_mla/v1.md"], heading)] == [
+        assert [
+            row[2] for row in rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], heading)
+        ] == [
             "event",
             "ncu",
         ]
@@ -202,13 +203,13 @@ def test_ratios_name_the_sizes_that_differ_and_the_others_once(site):
                 for v, m in (("v0", 2 * median), ("v1", median))]  # fmt: skip
 
     made = on(site, *pair(10.0), *pair(20.0, s=16, causal=True))
-    text = kernels._design(made, "flash_mla", made.designs()["flash_mla"]).content
+    text = kernels._design(made, made.designs()["flash_mla"]).content
     gained = [
         [re.sub(r"\(.*?\)", "", text) for text in row]
         for row in rows(text, "### What each step gained")
     ]
-    assert gained == [["s=4", "[2.00x]"], ["s=16 causal", "[2.00x]"]]
-    assert "all on NVIDIA H200 SXM at b=8 h=128 t=4096 dtype=bf16." in text
+    assert gained == [["s=4", "[2x faster]"], ["s=16 causal", "[2x faster]"]]
+    assert "All on NVIDIA H200 SXM at b=8 h=128 t=4096 bf16." in text
 
 
 def test_an_error_that_is_not_finite_is_said(site):
@@ -216,12 +217,12 @@ def test_an_error_that_is_not_finite_is_said(site):
     wrong = timed("v1", 1.0, outcome=passed(
         correctness=correctness("failed", cases=[case, case], message="NaN")))  # fmt: skip
     found = {page.path: page.content for page in kernels.pages(on(site, wrong))}
-    row = rows(found["kernels/flash_mla/v1.md"], "### Correctness")[0]
+    row = rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], "### Correctness")[0]
     assert row[2:5] == ["0 of 1 passed", "2", "not finite"]
 
 
 def test_a_negative_verdict_has_no_markup_inside_its_own(found):
-    html = html_of(found["kernels/mla_var6_plus/index.md"].content)
+    html = html_of(found["kernels/mla/cutile-dsl/mla_var6_plus/index.md"].content)
     verdicts = re.findall(r"<strong>(.*?)</strong>", html)
     assert [v for v in verdicts if v.startswith("negative: ")]
     assert "**" not in "".join(re.findall(r"<td>(.*?)</td>", html))
@@ -286,6 +287,24 @@ def test_problems_are_those_that_designs_share():
     assert str(problems.problem_of(one)) == "b=2 h=16 s=1 t=64 bf16 causal"
     assert problems.problem_text(one) == "b=2 h=16 s=1 t=64 bf16 causal n=8"
     assert problems.varying([one, two]) == ["n"]
+
+
+def test_what_a_design_sets_for_itself_is_told_apart_from_its_problem():
+    runs = [run(record(problem={**SIZES, "d": 128, "n": n}, slug=f"n{n}")) for n in (8, 16)]
+    axes = problems.open_axes(runs)
+    assert axes == {("mla", "flash_mla"): ["n"]}
+    assert [problems.own_sizes(made, axes) for made in runs] == ["n=8", "n=16"]
+
+
+def test_problems_of_two_workloads_are_never_equal():
+    problem = {"m": 8, "n": 8, "k": 8, "dtype": "bf16"}
+    one = record("gemm", problem=problem)
+    other = one.model_copy(update={"kernel": one.kernel.model_copy(update={"layer": "other"})})
+    assert problems.problem_of(one) != problems.problem_of(other)
+    assert str(problems.problem_of(one)) == "m=8 n=8 k=8 bf16"
+    assert problems.problem_of(one).regime == "thin"
+    assert problems.problem_of(other).regime == ""
+    assert list(problems.by_layer([run(one), run(other)])) == ["gemm", "other"]
 
 
 def test_fresh_runs_come_before_faster_stale_ones(site):

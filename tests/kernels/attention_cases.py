@@ -9,6 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from mla_var3 import interpreter
+from mla_var3.devices import Machine
 from mla_var3.runtime import KernelPlan, registry
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.ct_kernel import CtKernel
@@ -51,6 +52,16 @@ PROBLEMS = st.fixed_dictionaries(
         "dtype": st.sampled_from(["bf16", "fp16"]),
     }
 )
+
+
+def versions(design: str) -> list[str]:
+    """The versions of a design that there are."""
+    return [found.version for found in registry.designs()[design]]
+
+
+def machine(sm_count: int = 132, tflops: float = 694.0, gbps: float = 4270.0) -> Machine:
+    """A device to size grids and open sizes for."""
+    return Machine("a-device", tflops, gbps, sm_count)
 
 
 def make(design: str, version: str, **fields: Any) -> KernelPlan:

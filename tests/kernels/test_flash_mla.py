@@ -22,9 +22,10 @@ from .attention_cases import (
     outputs,
     tiles_seen,
     unique_bytes,
+    versions,
 )
 
-VERSIONS = ["v0", "v1", "v2"]
+VERSIONS = versions("flash_mla")
 K, P = 512, 64
 
 
@@ -139,7 +140,7 @@ def test_refused_tilings(version, tiling, message):
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
 def test_too_many_scores_are_refused(version):
-    with pytest.raises(TilingError, match=r"256\*128 = 32768 scores exceed 16384"):
+    with pytest.raises(TilingError, match=r"256\*128 = 32768 elements exceed 16384"):
         plan_of(version, {"tile_m": 256, "tile_n": 128}).plan_empty(694.0, 4270.0)
 
 

@@ -11,35 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3 import interpreter
 from mla_var3.errors import HyperMlaError, PlanError, TilingError
 from mla_var3.kernel.cutile.mla.mla_var6_plus import common
 from mla_var3.languages.cutile.compile import compile_kernel
-from mla_var3.runtime import ConcurrentKernels, registry
+from mla_var3.runtime import ConcurrentKernels
 from mla_var3.runtime.check import check_plan
-from mla_var3.runtime.ct_kernel import CtKernel
 
-VERSIONS = ["v0", "v1", "v2", "v3", "v4"]
+from . import attention_cases
+from .attention_cases import assert_correct, counted, machine, unique_bytes, versions
+
+VERSIONS = versions("mla_var6_plus")
 PEAK_TFLOPS, PEAK_GBPS = 694.0, 4270.0
 
 
 def make(version: str, **fields) -> common.MlaVar6PlusPlan:
-    return registry.find("mla_var6_plus", version).plan_class()(**fields)
-
-
-def counted(plan) -> list[tuple[CtKernel, interpreter.LaunchReport]]:
-    obj = plan.plan(*plan.prepare_inputs("cpu"))
-    with interpreter.recording() as reports:
-        obj()
-    return [(kernel, report) for (_, kernel), report in zip(obj.stages(), reports, strict=True)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    return attention_cases.make("mla_var6_plus", version, **fields)  # type: ignore[return-value]
 
 
 # b, h, s, t, n, causal, dtype
@@ -63,9 +49,7 @@ CASES = [
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("b", "h", "s", "t", "n", "causal", "dtype"), CASES)
 def test_matches_the_reference(version, b, h, s, t, n, causal, dtype):
-    result = check_plan(make(version, b=b, h=h, s=s, t=t, n=n, causal=causal, dtype=dtype))
-    assert result.ok, result.explain()
-    assert result.diagnostics == ()
+    assert_correct(make(version, b=b, h=h, s=s, t=t, n=n, causal=causal, dtype=dtype))
 
 
 def test_many_heads_times_many_queries():
@@ -109,10 +93,8 @@ LAUNCHES = {
 @settings(max_examples=6)
 @given(data=st.data())
 def test_any_split_of_keys_and_blocks_gives_the_same_result(version, data):
-    launch = data.draw(st.fixed_dictionaries(LAUNCHES[version]))
-    result = check_plan(make(version, **data.draw(problems()), **launch))
-    assert result.ok, result.explain()
-    assert result.diagnostics == ()
+    launch = data.draw(st.fixed_dictionaries(LAUNCHES.get(version, {})))
+    assert_correct(make(version, **data.draw(problems()), **launch))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -127,23 +109,21 @@ def test_rows_that_see_no_key_give_zero_and_minus_infinity(version, n):
 
 # Sizes that all tiles divide: 64 rows of queries or of heads times queries, 64 rows of b*s in the
 # combine, 64 and 128 keys.
-EXACT = {
-    "v0": {"b": 1, "h": 2, "s": 64},
-    "v1": {"b": 1, "h": 2, "s": 64},
-    "v2": {"b": 1, "h": 2, "s": 64},
-    "v3": {"b": 4, "h": 8, "s": 16},
-    "v4": {"b": 4, "h": 8, "s": 16},
-}
+def exact(version: str) -> dict[str, int]:
+    if version in ("v0", "v1", "v2"):
+        return {"b": 1, "h": 2, "s": 64}
+    return {"b": 4, "h": 8, "s": 16}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("n", [0, 128, 384])
 def test_counted_flops_are_the_cost_model_where_tiles_divide(version, n):
-    plan = make(version, **EXACT[version], t=384, n=n)
+    plan = make(version, **exact(version), t=384, n=n)
     launches = counted(plan)
     assert [report.mma_flops for _, report in launches] == [k.flops for k, _ in launches]
     attention = sum(k.flops for k, _ in launches if k.name != "combine")
-    assert attention == plan._algorithmic_flops_bytes().flops
+    assert attention == plan.paths_cost().flops
+    assert sum(k.flops for k, _ in launches) == plan._algorithmic_flops_bytes().flops
 
 
 def test_counted_flops_exceed_the_model_by_the_padded_rows():
@@ -163,21 +143,18 @@ def test_causal_skips_key_tiles_that_no_row_sees():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_distinct_bytes_are_the_cost_model(version):
-    plan = make(version, **EXACT[version], t=384, n=128)
+    plan = make(version, **exact(version), t=384, n=128)
     launches = counted(plan)
     splits = plan.splits() if hasattr(plan, "splits") else (1, 1)
     rows = plan.b * plan.h * plan.s
-    touched = [
-        sum(a.unique_bytes_loaded + a.unique_bytes_stored for a in report.arrays.values())
-        for _, report in launches
-    ]
+    touched = [unique_bytes(report) for _, report in launches]
     # Beyond the model: the partial sums in fp32, one partial output more a further split, and the
     # rotary queries once for each path (they are read as two arrays).
     w = plan.element_bytes
     extra = 4 * rows * sum(splits)
     extra += w * rows * ((splits[0] - 1) * plan.k + (splits[1] - 1) * plan.d)
     extra += w * rows * plan.p if version in ("v2", "v3", "v4") else 0
-    assert sum(touched[:-1]) == plan._algorithmic_flops_bytes().bytes + extra
+    assert sum(touched[:-1]) == plan.paths_cost().bytes + extra
     assert touched[-1] == launches[-1][0].bytes
 
 
@@ -187,7 +164,7 @@ def test_costs_of_the_attention_stages_sum_to_the_mixed_cost(version, n):
     plan = make(version, b=32, s=16, n=n)
     stages = [k for _, k in plan.plan_empty(PEAK_TFLOPS, PEAK_GBPS).stages()]
     total = sum((k.cost for k in stages if k.name != "combine"), common.Cost(0, 0))
-    assert total == plan._algorithmic_flops_bytes()
+    assert total == plan.paths_cost()
     latent = 2 * plan.b * plan.h * plan.s * plan.k * plan.d
     assert stages[-1].flops == (latent if n < 4096 else 0)
 
@@ -209,13 +186,13 @@ class TestTilings:
         [
             ("v0", "attention", {"tile_m": 48}, "tile_m=48 is not a power of two"),
             ("v1", "attention", {"tile_n": 8}, "tile_n=8 is below 16"),
-            ("v2", "attention", {"tile_m": 256, "tile_n": 128}, "256*128 = 32768 scores exceed"),
+            ("v2", "attention", {"tile_m": 256, "tile_n": 128}, "256*128 = 32768 elements exceed"),
             ("v3", "attention", {"new_tile_n": 32}, "new_tile_n=32 is below 64"),
             ("v3", "attention", {"old_tile_m": 512}, "old_tile_m*old_tile_n = 512*64 = 32768"),
             ("v4", "latent", {"num_worker_warps": 16}, "num_worker_warps=16 is not 4 or 8"),
-            ("v4", "latent", {"tile_m": 512}, "512*64 = 32768 scores exceed"),
+            ("v4", "latent", {"tile_m": 512}, "512*64 = 32768 elements exceed"),
             ("v4", "decompressed", {"tile_m": 8}, "tile_m=8 is below 16"),
-            ("v4", "decompressed", {"tile_m": 256}, "256*128 = 32768 scores exceed"),
+            ("v4", "decompressed", {"tile_m": 256}, "256*128 = 32768 elements exceed"),
             ("v0", "combine", {"tile_b": 1, "tile_s": 1}, "1*1 = 1 rows, allowed are 16 to 128"),
             ("v4", "combine", {"tile_b": 64, "tile_s": 4}, "64*4 = 256 rows"),
             ("v4", "combine", {"tile_k": 1024}, "tile_k=1024 does not divide k=512"),
@@ -265,10 +242,10 @@ class TestPlans:
 class TestChoiceOfN:
     @pytest.mark.parametrize("version", VERSIONS)
     def test_n_is_kept_when_given(self, version):
-        assert make(version, n=7).resolve(PEAK_TFLOPS, PEAK_GBPS).n == 7
+        assert make(version, n=7).resolve(machine()).n == 7
 
     def test_n_grows_with_the_queries(self):
-        chosen = [make("v4", b=32, s=s).resolve(PEAK_TFLOPS, PEAK_GBPS).n for s in (1, 16, 32, 64)]
+        chosen = [make("v4", b=32, s=s).resolve(machine()).n for s in (1, 16, 32, 64)]
         assert chosen == sorted(chosen)
         assert chosen[0] < 200 < chosen[1] < chosen[-1] < 4096
 
@@ -281,18 +258,18 @@ class TestChoiceOfN:
         gbps=st.floats(200, 10000),
     )
     def test_no_other_n_is_faster_by_the_model(self, s, t, b, tflops, gbps):
-        plan = make("v4", b=b, s=s, t=t).resolve(tflops, gbps)
+        plan = make("v4", b=b, s=s, t=t).resolve(machine(132, tflops, gbps))
 
         def seconds(n):
-            cost = dataclasses.replace(plan, n=n)._algorithmic_flops_bytes()
+            cost = dataclasses.replace(plan, n=n).paths_cost()
             return max(cost.flops / (tflops * 1e12), cost.bytes / (gbps * 1e9))
 
         grid = {*range(0, t + 1, 64), t}
         assert seconds(plan.new_tokens) <= min(map(seconds, grid)) * (1 + 1e-9)
 
     def test_the_share_follows_the_device(self):
-        rich = make("v1", b=32, s=16, n=1000).resolve(PEAK_TFLOPS, 8000.0)
-        poor = make("v1", b=32, s=16, n=1000).resolve(PEAK_TFLOPS, 1000.0)
+        rich = make("v1", b=32, s=16, n=1000).resolve(machine(gbps=8000.0))
+        poor = make("v1", b=32, s=16, n=1000).resolve(machine(gbps=1000.0))
         rows = 128 * 16
         assert rich.latent_share(132, rows, rows) > poor.latent_share(132, rows, rows)
 

@@ -23,7 +23,7 @@ def test_values_and_ratios(tree):
 
 
 def test_stale_values_are_marked(tree):
-    tree.record(make_record("v1", source_hash="b" * 64))
+    tree.record(make_record("v1", sources={"x": "b" * 40}))
     assert on(tree, "record", AFTER, "registers").endswith("(stale)")
     assert on(tree, "ratio", BEFORE, AFTER, "registers").endswith("(stale)")
 
@@ -34,7 +34,7 @@ def test_figures_of_devices(tree):
 
 
 def test_computed_figures(tree):
-    assert on(tree, "regimes", "flops-crossing") == "s = 171"
+    assert on(tree, "analysis", "mla", "flops-crossing") == "s = 171"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,8 @@ def test_computed_figures(tree):
         (("record", "results/none.json", "registers"), HyperMlaError),
         (("device", "nvidia-h200-sxm", "nothing"), UnknownNameError),
         (("measured",), KnowledgeError),
+        (("analysis", "gemm", "map"), UnknownNameError),
+        (("analysis", "mla", "nothing"), UnknownNameError),
     ],
 )
 def test_wrong_directives_are_errors(tree, arguments, error):
@@ -82,7 +84,7 @@ def test_directives_can_be_overridden(tree):
     text = render(
         catalogue.texts[0],
         catalogue,
-        override=lambda name, args: "CHART" if args == ("devices",) else None,
+        override=lambda name, args: "CHART" if args == ("mla", "devices") else None,
     )
     assert "CHART" in text
     assert "s = 171" in text
@@ -133,7 +135,7 @@ def test_sources_of_a_text_without_table_have_no_anchor(tree):
     ("target", "path"),
     [
         ("o2.md", "knowledge/optimizations/o2.md"),
-        ("../regimes.md#map", "knowledge/regimes.md#map"),
+        ("../workloads/mla.md#map", "knowledge/workloads/mla.md#map"),
         ("#here", f"{PAGE}#here"),
         ("../../docs/x.md", "docs/x.md"),
     ],
@@ -144,8 +146,9 @@ def test_relative_links(target, path):
 
 def test_blocks():
     assert is_block("evidence", ())
-    assert is_block("regimes", ("map", "x"))
-    assert not is_block("regimes", ("ridge", "x"))
-    assert not is_block("regimes", ())
+    assert is_block("analysis", ("mla", "map", "x"))
+    assert not is_block("analysis", ("mla", "ridge", "x"))
+    assert not is_block("analysis", ("mla",))
+    assert not is_block("analysis", ("gemm", "map"))
     assert not is_block("record", ("a", "b"))
     assert not is_block("nothing", ())

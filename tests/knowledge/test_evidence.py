@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.errors import KnowledgeError, RecordError
-from mla_var3.knowledge import render_evidence, render_measured
-from mla_var3.knowledge.evidence import check_comparable, ratio_text, table
+from mla_var3.knowledge import metrics, render_evidence, render_measured
+from mla_var3.knowledge.evidence import change_text, check_comparable, ratio_text
 
-from .trees import AFTER, ANTI, BEFORE, PAGE, make_record, timed_record
+from .trees import AFTER, ANTI, BEFORE, DESIGNS, PAGE, make_record, timed_record
+
+DESIGN = DESIGNS["flash_mla"]
 
 
 def test_the_tables_of_a_page(tree):
@@ -37,7 +39,7 @@ def test_the_tables_follow_the_records(tree):
 
 
 def test_stale_records_are_marked(tree):
-    tree.record(make_record("v0", source_hash="b" * 64))
+    tree.record(make_record("v0", sources={"x": "b" * 40}))
     catalogue = tree.catalogue()
     text = render_evidence(catalogue.page("a1-spill"), catalogue)
     assert f"]({BEFORE}) (stale)" in text
@@ -75,24 +77,43 @@ def test_missing_records_are_an_error(tree):
         ({"mode": "ncu"}, "mode"),
         ({"toolchain": {"cuda-tile": "2"}}, "toolchain"),
         ({"problem": {"s": 1}}, "the problem: s"),
-        ({"problem": {"s": 1, "t": 2, "n": 5}}, "the problem: s, t$"),
+        ({"problem": {"s": 1, "t": 2, "n": 5}}, "the problem: s, t"),
     ],
 )
 def test_records_that_differ_otherwise_are_not_compared(changes, said):
     with pytest.raises(KnowledgeError, match=said):
-        check_comparable(make_record("v0"), make_record("v1", **changes))
+        check_comparable(make_record("v0"), make_record("v1", **changes), ["registers"])
 
 
 def test_records_may_differ_in_n_and_in_fields_of_one_design():
     check_comparable(
-        make_record("v0", problem={"n": 1}), make_record("v1", problem={"n": 2, "splits": 4})
+        make_record("v0", problem={"n": 1}),
+        make_record("v1", problem={"n": 2, "splits": 4}),
+        ["registers"],
     )
+
+
+def test_two_workloads_are_not_compared():
+    before, after = make_record("v0"), make_record("v1")
+    kernel = after.kernel.model_copy(update={"layer": "gemm"})
+    with pytest.raises(KnowledgeError, match="differ in workload: mla and gemm"):
+        check_comparable(before, after.model_copy(update={"kernel": kernel}), ["registers"])
+
+
+@pytest.mark.parametrize("name", ["total_us", "achieved_gbps", "bound_fraction"])
+def test_times_compare_within_one_run_only(name):
+    before, after = timed_record("v0"), timed_record("v1")
+    with pytest.raises(KnowledgeError, match="two runs"):
+        check_comparable(before, after, ["dram_bytes", name])
+    check_comparable(before, after, ["dram_bytes"])
+    one = [record.model_copy(update={"run": "aaaa"}) for record in (before, after)]
+    check_comparable(*one, [name])
 
 
 def test_measured_compares_with_the_version_before(tree):
     tree.record(timed_record("v0"))
     tree.record(timed_record("v1"))
-    text = render_measured("flash_mla", "v1", tree.catalogue())
+    text = render_measured(DESIGN, "v1", tree.catalogue())
     assert "| Metric | v0 | v1 | Before over after | On |" in text
     assert "`registers` of main" in text
     assert "1.19x" in text
@@ -101,21 +122,20 @@ def test_measured_compares_with_the_version_before(tree):
 
 
 def test_measured_of_the_first_version(tree):
-    text = render_measured("flash_mla", "v0", tree.catalogue())
+    text = render_measured(DESIGN, "v0", tree.catalogue())
     assert text.startswith("| Metric | v0 | On |")
     assert "200 registers" in text
 
 
 def test_measured_without_its_predecessors_record(tree):
     (tree.root / BEFORE).unlink()
-    text = render_measured("flash_mla", "v1", tree.catalogue())
+    text = render_measured(DESIGN, "v1", tree.catalogue())
     assert "168 registers" in text
     assert "200 registers" not in text
 
 
 def test_measured_without_records(tree):
-    assert "No record" in render_measured("flash_mla", "v7", tree.catalogue())
-    assert "No record" in render_measured("unknown", "v0", tree.catalogue())
+    assert "No record" in render_measured(DESIGN, "v7", tree.catalogue())
 
 
 @pytest.mark.parametrize(
@@ -125,6 +145,13 @@ def test_ratios(ratio, text):
     assert ratio_text(ratio) == text
 
 
-def test_tables_without_rows_or_columns():
-    assert table(["a"], []) == ""
-    assert table(["a", "b"], [["1", ""], ["2", ""]]) == "| a |\n| --- |\n| 1 |\n| 2 |"
+@pytest.mark.parametrize(
+    ("name", "ratio", "text"),
+    [
+        ("total_us", 1.834, "1.83x faster"), ("total_us", 0.4762, "2.1x slower"),
+        ("total_us", 1.001, "equal"), ("registers", 0.5, "0.5x"),
+        ("achieved_gbps", 0.5, "0.5x"), ("total_us", None, "\u2013"),
+    ],
+)  # fmt: skip
+def test_changes_of_time_as_people_read_them(name, ratio, text):
+    assert change_text(metrics.metric(name), ratio) == text

@@ -67,7 +67,7 @@ def misplace_record(tree: Tree) -> None:
 
 
 def stale(tree: Tree) -> None:
-    tree.record(make_record("v1", source_hash="b" * 64))
+    tree.record(make_record("v1", sources={"x": "b" * 40}))
 
 
 def both(*steps: Callable[[Tree], None]) -> Callable[[Tree], None]:
@@ -233,7 +233,7 @@ FAULTS = [
             PAGE, "    quoted: $64", "TeX"),
     Planted("directive-unknown", add("{{ figure 3 }}"), PAGE, "{{ figure"),
     Planted("directive-failed", add("{{ evidence | safe }}"), PAGE, "{{ evidence |"),
-    Planted("directive-alone", add("here {{ regimes devices }}"), PAGE, "here {{"),
+    Planted("directive-alone", add("here {{ analysis mla devices }}"), PAGE, "here {{"),
     Planted("directive-failed", add("{{ record results/x.json registers }}"), PAGE,
             "{{ record results/x"),
     Planted("directive-failed", add("{{ record results/../../x.json registers }}"), PAGE,
@@ -242,7 +242,7 @@ FAULTS = [
             "{{ device nvidia-h200-sxm }}"),
     Planted("directive-failed", add("{{ device nvidia-h300 sm_count }}"), PAGE,
             "{{ device nvidia-h300"),
-    Planted("directive-failed", add("{{ regimes nothing }}"), PAGE, "{{ regimes"),
+    Planted("directive-failed", add("{{ analysis mla nothing }}"), PAGE, "{{ analysis"),
     Planted("directive-failed", add("{{ measured }}", DEVLOG), DEVLOG, "{{ measured"),
     # claims
     Planted("metric-unknown", sub("metric: spill_instructions\n", "metric: spil_instructions\n"),

@@ -11,7 +11,7 @@ from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import pages
 from mla_var3.knowledge.__main__ import main
 
-from .trees import ANTI, BEFORE, DESIGNS, PAGE, source_hash
+from .trees import ANTI, BEFORE, DESIGNS, PAGE, is_stale
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def here(tree, monkeypatch):
     monkeypatch.setenv("HYPERMLA_ROOT", str(tree.root))
     monkeypatch.setattr(pages, "registered_designs", lambda: DESIGNS)
     monkeypatch.setattr(pages.load_all, "__kwdefaults__",
-                        {**pages.load_all.__kwdefaults__, "source_hash": source_hash})  # fmt: skip
+                        {**pages.load_all.__kwdefaults__, "is_stale": is_stale})  # fmt: skip
     monkeypatch.chdir(tree.root)
     return tree
 
@@ -45,7 +45,7 @@ def test_lint_with_findings(here, capsys):
 def test_warnings_do_not_fail_lint(here, capsys):
     from .trees import make_record
 
-    here.record(make_record("v1", source_hash="b" * 64))
+    here.record(make_record("v1", sources={"x": "b" * 40}))
     assert main(["lint"]) == 0
     assert "warning: " in capsys.readouterr().out
 

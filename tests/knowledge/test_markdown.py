@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mla_var3.knowledge import markdown
 from mla_var3.knowledge.pages import parse_markdown
+from mla_var3.tables import cell
 
 UNITS = (
     "us", "µs", "ms", "ns", "%", " percent", "x", "GB/s", "TB/s", "TFLOP/s", "GFLOP", "FLOPs",
@@ -224,7 +225,7 @@ def test_slug(heading, anchor):
 
 @given(MARKUP)
 def test_a_cell_is_one_line_of_plain_words(text):
-    shown = markdown.cell(text)
+    shown = cell(text)
     assert "\n" not in shown
     assert not set("<>|[]{}*_`$\\") & set(shown)
 

@@ -42,7 +42,11 @@ def test_with_looks_at_the_same_stage(tree):
                          tiling={"num_worker_warps": 8})  # fmt: skip
     first = record.outcome.stages[0]
     other = first.model_copy(
-        update={"name": "tail", "tiling": {}, "static": {**first.static, "registers": 20}}
+        update={
+            "name": "tail",
+            "tiling": {},
+            "static": first.static.model_copy(update={"registers": 20}),
+        }
     )
     two = record.model_copy(
         update={"outcome": record.outcome.model_copy(update={"stages": [first, other]})}
@@ -71,7 +75,7 @@ def test_a_run_level_trigger_with_a_stage_level_condition(tree):
         ({}, True),
         ({"target": "static/sm_90a"}, True),
         ({"target": "static/sm_100"}, False),
-        ({"target": "interpreter"}, True),
+        ({"target": "cpu"}, True),
         ({"problem": {"s": 1}}, True),
         ({"problem": {"s": 128}}, False),
         ({"problem": {"s": None}}, True),
@@ -87,7 +91,21 @@ def test_pages_of_other_languages_are_left_out(tree):
     assert "cute-spill" not in ids(make_record("v0"), tree)
 
 
-def test_what_a_version_uses_already_is_no_news(tree):
+def test_a_page_that_names_no_regime_of_the_workload_holds_in_all(tree):
+    record = make_record("v0", problem={"m": 4096, "n": 4096, "k": 64})
+    kernel = record.kernel.model_copy(update={"layer": "gemm", "design": "gemm"})
+    assert "o1-group" in ids(record.model_copy(update={"kernel": kernel}), tree)
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("flash_mla v1", False), ("flash_mla@cutile-dsl v1", False), ("flash_mla@library v1", True),
+])  # fmt: skip
+def test_a_version_may_be_named_with_its_language(tree, name, found):
+    tree.replace(PAGE, "used_by: [flash_mla v1]", f"used_by: [{name}]")
+    assert ("o1-group" in ids(make_record("v1", static={"spill_loads": 9}), tree)) is found
+
+
+def test_what_a_version_uses_already_is_not_news(tree):
     assert "o1-group" not in ids(make_record("v1", static={"spill_loads": 9}), tree)
 
 

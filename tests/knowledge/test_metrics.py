@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge import metrics
-from mla_var3.knowledge.metrics import METRICS, arch_of, reading, readings, regime_of
+from mla_var3.knowledge.metrics import reading, readings, regime_of
+from mla_var3.records import Skipped
+from mla_var3.workloads import workloads
 
-from .trees import DURATION, PREDICTION, failed_record, make_record, timed_record
+from .trees import DURATION, PROTOCOL, failed_record, make_record, timed_record
 
 
 def values(record):
@@ -18,7 +20,7 @@ def values(record):
 
 
 def test_the_table_is_whole():
-    for name, metric in METRICS.items():
+    for name, metric in metrics.catalogue().items():
         assert metric.name == name == name.lower()
         assert metric.description.endswith(".")
         assert metric.source
@@ -30,18 +32,18 @@ def test_values_of_a_static_record():
     assert found["registers"] == 200
     assert found["spill_instructions"] == 3
     assert found["mma_path"] == "HMMA"
-    assert found["mma_fast_path"] is True
-    # Two missed and one failed; what passed is no fault.
+    assert found["mma_fast_path"] is False  # HMMA, where the arch has HGMMA.
+    # Two missed and one failed; what passed is not a fault.
     assert found["missed_remarks"] == 3
-    assert found["occupancy"] == 0.1875
+    assert found["occupancy"] == 0.125  # Two blocks of four warps, by 200 registers.
     assert found["regime"] == "speculative"
     assert found["shared_rows"] == 128 * 16
     assert found["arch"] == "sm_90"
     assert found["num_worker_warps"] == 0
     assert found["tile_m"] == 64
     assert found["blocks"] == 198
-    assert found["waves"] == pytest.approx(198 / 132)
-    assert found["last_wave_fill"] == pytest.approx(0.5)
+    assert found["waves"] == pytest.approx(198 / 264)
+    assert found["last_wave_fill"] == pytest.approx(198 / 264)
     assert found["intensity"] == 10
     assert "duration_us" not in found
     assert "device" not in found
@@ -51,14 +53,14 @@ def test_values_of_a_timed_record():
     found = values(timed_record())
     assert found["duration_us"] == found["total_us"] == 10.0
     assert found["stage_share"] == 1.0
-    assert found["roofline_fraction"] == 0.5
-    assert found["bound"] == "compute"
-    assert found["predicted_us"] == 5.0
-    assert found["intensity_over_ridge"] == 2.0
+    assert found["bound"] == "memory"
+    assert found["bound_us"] == pytest.approx(100 / 4.8e6)
+    assert found["bound_fraction"] == pytest.approx(100 / 4.8e6 / 10)
+    assert found["reference_us"] == pytest.approx(100 / 4.27e6)
+    assert found["intensity_over_ridge"] == pytest.approx(10 * 4.8 / 989.5)
     assert found["achieved_tflops"] == pytest.approx(1000 / 10e-6 / 1e12)
     assert found["achieved_gbps"] == pytest.approx(100 / 10e-6 / 1e9)
     assert found["time_spread"] == pytest.approx(0.3)
-    assert found["peer_ratio"] == 1.25
     assert found["dram_percent"] == 40
     assert found["dram_bytes"] == 64
     assert found["local_memory_bytes"] == 96
@@ -76,18 +78,19 @@ def test_a_failed_record_states_its_problem_alone():
 
 def test_what_cannot_be_known_is_left_out():
     odd = make_record(
-        target="interpreter", mode="interpret", problem={"s": None}, static={"occupancy": None},
-        stage={"bytes": 0, "static": None},
-    )  # fmt: skip
+        target="cpu", mode="disabled", problem={"s": None}, stage={"bytes": 0, "static": None}
+    )
     found = values(odd)
     for name in ("arch", "regime", "shared_rows", "waves", "intensity", "missed_remarks"):
         assert name not in found
-    assert arch_of(odd) is None
-    unknown = make_record(target="static/sm_75", stage={"predictions": [PREDICTION]})
+    unknown = make_record(target="static/sm_75")
     assert "waves" not in values(unknown)
     assert "bound" not in values(unknown)
-    zero = make_record(static={"occupancy": {"blocks_per_sm": 0}, "mma_ops": 0, "remarks": None})
-    assert not {"waves", "mma_fast_path", "missed_remarks"} & set(values(zero))
+    huge = make_record(static={"shared_bytes": 1 << 20, "mma_path": "none"})
+    assert not {"waves", "mma_fast_path"} & set(values(huge))
+    assert values(huge)["occupancy_limiter"] == "block too large"
+    chosen = make_record(stage={"grid": []})
+    assert not {"blocks", "waves"} & set(values(chosen))
 
 
 def test_device_with_unknown_figures_gives_no_waves(monkeypatch):
@@ -101,16 +104,16 @@ def test_device_with_unknown_figures_gives_no_waves(monkeypatch):
     assert "waves" not in values(make_record())
 
 
-def test_failed_compile_has_a_note_but_no_figures():
-    found = values(make_record(static={"mma_note": "slow"}))
-    assert found["mma_fast_path"] is False
+def test_a_failed_compile_has_no_figures():
+    found = values(make_record(static={"error": "it broke"}))
+    assert not {"registers", "mma_path", "occupancy", "missed_remarks"} & set(found)
+    assert found["tile_m"] == 64
 
 
 def test_share_needs_both_times():
-    found = values(make_record(stage={"duration": DURATION}))
+    found = values(make_record(stage={"duration": DURATION}, outcome={"protocol": PROTOCOL}))
     assert "stage_share" not in found
     assert found["duration_us"] == 10.0
-    assert "peer_ratio" not in found
 
 
 def test_one_reading():
@@ -130,6 +133,9 @@ def test_one_reading():
         reading(failed_record(), "registers")
     with pytest.raises(UnknownNameError, match="stage"):
         reading(failed_record(), "registers", "main")
+    skipped = record.model_copy(update={"outcome": Skipped(reason="another arch")})
+    with pytest.raises(KnowledgeError, match="states no registers: the run was skipped"):
+        reading(skipped, "registers")
 
 
 def test_several_stages_must_be_told_apart():
@@ -162,20 +168,50 @@ def test_several_stages_must_be_told_apart():
     ],
 )
 def test_values_as_people_read_them(name, value, text):
-    assert METRICS[name].text(value) == text
+    assert metrics.metric(name).text(value) == text
 
 
 @given(st.floats(min_value=1e-6, max_value=1e12, allow_nan=False))
 def test_shown_numbers_keep_three_digits(value):
-    shown = float(METRICS["occupancy"].text(value).replace(",", ""))
+    shown = float(metrics.metric("occupancy").text(value).replace(",", ""))
     assert math.isclose(shown, value, rel_tol=6e-2 if value < 1e-3 else 6e-3)
 
 
 @given(st.integers(1, 10**6))
-def test_regimes_are_in_order(s):
-    order = ["decode", "speculative", "prefill"]
-    assert order.index(regime_of(s)) <= order.index(regime_of(s + 1))
-    assert (regime_of(s) == "decode") is (s == 1)
+def test_regimes_are_those_of_the_workload(s):
+    order = [regime.name for regime in workloads()["mla"].regimes]
+    here, after = (regime_of(make_record(problem={"s": size})) for size in (s, s + 1))
+    assert order.index(here) <= order.index(after)
+    assert (here == "decode") is (s == 1)
+
+
+def test_a_metric_of_a_workload_is_read_by_its_own_axes():
+    record = make_record("v0")
+    other = record.model_copy(
+        update={"kernel": record.kernel.model_copy(update={"layer": "elsewhere"})}
+    )
+    assert values(record)["heads"] == 128
+    assert not {"heads", "query_tokens", "regime"} & set(values(other))
+
+
+def test_a_metric_of_a_language_is_read_of_its_kernels_alone():
+    record = make_record("v0")
+    other = record.model_copy(
+        update={"kernel": record.kernel.model_copy(update={"language": "library"})}
+    )
+    assert values(record)["num_worker_warps"] == 0
+    assert not {"num_worker_warps", "missed_remarks"} & set(values(other))
+
+
+def test_two_metrics_of_one_name_are_refused(monkeypatch):
+    from mla_var3.workloads import AxisMetric
+
+    extra = AxisMetric("registers", "Text.", "problem", lambda p: 1)
+    changed = workloads()["mla"]
+    both = type(changed)(**{**vars(changed), "metrics": (extra,)})
+    monkeypatch.setattr(metrics, "workloads", lambda: {"mla": both})
+    with pytest.raises(KnowledgeError, match="two metrics are called registers"):
+        metrics.catalogue.__wrapped__()
 
 
 def test_unknown_metric_names_the_nearest():

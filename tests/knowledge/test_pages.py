@@ -89,7 +89,7 @@ def test_records_of_the_catalogue(tree):
     record = catalogue.record(BEFORE)
     assert catalogue.record(BEFORE) is record
     assert not catalogue.is_stale(record)
-    assert catalogue.is_stale(make_record("v9"))
+    assert catalogue.is_stale(make_record("v0", sources={"x": "b" * 40}))
     assert len(catalogue.record_files()) == 2
     with pytest.raises(RecordError):
         catalogue.record("results/none.json")
@@ -115,8 +115,20 @@ def test_designs_of_the_registry():
     flash_mla = designs["flash_mla"]
     assert flash_mla.versions[0] == "v0"
     assert flash_mla.devlog == "kernels/cutile/mla/flash_mla/devlog.md"
-    assert pages.registered_hash("flash_mla", "v0") == registry.find("flash_mla").source_sha256()
-    assert pages.registered_hash("flash_mla", "v999") is None
+
+
+def test_versions_are_named_with_or_without_their_language(tree):
+    catalogue = tree.catalogue()
+    design = catalogue.designs["flash_mla"]
+    assert catalogue.version("flash_mla v1") == (design, "v1")
+    assert catalogue.version("flash_mla@cutile-dsl v1") == (design, "v1")
+    for wrong in ("flash_mla@library v1", "flash_mla v7", "other v1", "flash_mla"):
+        assert catalogue.version(wrong) is None
+    kernel = make_record("v1").kernel
+    assert catalogue.names(["flash_mla v0", "flash_mla v1"], kernel)
+    assert not catalogue.names(["flash_mla v0", "nothing v1"], kernel)
+    elsewhere = kernel.model_copy(update={"language": "library"})
+    assert not catalogue.names(["flash_mla v1"], elsewhere)
 
 
 @given(st.text(max_size=200))

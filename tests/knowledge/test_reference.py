@@ -6,13 +6,12 @@ import re
 import pytest
 
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import reference
+from mla_var3.knowledge import metrics, reference
+from mla_var3.knowledge.analysis import analyses
 from mla_var3.knowledge.checks import CHECKS
 from mla_var3.knowledge.directives import DIRECTIVES
 from mla_var3.knowledge.markdown import slug
-from mla_var3.knowledge.metrics import METRICS
 from mla_var3.paths import repo_root
-from mla_var3.workloads.mla.regimes import FIGURES
 
 PAGE = repo_root() / reference.PAGE
 
@@ -33,12 +32,13 @@ def test_the_id_of_each_check_is_an_anchor_of_the_page():
 
 def test_every_metric_directive_and_figure_is_on_the_page():
     text = PAGE.read_text(encoding="utf-8")
-    for metric in METRICS:
+    for metric in metrics.catalogue():
         assert f"| `{metric}` |" in text
     for directive in DIRECTIVES.values():
         assert directive.usage in text
-    for name in FIGURES:
-        assert f"`regimes {name}" in text
+    for workload, found in analyses().items():
+        for name in found.FIGURES:
+            assert f"`analysis {workload} {name}" in text
 
 
 def test_stale_parts_are_renewed(tmp_path):

@@ -12,7 +12,8 @@ from mla_var3 import records
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.pages import Catalogue, Design, load_all
 
-HASH = "a" * 64
+#: What the sources of every version of the tree are; a record with others is stale.
+SOURCES = {"kernels/cutile/mla/flash_mla/flash_mla.py": "a" * 40}
 DESIGNS = {
     "flash_mla": Design(
         "flash_mla", "cutile-dsl", "kernels/cutile/mla/flash_mla/devlog.md", ("v0", "v1")
@@ -20,10 +21,10 @@ DESIGNS = {
 }
 PAGE = "knowledge/optimizations/o1-group.md"
 ANTI = "knowledge/anti-patterns/a1-spill.md"
-TEXT = "knowledge/regimes.md"
+TEXT = "knowledge/workloads/mla.md"
 DEVLOG = "kernels/cutile/mla/flash_mla/devlog.md"
-BEFORE = "results/static/sm_90/flash_mla/v0/b1/static.json"
-AFTER = "results/static/sm_90/flash_mla/v1/b1/static.json"
+BEFORE = "results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json"
+AFTER = "results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json"
 
 PAGE_TEXT = """---
 id: o1-group
@@ -46,11 +47,11 @@ triggers:
       - {metric: num_worker_warps, comparison: "<", value: 8}
 basis: static
 evidence:
-  - before: results/static/sm_90/flash_mla/v0/b1/static.json
-    after: results/static/sm_90/flash_mla/v1/b1/static.json
+  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json
+    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
     metric: [registers, spill_instructions]
     note: only the hint differs
-  - record: results/static/sm_90/flash_mla/v1/b1/static.json
+  - record: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
     metric: mma_path
   - key: paper
     external: A paper, 2025
@@ -88,7 +89,7 @@ x = {"a": 1 < 2}
 {{ evidence }}
 
 It gains [3.2x](source:paper), or [1594 us](source:seen), with
-{{ record results/static/sm_90/flash_mla/v1/b1/static.json registers }} left.
+{{ record results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json registers }} left.
 
 ## Generalization
 
@@ -117,8 +118,8 @@ triggers:
   - {metric: mma_path, comparison: "==", value: HMMA}
 basis: source-semantics
 evidence:
-  - before: results/static/sm_90/flash_mla/v0/b1/static.json
-    after: results/static/sm_90/flash_mla/v1/b1/static.json
+  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json
+    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
     metric: registers
 violated_by: [flash_mla v0]
 since: 2026-11-21
@@ -161,11 +162,11 @@ TEXT_TEXT = """---
 title: Regimes
 ---
 
-They cross at {{ regimes flops-crossing }}.
+They cross at {{ analysis mla flops-crossing }}.
 
 ## Devices
 
-{{ regimes devices }}
+{{ analysis mla devices }}
 """
 
 ENTRY = """### {version}: {verdict}
@@ -218,23 +219,27 @@ def make_record(
     stage: dict[str, Any] | None = None,
     outcome: dict[str, Any] | None = None,
     slug: str = "b1",
-    source_hash: str = HASH,
+    sources: dict[str, str] | None = None,
     toolchain: dict[str, str] | None = None,
     device: dict[str, Any] | None = None,
 ) -> records.Record:
     """A record with one stage ``main``, 200 registers and 3 spills in v0, 168 and none in v1."""
     facts = {
+        "kernel": "flash_mla",
+        "arch": target.removeprefix("static/") if "sm_" in target else "sm_90",
         "registers": 200 if version == "v0" else 168,
         "spill_loads": 2 if version == "v0" else 0,
         "spill_stores": 1 if version == "v0" else 0,
         "mma_path": "HMMA" if version == "v0" else "HGMMA",
         "mma_ops": 2,
+        "threads_per_block": 128,
+        "shared_bytes": 1024,
         "remarks": [
-            {"kind": kind, "count": count}
+            {"kind": kind, "count": count, "file": "x.py", "line": 1, "category": "memory",
+             "message": "said"}
             for kind, count in (("missed", 2), ("failed", 1), ("passed", 4))
         ],
-        "occupancy": {"blocks_per_sm": 1, "warps": 12, "fraction": 0.1875, "limiter": "registers"},
-    } | (static or {})
+    } | (static or {})  # fmt: skip
     passed = {
         "status": "passed",
         "stages": [
@@ -245,7 +250,7 @@ def make_record(
                 "grid": [2, 99],
                 "flops": 1000,
                 "bytes": 100,
-                "static": facts,
+                "static": records.CutileFacts.model_validate(facts),
                 **(stage or {}),
             }
         ],
@@ -256,10 +261,11 @@ def make_record(
         {
             "kernel": {
                 "language": "cutile-dsl",
+                "package": "cutile",
                 "layer": "mla",
                 "design": design,
                 "version": version,
-                "source_sha256": source_hash,
+                "sources": SOURCES if sources is None else sources,
             },
             "problem": {"b": 1, "h": 128, "s": 16, "t": 4096, "causal": False, "dtype": "bf16"}
             | (problem or {}),
@@ -269,7 +275,6 @@ def make_record(
             "device": device,
             "toolchain": {"cuda-tile": "1.7.0"} if toolchain is None else toolchain,
             "outcome": passed,
-            "git": {"commit": "unknown", "dirty": False},
             "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
         }
     )
@@ -282,23 +287,19 @@ H200 = {
     "driver": "580.159",
 }
 DURATION = {"median_us": 10.0, "min_us": 9.0, "max_us": 12.0, "samples": 20}
-PREDICTION = {
-    "device": "nvidia-h200-sxm",
-    "time_us": 5.0,
-    "bound": "compute",
-    "intensity": 326.0,
-    "ridge": 163.0,
-    "tflops_ceiling": 694.0,
-    "gbps_ceiling": 4270.0,
-    "ceiling_kind": "measured",
+PROTOCOL = {
+    "timer": "cuda-events",
+    "warmup_runs": 3,
+    "bench_runs": 20,
+    "l2_flush": True,
+    "graph_replay": True,
 }
 
 
 def timed_record(version: str = "v1", **changes: Any) -> records.Record:
-    """A record of a run on an H200 with counters, a peer and checked cases."""
+    """A record of a run on an H200 with counters and checked cases."""
     stage = {
         "duration": DURATION,
-        "predictions": [PREDICTION],
         "counters": {
             "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 40.0,
             "dram__bytes_read.sum": 60.0,
@@ -308,7 +309,7 @@ def timed_record(version: str = "v1", **changes: Any) -> records.Record:
     }
     outcome = {
         "total": DURATION,
-        "peers": [{"name": "other", "version": "1", "duration": DURATION | {"median_us": 8.0}}],
+        "protocol": PROTOCOL,
         "correctness": {
             "status": "passed",
             "against": "torch",
@@ -354,7 +355,7 @@ class Tree:
         return name
 
     def catalogue(self) -> Catalogue:
-        return load_all(self.root, designs=DESIGNS, source_hash=source_hash)
+        return load_all(self.root, designs=DESIGNS, is_stale=is_stale)
 
     def lint(self) -> list[Any]:
         return lint(self.catalogue())
@@ -366,9 +367,8 @@ class Tree:
         return text[: text.index(marker)].count("\n") + 1
 
 
-def source_hash(design: str, version: str) -> str | None:
-    known = design in DESIGNS and version in DESIGNS[design].versions
-    return HASH if known else None
+def is_stale(record: records.Record) -> bool:
+    return record.kernel.sources != SOURCES
 
 
 def plant(root: Path) -> Tree:

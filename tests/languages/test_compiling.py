@@ -1,11 +1,13 @@
 import pytest
-from mla_var3.languages.cutile.facts import StaticFacts
+import torch
 
 from mla_var3.errors import ToolchainError
-from mla_var3.languages.compiling import analyse, known_archs, summary
-from mla_var3.languages.cutile.kernel import CtKernel
+from mla_var3.languages.base import CompileJob
+from mla_var3.languages.compiling import analyse, compile_jobs, summary
+from mla_var3.records import CutileFacts
 from mla_var3.runtime.composite import KernelPipeline
-from mla_var3.runtime.tiling import Tiling
+from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
+from mla_var3.runtime.library_kernel import LibraryKernel
 from mla_var3.workloads import Cost
 from tests.languages.cutile import kernels_for_tests as kernels
 
@@ -17,7 +19,7 @@ def stage(kernel_fn, args, name):
         args_fn=lambda _tiling: args,
         input_tensors={},
         output_tensors={"out": args[-1] if kernel_fn is kernels.refused else args[1]},
-        tiling=Tiling(),
+        tiling=CutileTiling(),
         autotune_configs=[],
         algorithmic_flops_bytes_fn=lambda _tiling: Cost(0, 1),
         _name=name,
@@ -45,7 +47,7 @@ def test_every_stage_and_arch_in_the_order_asked(pipeline, cache_dir):
     assert found["sm_90"]["second"].mma_path == "HGMMA"
     assert found["sm_120"]["second"].mma_path == "HMMA"
     assert len(told) == 4
-    assert any("copy sm_90: " in text and "block(s) an SM" in text for text in told)
+    assert any("copy sm_90: " in text and "block(s) per SM" in text for text in told)
 
 
 def test_artefacts_of_one_arch_and_of_several(pipeline, cache_dir, tmp_path):
@@ -65,11 +67,19 @@ def test_a_refused_stage_is_named(cache_dir):
     assert not found["sm_90"]["broken"].ok
 
 
+def test_kernels_that_bring_their_code_compiled_cannot_be_compiled():
+    x = torch.empty(1)
+    peer = LibraryKernel(
+        lambda: None, "f", input_tensors={}, output_tensors={"x": x}, cost=Cost(0, 0), on_cpu=True
+    )
+    with pytest.raises(ToolchainError, match="f: a library brings its kernels compiled"):
+        compile_jobs([CompileJob(peer, "sm_90")])
+    assert compile_jobs([]) == []
+
+
 def test_summary_of_a_failure_and_without_occupancy():
-    failed = StaticFacts(kernel="k", arch="sm_90", error="no")
+    failed = CutileFacts(kernel="k", arch="sm_90", error="no")
     assert summary(failed) == "k sm_90: no"
-    assert "an SM" not in summary(StaticFacts(kernel="k", arch="sm_90", registers=3))
-
-
-def test_known_archs():
-    assert "sm_90" in known_archs()
+    bare = CutileFacts(kernel="k", arch="sm_87", registers=3, threads_per_block=32)
+    assert summary(bare).startswith("k sm_87: 3 registers, ")
+    assert "per SM" not in summary(bare)

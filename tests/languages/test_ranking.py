@@ -3,21 +3,20 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mla_var3.languages.cutile.facts import StaticFacts
 
 from mla_var3 import devices
 from mla_var3.errors import DeviceFigureError, TilingError
 from mla_var3.languages import ranking
-from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.languages.ranking import density, fill, rank, reason_to_prune, spread
-from mla_var3.runtime.tiling import Tiling
+from mla_var3.records import CutileFacts
+from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
 from mla_var3.static.occupancy import Occupancy
 from mla_var3.workloads import Cost
 from tests.languages.cutile import kernels_for_tests as kernels
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tiles(Tiling):
+class Tiles(CutileTiling):
     tm: int = 64
     tn: int = 64
 
@@ -82,20 +81,20 @@ def test_spilling_tilings_are_pruned_and_the_least_bad_is_named(cache_dir):
         args_fn=lambda _: args,
         input_tensors={},
         output_tensors={"o": args[4]},
-        tiling=Tiling(),
+        tiling=CutileTiling(),
         autotune_configs=[],
         algorithmic_flops_bytes_fn=lambda _: Cost(1, 1),
     )
-    eight = Tiling(num_worker_warps=8)
-    found = rank(kernel, "sm_90", configs=[Tiling(), eight], cache_dir=cache_dir)
+    eight = CutileTiling(num_worker_warps=8)
+    found = rank(kernel, "sm_90", configs=[CutileTiling(), eight], cache_dir=cache_dir)
     assert [kept.tiling for kept in found.kept] == [eight]
     ((tiling, reason),) = found.pruned
-    assert tiling == Tiling()
+    assert tiling == CutileTiling()
     assert reason.startswith("spills: 255 registers, ")
     assert "LDL + " in reason
-    only = rank(kernel, "sm_90", configs=[Tiling()], cache_dir=cache_dir)
+    only = rank(kernel, "sm_90", configs=[CutileTiling()], cache_dir=cache_dir)
     assert only.kept == ()
-    assert only.best == only.least_bad == Tiling()
+    assert only.best == only.least_bad == CutileTiling()
 
 
 def test_nothing_compiles(cache_dir):
@@ -135,26 +134,30 @@ def test_fill_without_a_known_sm_count():
 
 
 def facts(**values):
-    return StaticFacts(kernel="k", arch="sm_90", warps_per_block=4, instructions=10, **values)
+    return CutileFacts(kernel="k", arch="sm_90", warps_per_block=4, instructions=10, **values)
+
+
+def held(**values):
+    given = {"blocks_per_sm": 1, "warps": 32, "fraction": 0.5, "limiter": "registers"}
+    return Occupancy(**(given | values), device="d")
 
 
 def test_density():
     busy = facts(mma_ops=1, mma_tile_flops=1000, mma_instructions={"HGMMA": 5})
-    assert density(busy) == 1000 / (4 * 5)
-    half = Occupancy(blocks_per_sm=1, warps=32, fraction=0.5, limiter="registers")
-    assert density(facts(occupancy=half)) == 0.5
-    assert density(facts()) == 1.0
+    assert density(busy, held()) == 1000 / (4 * 5)
+    assert density(facts(), held()) == 0.5
+    assert density(facts(), None) == 1.0
 
 
 def test_reasons():
-    too_large = Occupancy(
-        blocks_per_sm=0, warps=0, fraction=0, limiter="block too large", device="d"
-    )
-    assert reason_to_prune(facts()) is None
-    assert reason_to_prune(facts(occupancy=too_large)).startswith("does not fit an SM of d: ")
-    both = reason_to_prune(facts(spill_loads=1, mma_note="slow path"))
+    too_large = held(blocks_per_sm=0, warps=0, fraction=0, limiter="block too large")
+    assert reason_to_prune(facts(), held()) is None
+    assert reason_to_prune(facts(), None) is None
+    assert reason_to_prune(facts(), too_large).startswith("does not fit an SM of d: ")
+    both = reason_to_prune(facts(spill_loads=1, mma_path="HMMA"), held())
     assert both.startswith("spills: ")
-    assert both.endswith("; slow path")
+    assert both.endswith("; matrix multiplications fall back to HMMA, where sm_90 has HGMMA "
+                         "(warpgroup)")  # fmt: skip
 
 
 def test_an_arch_without_a_device():

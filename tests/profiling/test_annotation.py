@@ -1,127 +1,167 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from mla_var3 import records
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import annotation
+from mla_var3.profiling import annotation, replay
 from mla_var3.profiling.annotation import (
     DURATION,
     METRICS,
+    annotate,
     annotation_profile_plan,
-    load_nsight,
     stage_values,
 )
-from mla_var3.runtime import CtKernel, registry
+from mla_var3.runtime import registry
+from mla_var3.runtime.ct_kernel import CtKernel
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
+STAGES = ["attention.latent", "attention.decompressed", "combine"]
 
 
 def row(stage: str, metric: str | None, value: float, **changes) -> dict:
-    fields = {"Annotation": stage, "AvgValue": value, "MinValue": value - 1, "MaxValue": value + 1,
-              "NumRuns": 5}  # fmt: skip
-    return {**fields, **({"Metric": metric} if metric else {}), **changes}
+    return {"Annotation": stage, "AvgValue": value, **({"Metric": metric} if metric else {}),
+            **changes}  # fmt: skip
 
 
 class TestStageValues:
     def test_by_stage_and_metric(self):
-        found = stage_values([row("a", "x", 2.0), row("a", "y", 3), row("b", "x", 4.0)])
-        assert found == {
-            "a": {"x": (2.0, 1.0, 3.0, 5.0), "y": (3.0, 2.0, 4.0, 5.0)},
-            "b": {"x": (4.0, 3.0, 5.0, 5.0)},
-        }
+        found = stage_values([row("a", "x", 2.00001), row("a", "y", 3), row("b", "x", 4.0)])
+        assert found == {"a": {"x": 2.0, "y": 3.0}, "b": {"x": 4.0}}
 
     def test_a_table_of_one_metric_does_not_name_it(self):
         assert set(stage_values([row("a", None, 2.0)])["a"]) == {DURATION}
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf])
     def test_what_was_not_collected_is_left_out(self, bad):
-        assert stage_values([row("a", "x", bad), row("a", "y", 1.0, MaxValue=bad)]) == {}
+        assert stage_values([row("a", "x", bad)]) == {}
 
-    @pytest.mark.parametrize("column", ["Annotation", "AvgValue", "NumRuns"])
+    @pytest.mark.parametrize("column", ["Annotation", "AvgValue"])
     def test_a_missing_column_is_named_beside_those_there_are(self, column):
         broken = {k: v for k, v in row("a", "x", 1.0).items() if k != column}
-        with pytest.raises(ToolchainError, match=f"no column '{column}'; it has .*MinValue"):
+        with pytest.raises(ToolchainError, match=f"no column '{column}'; it has .*Metric"):
             stage_values([broken])
 
 
+@pytest.fixture
+def nsight(monkeypatch):
+    """nsight-python played: what is annotated is remembered, each metric reads 7."""
+    fake = SimpleNamespace(annotated=[], asked={}, error=None, watched=False)
+
+    @contextlib.contextmanager
+    def annotate(name):
+        fake.annotated.append(name)
+        yield
+
+    def kernel(**asked):
+        fake.asked = asked
+
+        def decorate(body):
+            def profiled():
+                if fake.error is not None:
+                    raise fake.error
+                body()
+                rows = [row(n, m, 7.00001) for n in fake.annotated for m in asked["metrics"]]
+                frame = SimpleNamespace(to_dict=lambda kind: rows)
+                return None if fake.watched else SimpleNamespace(to_dataframe=lambda: frame)
+
+            return profiled
+
+        return decorate
+
+    class ProfilerException(Exception):
+        pass
+
+    fake.module = SimpleNamespace(
+        analyze=SimpleNamespace(kernel=kernel), annotate=annotate,
+        exceptions=SimpleNamespace(ProfilerException=ProfilerException),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "nsight", fake.module)
+    monkeypatch.setattr(annotation, "missing", lambda: None)
+    return fake
+
+
+@pytest.fixture
+def child(gpu, monkeypatch):
+    """The child's command runs in this process."""
+    commands = []
+
+    def run(arguments, tool):
+        commands.append(arguments)
+        if annotate(Path(arguments[-1])):
+            raise ToolchainError(f"{tool} ended with code 1")
+        return ""
+
+    monkeypatch.setattr(replay, "run", run)
+    return commands
+
+
 class TestProfile:
-    @pytest.fixture
-    def nsight(self, gpu, monkeypatch):
-        """nsight-python played: what is annotated is remembered, each metric reads 7."""
-        fake = SimpleNamespace(annotated=[], asked={}, error=None)
-
-        @contextlib.contextmanager
-        def annotate(name):
-            fake.annotated.append(name)
-            yield
-
-        def kernel(**asked):
-            fake.asked = asked
-
-            def decorate(body):
-                def profiled():
-                    if fake.error is not None:
-                        raise fake.error
-                    body()
-                    (annotation.Path(asked["output_prefix"]) / "x.csv").touch()
-                    rows = [row(n, m, 7.00001) for n in fake.annotated for m in asked["metrics"]]
-                    frame = SimpleNamespace(to_dict=lambda kind: rows)
-                    return SimpleNamespace(to_dataframe=lambda: frame)
-
-                return profiled
-
-            return decorate
-
-        class ProfilerException(Exception):
-            pass
-
-        fake.module = SimpleNamespace(
-            analyze=SimpleNamespace(kernel=kernel), annotate=annotate,
-            exceptions=SimpleNamespace(ProfilerException=ProfilerException),
-        )  # fmt: skip
-        monkeypatch.setitem(sys.modules, "nsight", fake.module)
-        return fake
-
-    def test_counters_of_each_stage_beside_the_event_times(self, nsight, root):
-        result = annotation_profile_plan(PLAN, version="mla_var6_plus v4", no_autotune=True)
-        made = records.read(result.paths[-1])
+    def test_counters_of_each_stage_beside_the_event_times(self, nsight, child, root):
+        result = annotation_profile_plan(PLAN, no_autotune=True)
+        made = records.read(result.record_paths[-1])
         assert made.mode == "annotation"
-        stages = ["attention.latent", "attention.decompressed", "combine"]
-        assert nsight.annotated == stages
-        assert [s.name for s in made.outcome.stages] == stages
+        assert nsight.annotated == STAGES
+        assert [s.name for s in made.outcome.stages] == STAGES
         for stage in made.outcome.stages:
             assert stage.counters == dict.fromkeys(METRICS, 7.0)
             assert stage.duration is not None
-        folder = root / "out/mla_var6_plus/v4/annotation"
-        assert made.outcome.artefacts == [str(folder / "x.csv")]
         assert nsight.asked["metrics"] == list(METRICS)
+        names = [Path(name).name for name in made.outcome.artefacts]
+        assert names == ["annotation.json", "plan.json"]
+        assert all((root / "out" / name).is_file() for name in made.outcome.artefacts)
+        assert made.outcome.artefacts[0].startswith("profiles/annotation/cutile/mla/mla_var6_plus/")
+        (command,) = child
+        assert command[1:3] == ["-m", "mla_var3.profiling.annotation"]
 
     @pytest.mark.parametrize("kind", [RuntimeError, OSError, ValueError, "ProfilerException"])
-    def test_a_refusal_is_one_sentence_and_keeps_the_event_record(self, nsight, root, kind):
+    def test_a_refusal_is_one_sentence_and_keeps_the_event_record(
+        self, nsight, child, root, kind, capsys
+    ):
         if isinstance(kind, str):
             kind = getattr(nsight.module.exceptions, kind)
         nsight.error = kind("no permission\n")
-        with pytest.raises(ToolchainError, match=r"python could not profile: no permission$"):
-            annotation_profile_plan(PLAN, version=VERSION, no_autotune=True)
+        with pytest.raises(ToolchainError, match="nsight-python ended"):
+            annotation_profile_plan(PLAN, no_autotune=True, check=False)
+        assert capsys.readouterr().err == "nsight-python could not profile: no permission\n"
         assert [p.name for p in root.glob("results/**/*.json")] == ["event.json"]
 
-    def test_a_failed_run_is_not_profiled(self, nsight, monkeypatch):
+    def test_a_failed_run_is_not_profiled(self, nsight, child, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
-        result = annotation_profile_plan(PLAN, version=VERSION, no_autotune=True)
+        result = annotation_profile_plan(PLAN, no_autotune=True)
         assert isinstance(result.record.outcome, records.Failed)
         assert not nsight.annotated
 
+    def test_the_watched_process_only_runs_the_stages(self, nsight, gpu, tmp_path):
+        nsight.watched = True
+        assert annotate(replay.write(tmp_path, VERSION, PLAN)) == 0
+        assert nsight.annotated == STAGES
+        assert not (tmp_path / annotation.VALUES).exists()
 
-def test_without_nsight_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nsight", None)
-    with pytest.raises(
-        ToolchainError, match=r"mode annotation needs nsight-python .*mla_var3\[gpu\]"
-    ):
-        load_nsight()
+
+@pytest.mark.parametrize(
+    ("package", "command", "said"),
+    [(None, "/opt/ncu", "nsight-python is not installed"), (object(), None, "ncu is not on PATH")],
+)
+def test_what_is_missing_is_said(package, command, said, monkeypatch):
+    monkeypatch.setattr(annotation.importlib.util, "find_spec", lambda _: package)
+    monkeypatch.setattr(annotation.shutil, "which", lambda _: command)
+    with pytest.raises(ToolchainError, match=f"mode annotation cannot run: .*{said}.*=event"):
+        annotation_profile_plan(PLAN)
+
+
+def test_a_plan_written_to_a_file_is_read_back(tmp_path):
+    stage = next(iter(PLAN.tiling_types))
+    plan = dataclasses.replace(PLAN, tilings={stage: PLAN.tiling(stage)})
+    path = replay.write(tmp_path, VERSION, plan)
+    assert replay.read(path) == plan
+    assert json.loads(path.read_text())["design"] == "mla_var6_plus@cutile-dsl"

@@ -8,11 +8,14 @@ import pytest
 import torch
 from factories import duration, passed, record
 
-from mla_var3 import records
+from mla_var3 import devices, records
 from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
-from mla_var3.profiling import event
-from mla_var3.profiling.event import ProfileResult, event_profile_plan, run_disabled
-from mla_var3.runtime import CtKernel, autotune, registry
+from mla_var3.profiling import running
+from mla_var3.profiling.disabled import disabled_profile_plan
+from mla_var3.profiling.event import event_profile_plan
+from mla_var3.profiling.settings import ProfileResult
+from mla_var3.runtime import autotune, registry
+from mla_var3.runtime.ct_kernel import CtKernel
 
 SMALL = {"b": 1, "h": 16, "s": 2, "t": 70}
 FLASH_MLA = registry.find("flash_mla", "v1")
@@ -41,12 +44,12 @@ class TestEvent:
             flash_mla(), version="flash_mla v1", bench_runs=5, no_autotune=True,
             progress=told.append, label="x",
         )  # fmt: skip
-        (path,) = result.paths
-        assert (
-            path == root / f"results/nvidia-h200-sxm/flash_mla/v1/{flash_mla().slug()}/event.json"
-        )
+        (path,) = result.record_paths
+        folder = f"cutile/mla/flash_mla/v1/{flash_mla().slug()}"
+        assert path == root / f"results/nvidia-h200-sxm/{folder}/event.json"
+        assert result.report.parent.parent == root / f"out/profiles/event/{folder}"
         made = records.read(path)
-        assert made == result.record
+        assert made.facts() == result.record.facts()
         outcome = made.outcome
         assert outcome.correctness.status == "passed"
         assert outcome.correctness.against == "torch fp32 on the same GPU"
@@ -55,9 +58,6 @@ class TestEvent:
         )
         assert outcome.stages[0].duration == outcome.total
         assert outcome.protocol.timer == "fake"
-        (predicted,) = outcome.predictions
-        assert predicted.device == "nvidia-h200-sxm"
-        assert outcome.roofline_fraction == round(predicted.time_us / 102.0, 4)
         assert result.get_total_time_us() == 102.0
         assert len(gpu.timed) == 1
         assert gpu.synchronised == 1
@@ -153,24 +153,47 @@ class TestEvent:
 
 class TestDisabled:
     def test_with_check(self, gpu):
-        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        result = disabled_profile_plan(flash_mla(), version=FLASH_MLA)
         assert result.record.mode == "disabled"
         assert result.record.outcome.correctness.status == "passed"
         assert result.record.outcome.total is None
         with pytest.raises(ToolchainError, match="a run in mode disabled measures no time"):
             result.get_total_time_us()
 
-    def test_without_check_the_kernels_run_and_nothing_else(self, gpu, monkeypatch):
+    def test_without_check_the_kernels_run_and_nothing_else(self, gpu, root, monkeypatch):
         ran = []
         monkeypatch.setattr(CtKernel, "__call__", lambda self: ran.append(self.name))
-        result = run_disabled(flash_mla(), version=FLASH_MLA, check=False)
+        result = disabled_profile_plan(flash_mla(), version=FLASH_MLA, check=False)
         assert ran == ["flash_mla_v1"]
         assert gpu.synchronised == 1
         assert result.record.outcome.correctness is None
+        assert result.paths == ()
+        assert not [p for p in root.rglob("*") if p.is_file()]
+
+    def test_on_a_cpu_it_is_checked_small_and_recorded_as_such(self, root, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        told = []
+        result = disabled_profile_plan(
+            FLASH_MLA.plan_class()(k=32, p=16), check=False, progress=told.append
+        )
+        (path,) = result.record_paths
+        made = records.read(path)
+        assert (made.target, made.mode, made.device) == ("cpu", "disabled", None)
+        assert path.is_relative_to(root / "results/cpu/cutile/mla/flash_mla/v1")
+        assert made.outcome.correctness.cases[0].problem == made.problem
+        assert made.problem["t"] == 200
+        assert told == [f"no GPU: checking flash_mla v1 on the CPU at {made.slug}"]
+
+    def test_a_wrong_kernel_fails_on_a_cpu_too(self, root, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
+        result = disabled_profile_plan(flash_mla())
+        assert not result.ok
+        assert "**Failed**: o: relative error nan" in result.report.read_text()
 
     def test_a_wrong_kernel_fails(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
-        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        result = disabled_profile_plan(flash_mla(), version=FLASH_MLA)
         assert isinstance(result.record.outcome, records.Failed)
 
     def test_stored_tilings_are_not_used(self, gpu):
@@ -178,50 +201,57 @@ class TestDisabled:
             FLASH_MLA, flash_mla(), "nvidia-h200-sxm",
             {"flash_mla_v1": dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)},
         )  # fmt: skip
-        result = run_disabled(flash_mla(), version=FLASH_MLA)
+        result = disabled_profile_plan(flash_mla(), version=FLASH_MLA)
         assert result.record.outcome.stages[0].tiling["tile_n"] == 64
 
 
-class TestBindTuned:
-    @pytest.mark.parametrize(("tuned", "tile_n"), [(True, 32), (False, 64)])
-    def test_stored_tilings_on_demand(self, gpu, tuned, tile_n):
-        stored = dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)
-        autotune.save(FLASH_MLA, flash_mla(), "nvidia-h200-sxm", {"flash_mla_v1": stored})
-        plan, obj = event.bind_tuned(FLASH_MLA, flash_mla(), tuned=tuned)
-        assert plan.tiling("flash_mla_v1").tile_n == tile_n
-        assert obj.tilings()["flash_mla_v1"].tile_n == tile_n
+def test_a_gpu_whose_rates_are_unknown_is_refused(gpu, monkeypatch):
+    def unknown(*_):
+        raise DeviceFigureError("UNKNOWN")
 
-    def test_the_users_win(self, gpu):
-        stored = dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)
-        autotune.save(FLASH_MLA, flash_mla(), "nvidia-h200-sxm", {"flash_mla_v1": stored})
-        mine = {"flash_mla_v1": dataclasses.replace(stored, tile_n=16)}
-        plan, _ = event.bind_tuned(FLASH_MLA, flash_mla(tilings=mine), tuned=True)
-        assert plan.tiling("flash_mla_v1").tile_n == 16
-
-
-def test_a_gpu_whose_ceilings_are_unknown_is_refused(gpu, monkeypatch):
-    from mla_var3 import devices
-    from mla_var3.profiling import recording
-
-    l40s = devices.load("nvidia-a100-80gb-sxm")
-    monkeypatch.setattr(
-        type(l40s), "ceilings", lambda *_: (_ for _ in ()).throw(DeviceFigureError("UNKNOWN"))
-    )
-    monkeypatch.setattr(recording, "gpu", lambda: (l40s, None))
+    monkeypatch.setattr(devices.Device, "ceilings", unknown)
     with pytest.raises(DeviceFigureError, match="UNKNOWN"):
-        run_disabled(flash_mla(), version=FLASH_MLA)
+        disabled_profile_plan(flash_mla(), version=FLASH_MLA)
 
 
-@pytest.mark.parametrize("mode", ["event", "disabled"])
-def test_without_a_gpu_it_says_so(mode, monkeypatch):
+def test_without_a_gpu_it_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    run = event_profile_plan if mode == "event" else run_disabled
-    with pytest.raises(ToolchainError, match=f"mode {mode} needs a CUDA GPU.*--prof_type=static"):
-        run(flash_mla(), version=FLASH_MLA)
+    with pytest.raises(ToolchainError, match=r"mode event needs a CUDA GPU.*--prof_type=static"):
+        event_profile_plan(flash_mla(), version=FLASH_MLA)
+
+
+def test_the_version_is_found_by_the_plan(gpu):
+    made = event_profile_plan(flash_mla(), no_autotune=True, check=False).record
+    assert (made.kernel.design, made.kernel.version) == ("flash_mla", "v1")
+
+
+def test_no_run_overwrites_anothers_folder(gpu):
+    runs = [event_profile_plan(flash_mla(), no_autotune=True, check=False) for _ in range(3)]
+    assert len({run.report for run in runs}) == 3
+    assert all(run.report.is_file() for run in runs)
+
+
+def test_a_tiling_that_the_compiler_refuses_is_not_taken(gpu, monkeypatch):
+    call = CtKernel.__call__
+
+    class Timer(running.Timer):
+        def samples_us(self, body, runs=None):
+            body()
+            return super().samples_us(body, runs)
+
+    def refuse(self):
+        if self.tiling.tile_m == 64:
+            raise ct.TileError("too large")
+        return call(self)
+
+    monkeypatch.setattr(running, "Timer", Timer)
+    monkeypatch.setattr(CtKernel, "__call__", refuse)
+    result = event_profile_plan(flash_mla(), check=False, tune_max_iters=4)
+    assert result.record.outcome.stages[0].tiling["tile_m"] == 16
 
 
 def test_the_total_is_the_records():
-    assert ProfileResult(record(outcome=passed(total=duration(7.0))), ()).get_total_time_us() == 7.0
+    assert ProfileResult((record(outcome=passed(total=duration(7.0))),)).get_total_time_us() == 7.0
 
 
 @pytest.mark.gpu
@@ -241,22 +271,10 @@ class TestOnAGpu:
     def test_disabled_with_check(self, version, root):
         found = registry.find(*version.split())
         plan = found.plan_class()(b=2, h=16, s=4, t=500, causal=True)
-        outcome = run_disabled(plan, version=found).record.outcome
+        outcome = disabled_profile_plan(plan, version=found).record.outcome
         assert outcome.status == "passed", outcome
 
 
-class TestReplace:
-    def test_a_mode_that_starts_from_these_times_leaves_a_fresh_record_alone(self, gpu, tmp_path):
-        first = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path)
-        path = first.paths[0]
-        before = path.read_bytes()
-        again = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
-        assert again.paths == ()
-        assert path.read_bytes() == before
-
-    def test_a_stale_or_missing_record_is_written(self, gpu, tmp_path):
-        first = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
-        path = first.paths[0]
-        path.write_text(path.read_text().replace(first.record.kernel.source_sha256, "0" * 64))
-        again = event_profile_plan(flash_mla(), version=FLASH_MLA, out_dir=tmp_path, replace=False)
-        assert again.paths == (path,)
+def test_what_the_driver_gives_differs_by_mode_alone(gpu):
+    assert event_profile_plan(flash_mla(), no_autotune=True).record.mode == "event"
+    assert disabled_profile_plan(flash_mla()).record.mode == "disabled"

@@ -9,9 +9,10 @@ import pytest
 
 from mla_var3 import records
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import ncu
-from mla_var3.profiling.ncu import command, find_ncu, ncu_profile_plan, parse_raw
-from mla_var3.runtime import CtKernel, options, registry
+from mla_var3.profiling import ncu, replay
+from mla_var3.profiling.ncu import command, counters, find_ncu, ncu_profile_plan, parse_raw
+from mla_var3.runtime import registry
+from mla_var3.runtime.ct_kernel import CtKernel
 
 VERSION = registry.find("mla_var6_plus")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
@@ -65,24 +66,23 @@ class TestParse:
             parse_raw(text)
 
 
-class TestCommand:
-    found = command("/bin/ncu", Path("r.ncu-rep"), ["a", "b.c", "a"], VERSION, PLAN)
+def test_the_command_profiles_only_the_plans_kernels_and_leaves_the_clocks_alone(monkeypatch):
+    monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/opt/{name}")
+    patterns = [re.compile(x) for x in (r"a(_Kt|$)", r"b\.c", r"a(_Kt|$)")]
+    found = command(Path("r.ncu-rep"), patterns, Path("plan.json"))
+    assert "--clock-control none" in " ".join(found)
+    assert found[-4:] == [sys.executable, "-m", "mla_var3.profiling.replay", "plan.json"]
+    pattern = found[found.index("--kernel-name") + 1].removeprefix("regex:")
+    assert pattern == r"^(a(_Kt|$)|b\.c)"
+    assert re.match(pattern, "a_Kt12")
+    assert not re.match(pattern, "a_combine")
 
-    def test_it_runs_the_same_plan_without_touching_the_clocks(self):
-        text = " ".join(self.found)
-        assert "--clock-control none" in text
-        start = self.found.index(sys.executable)
-        program = [sys.executable, "-m", "mla_var3.kernel", "mla_var6_plus", "v0"]
-        assert self.found[start : start + 5] == program
-        *flags, last = self.found[start + 5 :]
-        assert last == "--prof_type=disabled"
-        assert options.parse(VERSION.plan_class(), flags)[0] == PLAN
 
-    def test_only_its_kernels_are_profiled(self):
-        pattern = self.found[self.found.index("--kernel-name") + 1].removeprefix("regex:")
-        assert pattern == r"^(a|b\.c)(_Kt|$)"
-        assert re.match(pattern, "a_Kt12")
-        assert not re.match(pattern, "a_combine")
+def test_a_stage_of_several_launches_shows_the_longest():
+    name = "gpu__time_duration.sum"
+    rows = [{"Kernel Name": "x", name: t, "launch__grid_size": t} for t in (1.0, 3.0, 2.0)]
+    assert counters(rows, re.compile("x"))["launch__grid_size"] == 3.0
+    assert counters(rows, re.compile("y")) == {}
 
 
 class TestProfile:
@@ -98,37 +98,31 @@ class TestProfile:
             )
 
         monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/opt/{name}")
-        monkeypatch.setattr(ncu, "subprocess", SimpleNamespace(run=run))
+        monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=run))
         return commands
 
     def test_counters_go_to_their_stages(self, ran, root):
         told = []
-        result = ncu_profile_plan(
-            PLAN, version="mla_var6_plus v0", no_autotune=True, bench_runs=5, progress=told.append
-        )
-        event, path, report = result.paths
+        result = ncu_profile_plan(PLAN, no_autotune=True, bench_runs=5, progress=told.append)
+        event, path = result.record_paths
         assert event.name == "event.json"
         outcome = records.read(path).outcome
-        counters = {s.name: s.counters for s in outcome.stages}
-        assert counters["attention"] == {
+        found = {s.name: s.counters for s in outcome.stages}
+        assert found["attention"] == {
             "dram__bytes_read.sum": 2e6, "gpu__time_duration.sum": 1e-6,
             "sm__throughput.avg.pct": 0.5, "launch__grid_size": 64.0,
         }  # fmt: skip
-        assert counters["combine"]["launch__grid_size"] == 132
-        assert outcome.artefacts == [report.name]
+        assert found["combine"]["launch__grid_size"] == 132
+        assert [Path(name).name for name in outcome.artefacts] == ["counters.csv", "plan.json"]
         assert outcome.total is not None
-        assert report == root / f"out/mla_var6_plus/v0/ncu/{PLAN.slug()}.ncu-rep"
-        assert (report.parent / f"{PLAN.slug()}.csv").read_text() == RAW
+        assert result.report.parent.parent == (
+            root / f"out/profiles/ncu/cutile/mla/mla_var6_plus/v0/{PLAN.slug()}"
+        )
+        assert (result.report.parent / "counters.csv").read_text() == RAW
         first, second = ran
-        assert first[0] == "/opt/ncu"
-        assert str(report) in first
-        assert second[:3] == ["/opt/ncu", "--import", str(report)]
+        assert first[0] == second[0] == "/opt/ncu"
+        assert second[1:3] == ["--import", str(result.report.parent / "profile.ncu-rep")]
         assert any("Nsight Compute" in text for text in told)
-
-    def test_a_stage_that_was_not_profiled_has_no_counters(self, ran, monkeypatch):
-        monkeypatch.setattr(ncu, "parse_raw", lambda _: [])
-        result = ncu_profile_plan(PLAN, version=VERSION, no_autotune=True)
-        assert [s.counters for s in result.record.outcome.stages] == [{}, {}]
 
     def test_a_failed_run_is_not_profiled(self, ran, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
@@ -140,9 +134,9 @@ class TestProfile:
     @pytest.mark.parametrize(("stdout", "stderr"), [("no\npermission", ""), ("x", "no permission")])
     def test_ncus_refusal_is_one_sentence(self, ran, monkeypatch, stdout, stderr, root):
         failed = SimpleNamespace(returncode=9, stdout=stdout, stderr=stderr)
-        monkeypatch.setattr(ncu, "subprocess", SimpleNamespace(run=lambda *_, **__: failed))
+        monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=lambda *_, **__: failed))
         with pytest.raises(ToolchainError, match="ncu ended with code 9: no permission"):
-            ncu_profile_plan(PLAN, version=VERSION, no_autotune=True)
+            ncu_profile_plan(PLAN, version=VERSION, no_autotune=True, check=False)
         assert not list(root.glob("results/**/ncu.json"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mla_var3 import records
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import nsys
+from mla_var3.profiling import nsys, replay
 from mla_var3.profiling.nsys import (
     Launch,
     nsys_profile_plan,
@@ -20,7 +20,8 @@ from mla_var3.profiling.nsys import (
     parse_nsys,
     to_csv,
 )
-from mla_var3.runtime import CtKernel, registry
+from mla_var3.runtime import registry
+from mla_var3.runtime.ct_kernel import CtKernel
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
@@ -95,18 +96,20 @@ def test_both_sources_have_one_table():
 
 
 class TestProfile:
-    def check(self, result, collector, root):
-        event, path, trace, table = result.paths
+    def check(self, result, collector, root, *files):
+        event, path = result.record_paths
         made = records.read(path)
         assert event.name == "event.json"
         assert made.toolchain["timeline"] == collector
         # 100-150 and 120-170 share 30 of the 90 ns in which a kernel runs.
         shares = {s.counters["timeline__overlap_fraction"] for s in made.outcome.stages}
         assert shares == {round(30 / 90, 4)}
-        assert made.outcome.artefacts == [trace.name, table.name]
-        assert table.parent == root / "out/mla_var6_plus/v4/nsys"
-        assert "other" not in table.read_text()
-        assert len(table.read_text().splitlines()) == 4
+        folder = result.report.parent
+        assert folder.is_relative_to(root / "out/profiles/nsys/cutile/mla/mla_var6_plus/v4")
+        assert sorted(p.name for p in result.files) == sorted(["timeline.csv", *files])
+        table = (folder / "timeline.csv").read_text()
+        assert "other" not in table
+        assert len(table.splitlines()) == 4
 
     def test_with_nsys(self, gpu, monkeypatch, root):
         commands = []
@@ -116,14 +119,14 @@ class TestProfile:
             return SimpleNamespace(returncode=0, stdout=TRACE, stderr="")
 
         monkeypatch.setattr(nsys.shutil, "which", lambda _: "/opt/nsys")
-        monkeypatch.setattr(nsys, "subprocess", SimpleNamespace(run=run))
+        monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=run))
         result = nsys_profile_plan(PLAN, version="mla_var6_plus v4", no_autotune=True)
-        self.check(result, "nsys", root)
+        self.check(result, "nsys", root, "plan.json")
         profile, stats = commands
         assert profile[:2] == ["/opt/nsys", "profile"]
-        assert profile[-1] == "--prof_type=disabled"
+        assert profile[-1] == str(result.report.parent / "plan.json")
         assert stats[:2] == ["/opt/nsys", "stats"]
-        assert stats[-1] == str(result.paths[2])
+        assert stats[-1] == str(result.report.parent / "profile.nsys-rep")
 
     def test_with_cupti_where_nsys_is_missing(self, gpu, monkeypatch, root):
         events = [
@@ -153,13 +156,13 @@ class TestProfile:
         monkeypatch.setattr(nsys.torch.profiler, "profile", Profiler)
         told = []
         result = nsys_profile_plan(PLAN, version=VERSION, no_autotune=True, progress=told.append)
-        self.check(result, "cupti", root)
+        self.check(result, "cupti", root, "trace.json")
         assert any("CUPTI" in text for text in told)
 
     def test_nsyss_refusal_is_one_sentence(self, gpu, monkeypatch, root):
         failed = SimpleNamespace(returncode=1, stdout="", stderr="no\nlicence")
         monkeypatch.setattr(nsys.shutil, "which", lambda _: "/opt/nsys")
-        monkeypatch.setattr(nsys, "subprocess", SimpleNamespace(run=lambda *_, **__: failed))
+        monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=lambda *_, **__: failed))
         with pytest.raises(ToolchainError, match="nsys ended with code 1: no licence"):
             nsys_profile_plan(PLAN, version=VERSION, no_autotune=True)
         assert not list(root.glob("results/**/nsys.json"))
@@ -168,4 +171,4 @@ class TestProfile:
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = nsys_profile_plan(PLAN, version=VERSION, no_autotune=True)
         assert isinstance(result.record.outcome, records.Failed)
-        assert len(result.paths) == 1
+        assert len(result.record_paths) == 1

@@ -1,38 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from factories import correctness, duration, passed, prediction, record, stage, static_facts
-from hypothesis import given
-from hypothesis import strategies as st
+from factories import correctness, duration, passed, record, stage, static_facts
 
-from mla_var3 import records
-from mla_var3.profiling.report import (
-    correctness_text,
-    limits,
-    main_device,
-    render,
-    render_one,
-    table,
-    tiling_text,
-)
+from mla_var3 import records, roofline
+from mla_var3.paths import out_dir
+from mla_var3.profiling.report import attained, correctness_text, limits, render, render_one
 
 H100, H200 = "nvidia-h100-sxm", "nvidia-h200-sxm"
-
-
-@given(
-    st.lists(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Z"])), min_size=1, max_size=4)
-)
-def test_cells_cannot_break_a_table(cells):
-    header, rule, row = table(cells, [cells]).split("\n")
-    assert header == row
-    assert rule == "| " + " | ".join(["---"] * len(cells)) + " |"
-    assert row.replace("\\|", "").count("|") == len(cells) + 1
-
-
-def test_a_tiling_names_what_is_set_and_hints_last():
-    tiling = {"occupancy": 2, "num_ctas": None, "num_worker_warps": 8, "tile_m": 64, "tile_n": 32}
-    assert tiling_text(tiling) == "tile_m=64 tile_n=32 occupancy=2 num_worker_warps=8"
-    assert tiling_text({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -50,92 +25,80 @@ def test_correctness(found, said):
     assert correctness_text(found) == said
 
 
-@pytest.mark.parametrize(
-    ("target", "device"),
-    [
-        ("static/sm_90", H200),
-        ("static/sm_120", "nvidia-rtx-5090"),
-        ("static/sm_75", None),
-        (H100, H100),
-    ],
-)
-def test_the_device_that_stands_for_a_target(target, device):
-    assert main_device(record(target=target)) == device
+def of(*stages, **changes) -> records.Record:
+    return record(outcome=passed(stages=list(stages), **changes))
 
 
 class TestLimits:
-    def test_nothing_is_known(self):
-        assert limits(stage()) == []
-
     def test_worst_first_with_the_facts(self):
         facts = static_facts(
-            registers=255, stack_bytes=824, spill_loads=6, mma_note="falls back to HMMA"
+            registers=168, stack_bytes=824, spill_loads=6, mma_path="HMMA", instructions=7
         )
-        found = limits(stage(static=facts, predictions=[prediction()]))
-        assert found == [
-            "register spills: 255 registers and 824 bytes of stack, 6 local loads and 0 local "
-            "stores in the code",
-            "falls back to HMMA",
-            "one block an SM, limited by registers (12 warps): latency must be hidden inside the "
-            "block",
-            "on nvidia-h200-sxm: DRAM bandwidth, 100 FLOP/B against a ridge of 162",
-        ]
+        one = stage(static=facts)
+        spills, path, occupancy, side = limits(of(one), one)
+        assert spills == (
+            "register spills: 168 registers and 824 bytes of stack, 6 local loads and 0 local "
+            "stores in the code"
+        )
+        assert "HMMA" in path
+        assert occupancy.startswith("one block per SM, limited by registers (12 warps)")
+        # 10^9 FLOP over 10^6 bytes against 989.5 TFLOP/s over 4800 GB/s.
+        assert side == "on nvidia-h200-sxm: tensor throughput, 1000 FLOP/B against a ridge of 206"
 
-    @pytest.mark.parametrize(
-        "occupancy", [None, {"blocks_per_sm": 2, "warps": 8, "limiter": "threads"}]
-    )
-    def test_two_blocks_an_sm_are_no_limit(self, occupancy):
-        assert limits(stage(static=static_facts(occupancy=occupancy))) == []
+    def test_several_blocks_per_sm_are_no_limit(self):
+        one = stage(static=static_facts(registers=32, threads_per_block=128, warps_per_block=4))
+        assert [x for x in limits(of(one), one) if "block" in x] == []
 
-    def test_one_device_may_be_asked_for(self):
-        compute = prediction(H100).model_copy(update={"bound": "compute"})
-        both = stage(predictions=[compute, prediction(H200)])
-        assert len(limits(both)) == 2
-        assert limits(both, H100) == [
-            "on nvidia-h100-sxm: tensor throughput, 100 FLOP/B against a ridge of 162"
-        ]
+    def test_without_a_device_nothing_is_worked_out(self):
+        one = stage()
+        assert limits(record(outcome=passed(stages=[one]), target="static/sm_75"), one) == []
+
+
+def test_a_reference_is_named_after_what_attained_it():
+    said = attained(roofline.reference(of(stage())))
+    assert "GEMM" in said
+    assert said.startswith("694 TFLOPS")
+    assert attained(roofline.bound(of(stage()))) == ""
 
 
 class TestRender:
     def full(self, **changes):
-        remark = {"file": "k.py", "line": 7, "kind": "spill", "message": "a|b", "count": 1}
-        outcome = passed(
-            stages=[
-                stage("a", static=static_facts(remarks=[remark]), duration=duration(4.0),
-                      grid=[2, 3]),
-                stage("b", static=static_facts(occupancy=None), bytes=0),
-            ],
-            predictions=[prediction(H100, 7.0), prediction(H200, 5.0)],
+        remark = records.Remark(
+            file="k.py", line=7, kind="missed", category="memory", message="a|b"
+        )
+        return of(
+            stage("a", static=static_facts(remarks=(remark,)), duration=duration(4.0),
+                  grid=[2, 3]),
+            stage("b", static=static_facts(), bytes=0),
             **changes,
         )  # fmt: skip
-        return record(outcome=outcome)
 
     def test_all_there_is(self):
-        text = render_one(self.full(total=duration(10.0), roofline_fraction=0.5))
+        text = render_one(self.full(total=duration(10.0)))
         assert text.startswith("## static/sm_90, mode static\n")
         assert "Correctness: passed against torch fp32" in text
-        assert "| nvidia-h100-sxm | 694 | 4270 | measured | 7.0 | memory |" in text
-        measured = "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs), 50.0% of the roofline."
-        assert measured in text
-        assert "| a | 2x3 | tile_m=64 num_worker_warps=8 | 1 | 1 | 1000 | 4.0 |" in text
-        assert "| b | 1x2 | tile_m=64 num_worker_warps=8 | 1 | 0 |  |  |" in text
+        assert "No kernel can beat the bound." in text
+        assert "| nvidia-h200-sxm | 1.0 | tensor throughput | 1.4 | 694 TFLOPS (" in text
+        assert "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs), 9.89 times the bound" in text
+        tiles = "tile_m=64 num_worker_warps=8"
+        assert f"| a | 2x3 | {tiles} | 1 | 1 | 1000 | 4.0 | 1.0 |" in text
+        assert f"| b | 1x2 | {tiles} | 1 | 0 |  |  | 1.0 |" in text
         assert "| a | 168 | 0 | 0/0 | 1024 | HGMMA | 3/1 | 1 (registers) |" in text
-        assert "| b | 168 | 0 | 0/0 | 1024 | HGMMA | 3/1 | ? (?) |" in text
-        assert "- **a**\n    - one block an SM" in text
-        assert "| a | k.py:7 | spill | a\\|b |" in text
+        assert "- **a**\n    - one block per SM" in text
+        assert "| a | k.py:7 | missed | a&#124;b |" in text
 
     def test_brief_is_without_remarks_and_other_devices(self):
+        assert H100 in render_one(self.full())
         text = render_one(self.full(), brief=True)
         assert H200 in text
         assert H100 not in text
         assert "Compiler remarks" not in text
 
     def test_what_is_not_known_has_no_heading(self):
-        text = render_one(record(outcome=passed(correctness=None, total=duration())))
-        for heading in ("Roofline", "What the compiler", "Compiler remarks", "median us", "of the"):
+        text = render_one(record(outcome=passed(correctness=None), target="static/sm_75"))
+        for heading in ("Bound", "What the compiler", "Compiler remarks", "median us", "bound us"):
             assert heading not in text
         assert "Correctness: not checked in this run." in text
-        assert "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs).\n" in text
 
     @pytest.mark.parametrize(
         ("stage_name", "where"), [(None, ""), ("combine", " in stage combine")]
@@ -145,21 +108,31 @@ class TestRender:
         text = render_one(record(outcome=failed))
         assert text == f"## static/sm_90, mode static\n\n**Failed{where}**: out of memory\n"
 
-    def test_the_whole(self):
-        dirty = records.Git(commit="abcdef0123456789", dirty=True)
-        found = [record(git=dirty), record(target="static/sm_100")]
-        text = render(found, ["try this", "try that"], ["out/x.cubin"])
-        sources = found[0].kernel.source_sha256[:12]
+    def test_a_skip_is_its_reason(self):
+        text = render_one(record(outcome=records.Skipped(reason="no compiler for it")))
+        assert "**Skipped**: no compiler for it" in text
+
+    @pytest.mark.parametrize(
+        ("git", "said"),
+        [
+            (records.Git(commit="a" * 40, dirty=True), "Commit aaaaaaaaaaaa with changes.\n"),
+            (records.Git(commit="a" * 40, dirty=False), "Commit aaaaaaaaaaaa.\n"),
+            (records.Git(commit="a" * 40, dirty=None), "Commit aaaaaaaaaaaa, changes unknown.\n"),
+            (None, "Commit unknown.\n"),
+        ],
+    )
+    def test_the_whole(self, git, said):
+        found = [record(git=git), record(target="static/sm_100")]
+        text = render(found, ["try this", "try that"], [out_dir() / "x.cubin"])
         assert text.startswith(
-            "# flash_mla v0\n\nLanguage cutile-dsl, layer mla, problem b=64, causal=False, "
-            f"dtype=bf16.\nSources {sources}, commit abcdef012345 with changes.\n"
+            "# flash_mla v0\n\nLanguage cutile-dsl, workload mla, problem b=64, causal=False, "
+            f"dtype=bf16.\n{said}"
         )
         assert text.index("## static/sm_90") < text.index("## static/sm_100")
         assert "## What to try next\n\n1. try this\n2. try that\n" in text
-        assert "## Files\n\n- `out/x.cubin`\n" in text
+        assert "/x.cubin`\n" in text
 
     def test_without_steps_and_files_there_are_no_such_headings(self):
         text = render([record()])
         assert "What to try next" not in text
         assert "Files" not in text
-        assert "with changes" not in text

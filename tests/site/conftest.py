@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 import site_records
 import site_tree
 from filelock import FileLock
-from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, serving
+from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, one_font, serving
 
 
 def missing_browser() -> str | None:
@@ -49,10 +52,19 @@ def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -
 
 
 @pytest.fixture(scope="session")
-def browser(built: Built, running_playwright: Any) -> Iterator[Any]:
+def browser(
+    built: Built, running_playwright: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """Chromium on the served site, with one font beside those of the site."""
+    # It comes with matplotlib and has most characters but Chinese: what the site's fonts lack
+    # shows up as its glyphs.
+    wide = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    fonts = one_font(tmp_path_factory.mktemp("fonts"), wide)
     with serving(built.online) as flag:
         launched = running_playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*FLAGS, flag]
+            executable_path=shutil.which("chromium"),
+            args=[*FLAGS, flag],
+            env={**os.environ, **fonts},
         )
         yield launched
         launched.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,6 +82,59 @@ def serving(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
+#: Widths that every page is tried at: a phone, a tablet, a laptop, a large screen.
+WIDTHS = (390, 768, 1440, 1920)
+
+#: How far the page is wider than its window, once scripts had a second to place what they place.
+OVERFLOW = """() => new Promise(done => {
+    const until = performance.now() + 1000;
+    const look = () => {
+        const over = document.documentElement.scrollWidth - innerWidth;
+        if (over <= 0 || performance.now() > until) done(Math.max(over, 0));
+        else requestAnimationFrame(look);
+    };
+    look();
+})"""
+
+#: Characters of a page; formulas have fonts of their own.
+CHARACTERS = """() => {
+    const found = new Set();
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        if (texts.currentNode.parentElement.closest(".katex, script, style")) continue;
+        for (const character of texts.currentNode.data) found.add(character);
+    }
+    return [...found].join("");
+}"""
+
+#: Font families of whatever a page shows, formulas aside.
+FAMILIES = """() => [...new Set(
+    [...document.querySelectorAll("body :not(.katex, .katex *)")]
+        .filter(element => element.checkVisibility())
+        .map(element => getComputedStyle(element).fontFamily)
+)]"""
+
+FONTCONFIG = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{folder}</dir><cachedir>{folder}/cache</cachedir></fontconfig>
+"""
+
+
+def one_font(folder: Path, font: Path) -> dict[str, str]:
+    """Environment of a program that sees one font instead of those of this machine.
+
+    Chromium ends when it finds none at all.
+
+    Args:
+        folder: An empty folder to keep it in.
+        font: The font.
+    """
+    shutil.copy(font, folder)
+    config = folder / "fonts.conf"
+    config.write_text(FONTCONFIG.format(folder=folder))
+    return {"FONTCONFIG_FILE": str(config)}
+
+
 #: Fonts are there, and scripts that wait for the page have had their turn.
 DRAWN = """document.fonts.ready.then(
     () => new Promise(done => requestAnimationFrame(() => setTimeout(done)))
@@ -141,6 +195,42 @@ class Tab:
         """Open a page of the site, its path ending with a slash, and wait until it is drawn."""
         self.page.goto(path if ":" in path else BASE + path)
         self.page.evaluate(DRAWN)
+
+    def overflows(self, widths: Iterable[int]) -> dict[int, int]:
+        """By how much the page is wider than a window of each of the widths, where it is."""
+        found = {}
+        for width in widths:
+            self.page.set_viewport_size({"width": width, "height": 844})
+            found[width] = self.page.evaluate(OVERFLOW)
+        return {width: over for width, over in found.items() if over}
+
+    def foreign_glyphs(self, characters: Iterable[str]) -> str:
+        """Those of the characters that the page shows in a font of the machine, not of the site."""
+        listed = sorted(characters)
+        self.page.evaluate(
+            """characters => document.body.replaceChildren(
+                ...["text", "code"].flatMap(kind => characters.map(character => {
+                    const shown = document.createElement("p");
+                    shown.style.fontFamily = `var(--md-${kind}-font-family)`;
+                    shown.textContent = character;
+                    return shown;
+                })))""",
+            listed,
+        )
+        self.page.evaluate(DRAWN)
+        tools = self.page.context.new_cdp_session(self.page)
+        tools.send("DOM.enable")
+        tools.send("CSS.enable")
+        root = tools.send("DOM.getDocument")["root"]["nodeId"]
+        query = {"nodeId": root, "selector": "body > p"}
+        nodes = tools.send("DOM.querySelectorAll", query)["nodeIds"]
+        assert len(nodes) == 2 * len(listed)
+        foreign = set()
+        for character, node in zip(listed * 2, nodes, strict=True):
+            fonts = tools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
+            if not all(font["isCustomFont"] for font in fonts):
+                foreign.add(character)
+        return "".join(sorted(foreign))
 
     def check(self) -> None:
         """Fail for whatever went wrong so far."""

@@ -33,10 +33,6 @@ def timed(design: str, version: str, s: int, time_us: float, fresh: bool = True)
         name=found.name, kernel=found.name, tiling={"tile_m": 64, "tile_n": 64, "occupancy": None},
         grid=[48, 2], flops=flops, bytes=traffic, duration=time,
     )  # fmt: skip
-    prediction = records.Prediction(
-        device=GPU, time_us=50.0, bound="memory", intensity=flops / traffic, ridge=162.5,
-        tflops_ceiling=694.0, gbps_ceiling=4270.0, ceiling_kind="measured",
-    )  # fmt: skip
     return Record(
         kernel=_identity(found, fresh),
         problem=problem,
@@ -53,8 +49,6 @@ def timed(design: str, version: str, s: int, time_us: float, fresh: bool = True)
             total=time,
             flops=flops,
             bytes=traffic,
-            predictions=[prediction],
-            roofline_fraction=50.0 / time_us,
         ),
         run="5e55104",
         git=records.Git(commit="0" * 40, dirty=False),
@@ -71,9 +65,9 @@ def failed() -> Record:
 
 def _identity(version: registry.Version, fresh: bool) -> records.KernelIdentity:
     return records.KernelIdentity(
-        language=version.language, layer=version.layer, design=version.design,
-        version=version.version,
-        source_sha256=version.source_sha256() if fresh else "0" * 64,
+        language=version.language, package=version.package, layer=version.layer,
+        design=version.design, version=version.version,
+        sources=version.sources() if fresh else dict.fromkeys(version.sources(), "0" * 40),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
     tab.open("")
     tab.page.evaluate("window.stays = true")
     tab.page.click(".md-tabs__link:has-text('Regimes')")
-    tab.page.wait_for_url(f"{BASE}regimes/")
+    tab.page.wait_for_url(f"{BASE}mla/")
     tab.page.wait_for_selector(".calculator tbody tr")
     tab.page.select_option(".calculator select", "nvidia-b200")
     tab.page.fill(".calculator input[name=s]", "8")

@@ -1,6 +1,8 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -129,4 +131,40 @@ def test_default_folder(monkeypatch, tmp_path):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     assert default_dir() == tmp_path
     monkeypatch.delenv(CACHE_VARIABLE)
-    assert default_dir().name == "hypermla"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_dir() == tmp_path / "hypermla"
+
+
+class TestSweeping:
+    def test_what_a_killed_process_left_goes_with_the_next(self, tmp_path):
+        cache = Cache(tmp_path)
+        body = (
+            "import os, sys\n"
+            "from pathlib import Path\n"
+            "from mla_var3.static.cache import Cache\n"
+            "with Cache(Path(sys.argv[1])).scratch() as folder:\n"
+            "    (folder / 'half').touch()\n"
+            "    os.kill(os.getpid(), 9)\n"
+        )
+        killed = subprocess.run([sys.executable, "-c", body, str(tmp_path)], check=False)
+        assert killed.returncode == -9
+        (left,) = cache.folder.glob(".work-*")
+        with cache.scratch() as mine:
+            assert list(cache.folder.glob(".work-*")) == [mine]
+        assert not left.exists()
+
+    def test_those_of_running_processes_and_of_other_machines_stay(self, tmp_path):
+        cache = Cache(tmp_path)
+        with cache.scratch() as mine:
+            elsewhere = cache.folder / ".work-another-machine-999999999-x"
+            elsewhere.mkdir()
+            assert cache.sweep() == []
+            assert mine.is_dir()
+            assert elsewhere.is_dir()
+
+
+def test_without_a_home_that_can_be_written_it_is_in_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nobody")
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    assert default_dir() == tmp_path / "out" / "cache"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from mla_var3.app.naming import asked_language, language_note, value_of
 from mla_var3.arguments import HELP
 from mla_var3.errors import UsageError
 from mla_var3.runtime import registry
@@ -12,6 +13,8 @@ from mla_var3.runtime import registry
 USAGE = """\
 usage: python -m mla_var3.kernel DESIGN [VERSION] [--field=value ...]
        python -m mla_var3.kernel DESIGN [VERSION] --help   explains every flag
+
+A design that exists in several languages is also typed DESIGN@LANGUAGE, or with --lang=LANGUAGE.
 
 designs and versions:
 {listing}
@@ -21,7 +24,7 @@ designs and versions:
 def listing() -> str:
     """Designs with their versions, a line each."""
     return "\n".join(
-        f"  {design:<22}{' '.join(v.version for v in versions)}"
+        f"  {design:<22} {' '.join(v.version for v in versions)}"
         for design, versions in registry.designs().items()
     )
 
@@ -37,12 +40,15 @@ def split_names(
     return design, version, rest
 
 
-def main(argv: Sequence[str] | None = None, *, design: str | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, design: str | None = None, language: str | None = None
+) -> int:
     """Entry point of ``mla_var3.kernel`` and of each design's package.
 
     Args:
         argv: Arguments; the process's by default.
         design: Fixed design, for the form that names it in the module.
+        language: Its language, likewise.
 
     Returns:
         The exit code.
@@ -58,10 +64,15 @@ def main(argv: Sequence[str] | None = None, *, design: str | None = None) -> int
         raise UsageError(
             f"a design must come first: {', '.join(registry.designs())} (--help lists versions)"
         )
-    found = registry.find(name, version)
-    from mla_var3.app import launcher, options
+    asked = asked_language(name, value_of("--lang", flags) or language)
+    found = registry.find(name, version, asked)
+    if (note := language_note(found, asked)) is not None:
+        print(f"· {note}")
+    from mla_var3.app import options
 
     plan, run_options = options.parse(
         found.plan_class(), flags, prog=f"python -m mla_var3.kernel {found.key}"
     )
+    from mla_var3.app import launcher
+
     return launcher.run(found, plan, run_options)

@@ -1,11 +1,11 @@
 """Start a kernel version as a copy of another, with every name that carries the version rewritten.
 
-``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites module
-names, kernel functions, plan and tiling classes, imports inside the package, quoted forward
-references, package names in strings, and the docstrings and comments that name the version. Names
-that the version imports from elsewhere stay as they are. The design's devlog gets the skeleton of
-an entry. Everything is prepared beside the target and renamed into place, so that a clone that
-fails leaves nothing behind.
+``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites the
+names that it binds (modules, kernel functions, classes, whatever the language), imports inside the
+package, quoted forward references, package names in strings, and the docstrings and comments that
+name the version. Names that it imports from elsewhere stay as they are. The design's devlog gets
+the skeleton of an entry. Everything is prepared beside the target and renamed into place, so that a
+clone that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from mla_var3 import arguments, front
 from mla_var3.arguments import named
 from mla_var3.errors import CloneError, UnknownNameError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
-from mla_var3.paths import kernels_dir, write_atomic
+from mla_var3.paths import kernels_dir, relative, write_atomic
+from mla_var3.runtime import registry
 
 PACKAGE = "mla_var3.kernel"
 _VERSION = re.compile(r"v[1-9][0-9]*")
@@ -89,7 +90,7 @@ class Names:
 
     @property
     def design_path(self) -> tuple[str, ...]:
-        """The design's package as ``mla_var3 kernel cutile mla flash_mla``."""
+        """The design's package as ``mla_var3 kernel <language> <layer> <design>``."""
         return (*PACKAGE.split("."), *self.folder.relative_to(self.root).parts)
 
     @property
@@ -346,34 +347,51 @@ def _bound(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def find_source(root: Path, source: str, language: str | None = None) -> tuple[Path, str]:
+def find_source(root: Path, source: str, package: str | None = None) -> tuple[Path, str]:
     """The design's folder and the version that a name stands for.
 
     Args:
         root: The kernels folder.
         source: ``flash_mla_v1``; ``flash_mla`` or ``flash_mla_v0`` for the base.
-        language: Language package (``cutile``), needed when two languages have the version.
+        package: Folder of the language below ``kernels/``; where several languages have the
+            version and none is asked for, the preferred one is taken.
 
     Raises:
         UnknownNameError: There is no such version or language.
-        CloneError: Several languages have the version.
+        CloneError: Several languages have the version, none of them the preferred one.
     """
-    languages = sorted({folder.parts[-3] for folder in root.glob("*/*/*") if folder.is_dir()})
-    if language is not None and language not in languages:
-        raise UnknownNameError("language", language, languages)
+    folders = [path for path in sorted(root.glob("*/*/*")) if path.is_dir()]
+    packages = sorted({folder.parts[-3] for folder in folders})
+    if package is not None and package not in packages:
+        raise UnknownNameError("language", package, packages)
     known: dict[str, list[tuple[Path, str]]] = {}
-    for folder in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
-        if language in (None, folder.parts[-3]):
+    for folder in folders:
+        if package in (None, folder.parts[-3]):
             for version in _versions(folder):
                 name = folder.name if version == "v0" else f"{folder.name}_{version}"
                 known.setdefault(name, []).append((folder, version))
     name = source.strip().replace("-", "_").removesuffix("_v0")
     if name not in known:
         raise UnknownNameError("version", source, sorted(known))
-    if len(known[name]) > 1:
-        several = ", ".join(folder.parts[-3] for folder, _ in known[name])
-        raise CloneError(f"{name} exists in {several}; say which with --language")
-    return known[name][0]
+    if len(found := known[name]) == 1:
+        return found[0]
+    preferred = _packages_of(registry.PREFERRED)
+    for folder, version in found:
+        if folder.parts[-3] in preferred:
+            return folder, version
+    several = ", ".join(folder.parts[-3] for folder, _ in found)
+    raise CloneError(f"{name} exists in {several}; say which with --lang")
+
+
+def _packages_of(language: str) -> list[str]:
+    """Folders below ``kernels/`` of a language."""
+    return [package for package, key in registry.packages().items() if key == language]
+
+
+def _other_packages(design: Path) -> list[str]:
+    """Folders of the other languages that a design's folder exists in."""
+    found = design.parents[2].glob(f"*/*/{design.name}")
+    return sorted({folder.parts[-3] for folder in found} - {design.parts[-3]})
 
 
 def _versions(folder: Path) -> Iterator[str]:
@@ -383,14 +401,14 @@ def _versions(folder: Path) -> Iterator[str]:
             yield match.group(1) or "v0"
 
 
-def clone(source: str, target: str, *, root: Path, language: str | None = None) -> list[Path]:
+def clone(source: str, target: str, *, root: Path, package: str | None = None) -> list[Path]:
     """Copy a version under a new number.
 
     Args:
         source: The version to copy, as ``find_source`` takes it.
         target: The new version, ``v5``.
         root: The kernels folder.
-        language: Language package, see ``find_source``.
+        package: Folder of the language, see ``find_source``.
 
     Returns:
         What was written: the new package and the devlog.
@@ -400,7 +418,7 @@ def clone(source: str, target: str, *, root: Path, language: str | None = None) 
         CloneError: The target exists, is no version name, or cannot be written.
     """
     root = root.resolve()
-    folder, version = find_source(root, source, language)
+    folder, version = find_source(root, source, package)
     number = target.strip().removeprefix(f"{folder.name}_")
     if not _VERSION.fullmatch(number):
         raise CloneError(f"{target!r} is no version to clone to: versions are v1, v2, and so on")
@@ -496,17 +514,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run(
         source: Annotated[tyro.conf.Positional[str], named("DESIGN[_vN]")],
         target: Annotated[tyro.conf.Positional[str], named("vM")],
-        language: str | None = None,
+        lang: str | None = None,
     ) -> None:
         """Start a kernel version as a copy of another.
 
         Args:
-            source: The version to copy; a design without a number is its base.
+            source: The version to copy; a design without a number is its base, and
+                DESIGN_vN@LANGUAGE takes it in that language.
             target: The number of the new version.
-            language: Language package (cutile, cute_python), when two have the version.
+            lang: Language, where the design exists in several.
         """
-        for path in clone(source, target, root=kernels_dir(), language=language):
-            print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        name, _, other = source.partition("@")
+        asked = lang or other or None
+        package = next(iter(_packages_of(asked)), asked) if asked else None
+        made = clone(name, target, root=kernels_dir(), package=package)
+        if asked is None and (others := _other_packages(made[0].parent)):
+            print(f"· taken from {made[0].parts[-4]}; --lang takes {', '.join(others)}")
+        for path in made:
+            print(relative(path))
 
     arguments.parse(run, sys.argv[1:] if argv is None else argv, "python -m mla_var3.app.clone")
     return 0

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
 from rich.console import Console
 from rich.markdown import Markdown
 
-from mla_var3 import devices
+from mla_var3 import devices, languages
 from mla_var3.app.options import RunOptions
 from mla_var3.errors import PlanError, ToolchainError, UsageError
-from mla_var3.paths import out_dir, results_dir
+from mla_var3.paths import out_dir, relative, results_dir
+from mla_var3.records import Record
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 EXIT_FAILED = 1
-#: Columns of tables when the output is no terminal.
+#: Columns of tables when the output is not a terminal.
 PIPE_WIDTH = 120
+#: Patterns that a report names.
+ADVICE = 3
 
 
 def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
@@ -27,37 +31,85 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     Raises:
         HyperMlaError: Bad input or a missing tool.
     """
-    mode = options.prof_type or ("annotation" if torch.cuda.is_available() else "static")
-    for flag in ("arch", "device"):
-        if mode != "static" and getattr(options, flag) is not None:
-            raise UsageError(
-                f"--{flag} is for --prof_type=static; mode {mode} takes the GPU of this machine"
-            )
-    for folder in (options.out_dir or out_dir(), results_dir()):
-        _require_writable(folder)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
 
-    def progress(text: str) -> None:
+    def say(text: str) -> None:
         console.print(f"· {text}", markup=False)
 
-    if mode == "static":
-        return _static(version, plan, options, console)
-    from mla_var3.profiling import modes
+    mode = mode_of(version, options, say)
+    for flag in ("arch", "device"):
+        if mode != "static" and getattr(options, flag) is not None:
+            raise UsageError(
+                f"--{flag} is for --prof_type=static; mode {mode} takes what this machine has"
+            )
+    settings = settings_of(version, options, mode)
+    for folder in (options.out_dir or out_dir(), results_dir()):
+        _require_writable(folder)
+    from mla_var3.profiling import modes, report
 
-    result = modes.profile(version, plan, options, mode, progress)
-    console.print(Markdown(result.summary))
-    for path in result.paths:
-        print(f"wrote {_short(path)}")
+    with console.status(version.key) as status:
+
+        def told(text: str) -> None:
+            status.update(text)
+            say(text)
+
+        result = modes.run(mode, plan, progress=told, **settings)
+    console.print(Markdown(report.render(result.records, result.steps, brief=True)))
+    for path in (*result.record_paths, *([result.report] if result.report else ())):
+        print(f"wrote {relative(path)}")
+    if result.files and result.report:
+        print(f"wrote {relative(result.report.parent)}/ ({len(result.files)} more files)")
     return 0 if result.ok else EXIT_FAILED
 
 
-def _static(version: Version, plan: KernelPlan, options: RunOptions, console: Console) -> int:
-    from mla_var3.profiling import static_profile
-    from mla_var3.profiling.report import render
+def has_gpu() -> bool:
+    """Whether torch sees a GPU."""
+    import torch
 
-    archs = static_profile.parse_archs(options.arch)
+    return torch.cuda.is_available()
+
+
+def mode_of(version: Version, options: RunOptions, say: Callable[[str], None]) -> str:
+    """The mode that was asked for, else the most telling one that runs here; says if it is less."""
+    if options.prof_type is not None:
+        return options.prof_type
+    if not has_gpu():
+        if languages.find(version.language).archs:
+            return "static"
+        say(f"no GPU, and {version.language} compiles nothing: --prof_type=disabled --check")
+        return "disabled"
+    from mla_var3.profiling import annotation
+
+    if (lacking := annotation.missing()) is not None:
+        say(f"{lacking}: timing without counters, as --prof_type=event does")
+        return "event"
+    return "annotation"
+
+
+def settings_of(version: Version, options: RunOptions, mode: str) -> dict[str, Any]:
+    """What the mode is called with."""
+    names = ("out_dir", "bench_runs", "no_autotune", "retune", "tune_max_iters")
+    found = {name: getattr(options, name) for name in names}
+    found |= {"version": version, "advise": advise}
+    if mode == "disabled":
+        found["check"] = options.check
+    if mode == "static":
+        found |= static_settings(version, options)
+    return found
+
+
+def static_settings(version: Version, options: RunOptions) -> dict[str, Any]:
+    """Archs and device of mode static.
+
+    Raises:
+        UnknownNameError: There is no such arch or device.
+        PlanError: The device is not of one of the archs.
+    """
+    from mla_var3.profiling.static import parse_archs
+
+    archs = parse_archs(options.arch, version.language)
     device = devices.find(options.device) if options.device else None
     if device is not None:
         arch = device.compile_arch
@@ -65,28 +117,14 @@ def _static(version: Version, plan: KernelPlan, options: RunOptions, console: Co
             archs = (arch,)
         elif arch not in archs:
             raise PlanError(f"--device {device.key} is {arch}, which --arch {options.arch} lacks")
-    with console.status(version.key) as status:
+    return {"archs": archs, "device": device}
 
-        def told(text: str) -> None:
-            status.update(text)
-            console.print(f"· {text}", markup=False)
 
-        result = static_profile.static_profile_plan(
-            plan,
-            version=version,
-            archs=archs,
-            device=device,
-            out_dir=options.out_dir,
-            retune=options.retune,
-            tune_max_iters=options.tune_max_iters,
-            progress=told,
-        )
-    summary = render(result.records, static_profile.next_steps(result.records), brief=True)
-    console.print(Markdown(summary))
-    for path in (*result.record_paths, result.report):
-        print(f"wrote {_short(path)}")
-    print(f"wrote {_short(result.report.parent)}/ (bytecode, TileIR, SASS, cubin, tilings)")
-    return 0 if result.ok else EXIT_FAILED
+def advise(found: Sequence[Record]) -> list[str]:
+    """What to try next, as lines of a report."""
+    from mla_var3 import knowledge
+
+    return knowledge.next_steps(found, top=ADVICE)
 
 
 def _require_writable(folder: Path) -> None:
@@ -95,10 +133,3 @@ def _require_writable(folder: Path) -> None:
         raise ToolchainError(f"nothing can be written to {folder}: {there} is a file, not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ToolchainError(f"nothing can be written to {folder}: {there} does not allow it")
-
-
-def _short(path: Path) -> str:
-    try:
-        return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
-    except ValueError:
-        return str(path)

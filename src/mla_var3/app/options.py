@@ -11,7 +11,8 @@ import tyro
 
 from mla_var3 import arguments
 from mla_var3.errors import UsageError
-from mla_var3.runtime.plan import KernelPlan, Tiling, check_minima, option
+from mla_var3.runtime import KernelPlan, Tiling
+from mla_var3.workloads import check_minima, option
 
 ProfType = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
 
@@ -25,21 +26,28 @@ class RunOptions:
     """How to run: everything that is not part of the problem or a tiling."""
 
     prof_type: ProfType | None = option(
-        None, "what to do: static needs no GPU; by default annotation with a GPU, else static"
+        None,
+        "what to do: static and disabled need no GPU; by default annotation with a GPU (event "
+        "where its profiler is missing), else static",
     )
     check: bool = option(
-        False, "in mode disabled: compare the outputs with the reference (other modes always do)"
+        False,
+        "in mode disabled on a GPU: compare the outputs with the reference (all else always does)",
     )
     no_autotune: bool = option(False, "use the default tilings instead of tuned ones")
     retune: bool = option(False, "tune again even where a tuned tiling is stored")
-    tune_max_iters: int = option(32, "tilings to time (or compile) a stage at most", minimum=1)
+    tune_max_iters: int = option(32, "tilings to time (or compile) per stage at most", minimum=1)
     bench_runs: int = option(50, "timed runs", minimum=1)
     out_dir: Path | None = option(None, "folder for bulk artefacts (default: out/)")
     device: str | None = option(
-        None, "mode static: device that predictions and n are made for (default: one of the arch)"
+        None,
+        "mode static: device that open sizes and grids are made for (default: one of the arch)",
     )
     arch: str | None = option(
-        None, "mode static: archs, comma separated (default: sm_90,sm_100,sm_120, or the device's)"
+        None, "mode static: archs, comma separated (default: the language's, or the device's)"
+    )
+    lang: str | None = option(
+        None, "language, where the design exists in several (the same as DESIGN@LANGUAGE)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The knowledge base: pages with evidence, their lint, search, matching and the cost analysis."""
+"""The knowledge base: pages with evidence, their lint, search and matching."""
 
 from mla_var3.knowledge.directives import render
 from mla_var3.knowledge.evidence import render_evidence, render_measured
@@ -6,7 +6,6 @@ from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.matching import Match, NextStep, match, next_steps, steps
 from mla_var3.knowledge.pages import Catalogue, Document, load_all
 from mla_var3.knowledge.search import Hit, query
-from mla_var3.workloads.mla.regimes import calculator_spec, regime_map
 
 __all__ = [
     "Catalogue",
@@ -14,13 +13,11 @@ __all__ = [
     "Hit",
     "Match",
     "NextStep",
-    "calculator_spec",
     "lint",
     "load_all",
     "match",
     "next_steps",
     "query",
-    "regime_map",
     "render",
     "render_evidence",
     "render_measured",

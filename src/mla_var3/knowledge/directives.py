@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
-from mla_var3.knowledge import evidence, markdown, metrics
+from mla_var3.knowledge import analysis, evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Comparison, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
 from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
-from mla_var3.workloads.mla import regimes
+from mla_var3.tables import cell
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ def _measured(context: Context, arguments: tuple[str, ...]) -> str:
     match = ENTRY.fullmatch(headings[-1]) if headings else None
     if match is None or context.document.role != "devlog":
         raise KnowledgeError("{{ measured }} stands in no entry of a devlog")
-    design = context.document.path.parent.name
+    design = context.catalogue.design_of(context.document)
+    if design is None:
+        raise KnowledgeError(f"{context.document.name} is not the devlog of a design")
     return evidence.render_measured(design, match.group(1), context.catalogue, context.link)
 
 
@@ -83,7 +85,7 @@ def _record(context: Context, arguments: tuple[str, ...]) -> str:
 def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
     first, second, metric, *stage = arguments
     before, after = context.catalogue.record(first), context.catalogue.record(second)
-    evidence.check_comparable(before, after)
+    evidence.check_comparable(before, after, [metric])
     where = stage[0] if stage else None
     ratio = Comparison(
         metrics.reading(before, metric, where), metrics.reading(after, metric, where)
@@ -98,11 +100,12 @@ def _device(context: Context, arguments: tuple[str, ...]) -> str:
     key, metric = arguments
     figure = devices.load(key).figure(metric)
     shown = f"{figure.normalised:,g} {figure.normalised_unit}"
-    return f"[{markdown.cell(shown)}]({context.link(f'knowledge/devices/{key}.toml')})"
+    return f"[{cell(shown)}]({context.link(f'knowledge/devices/{key}.toml')})"
 
 
-def _regimes(context: Context, arguments: tuple[str, ...]) -> str:
-    return regimes.figure(arguments[0], *arguments[1:])
+def _analysis(context: Context, arguments: tuple[str, ...]) -> str:
+    workload, name, *rest = arguments
+    return analysis.find(workload).figure(name, *rest)
 
 
 DIRECTIVES = {
@@ -131,8 +134,9 @@ DIRECTIVES = {
             "a figure of a file in knowledge/devices, linked to the file", 2, 2, False, _device,
         ),
         DirectiveSpec(
-            "regimes", "{{ regimes NAME [DEVICE …] }}",
-            "a figure, formula or table computed by the cost analysis", 1, 5, False, _regimes,
+            "analysis", "{{ analysis WORKLOAD NAME [DEVICE …] }}",
+            "a figure, formula or table computed by the cost analysis of a workload",
+            2, 6, False, _analysis,
         ),
     )
 }  # fmt: skip
@@ -157,8 +161,9 @@ def render_directive(context: Context, name: str, arguments: tuple[str, ...]) ->
 
 def is_block(name: str, arguments: tuple[str, ...]) -> bool:
     """Whether a directive becomes a table, which must stand alone on its line."""
-    if name == "regimes":
-        return bool(arguments) and arguments[0] in regimes.TABLES
+    if name == "analysis":
+        found = analysis.analyses().get(arguments[0]) if len(arguments) > 1 else None
+        return found is not None and arguments[1] in found.TABLES
     return name in DIRECTIVES and DIRECTIVES[name].block
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import metrics
-from mla_var3.knowledge.markdown import cell
 from mla_var3.knowledge.metrics import Metric, Reading, Value
-from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.pages import Catalogue, Design, Document
 from mla_var3.knowledge.schema import (
     Direction,
     ExternalEvidence,
@@ -17,7 +16,10 @@ from mla_var3.knowledge.schema import (
     PairEvidence,
     RecordEvidence,
 )
+from mla_var3.paths import relative
 from mla_var3.records import Passed, Record
+from mla_var3.tables import cell, table
+from mla_var3.workloads import workloads
 
 #: Address of a file of the checkout (path from its top, maybe with ``#anchor``) in the output.
 Link = Callable[[str], str]
@@ -65,6 +67,15 @@ def ratio_text(ratio: float | None) -> str:
     return "–" if ratio is None else f"{float(f'{ratio:.3g}'):g}x"  # noqa: RUF001
 
 
+def change_text(metric: Metric, ratio: float | None) -> str:
+    """What a ratio of before over after says, as people read it: ``1.8x faster`` of a time."""
+    if ratio is None or metric.origin != "time" or metric.better != "lower":
+        return ratio_text(ratio)
+    if ratio_text(ratio) == "1x":
+        return "equal"
+    return f"{ratio_text(ratio)} faster" if ratio > 1 else f"{ratio_text(1 / ratio)} slower"
+
+
 def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
     """The metrics of a pair of records.
 
@@ -74,7 +85,7 @@ def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
         UnknownNameError: No such metric or stage.
     """
     before, after = catalogue.record(evidence.before), catalogue.record(evidence.after)
-    check_comparable(before, after)
+    check_comparable(before, after, evidence.metric)
     return [
         Comparison(
             metrics.reading(before, name, evidence.stage),
@@ -84,11 +95,18 @@ def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
     ]
 
 
-def check_comparable(before: Record, after: Record) -> None:
-    """Raise KnowledgeError unless the records differ in what is compared alone."""
+def check_comparable(before: Record, after: Record, names: Iterable[str]) -> None:
+    """Raise KnowledgeError unless the records differ in what is compared alone.
+
+    Args:
+        before: A record.
+        after: Another one.
+        names: The metrics compared; times compare within one run only.
+    """
     if before.path == after.path:
         raise KnowledgeError(f"before and after are the same record {before.path.as_posix()}")
     for what, one, other in (
+        ("workload", before.kernel.layer, after.kernel.layer),
         ("target", before.target, after.target),
         ("mode", before.mode, after.mode),
         ("toolchain", before.toolchain, after.toolchain),
@@ -96,11 +114,22 @@ def check_comparable(before: Record, after: Record) -> None:
         if one != other:
             raise KnowledgeError(f"before and after differ in {what}: {one} and {other}")
     ours, theirs = before.problem, after.problem
-    common = sorted(ours.keys() & theirs.keys())
-    if unequal := [name for name in common if ours[name] != theirs[name] and name != "n"]:
+    if unequal := [name for name in _shared(before) if ours.get(name) != theirs.get(name)]:
         raise KnowledgeError(f"before and after differ in the problem: {', '.join(unequal)}")
-    if before.mode == "event" and not same_run(before, after):
+    if any(map(is_timed, names)) and not same_run(before, after):
         raise KnowledgeError("before and after were timed in two runs; times compare within one")
+
+
+def is_timed(name: str) -> bool:
+    """Whether a metric follows from a measured time."""
+    found = metrics.catalogue().get(name)
+    return found is not None and (found.origin == "time" or name == "bound_fraction")
+
+
+def _shared(record: Record) -> list[str]:
+    """The axes that all designs of a record's workload share; all where it is not known."""
+    workload = workloads().get(record.kernel.layer)
+    return list(record.problem) if workload is None else [*workload.axes, *workload.compared]
 
 
 def same_run(before: Record, after: Record) -> bool:
@@ -151,17 +180,6 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
     return "\n\n".join(text for text in tables if text)
 
 
-def table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """A Markdown table; empty text without rows. Columns that are empty throughout are left out."""
-    rows = list(rows)
-    if not rows:
-        return ""
-    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
-    lines = [[head[i] for i in kept], ["---"] * len(kept)]
-    lines += [[row[i] for i in kept] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def value_link(
     reading: Reading, record: Record, name: str, catalogue: Catalogue, link: Link
 ) -> str:
@@ -185,7 +203,7 @@ def _pair_rows(item: PairEvidence, catalogue: Catalogue, link: Link) -> list[lis
             _metric_cell(pair.after.metric, item.stage),
             f"{value_link(pair.before, before, item.before, catalogue, link)} ({_version(before)})",
             f"{value_link(pair.after, after, item.after, catalogue, link)} ({_version(after)})",
-            ratio_text(pair.ratio),
+            change_text(pair.after.metric, pair.ratio),
             _where(after),
             cell(item.note or ""),
         ]
@@ -224,11 +242,13 @@ DEVLOG_METRICS = (
 )
 
 
-def render_measured(design: str, version: str, catalogue: Catalogue, link: Link = repo_path) -> str:
+def render_measured(
+    design: Design, version: str, catalogue: Catalogue, link: Link = repo_path
+) -> str:
     """What the records say about a version, against the version before it.
 
     Args:
-        design: Design key.
+        design: The design.
         version: ``v0``, ``v1``, ...
         catalogue: Where records are read from.
         link: Address of a file of the checkout.
@@ -236,24 +256,24 @@ def render_measured(design: str, version: str, catalogue: Catalogue, link: Link 
     Returns:
         A Markdown table, or a sentence when there is no record yet.
     """
-    known = catalogue.designs[design].versions if design in catalogue.designs else ()
-    index = known.index(version) if version in known else 0
-    previous = known[index - 1] if index else None
+    index = design.versions.index(version) if version in design.versions else 0
+    previous = design.versions[index - 1] if index else None
     rows: list[list[str]] = []
     for name, record in _records_of(design, version, catalogue):
-        old_name = name.replace(f"/{design}/{version}/", f"/{design}/{previous}/")
+        old_name = name.replace(f"/{version}/", f"/{previous}/")
         has_old = previous is not None and (catalogue.root / old_name).is_file()
         old = catalogue.record(old_name) if has_old else None
         rows += _measured_rows(name, record, old_name, old, catalogue, link)
     if not rows:
-        return f"No record of {design} {version} is committed yet."
+        return f"No record of {cell(design.name)} {version} is committed yet."
     return table(["Metric", f"{previous or 'before'}", version, "Before over after", "On"], rows)
 
 
-def _records_of(design: str, version: str, catalogue: Catalogue) -> Iterable[tuple[str, Record]]:
+def _records_of(design: Design, version: str, catalogue: Catalogue) -> Iterable[tuple[str, Record]]:
+    place = f"{design.devlog.removeprefix('kernels').removesuffix('/devlog.md')}/{version}/"
     for path in catalogue.record_files():
-        name = path.relative_to(catalogue.root).as_posix()
-        if f"/{design}/{version}/" in name:
+        name = relative(path, catalogue.root)
+        if place in name:
             record = catalogue.record(name)
             if isinstance(record.outcome, Passed):
                 yield name, record
@@ -272,15 +292,16 @@ def _measured_rows(
         earlier = {r.stage: r for r in metrics.readings_of(old, metric)} if old else {}
         for reading in metrics.readings_of(record, metric):
             before = earlier.get(reading.stage)
-            timed = metric.origin in ("time", "roofline")
-            comparable = not timed or (old is not None and same_run(old, record))
+            comparable = not is_timed(metric.name) or (old is not None and same_run(old, record))
             ratio = Comparison(before, reading).ratio if before and comparable else None
             rows.append(
                 [
                     _metric_cell(metric, reading.stage),
                     value_link(before, old, old_name, catalogue, link) if before and old else "",
                     value_link(reading, record, name, catalogue, link),
-                    ("other run" if not comparable else ratio_text(ratio)) if before else "",
+                    ("other run" if not comparable else change_text(metric, ratio))
+                    if before
+                    else "",
                     _where(record),
                 ]
             )

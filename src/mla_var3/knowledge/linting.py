@@ -8,6 +8,7 @@ from pathlib import Path
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.checks import CHECKS, Check, Finding
 from mla_var3.knowledge.pages import Catalogue
+from mla_var3.paths import relative
 
 
 def lint(catalogue: Catalogue, checks: Iterable[Check] = CHECKS) -> list[Finding]:
@@ -31,9 +32,10 @@ def only(findings: Iterable[Finding], catalogue: Catalogue, paths: Iterable[Path
         place = path.resolve()
         if not place.exists():
             raise KnowledgeError(f"{path} does not exist")
-        if not place.is_relative_to(catalogue.root.resolve()):
+        name = relative(place, catalogue.root)
+        if Path(name).is_absolute():
             raise KnowledgeError(f"{path} lies outside {catalogue.root}")
-        names.append(place.relative_to(catalogue.root.resolve()).as_posix())
+        names.append(name)
     return [
         finding
         for finding in findings

@@ -194,14 +194,6 @@ def slug(heading: str) -> str:
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_).strip().lower())
 
 
-def cell(text: str) -> str:
-    """``text`` as plain words inside a Markdown table: no markup of it is interpreted."""
-    table = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "{": "&#123;", "}": "&#125;",
-             "[": "&#91;", "]": "&#93;", "*": "&#42;", "_": "&#95;", "`": "&#96;", "$": "&#36;",
-             "\\": "&#92;"}  # fmt: skip
-    return " ".join("".join(table.get(char, char) for char in text).split())
-
-
 # A link whose target is plain: https, a citation, or a relative path without scheme or entity.
 _PLAIN_TARGET = (
     r"(?:https://(?:[^\s()<>\"]|\([^\s()<>\"]*\))+|source:[a-z0-9-]+|[^\s()<>\"&:]*)"

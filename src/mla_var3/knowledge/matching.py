@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3.knowledge import metrics
-from mla_var3.knowledge.metrics import METRICS, Origin, Reading
+from mla_var3.knowledge.metrics import Origin, Reading
 from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
-from mla_var3.knowledge.schema import Condition, FrontMatter, Trigger
+from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
 from mla_var3.paths import repo_root
 from mla_var3.records import Record
+from mla_var3.workloads import workloads
 
 #: What a fired trigger counts, by where its metric comes from: what was measured or compiled says
 #: more about a kernel than the problem sizes, which hold for every version alike.
@@ -19,7 +20,7 @@ WEIGHT: dict[Origin, float] = {
     "counter": 4,
     "time": 4,
     "static": 4,
-    "interpreter": 3,
+    "execution": 3,
     "launch": 3,
     "roofline": 2,
     "tiling": 2,
@@ -50,7 +51,7 @@ class Match:
 
     Attributes:
         page: The page.
-        fired: Its triggers that fired, the heaviest first; one a trigger.
+        fired: Its triggers that fired, the heaviest first; one per trigger.
         score: Impact times the summed weights of the triggers' metrics.
         known_violation: Whether the page lists the record's version under ``violated_by``.
     """
@@ -102,47 +103,48 @@ def _any(condition: Condition, readings: Sequence[Reading]) -> bool:
 
 
 def applies(meta: FrontMatter, record: Record) -> bool:
-    """Whether a page speaks of the record's language, arch and regime, and is news to its version.
+    """Whether a page speaks of the record's language, arch and regime.
 
-    What the record does not state (an interpreter's record has no arch) rules nothing out. An
-    optimization that the version uses already is no news.
+    What the record does not state (a run on the CPU has no arch) rules nothing out; neither does a
+    page that names none of the regimes of the record's workload.
     """
-    arch, s = metrics.arch_of(record), record.problem.get("s")
-    version = f"{record.kernel.design} {record.kernel.version}"
+    arch, regime = record.arch, metrics.regime_of(record)
+    workload = workloads().get(record.kernel.layer)
+    named = {r.name for r in workload.regimes}.intersection(meta.regimes) if workload else set()
     return (
-        meta.scope in ("shared", record.kernel.language)
+        meta.scope in (SHARED, record.kernel.language)
         and (arch is None or arch.rstrip("af") in meta.archs)
-        and (not isinstance(s, int) or metrics.regime_of(s) in meta.regimes)
-        and version not in meta.used_by
+        and (not named or regime is None or regime in named)
     )
 
 
 def match(record: Record, catalogue: Catalogue) -> list[Match]:
     """Pages with a trigger that the record fires, best first.
 
-    Pages that list the version under ``violated_by`` count double; of equal scores the smaller id
-    comes first.
+    A page that the version uses already is not news. Pages that list it under ``violated_by`` count
+    double; of equal scores the smaller id comes first.
     """
     readings = metrics.readings(record)
-    version = f"{record.kernel.design} {record.kernel.version}"
     found = []
     for page in catalogue.patterns:
         meta = page.pattern
-        if not applies(meta, record):
+        if not applies(meta, record) or catalogue.names(meta.used_by, record.kernel):
             continue
         fired = [f for trigger in meta.triggers if (f := fire(trigger, readings))]
         if not fired:
             continue
         fired.sort(key=lambda f: -WEIGHT[f.reading.metric.origin])
-        violated = version in meta.violated_by
-        weight = sum(WEIGHT[METRICS[name].origin] for name in {f.trigger.metric for f in fired})
+        violated = catalogue.names(meta.violated_by, record.kernel)
+        weight = sum(
+            WEIGHT[metrics.metric(name).origin] for name in {f.trigger.metric for f in fired}
+        )
         score = IMPACT[meta.impact] * weight * (2 if violated else 1)
         found.append(Match(page, tuple(fired), score, violated))
     return sorted(found, key=lambda m: (-m.score, natural(m.page.pattern.id)))
 
 
 def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -> list[NextStep]:
-    """What to try next after a run that left one record or several (one an arch, say).
+    """What to try next after a run that left one record or several (one per arch, say).
 
     A page counts once, for the record in which it scores best.
     """
@@ -162,7 +164,7 @@ def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -
 def next_steps(
     made: Record | Sequence[Record], top: int = 3, *, root: Path | None = None
 ) -> list[str]:
-    """What to try next, one line a step: title, path of the page, which value fired which trigger.
+    """What to try next, one line per step: title, path of the page, what fired which trigger.
 
     Args:
         made: The record of a run, or the records.

@@ -1,24 +1,31 @@
 """The metrics catalogue: every metric that a trigger, an evidence entry or a page may name.
 
-One table. Lint refuses names that are not in it, ``match`` reads values through it, and the
-documentation prints it.
+One table: what holds of every run stands here, what only the problems of a workload or the kernels
+of a language have is declared there. Lint refuses names that are not in it, ``match`` reads values
+through it, and the documentation prints it.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from mla_var3 import devices
+from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
-from mla_var3.records import Passed, Prediction, Record, Stage
+from mla_var3.languages import StageMetric, languages
+from mla_var3.records import Passed, Record, Stage, StaticFacts, relative
+from mla_var3.static import sass
+from mla_var3.static.occupancy import of_facts
+from mla_var3.workloads import AxisMetric, workloads
 
 Value = bool | int | float | str
 Type = Literal["number", "text", "flag"]
-Origin = Literal["plan", "tiling", "launch", "roofline", "static", "time", "counter", "interpreter"]
+Origin = Literal["plan", "tiling", "launch", "roofline", "static", "time", "counter", "execution"]
+Better = Literal["lower", "higher"] | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Metric:
     unit: str
     type: Type
     origin: Origin
-    better: Literal["lower", "higher"] | None
+    better: Better
     source: str
     description: str
     per_stage: bool
@@ -72,44 +79,19 @@ class Reading:
         return f"{self.metric.name} = {self.metric.text(self.value)}{where}"
 
 
-#: First query count of the speculative and of the prefill regime.
-SPECULATIVE_FROM, PREFILL_FROM = 2, 128
-
-
-def regime_of(query_tokens: int) -> str:
-    """``decode`` for one query token, ``speculative`` up to 127, ``prefill`` from 128."""
-    if query_tokens >= PREFILL_FROM:
-        return "prefill"
-    return "speculative" if query_tokens >= SPECULATIVE_FROM else "decode"
-
-
-def arch_of(record: Record) -> str | None:
-    """The compile target of a record; None for the interpreter's."""
-    if record.device is not None:
-        return record.device.arch
-    return record.target.removeprefix("static/") if record.target.startswith("static/") else None
-
-
-def _device(record: Record) -> devices.Device | None:
-    """The record's own device, else the one that stands for its arch."""
-    arch = arch_of(record)
-    try:
-        if record.device is not None:
-            return devices.find(record.device.key)
-        return devices.default_for_arch(arch) if arch else None
-    except UnknownNameError:
-        return None
+def regime_of(record: Record) -> str | None:
+    """The regime of a record's problem; None where its workload has none or is not known."""
+    workload = workloads().get(record.kernel.layer)
+    return None if workload is None else workload.regime(record.problem)
 
 
 def _passed(record: Record) -> Passed | None:
     return record.outcome if isinstance(record.outcome, Passed) else None
 
 
-def _at(facts: Mapping[str, Any] | None, *path: str) -> Any:
-    value: Any = facts
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+def _compiled(stage: Stage) -> StaticFacts | None:
+    """Facts of a compile that went well."""
+    return stage.static if stage.static is not None and stage.static.ok else None
 
 
 def _sum(*values: Any) -> Any:
@@ -117,15 +99,10 @@ def _sum(*values: Any) -> Any:
     return sum(known) if known else None
 
 
-def _own_prediction(record: Record, predictions: Iterable[Prediction]) -> Prediction | None:
-    """The prediction for the record's device, or for the default device of its arch."""
-    rows, device = list(predictions), _device(record)
-    return next((p for p in rows if device is not None and p.device == device.key), None)
-
-
 _RecordReader = Callable[[Record], Any]
 _PassedReader = Callable[[Record, Passed], Any]
 _StageReader = Callable[[Record, Stage], Any]
+_FactsReader = Callable[[StaticFacts], Any]
 
 
 def _whole(reader: _RecordReader) -> Callable[[Record, Stage | None], Value | None]:
@@ -147,26 +124,16 @@ def _stage(reader: _StageReader) -> Callable[[Record, Stage | None], Value | Non
 # -- readers that need more than a look-up -----------------------------------------------------
 
 
-def _shared_rows(record: Record) -> int | None:
-    h, s = record.problem.get("h"), record.problem.get("s")
-    return h * s if isinstance(h, int) and isinstance(s, int) else None
-
-
-def _regime(record: Record) -> str | None:
-    s = record.problem.get("s")
-    return regime_of(s) if isinstance(s, int) else None
-
-
-def _blocks(record: Record, stage: Stage) -> int:
-    return math.prod(stage.grid)
+def _blocks(record: Record, stage: Stage) -> int | None:
+    return math.prod(stage.grid) if stage.grid else None
 
 
 def _waves(record: Record, stage: Stage) -> float | None:
-    device, resident = _device(record), _at(stage.static, "occupancy", "blocks_per_sm")
-    if device is None or not resident:
+    device, held = roofline.device_of(record), of_facts(_compiled(stage))
+    if device is None or held is None or not held.blocks_per_sm or not stage.grid:
         return None
     try:
-        return math.prod(stage.grid) / (device.sm_count * resident)
+        return math.prod(stage.grid) / (device.sm_count * held.blocks_per_sm)
     except DeviceFigureError:
         return None
 
@@ -180,24 +147,21 @@ def _intensity(record: Record, stage: Stage) -> float | None:
     return stage.flops / stage.bytes if stage.bytes else None
 
 
-def _predicted(field: str) -> _StageReader:
+def _least(field: str) -> _StageReader:
     def read(record: Record, stage: Stage) -> Any:
-        own = _own_prediction(record, stage.predictions)
-        return None if own is None else getattr(own, field)
+        return getattr(roofline.bound(record, stage), field, None)
 
     return read
 
 
+def _reference(record: Record, stage: Stage) -> float | None:
+    found = roofline.reference(record, stage)
+    return None if found is None else found.time_us
+
+
 def _intensity_over_ridge(record: Record, stage: Stage) -> float | None:
-    own = _own_prediction(record, stage.predictions)
-    return None if own is None else own.intensity / own.ridge
-
-
-def _roofline_fraction(record: Record, stage: Stage) -> float | None:
-    own = _own_prediction(record, stage.predictions)
-    if own is None or stage.duration is None:
-        return None
-    return own.time_us / stage.duration.median_us
+    found = roofline.bound(record, stage)
+    return None if found is None else found.intensity / found.ridge
 
 
 def _stage_share(record: Record, stage: Stage) -> float | None:
@@ -211,15 +175,9 @@ def _per_us(field: Literal["flops", "bytes"], scale: float) -> _StageReader:
     def read(record: Record, stage: Stage) -> float | None:
         if stage.duration is None:
             return None
-        return getattr(stage, field) / stage.duration.median_us / scale
+        return cast(int, getattr(stage, field)) / stage.duration.median_us / scale
 
     return read
-
-
-def _peer_ratio(record: Record, outcome: Passed) -> float | None:
-    if outcome.total is None or not outcome.peers:
-        return None
-    return outcome.total.median_us / min(peer.duration.median_us for peer in outcome.peers)
 
 
 def _spread(record: Record, outcome: Passed) -> float | None:
@@ -230,7 +188,7 @@ def _spread(record: Record, outcome: Passed) -> float | None:
 def _counted(field: str) -> _PassedReader:
     def read(record: Record, outcome: Passed) -> int | None:
         cases = outcome.correctness.cases if outcome.correctness else []
-        return _sum(*(getattr(case, field) for case in cases))
+        return cast("int | None", _sum(*(getattr(case, field) for case in cases)))
 
     return read
 
@@ -243,32 +201,29 @@ def _tiling(field: str) -> _StageReader:
     return lambda record, stage: stage.tiling.get(field)
 
 
-def _hint(field: str) -> _StageReader:
-    # A hint that is left to the compiler is stored as null; 0 makes it comparable.
-    return lambda record, stage: stage.tiling.get(field) or 0
+def _facts(reader: _FactsReader) -> _StageReader:
+    def read(record: Record, stage: Stage) -> Any:
+        facts = _compiled(stage)
+        return None if facts is None else reader(facts)
+
+    return read
 
 
-def _static(*path: str) -> _StageReader:
-    return lambda record, stage: _at(stage.static, *path)
+def _static(field: str) -> _StageReader:
+    return _facts(lambda facts: getattr(facts, field))
 
 
-def _missed(record: Record, stage: Stage) -> int | None:
-    remarks = _at(stage.static, "remarks")
-    if remarks is None:
+def _occupancy(field: str) -> _StageReader:
+    def read(record: Record, stage: Stage) -> Any:
+        return getattr(of_facts(_compiled(stage), roofline.device_of(record)), field, None)
+
+    return read
+
+
+def _mma_fast_path(facts: StaticFacts) -> bool | None:
+    if facts.mma_path == "none":
         return None
-    missed = (remark for remark in remarks if remark.get("kind") in ("missed", "failed"))
-    return sum(remark.get("count", 1) for remark in missed)
-
-
-def _mma_fast_path(record: Record, stage: Stage) -> bool | None:
-    # The note says why a slower path was taken; records leave out what is null.
-    if not _at(stage.static, "mma_ops"):
-        return None
-    return _at(stage.static, "mma_note") is None
-
-
-def _spills(record: Record, stage: Stage) -> int | None:
-    return _sum(_at(stage.static, "spill_loads"), _at(stage.static, "spill_stores"))
+    return sass.mma_note(facts.mma_path, facts.arch) is None
 
 
 def _counter(*names: str, scale: float = 1.0) -> _StageReader:
@@ -296,18 +251,11 @@ _SECTOR = 32
 # -- the table -----------------------------------------------------------------------------------
 
 
-def _plan(name: str, field: str, description: str, type_: Type = "number") -> Metric:
-    return Metric(
-        name, "", type_, "plan", None, f"problem.{field}", description, False,
-        _whole(lambda record: record.problem.get(field)),
-    )  # fmt: skip
-
-
 def _row(
     origin: Origin,
     name: str,
     unit: str,
-    better: Literal["lower", "higher"] | None,
+    better: Better,
     source: str,
     description: str,
     reader: _StageReader,
@@ -320,13 +268,17 @@ def _run(
     origin: Origin,
     name: str,
     unit: str,
-    better: Literal["lower", "higher"] | None,
+    better: Better,
     source: str,
     description: str,
     reader: _PassedReader,
     type_: Type = "number",
 ) -> Metric:
     return Metric(name, unit, type_, origin, better, source, description, False, _outcome(reader))
+
+
+def _text(name: str, source: str, description: str, reader: _RecordReader) -> Metric:
+    return Metric(name, "", "text", "plan", None, source, description, False, _whole(reader))
 
 
 def _ncu(
@@ -336,49 +288,30 @@ def _ncu(
     return _row("counter", name, unit, better, source, what, _counter(*counters))
 
 
-_TABLE = (
-    _plan("batch", "b", "Sequences in the batch."),
-    _plan("heads", "h", "Query heads."),
-    _plan("query_tokens", "s", "Query tokens a sequence: 1 when decoding."),
-    _plan("context_tokens", "t", "Keys a sequence."),
-    _plan("new_tokens", "n", "Newest tokens kept decompressed by the mixed design."),
-    _plan("latent_dim", "k", "Width of the compressed cache."),
-    _plan("head_dim", "d", "Head dimension without the position part."),
-    _plan("causal", "causal", "Whether the mask is causal.", "flag"),
-    _plan("dtype", "dtype", "Element type of inputs and outputs.", "text"),
-    Metric(
-        "regime", "", "text", "plan", None, "problem.s",
-        "decode for one query token, speculative up to 127, prefill from 128.", False,
-        _whole(_regime),
-    ),
-    Metric(
-        "shared_rows", "", "number", "plan", None, "problem.h * problem.s",
-        "Query rows of a sequence that read the same latent tile.", False, _whole(_shared_rows),
-    ),
-    Metric(
-        "arch", "", "text", "plan", None, "device.arch or target",
-        "Compile target, for example sm_90.", False, _whole(arch_of),
-    ),
-    Metric(
-        "device", "", "text", "plan", None, "device.key",
-        "Key of the GPU that the run was made on.", False,
-        _whole(lambda r: None if r.device is None else r.device.key),
-    ),
+#: Of every problem, after those of the workloads.
+_ANY_PROBLEM = (
+    _text("dtype", "problem.dtype", "Element type of inputs and outputs.",
+          lambda r: r.problem.get("dtype")),
+    _text("workload", "kernel.layer", "What is computed.", lambda r: r.kernel.layer),
+    _text("regime", "problem", "Kind of problem, as its workload divides them.", regime_of),
+    _text("language", "kernel.language", "Language of the kernel.", lambda r: r.kernel.language),
+    _text("arch", "device.arch or target", "Compile target, for example sm_90.",
+          lambda r: r.arch),
+    _text("device", "device.key", "Key of the GPU that the run was made on.",
+          lambda r: None if r.device is None else r.device.key),
     _run("plan", "stages", "", None, "outcome.stages", "Kernels that one call launches.",
          lambda r, o: len(o.stages)),
-    _row("tiling", "tile_m", "", None, "stages[].tiling.tile_m", "Query rows a block handles.",
+)  # fmt: skip
+
+_ANY_RUN = (
+    _row("tiling", "tile_m", "", None, "stages[].tiling.tile_m",
+         "Rows of the output that a block handles.",
          _tiling("tile_m")),
-    _row("tiling", "tile_n", "", None, "stages[].tiling.tile_n", "Keys a step of the loop handles.",
+    _row("tiling", "tile_n", "", None, "stages[].tiling.tile_n",
+         "Columns, or keys, that a step handles.",
          _tiling("tile_n")),
-    _row("tiling", "num_worker_warps", "", None, "stages[].tiling.num_worker_warps",
-         "Warps asked for the worker groups; 0 when left to the compiler.",
-         _hint("num_worker_warps")),
-    _row("tiling", "num_ctas", "", None, "stages[].tiling.num_ctas",
-         "Blocks asked for a cluster; 0 when left to the compiler.", _hint("num_ctas")),
-    _row("tiling", "occupancy_hint", "", None, "stages[].tiling.occupancy",
-         "Resident blocks asked of the compiler; 0 when left to it.", _hint("occupancy")),
     _row("launch", "blocks", "", None, "stages[].grid", "Blocks of the launch.", _blocks),
-    _row("launch", "waves", "", None, "stages[].grid, static.occupancy.blocks_per_sm, device",
+    _row("launch", "waves", "", None, "stages[].grid, static, devices",
          "Blocks over the blocks that the device holds at a time.", _waves),
     _row("launch", "last_wave_fill", "", "higher", "as waves",
          "Share of the last wave's places that are taken.", _last_wave_fill),
@@ -388,34 +321,36 @@ _TABLE = (
          "Algorithmic DRAM traffic of the stage.", lambda r, s: s.bytes),
     _row("roofline", "intensity", "FLOP/byte", None, "stages[].flops / bytes",
          "Arithmetic intensity of the stage.", _intensity),
-    _row("roofline", "intensity_over_ridge", "", None, "stages[].predictions[]",
-         "Intensity over the device's ridge point: below 1 memory binds, above it compute.",
+    _row("roofline", "intensity_over_ridge", "", None, "intensity, devices",
+         "Intensity over the ridge point of the bound: below 1 memory binds, above it compute.",
          _intensity_over_ridge),
-    _row("roofline", "bound", "", None, "stages[].predictions[].bound",
-         "Ceiling that binds on the record's device: compute or memory.", _predicted("bound"),
-         "text"),
-    _row("roofline", "predicted_us", "us", "lower", "stages[].predictions[].time_us",
-         "Roofline floor of the stage on the record's device.", _predicted("time_us")),
-    _row("roofline", "roofline_fraction", "", "higher", "predictions[].time_us / duration",
-         "Roofline floor over measured time of the stage.", _roofline_fraction),
+    _row("roofline", "bound", "", None, "flops, bytes, devices",
+         "What sets the bound of the stage on the record's device: compute or memory.",
+         _least("bound"), "text"),
+    _row("roofline", "bound_us", "us", "lower", "flops, bytes, devices",
+         "Least time of the stage on the record's device: no kernel can beat it.",
+         _least("time_us")),
+    _row("roofline", "reference_us", "us", "lower", "flops, bytes, devices",
+         "Time of the stage at the rates that were attained on the device, which a better "
+         "kernel can beat.", _reference),
+    _row("roofline", "bound_fraction", "", "higher", "bound_us / duration",
+         "Bound over measured time of the stage.", roofline.fraction),
     _row("static", "registers", "registers", "lower", "stages[].static.registers",
-         "Registers a thread.", _static("registers")),
+         "Registers per thread.", _static("registers")),
     _row("static", "stack_bytes", "bytes", "lower", "stages[].static.stack_bytes",
-         "Stack a thread; what does not fit in registers lives there.", _static("stack_bytes")),
+         "Stack per thread; what does not fit in registers lives there.", _static("stack_bytes")),
     _row("static", "spill_loads", "instructions", "lower", "stages[].static.spill_loads",
          "Loads from local memory in the machine code (LDL).", _static("spill_loads")),
     _row("static", "spill_stores", "instructions", "lower", "stages[].static.spill_stores",
          "Stores to local memory in the machine code (STL).", _static("spill_stores")),
     _row("static", "spill_instructions", "instructions", "lower",
          "stages[].static.spill_loads + spill_stores",
-         "Register spills: loads and stores of local memory in the machine code.", _spills),
+         "Register spills: loads and stores of local memory in the machine code.",
+         _facts(lambda facts: facts.spill_loads + facts.spill_stores)),
     _row("static", "shared_bytes", "bytes", None, "stages[].static.shared_bytes",
-         "Shared memory a block, as launched.", _static("shared_bytes")),
+         "Shared memory per block, as launched.", _static("shared_bytes")),
     _row("static", "warps_per_block", "", None, "stages[].static.warps_per_block",
-         "Warps that the compiler gave a block.", _static("warps_per_block")),
-    _row("static", "spills_in_loops", "instructions", "lower",
-         "stages[].static.spills_in_loops", "Register spills inside a loop.",
-         _static("spills_in_loops")),
+         "Warps per block that the compiler chose.", _static("warps_per_block")),
     _row("static", "instructions", "instructions", "lower", "stages[].static.instructions",
          "Machine instructions of the kernel.", _static("instructions")),
     _row("static", "blocks_per_cluster", "", None, "stages[].static.blocks_per_cluster",
@@ -426,24 +361,22 @@ _TABLE = (
          "Matrix instructions that the compiler chose, such as HGMMA, UTCHMMA, HMMA, or several "
          "joined by +; FMA for CUDA cores, none when nothing is multiplied.",
          _static("mma_path"), "text"),
-    _row("static", "mma_fast_path", "", None, "stages[].static.mma_note",
+    _row("static", "mma_fast_path", "", None, "stages[].static.mma_path, arch",
          "Whether every matrix multiplication takes the fast path of the arch.",
-         _mma_fast_path, "flag"),
+         _facts(_mma_fast_path), "flag"),
     _row("static", "tma_loads", "instructions", None, "stages[].static.tma_loads",
          "Tensor Memory Accelerator loads in the machine code.", _static("tma_loads")),
     _row("static", "tma_stores", "instructions", None, "stages[].static.tma_stores",
          "Tensor Memory Accelerator stores in the machine code.", _static("tma_stores")),
-    _row("static", "missed_remarks", "", "lower", "stages[].static.remarks[kind=missed or failed]",
-         "Optimizations that the compiler says it missed or failed at.", _missed),
-    _row("static", "occupancy", "", "higher", "stages[].static.occupancy.fraction",
+    _row("static", "occupancy", "", "higher", "stages[].static, devices",
          "Resident warps over the warps that a multiprocessor can hold.",
-         _static("occupancy", "fraction")),
-    _row("static", "blocks_per_sm", "", "higher", "stages[].static.occupancy.blocks_per_sm",
-         "Blocks that fit a multiprocessor.", _static("occupancy", "blocks_per_sm")),
-    _row("static", "resident_warps", "", "higher", "stages[].static.occupancy.warps",
-         "Warps that fit a multiprocessor.", _static("occupancy", "warps")),
-    _row("static", "occupancy_limiter", "", None, "stages[].static.occupancy.limiter",
-         "Resource that keeps further blocks away.", _static("occupancy", "limiter"), "text"),
+         _occupancy("fraction")),
+    _row("static", "blocks_per_sm", "", "higher", "stages[].static, devices",
+         "Blocks that fit a multiprocessor.", _occupancy("blocks_per_sm")),
+    _row("static", "resident_warps", "", "higher", "stages[].static, devices",
+         "Warps that fit a multiprocessor.", _occupancy("warps")),
+    _row("static", "occupancy_limiter", "", None, "stages[].static, devices",
+         "Resource that keeps further blocks away.", _occupancy("limiter"), "text"),
     _row("time", "duration_us", "us", "lower", "stages[].duration.median_us",
          "Median time of the stage.", lambda r, s: s.duration.median_us if s.duration else None),
     _run("time", "total_us", "us", "lower", "outcome.total.median_us",
@@ -456,8 +389,6 @@ _TABLE = (
          "Algorithmic bytes over the median time.", _per_us("bytes", 1e3)),
     _run("time", "time_spread", "", "lower", "outcome.total",
          "Longest less shortest run, over the median.", _spread),
-    _run("time", "peer_ratio", "", "lower", "outcome.total / outcome.peers[]",
-         "Time over that of the fastest peer in the same run.", _peer_ratio),
     _ncu("tensor_pipe_percent", "%", "higher",
          "Share of cycles in which the tensor pipe works.",
          "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
@@ -484,21 +415,75 @@ _TABLE = (
          "stages[].counters[dram__bytes_read.sum + dram__bytes_write.sum]",
          "DRAM traffic that the hardware counted.",
          _counter_sum("dram__bytes_read.sum", "dram__bytes_write.sum")),
-    _run("interpreter", "loaded_bytes", "bytes", "lower",
+    _run("execution", "loaded_bytes", "bytes", "lower",
          "outcome.correctness.cases[].bytes_loaded",
          "Bytes that loads asked for, over all checked cases.", _counted("bytes_loaded")),
-    _run("interpreter", "stored_bytes", "bytes", "lower",
+    _run("execution", "stored_bytes", "bytes", "lower",
          "outcome.correctness.cases[].bytes_stored",
          "Bytes that stores wrote, over all checked cases.", _counted("bytes_stored")),
-    _run("interpreter", "counted_mma_flops", "FLOP", "lower",
+    _run("execution", "counted_mma_flops", "FLOP", "lower",
          "outcome.correctness.cases[].mma_flops",
          "Matrix FLOPs executed, over all checked cases.", _counted("mma_flops")),
-    _run("interpreter", "max_relative_error", "", "lower",
+    _run("execution", "max_relative_error", "", "lower",
          "outcome.correctness.cases[].max_relative_error",
          "Largest relative error over all checked cases.", _largest_error),
 )  # fmt: skip
 
-METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _TABLE})
+
+def _of_workloads() -> Iterable[Metric]:
+    """Metrics of problems; of one name they mean the same whatever the workload."""
+    readers: dict[str, dict[str, AxisMetric]] = {}
+    for workload in workloads().values():
+        for item in workload.metrics:
+            readers.setdefault(item.name, {})[workload.key] = item
+    for name, by_layer in readers.items():
+        first = next(iter(by_layer.values()))
+        yield Metric(
+            name, "", first.type, "plan", None, first.source, first.description, False,
+            _whole(functools.partial(_read_axis, by_layer)),
+        )  # fmt: skip
+
+
+def _read_axis(by_layer: Mapping[str, AxisMetric], record: Record) -> Any:
+    item = by_layer.get(record.kernel.layer)
+    return None if item is None else item.read(record.problem)
+
+
+def _of_languages() -> Iterable[Metric]:
+    """Metrics of stages that only some languages have; of one name they mean the same."""
+    readers: dict[str, dict[str, StageMetric]] = {}
+    for language in languages().values():
+        for item in language.metrics:
+            readers.setdefault(item.name, {})[language.key] = item
+    for name, by_language in readers.items():
+        first = next(iter(by_language.values()))
+        yield Metric(
+            name, first.unit, "number", cast(Origin, first.origin), cast(Better, first.better),
+            first.source, first.description, True,
+            _stage(functools.partial(_read_stage, by_language)),
+        )  # fmt: skip
+
+
+def _read_stage(by_language: Mapping[str, StageMetric], record: Record, stage: Stage) -> Any:
+    item = by_language.get(record.kernel.language)
+    return None if item is None else item.read(stage.tiling, stage.static)
+
+
+@functools.cache
+def catalogue() -> Mapping[str, Metric]:
+    """Every metric by its name: those of problems first, then by where they come from.
+
+    Raises:
+        KnowledgeError: A workload or language declares a metric that there is already.
+    """
+    order = list(dict.fromkeys(metric.origin for metric in (*_ANY_PROBLEM, *_ANY_RUN)))
+    found = [*_of_workloads(), *_ANY_PROBLEM, *_ANY_RUN, *_of_languages()]
+    found.sort(key=lambda metric: order.index(metric.origin))
+    named = {metric.name: metric for metric in found}
+    for metric in found:
+        if named[metric.name] is not metric:
+            raise KnowledgeError(f"two metrics are called {metric.name}")
+    return MappingProxyType(named)
 
 
 def metric(name: str) -> Metric:
@@ -507,18 +492,18 @@ def metric(name: str) -> Metric:
     Raises:
         UnknownNameError: There is none.
     """
-    if name not in METRICS:
-        raise UnknownNameError("metric", name, list(METRICS))
-    return METRICS[name]
+    if name not in catalogue():
+        raise UnknownNameError("metric", name, list(catalogue()))
+    return catalogue()[name]
 
 
 def readings(record: Record) -> list[Reading]:
     """Every value that the record states, in catalogue order, stage by stage."""
-    return [reading for item in METRICS.values() for reading in readings_of(record, item)]
+    return [reading for item in catalogue().values() for reading in readings_of(record, item)]
 
 
 def readings_of(record: Record, item: Metric) -> list[Reading]:
-    """The values of one metric: one, or one a stage."""
+    """The values of one metric: one, or one per stage."""
     outcome = _passed(record)
     places: list[Stage | None] = [None]
     if item.per_stage:
@@ -529,6 +514,9 @@ def readings_of(record: Record, item: Metric) -> list[Reading]:
         if value is not None:
             found.append(Reading(item, value, stage.name if stage else None))
     return found
+
+
+_WORDS = {"failed": "failed", "skipped": "was skipped"}
 
 
 def reading(record: Record, name: str, stage: str | None = None) -> Reading:
@@ -551,12 +539,11 @@ def reading(record: Record, name: str, stage: str | None = None) -> Reading:
             raise UnknownNameError("stage", stage, known)
         found = [r for r in found if r.stage in (stage, None)]
     if not found:
-        failed = "" if _passed(record) else ": the run failed"
-        raise KnowledgeError(f"results/{record.path.as_posix()} states no {name}{failed}")
+        status = "" if _passed(record) else f": the run {_WORDS[record.outcome.status]}"
+        raise KnowledgeError(f"{relative(record)} states no {name}{status}")
     if len(found) > 1:
         stages = ", ".join(str(r.stage) for r in found)
         raise KnowledgeError(
-            f"results/{record.path.as_posix()} states {name} for several stages, "
-            f"say which: {stages}"
+            f"{relative(record)} states {name} for several stages, say which: {stages}"
         )
     return found[0]

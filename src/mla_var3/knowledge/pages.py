@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,7 +24,7 @@ from mla_var3 import records
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
-from mla_var3.paths import repo_root
+from mla_var3.paths import relative, repo_root
 from mla_var3.runtime import registry
 
 #: A page is read by people: one that is larger than this is a mistake or an attack.
@@ -218,7 +218,7 @@ def role_of(name: str) -> Role:
     folder = "|".join(FOLDERS.values())
     if re.fullmatch(rf"knowledge/(languages/[^/]+/)?({folder})/[^/]+\.md", name):
         return "pattern"
-    if re.fullmatch(r"knowledge/[^/]+\.md", name):
+    if re.fullmatch(r"knowledge/(workloads/)?[^/]+\.md", name):
         return "text"
     if re.fullmatch(r"kernels/[^/]+/[^/]+/[^/]+/devlog\.md", name):
         return "devlog"
@@ -235,7 +235,7 @@ def load(path: Path, root: Path) -> Document:
     Returns:
         The document, with its faults.
     """
-    name = path.relative_to(root).as_posix()
+    name = relative(path, root)
     document = Document(path, name, role_of(name))
     try:
         _read(document, root)
@@ -356,7 +356,7 @@ class Design:
     """A design as the checks and pages see it.
 
     Attributes:
-        name: Its key.
+        name: Its key, as users type it: with ``@<language>`` where another language is preferred.
         language: Language key.
         devlog: Path of its devlog from the top of the checkout.
         versions: Its versions in order.
@@ -367,26 +367,19 @@ class Design:
     devlog: str
     versions: tuple[str, ...]
 
+    def is_called(self, name: str) -> bool:
+        """Whether ``name`` is the design's, with or without its language."""
+        return name in (self.name, f"{self.name.partition('@')[0]}@{self.language}")
+
 
 def registered_designs() -> dict[str, Design]:
     """The designs of the registry."""
     found = {}
     for name, versions in registry.designs().items():
-        folder = versions[0].path.parents[1]
-        package = folder.parents[1].name
-        devlog = f"kernels/{package}/{versions[0].layer}/{name}/devlog.md"
-        found[name] = Design(
-            name, versions[0].language, devlog, tuple(version.version for version in versions)
-        )
+        first = versions[0]
+        devlog = f"kernels/{first.package}/{first.layer}/{first.design}/devlog.md"
+        found[name] = Design(name, first.language, devlog, tuple(v.version for v in versions))
     return found
-
-
-def registered_hash(design: str, version: str) -> str | None:
-    """Hash of a version's sources today; None when there is no such version."""
-    try:
-        return registry.find(design, version).source_sha256()
-    except UnknownNameError:
-        return None
 
 
 @dataclass
@@ -397,15 +390,14 @@ class Catalogue:
         root: Top of the checkout.
         documents: All documents, by name.
         designs: The designs that there are.
-        source_hash: Hash of a version's sources today, or None.
+        is_stale: Whether a record was made from other sources than today's.
     """
 
     root: Path
     documents: list[Document]
     designs: Mapping[str, Design]
-    source_hash: Callable[[str, str], str | None] = registered_hash
+    is_stale: Callable[[records.Record], bool] = records.is_stale
     _records: dict[str, records.Record] = field(default_factory=dict)
-    _hashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
 
     @functools.cached_property
     def patterns(self) -> list[Document]:
@@ -429,7 +421,33 @@ class Catalogue:
     @property
     def devlogs(self) -> dict[str, Document]:
         """Devlogs by design."""
-        return {d.path.parent.name: d for d in self.documents if d.role == "devlog"}
+        named = {d.name: d for d in self.documents if d.role == "devlog"}
+        return {
+            design.name: named[design.devlog]
+            for design in self.designs.values()
+            if design.devlog in named
+        }
+
+    def design_of(self, devlog: Document) -> Design | None:
+        """The design that a devlog is about."""
+        return next((d for d in self.designs.values() if d.devlog == devlog.name), None)
+
+    def version(self, key: str) -> tuple[Design, str] | None:
+        """The version that ``<design>[@<language>] vN`` names; None when there is none."""
+        name, _, version = key.partition(" ")
+        for design in self.designs.values():
+            if design.is_called(name) and version in design.versions:
+                return design, version
+        return None
+
+    def names(self, keys: Iterable[str], kernel: records.KernelIdentity) -> bool:
+        """Whether one of the version keys of a page is that of a record's kernel."""
+        wanted = f"{kernel.design}@{kernel.language}"
+        return any(
+            found[0].is_called(wanted) and found[1] == kernel.version
+            for key in keys
+            if (found := self.version(key)) is not None
+        )
 
     def page(self, id_: str) -> Document:
         """The pattern page with an id.
@@ -467,16 +485,9 @@ class Catalogue:
             self._records[name] = records.read(self.record_path(name))
         return self._records[name]
 
-    def is_stale(self, record: records.Record) -> bool:
-        """Whether the version's sources changed, or went, since the record was made."""
-        key = (record.kernel.design, record.kernel.version)
-        if key not in self._hashes:
-            self._hashes[key] = self.source_hash(*key)
-        return self._hashes[key] != record.kernel.source_sha256
-
     def record_files(self) -> list[Path]:
         """All files under ``results/`` that should be records, numbers in paths by value."""
-        files = (self.root / "results").glob("**/*.json")
+        files = records.paths(self.root / "results")
         return sorted(files, key=lambda path: natural(path.as_posix()))
 
 
@@ -490,14 +501,14 @@ def load_all(
     root: Path | None = None,
     *,
     designs: Mapping[str, Design] | None = None,
-    source_hash: Callable[[str, str], str | None] = registered_hash,
+    is_stale: Callable[[records.Record], bool] = records.is_stale,
 ) -> Catalogue:
     """Read everything under ``knowledge/`` and the devlogs.
 
     Args:
         root: Top of the checkout; this one's by default.
         designs: The designs; the registry's by default.
-        source_hash: Tells the hash of a version's sources.
+        is_stale: Tells whether a record was made from other sources than today's.
 
     Raises:
         KnowledgeError: ``root`` has no knowledge folder.
@@ -508,4 +519,4 @@ def load_all(
     designs = registered_designs() if designs is None else designs
     paths = sorted((root / "knowledge").glob("**/*.md"))
     paths += [root / d.devlog for d in designs.values() if (root / d.devlog).is_file()]
-    return Catalogue(root, [load(path, root) for path in paths], designs, source_hash)
+    return Catalogue(root, [load(path, root) for path in paths], designs, is_stale)

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.analysis import analyses
 from mla_var3.knowledge.checks import CHECKS
 from mla_var3.knowledge.directives import DIRECTIVES
-from mla_var3.knowledge.markdown import cell
-from mla_var3.knowledge.metrics import METRICS
 from mla_var3.paths import write_atomic
-from mla_var3.workloads.mla.regimes import FIGURES
+from mla_var3.tables import cell, table
 
 PAGE = Path("docs", "contributing", "knowledge.md")
 
 
 def checks_text() -> str:
-    """A heading a check, which is its anchor, with what it demands."""
+    """A heading per check, which is its anchor, with what it demands."""
     parts = []
     for check in CHECKS:
         doc = inspect.cleandoc(type(check).__doc__ or "")
@@ -34,27 +34,27 @@ def checks_text() -> str:
 def metrics_text() -> str:
     """The metrics catalogue as a table."""
     rows = [
-        f"| `{m.name}` | {m.unit or m.type} | {'stage' if m.per_stage else 'run'} | {m.origin} "
-        f"| {m.better or ''} | `{m.source}` | {cell(m.description)} |"
-        for m in METRICS.values()
-    ]
-    head = "| Metric | Unit | Of a | Origin | Better | In the record | Meaning |"
-    return "\n".join([head, "| --- " * 7 + "|", *rows])
+        [f"`{m.name}`", m.unit or m.type, "stage" if m.per_stage else "run", m.origin,
+         m.better or "", f"`{m.source}`", cell(m.description)]
+        for m in metrics.catalogue().values()
+    ]  # fmt: skip
+    return table(["Metric", "Unit", "Of a", "Origin", "Better", "In the record", "Meaning"], rows)
 
 
 def directives_text() -> str:
     """The directives as a table."""
-    rows = [f"| `{d.usage}` | {cell(d.description)} |" for d in DIRECTIVES.values()]
-    return "\n".join(["| Directive | Becomes |", "| --- | --- |", *rows])
+    rows = [[f"`{d.usage}`", cell(d.description)] for d in DIRECTIVES.values()]
+    return table(["Directive", "Becomes"], rows)
 
 
 def figures_text() -> str:
-    """The computed figures of the directive ``regimes`` as a table."""
+    """The computed figures of the directive ``analysis`` as a table."""
     rows = [
-        f"| `regimes {f.usage}` | {cell(f.description)} |".replace("|bytes`", "\\|bytes`")
-        for f in FIGURES.values()
+        [f"`analysis {workload} {f.usage}`", cell(f.description)]
+        for workload, found in analyses().items()
+        for f in found.FIGURES.values()
     ]
-    return "\n".join(["| Figure | Becomes |", "| --- | --- |", *rows])
+    return table(["Figure", "Becomes"], rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+)
+
+from mla_var3.languages import languages
+from mla_var3.records.facts import Facts
+from mla_var3.static.sass import FAST_FAMILY
+from mla_var3.workloads import workloads
+
+SHARED = "shared"
+
+
+def scopes() -> list[str]:
+    """What a page may be about: all languages, or one that is here or that records speak of."""
+    recorded = (model.model_fields["language"].default for model in get_args(get_args(Facts)[0]))
+    return list(dict.fromkeys([SHARED, *languages(), *recorded]))
+
+
+def regimes() -> list[str]:
+    """The regimes of all workloads."""
+    return list(dict.fromkeys(r.name for w in workloads().values() for r in w.regimes))
+
+
+def archs() -> list[str]:
+    """Compile targets that a language compiles for, or whose tensor cores are known."""
+    compiled = (arch for language in languages().values() for arch in language.archs)
+    return sorted({*compiled, *FAST_FAMILY}, key=lambda arch: (len(arch), arch))
+
+
+def _one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in (allowed := list(known())):
+            raise ValueError(f"{value!r} is not one of {', '.join(allowed)}")
+        return value
+
+    return AfterValidator(check)
+
 
 Kind = Literal["optimization", "anti-pattern"]
-Scope = Literal["shared", "cutile-dsl", "cute-dsl"]
+Scope = Annotated[str, _one_of(scopes)]
 Impact = Literal["high", "medium", "low"]
-Regime = Literal["decode", "speculative", "prefill"]
-Arch = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]
+Regime = Annotated[str, _one_of(regimes)]
+Arch = Annotated[str, _one_of(archs)]
 Comparison = Literal["<", "<=", "==", "!=", ">=", ">"]
 Direction = Literal["up", "down"]
 Basis = Literal["source-semantics", "measured", "static", "external", "single-observation"]
@@ -42,7 +85,7 @@ DEVLOG_SECTIONS = (
 FOLDERS: dict[Kind, str] = {"optimization": "optimizations", "anti-pattern": "anti-patterns"}
 
 _ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-_VERSION = r"^[a-z][a-z0-9_]* v(0|[1-9][0-9]*)$"
+_VERSION = r"^[a-z][a-z0-9_]*(@[a-z][a-z0-9-]*)? v(0|[1-9][0-9]*)$"
 Id = Annotated[str, Field(pattern=_ID, max_length=60)]
 VersionKey = Annotated[str, Field(pattern=_VERSION)]
 Line = Annotated[str, Field(min_length=1, pattern=r"^[^\n]+$")]
@@ -194,14 +237,16 @@ class FrontMatter(_Model):
         kind: ``optimization`` or ``anti-pattern``.
         scope: ``shared`` by all languages, or the language it is about.
         impact: How much it moved or cost where it was seen.
-        regimes: Where it matters: decode (s=1), speculative (s<128), prefill.
+        regimes: Where it matters, by the regimes of the workloads. A page that names none of a
+            workload's says nothing of its regimes and holds in all.
         archs: Compile targets on which its mechanism exists.
         affects: Metric name to the direction in which following the page's subject moves it: for
             an optimization applying it, for an anti-pattern falling into it.
         triggers: Which metrics of a record make the page worth reading.
         basis: What kind of ground the claims stand on.
         evidence: What proves them.
-        used_by: Versions that apply it, as ``flash_mla v1``.
+        used_by: Versions that apply it, as ``flash_mla v1``, or ``flash_mla@cute-dsl v1`` where a
+            design exists in several languages.
         violated_by: Versions that show the anti-pattern, or that leave the optimization out.
         interacts: Ids of pages that strengthen, replace or exclude this one.
         since: Day of the first version of the page.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import snowballstemmer
 
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge.metrics import METRICS
+from mla_var3.knowledge import metrics
 from mla_var3.knowledge.pages import Catalogue, Document
 
 #: How often a field is counted against once for the body.
@@ -50,8 +50,9 @@ def _stem(word: str) -> str:
 
 
 def _metric_words(names: Iterable[str]) -> str:
+    known = metrics.catalogue()
     return " ".join(
-        f"{name} {METRICS[name].description}" if name in METRICS else name for name in names
+        f"{name} {known[name].description}" if name in known else name for name in names
     )
 
 

@@ -1,21 +1,25 @@
-"""Mode ``annotation``: counters and times of each stage through nsight-python."""
+"""Mode ``annotation``: counters and times of each stage through nsight-python.
+
+nsight-python runs the command it is called from once more under Nsight Compute, so it is called
+from a process of its own: ``python -m mla_var3.profiling.annotation <plan's file>``.
+"""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import json
 import math
+import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import records
 from mla_var3.errors import ToolchainError
-from mla_var3.paths import out_dir as default_out_dir
-from mla_var3.profiling import event, recording
-from mla_var3.profiling.event import ProfileResult
-from mla_var3.runtime.autotune import Progress
-from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version, find
+from mla_var3.paths import write_atomic
+from mla_var3.profiling import prologue, recording, replay
+from mla_var3.profiling.prologue import Observed, Run
+from mla_var3.profiling.settings import ProfileResult, Settings
 
 #: Nsight Compute's names of what is collected for each stage.
 METRICS = (
@@ -30,124 +34,91 @@ METRICS = (
     "launch__registers_per_thread",
 )
 DURATION = "gpu__time_duration.sum"
+#: Times that Nsight Compute runs each stage.
+RUNS = 5
+VALUES = "annotation.json"
 
 
-def load_nsight() -> Any:
-    """The nsight package.
-
-    Raises:
-        ToolchainError: It, or a library it needs, is not installed.
-    """
-    try:
-        return importlib.import_module("nsight")
-    except ImportError as error:
-        raise ToolchainError(
-            f"mode annotation needs nsight-python and Nsight Compute ({error}); install "
-            "'mla_var3[gpu]', or use --prof_type=event"
-        ) from error
+def missing() -> str | None:
+    """What mode annotation lacks here; None where it has all that it needs."""
+    if importlib.util.find_spec("nsight") is None:
+        return "nsight-python is not installed (mla_var3[gpu] brings it)"
+    return None if shutil.which("ncu") else "Nsight Compute's command ncu is not on PATH"
 
 
-def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Mean, least and greatest value by stage and metric from nsight-python's table.
+def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
+    """Time ``plan`` with events, then collect counters of each stage under Nsight Compute.
+
+    The times are those of the events, since a profiler's own hold its overhead.
 
     Args:
-        rows: Rows with Annotation, Metric, AvgValue, MinValue, MaxValue, NumRuns. Older releases
-            name the metric column ``Metric`` or leave it out where only one was asked for.
+        plan: What to run.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
+
+    Raises:
+        ToolchainError: There is no GPU; nsight-python or Nsight Compute is missing or refuses.
+    """
+    if (lacking := missing()) is not None:
+        raise ToolchainError(f"mode annotation cannot run: {lacking}; use --prof_type=event")
+    return prologue.profile("annotation", plan, Settings(**settings), _collect)
+
+
+def _collect(run: Run) -> Observed:
+    run.settings.say("profiling each stage with nsight-python")
+    spec = replay.write(run.folder, run.version, run.plan)
+    replay.run(replay.command(spec, __name__), "nsight-python")
+    values = json.loads((run.folder / VALUES).read_text(encoding="utf-8"))
+    return Observed(values, recording.toolchain(["nsight-python"]))
+
+
+def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Mean value by stage and metric from nsight-python's table.
+
+    Args:
+        rows: Rows with Annotation, Metric and AvgValue. Older releases leave the metric out where
+            only one was asked for.
 
     Raises:
         ToolchainError: The table lacks a column, so that another release changed it.
     """
-    values: dict[str, dict[str, tuple[float, ...]]] = {}
+    values: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
-            name, metric = str(row["Annotation"]), str(row.get("Metric", DURATION))
-            found = (row["AvgValue"], row["MinValue"], row["MaxValue"], row["NumRuns"])
+            name, value = str(row["Annotation"]), float(row["AvgValue"])
         except KeyError as error:
             raise ToolchainError(
                 f"nsight-python's result has no column {error}; it has {sorted(map(str, row))}"
             ) from error
-        if all(math.isfinite(v) for v in found):
-            values.setdefault(name, {})[metric] = tuple(float(v) for v in found)
+        if math.isfinite(value):
+            values.setdefault(name, {})[str(row.get("Metric", DURATION))] = round(value, 4)
     return values
 
 
-def annotation_profile_plan(
-    plan: KernelPlan,
-    *,
-    version: Version | str,
-    out_dir: Path | None = None,
-    artefacts: Path | None = None,
-    label: str | None = None,
-    bench_runs: int = 50,
-    check: bool = True,
-    no_autotune: bool = False,
-    retune: bool = False,
-    tune_max_iters: int = 32,
-    progress: Progress = lambda _: None,
-) -> ProfileResult:
-    """Profile each stage of ``plan`` under Nsight Compute through nsight-python.
+def annotate(spec: Path) -> int:
+    """Profile the plan of a file and leave the counters beside it.
 
-    The event mode runs first (it checks and tunes); its totals are kept, since a profiler's own
-    times hold its overhead. nsight-python runs this process's command again under ``ncu``.
-
-    Args:
-        plan: What to run.
-        version: The version it belongs to, or ``"<design> <version>"``.
-        out_dir: Results folder.
-        artefacts: Folder for the profiler's files; ``out/`` by default.
-        label: Prefix of progress lines.
-        bench_runs: Timed runs of the event mode; the profiler takes five.
-        check: Compare with the reference first.
-        no_autotune: Keep the default tilings.
-        retune: Tune even where tuned tilings are stored.
-        tune_max_iters: Tilings to time a stage.
-        progress: Told what happens.
-
-    Raises:
-        ToolchainError: nsight-python or Nsight Compute is missing or refuses.
+    In the process that Nsight Compute watches nothing is left: there the stages only run.
     """
-    nsight = load_nsight()  # Before CUDA starts: newer releases attach at import.
-    event.require_gpu("annotation")
-    found = find(*version.split()) if isinstance(version, str) else version
-    timed = event.event_profile_plan(
-        plan, version=found, out_dir=out_dir, label=label, bench_runs=bench_runs, check=check,
-        no_autotune=no_autotune, retune=retune, tune_max_iters=tune_max_iters, progress=progress,
-        replace=False,
-    )  # fmt: skip
-    if isinstance(timed.record.outcome, records.Failed):
-        return timed
-    folder = (artefacts or default_out_dir()) / found.design / found.version / "annotation"
-    folder.mkdir(parents=True, exist_ok=True)
-    progress("profiling each stage with nsight-python")
+    import nsight  # Before CUDA starts: newer releases attach at import.
 
     @nsight.analyze.kernel(
-        runs=5, metrics=list(METRICS), output="quiet", output_prefix=f"{folder}/"
+        runs=RUNS, metrics=list(METRICS), output="quiet", output_prefix=f"{spec.parent}/"
     )
     def profiled() -> None:
-        _, obj = event.bind_tuned(found, plan, tuned=not no_autotune)
-        for path, kernel in obj.stages():
+        for path, kernel in replay.bind(spec).stages():
             with nsight.annotate(path):
                 kernel()
 
     try:
-        table = profiled().to_dataframe()
+        found = profiled()
     except (RuntimeError, OSError, ValueError, nsight.exceptions.ProfilerException) as error:
-        raise ToolchainError(f"nsight-python could not profile: {str(error).strip()}") from error
-    values = stage_values(table.to_dict("records"))
-    outcome = timed.record.outcome
-    stages = [
-        stage.model_copy(
-            update={"counters": {m: round(v[0], 4) for m, v in values.get(stage.name, {}).items()}}
-        )
-        for stage in outcome.stages
-    ]
-    files = sorted(str(p) for p in folder.iterdir() if p.is_file())
-    record = timed.record.model_copy(
-        update={
-            "mode": "annotation",
-            "outcome": outcome.model_copy(update={"stages": stages, "artefacts": files}),
-            "toolchain": recording.toolchain((*recording.GPU_TOOLS, "nsight-python")),
-        }
-    )
-    path, _ = records.write(record, out_dir)
-    return ProfileResult(record, (*timed.paths, path))
+        print(f"nsight-python could not profile: {str(error).strip()}", file=sys.stderr)
+        return 1
+    if found is not None:
+        values = stage_values(found.to_dataframe().to_dict("records"))
+        write_atomic(spec.parent / VALUES, json.dumps(values, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(annotate(Path(sys.argv[1])))

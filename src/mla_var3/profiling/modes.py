@@ -1,80 +1,68 @@
-"""The modes that need a GPU, behind one function for the command line."""
+"""The modes by name; each loads what it needs when it runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mla_var3 import records
-from mla_var3.paths import out_dir as default_out_dir
-from mla_var3.paths import write_atomic
-from mla_var3.profiling import annotation, event, ncu, nsys, report
-from mla_var3.profiling.event import ProfileResult
-from mla_var3.runtime.autotune import Progress
+from mla_var3.errors import UnknownNameError
+from mla_var3.profiling.settings import ProfileResult
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
-    from mla_var3.app.options import RunOptions
+    import torch
 
-TIMED = {
-    "event": event.event_profile_plan,
-    "annotation": annotation.annotation_profile_plan,
-    "ncu": ncu.ncu_profile_plan,
-    "nsys": nsys.nsys_profile_plan,
-}
+#: Modes that measure times.
+TIMED = ("event", "annotation", "ncu", "nsys")
+MODES = ("disabled", "static", *TIMED)
 
 
-@dataclass(frozen=True)
-class ModeResult:
-    """What the command line prints and the paths it names."""
-
-    summary: str
-    paths: tuple[Path, ...]
-    ok: bool
-
-
-def profile(
-    version: Version, plan: KernelPlan, options: RunOptions, mode: str, progress: Progress
-) -> ModeResult:
-    """Run ``plan`` in ``mode`` on the GPU and write record and report.
+def run(mode: str, plan: KernelPlan, **settings: Any) -> ProfileResult:
+    """Run ``plan`` in a mode.
 
     Args:
-        version: The version.
-        plan: Its plan.
-        options: The run options.
-        mode: ``disabled``, ``event``, ``annotation``, ``ncu`` or ``nsys``.
-        progress: Told what happens.
+        mode: One of ``MODES``.
+        plan: What to run.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`, and for mode ``static``
+            ``archs`` and ``device``.
 
     Raises:
-        ToolchainError: There is no GPU, or the mode's profiler is missing.
+        UnknownNameError: There is no such mode.
     """
-    event.require_gpu(mode)
-    result: ProfileResult
-    if mode == "disabled":
-        result = event.run_disabled(plan, version=version, check=options.check)
-    else:
-        result = TIMED[mode](
-            plan,
-            version=version,
-            artefacts=options.out_dir,
-            bench_runs=options.bench_runs,
-            no_autotune=options.no_autotune,
-            retune=options.retune,
-            tune_max_iters=options.tune_max_iters,
-            progress=progress,
-        )
-    folder = (options.out_dir or default_out_dir()) / version.design / version.version / mode
-    steps = []
-    if isinstance(result.record.outcome, records.Passed):
-        from mla_var3 import knowledge
+    if mode not in MODES:
+        raise UnknownNameError("mode", mode, list(MODES))
+    module = importlib.import_module(f"mla_var3.profiling.{mode}")
+    profile: Callable[..., ProfileResult] = getattr(module, f"{mode}_profile_plan")
+    return profile(plan, **settings)
 
-        steps = knowledge.next_steps([result.record], top=3)
-    text = report.render([result.record], steps, [str(p) for p in result.paths])
-    write_atomic(folder / "report.md", text)
-    return ModeResult(
-        report.render([result.record], steps, brief=True),
-        (*result.paths, folder / "report.md"),
-        isinstance(result.record.outcome, records.Passed),
-    )
+
+def profile_plan(
+    plan: KernelPlan,
+    prof_type: str = "event",
+    *,
+    device: torch.device | str | None = None,
+    out_dir: Path | None = None,
+    **settings: Any,
+) -> ProfileResult:
+    """Run ``plan`` in a mode, on one GPU of several where ``device`` names it.
+
+    Args:
+        plan: What to run.
+        prof_type: The mode.
+        device: ``cuda``, ``cuda:1``, or a torch device; the current GPU by default.
+        out_dir: Folder for bulk artefacts.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
+    """
+    with _on(device):
+        return run(prof_type, plan, out_dir=out_dir, **settings)
+
+
+def _on(device: torch.device | str | None) -> contextlib.AbstractContextManager[Any]:
+    if ":" not in str(device):
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.cuda.device(device)

@@ -7,21 +7,16 @@ import io
 import math
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from mla_var3 import records
-from mla_var3.app import options
+from mla_var3 import languages
 from mla_var3.errors import ToolchainError
-from mla_var3.paths import out_dir as default_out_dir
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import event
-from mla_var3.profiling.event import ProfileResult
-from mla_var3.runtime.autotune import Progress
-from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version, find
+from mla_var3.profiling import prologue, replay
+from mla_var3.profiling.prologue import Observed, Run
+from mla_var3.profiling.settings import ProfileResult, Settings
 
 #: Counters that a record keeps; the whole set stays in the CSV beside the report.
 KEPT = re.compile(
@@ -43,8 +38,19 @@ KEPT = re.compile(
 #: Factors that bring Nsight Compute's scaled units back to base units.
 SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
-#: What follows the function's name in a compiled kernel's; the name may be another's beginning.
-KERNEL_END = "(_Kt|$)"
+
+def ncu_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
+    """Time ``plan`` with events, then collect Nsight Compute's full set for each stage.
+
+    Args:
+        plan: What to run.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
+
+    Raises:
+        ToolchainError: There is no GPU; Nsight Compute is missing or refuses.
+    """
+    find_ncu()
+    return prologue.profile("ncu", plan, Settings(**settings), _collect)
 
 
 def find_ncu() -> str:
@@ -58,18 +64,39 @@ def find_ncu() -> str:
     return path
 
 
-def command(
-    ncu: str, report: Path, kernels: Sequence[str], version: Version, plan: KernelPlan
-) -> list[str]:
-    """The command that profiles one run of ``plan`` without touching the clocks."""
-    names = "|".join(re.escape(name) for name in dict.fromkeys(kernels))
+def _collect(run: Run) -> Observed:
+    run.settings.say("profiling under Nsight Compute (full set; about 40 passes per kernel)")
+    launched = launches(run)
+    report = run.folder / "profile.ncu-rep"
+    spec = replay.write(run.folder, run.version, run.plan)
+    replay.run(command(report, launched.values(), spec), "ncu")
+    raw = replay.run([find_ncu(), "--import", str(report), "--page", "raw", "--csv"], "ncu")
+    write_atomic(run.folder / "counters.csv", raw)
+    rows = parse_raw(raw)
+    return Observed({path: counters(rows, pattern) for path, pattern in launched.items()})
+
+
+def launches(run: Run) -> dict[str, re.Pattern[str]]:
+    """What a profiler calls the launches of each stage, by its path."""
+    stages = run.plan.plan(*run.plan.prepare_inputs("meta")).stages()
+    return {path: languages.find(kernel.language).launches(kernel) for path, kernel in stages}
+
+
+def command(report: Path, patterns: Iterable[re.Pattern[str]], spec: Path) -> list[str]:
+    """The command that profiles one run of a plan's file without touching the clocks."""
+    names = "|".join(dict.fromkeys(pattern.pattern for pattern in patterns))
     return [
-        ncu, "--set", "full", "--clock-control", "none", "--import-source", "yes",
-        "--force-overwrite",
-        "--kernel-name", f"regex:^({names}){KERNEL_END}", "--export", str(report),
-        sys.executable, "-m", "mla_var3.kernel", version.design, version.version,
-        *options.to_argv(plan), "--prof_type=disabled",
+        find_ncu(), "--set", "full", "--clock-control", "none", "--import-source", "yes",
+        "--force-overwrite", "--kernel-name", f"regex:^({names})", "--export", str(report),
+        *replay.command(spec),
     ]  # fmt: skip
+
+
+def counters(rows: Iterable[dict[str, float | str]], pattern: re.Pattern[str]) -> dict[str, float]:
+    """The kept counters of a stage's launch; of its longest where it has several."""
+    own = [row for row in rows if pattern.match(str(row.get("Kernel Name", "")))]
+    longest = max(own, key=lambda row: float(row.get("gpu__time_duration.sum") or 0), default={})
+    return {k: v for k, v in longest.items() if isinstance(v, float) and KEPT.fullmatch(k)}
 
 
 def parse_raw(text: str) -> list[dict[str, float | str]]:
@@ -103,67 +130,3 @@ def _base(value: str, unit: str) -> float | str:
         return value  # A counter that could not be collected: text, and so no number of a record.
     match = re.fullmatch(r"(n|u|m|K|M|G|T)(second|s|byte|hertz|Hz|inst|sector)(/.*)?", unit)
     return number * SCALES[match.group(1)] if match else number
-
-
-def ncu_profile_plan(
-    plan: KernelPlan,
-    *,
-    version: Version | str,
-    out_dir: Path | None = None,
-    artefacts: Path | None = None,
-    label: str | None = None,
-    bench_runs: int = 50,
-    check: bool = True,
-    no_autotune: bool = False,
-    retune: bool = False,
-    tune_max_iters: int = 32,
-    progress: Progress = lambda _: None,
-) -> ProfileResult:
-    """Time ``plan`` with events, then collect Nsight Compute's full set for each stage.
-
-    Arguments and errors are those of :func:`mla_var3.profiling.event.event_profile_plan`;
-    ``artefacts`` receives the ``.ncu-rep`` file, which the record names.
-    """
-    ncu = find_ncu()
-    event.require_gpu("ncu")
-    found = find(*version.split()) if isinstance(version, str) else version
-    timed = event.event_profile_plan(
-        plan, version=found, out_dir=out_dir, label=label, bench_runs=bench_runs, check=check,
-        no_autotune=no_autotune, retune=retune, tune_max_iters=tune_max_iters, progress=progress,
-        replace=False,
-    )  # fmt: skip
-    outcome = timed.record.outcome
-    if isinstance(outcome, records.Failed):
-        return timed
-    folder = (artefacts or default_out_dir()) / found.design / found.version / "ncu"
-    folder.mkdir(parents=True, exist_ok=True)
-    report = folder / f"{timed.record.slug}.ncu-rep"
-    tuned, _ = event.bind_tuned(found, plan, tuned=not no_autotune)
-    kernels = [stage.kernel for stage in outcome.stages]
-    progress("profiling under Nsight Compute (full set; about 40 passes a kernel)")
-    _run(command(ncu, report, kernels, found, tuned))
-    raw = _run([ncu, "--import", str(report), "--page", "raw", "--csv"])
-    write_atomic(folder / f"{timed.record.slug}.csv", raw)
-    launches = parse_raw(raw)
-    stages = []
-    for stage in outcome.stages:
-        ours = re.compile(rf"{re.escape(stage.kernel)}{KERNEL_END}")
-        row = next((r for r in launches if ours.match(str(r.get("Kernel Name", "")))), {})
-        counters = {k: v for k, v in row.items() if isinstance(v, float) and KEPT.fullmatch(k)}
-        stages.append(stage.model_copy(update={"counters": counters}))
-    record = timed.record.model_copy(
-        update={
-            "mode": "ncu",
-            "outcome": outcome.model_copy(update={"stages": stages, "artefacts": [report.name]}),
-        }
-    )
-    path, _ = records.write(record, out_dir)
-    return ProfileResult(record, (*timed.paths, path, report))
-
-
-def _run(arguments: Sequence[str]) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[-400:]
-        raise ToolchainError(f"ncu ended with code {done.returncode}: {said}")
-    return done.stdout

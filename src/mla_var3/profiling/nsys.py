@@ -7,24 +7,21 @@ import io
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
-from pathlib import Path
+from typing import Any
 
 import torch
 
-from mla_var3 import records
-from mla_var3.app import options
 from mla_var3.errors import ToolchainError
-from mla_var3.paths import out_dir as default_out_dir
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import event
-from mla_var3.profiling.event import ProfileResult
-from mla_var3.runtime.autotune import Progress
-from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version, find
+from mla_var3.profiling import binding, prologue, replay
+from mla_var3.profiling.ncu import launches as names_of
+from mla_var3.profiling.prologue import Observed, Run
+from mla_var3.profiling.settings import ProfileResult, Settings
+
+#: Runs before the one that CUPTI traces.
+WARMUP_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -93,89 +90,51 @@ def overlap(launches: Iterable[Launch]) -> float:
     return shared / busy if busy else 0.0
 
 
-def nsys_profile_plan(
-    plan: KernelPlan,
-    *,
-    version: Version | str,
-    out_dir: Path | None = None,
-    artefacts: Path | None = None,
-    label: str | None = None,
-    bench_runs: int = 50,
-    check: bool = True,
-    no_autotune: bool = False,
-    retune: bool = False,
-    tune_max_iters: int = 32,
-    progress: Progress = lambda _: None,
-) -> ProfileResult:
+def nsys_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
     """Time ``plan`` with events, then record where each kernel lies on the timeline.
 
-    Arguments and errors are those of :func:`mla_var3.profiling.event.event_profile_plan`;
-    ``artefacts`` receives the trace and its CSV. The record's counters say how much of the busy
-    time several kernels shared, and its toolchain which collector was used.
+    The record's counters say how much of the busy time several kernels shared, and its toolchain
+    which collector was used.
+
+    Args:
+        plan: What to run.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
+
+    Raises:
+        ToolchainError: There is no GPU, or Nsight Systems refuses.
     """
-    event.require_gpu("nsys")
-    found = find(*version.split()) if isinstance(version, str) else version
-    timed = event.event_profile_plan(
-        plan, version=found, out_dir=out_dir, label=label, bench_runs=bench_runs, check=check,
-        no_autotune=no_autotune, retune=retune, tune_max_iters=tune_max_iters, progress=progress,
-        replace=False,
-    )  # fmt: skip
-    outcome = timed.record.outcome
-    if isinstance(outcome, records.Failed):
-        return timed
-    folder = (artefacts or default_out_dir()) / found.design / found.version / "nsys"
-    folder.mkdir(parents=True, exist_ok=True)
-    tuned, obj = event.bind_tuned(found, plan, tuned=not no_autotune)
-    names = {stage.kernel for stage in outcome.stages}
+    return prologue.profile("nsys", plan, Settings(**settings), _collect)
+
+
+def _collect(run: Run) -> Observed:
     if nsys := shutil.which("nsys"):
-        launches, trace = _with_nsys(nsys, folder / timed.record.slug, found, tuned)
-        collector = "nsys"
+        found, collector = _with_nsys(nsys, run), "nsys"
     else:
-        progress("nsys is not on PATH: using CUPTI through torch.profiler")
-        for _ in range(3):
-            obj()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            obj()
-            torch.cuda.synchronize()
-        trace = folder / f"{timed.record.slug}.trace.json"
-        profiler.export_chrome_trace(str(trace))
-        launches = parse_chrome(json.loads(trace.read_text()))
-        collector = "cupti"
-    launches = [x for x in launches if any(x.name.startswith(name) for name in names)]
-    table = folder / f"{timed.record.slug}.csv"
-    write_atomic(table, to_csv(launches))
-    share = round(overlap(launches), 4)
-    stages = [
-        stage.model_copy(update={"counters": {"timeline__overlap_fraction": share}})
-        for stage in outcome.stages
-    ]
-    record = timed.record.model_copy(
-        update={
-            "mode": "nsys",
-            "outcome": outcome.model_copy(
-                update={"stages": stages, "artefacts": [trace.name, table.name]}
-            ),
-            "toolchain": {**timed.record.toolchain, "timeline": collector},
-        }
-    )
-    path, _ = records.write(record, out_dir)
-    return ProfileResult(record, (*timed.paths, path, trace, table))
+        run.settings.say("nsys is not on PATH: using CUPTI through torch.profiler")
+        found, collector = _with_cupti(run), "cupti"
+    patterns = names_of(run)
+    own = [x for x in found if any(p.match(x.name) for p in patterns.values())]
+    write_atomic(run.folder / "timeline.csv", to_csv(own))
+    share = {"timeline__overlap_fraction": round(overlap(own), 4)}
+    return Observed(dict.fromkeys(patterns, share), {"timeline": collector})
 
 
-def _with_nsys(
-    nsys: str, stem: Path, version: Version, plan: KernelPlan
-) -> tuple[list[Launch], Path]:
-    report = stem.with_name(stem.name + ".nsys-rep")
-    body = [
-        sys.executable, "-m", "mla_var3.kernel", version.design, version.version,
-        *options.to_argv(plan), "--prof_type=disabled",
-    ]  # fmt: skip
-    for arguments in (
-        [nsys, "profile", "--trace=cuda", "--force-overwrite=true", f"--output={report}", *body],
-        [nsys, "stats", "--report", "cuda_gpu_trace", "--format", "csv", str(report)],
-    ):
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = " ".join((done.stderr or done.stdout).split())[-400:]
-            raise ToolchainError(f"nsys ended with code {done.returncode}: {said}")
-    return parse_nsys(done.stdout), report
+def _with_nsys(nsys: str, run: Run) -> list[Launch]:
+    report = run.folder / "profile.nsys-rep"
+    body = replay.command(replay.write(run.folder, run.version, run.plan))
+    profile = [nsys, "profile", "--trace=cuda", "--force-overwrite=true", f"--output={report}"]
+    replay.run([*profile, *body], "nsys")
+    stats = [nsys, "stats", "--report", "cuda_gpu_trace", "--format", "csv", str(report)]
+    return parse_nsys(replay.run(stats, "nsys"))
+
+
+def _with_cupti(run: Run) -> list[Launch]:
+    obj = binding.bind(run.plan)
+    for _ in range(WARMUP_RUNS):
+        obj()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        obj()
+        torch.cuda.synchronize()
+    trace = run.folder / "trace.json"
+    profiler.export_chrome_trace(str(trace))
+    return parse_chrome(json.loads(trace.read_text(encoding="utf-8")))

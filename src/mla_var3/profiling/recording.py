@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import importlib.metadata
 import math
@@ -10,20 +9,13 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-import torch
-
-from mla_var3 import devices, records
-from mla_var3.roofline import Prediction, predict
-from mla_var3.runtime.check import TOLERANCE, CaseResult
+from mla_var3 import devices, languages, records
+from mla_var3.runtime.check import CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
-
-STATIC_TOOLS = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
-GPU_TOOLS = ("torch", *STATIC_TOOLS)
-BINARIES = {"nvidia-cuda-tileiras": "tileiras", "nvidia-cuda-nvcc": "ptxas"}
 
 #: Names this process; records that share it were timed in one run and may be compared.
 RUN = uuid.uuid4().hex[:12]
@@ -33,20 +25,21 @@ def toolchain(distributions: Iterable[str]) -> dict[str, str]:
     """Versions of the installed distributions, verbatim.
 
     A compiler that came without its distribution, as on a host that reaches no registry, is asked
-    for its version; what cannot be found is left out.
+    for its version: the program is called as the distribution's last word. What cannot be found is
+    left out.
     """
     versions = {}
     for name in distributions:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            if found := _ask(BINARIES.get(name)):
+            if found := _ask(name.rsplit("-", 1)[-1]):
                 versions[name] = found
     return versions
 
 
-def _ask(binary: str | None) -> str | None:
-    if binary is None or (path := shutil.which(binary)) is None:
+def _ask(binary: str) -> str | None:
+    if (path := shutil.which(binary)) is None:
         return None
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     patterns = (r"V(\d+\.\d+\.\d+)", r"release (\d+\.\d+)")  # The exact one first.
@@ -54,90 +47,93 @@ def _ask(binary: str | None) -> str | None:
     return next((match.group(1) for match in found if match), None)
 
 
+def tools_of(version: Version, *more: str) -> tuple[str, ...]:
+    """Distributions whose versions a record of the version states."""
+    return (*more, *languages.find(version.language).tools)
+
+
 def identity(version: Version) -> records.KernelIdentity:
     """Who the record is about."""
     return records.KernelIdentity(
         language=version.language,
+        package=version.package,
         layer=version.layer,
         design=version.design,
         version=version.version,
-        source_sha256=version.source_sha256(),
+        sources=version.sources(),
     )
 
 
-def prediction(
-    device: devices.Device, plan: KernelPlan, flops: int, bytes_: int
-) -> records.Prediction:
-    """Roofline floor of ``flops`` and ``bytes_`` on ``device``."""
-    ceilings = device.ceilings(plan.dtype)
-    floor: Prediction = predict(flops, bytes_, ceilings)
-    return records.Prediction(
-        device=device.key,
-        time_us=round(floor.time_us, 3),
-        bound=floor.bound,
-        intensity=round(floor.intensity, 3),
-        ridge=round(floor.ridge, 3),
-        tflops_ceiling=ceilings.tflops,
-        gbps_ceiling=ceilings.gbps,
-        ceiling_kind=ceilings.source_kind,
-    )
-
-
-def stages(
-    obj: RuntimeObject,
+def passed(
     plan: KernelPlan,
-    predict_for: Iterable[devices.Device] = (),
+    obj: RuntimeObject,
+    *,
+    correctness: records.Correctness | None = None,
+    protocol: records.Protocol | None = None,
+    total: records.Duration | None = None,
     durations: Mapping[str, records.Duration] | None = None,
-    static: Mapping[str, dict[str, object]] | None = None,
-) -> list[records.Stage]:
-    """A record's stages from the kernels of ``obj``.
+    static: Mapping[str, records.StaticFacts] | None = None,
+) -> records.Passed:
+    """The outcome of a run that ended.
 
     Args:
-        obj: The bound runtime object.
         plan: Its plan.
-        predict_for: Devices to place each stage on the roofline of.
-        durations: Measured times by stage path.
+        obj: The bound runtime object.
+        correctness: The comparison with the reference.
+        protocol: How the times were taken.
+        total: Time of the whole.
+        durations: Times by stage path.
         static: Compiler facts by stage path.
     """
-    return [
+    cost = plan._algorithmic_flops_bytes()
+    stages = [
         records.Stage(
             name=path,
             kernel=kernel.function_name,
-            tiling=dataclasses.asdict(kernel.tiling),
+            tiling=kernel.tiling.values(),
             grid=list(kernel.grid()),
             flops=kernel.flops,
             bytes=kernel.bytes,
             duration=(durations or {}).get(path),
             static=(static or {}).get(path),
-            predictions=[prediction(d, plan, kernel.flops, kernel.bytes) for d in predict_for],
         )
         for path, kernel in obj.stages()
     ]
+    return records.Passed(
+        correctness=correctness, protocol=protocol, stages=stages, total=total, flops=cost.flops,
+        bytes=cost.bytes,
+    )  # fmt: skip
 
 
-def correctness(results: Iterable[CaseResult], against: str, dtype: str) -> records.Correctness:
+def correctness(results: Sequence[CaseResult], against: str) -> records.Correctness:
     """The checked cases as a record keeps them."""
-    results = list(results)
     wrong = [r.explain() for r in results if not r.ok]
     return records.Correctness(
         status="failed" if wrong else "passed",
         against=against,
-        tolerance=TOLERANCE[dtype],
-        cases=[
-            records.CheckedCase(
-                problem=r.plan.problem(),
-                # Rounded to two digits: torch's sums differ in the last bits by machine.
-                max_relative_error=float(f"{r.max_relative_error:.1e}")
-                if math.isfinite(r.max_relative_error)
-                else None,
-                mma_flops=sum(x.mma_flops for x in r.reports) if r.reports else None,
-                bytes_loaded=sum(x.bytes_loaded for x in r.reports) if r.reports else None,
-                bytes_stored=sum(x.bytes_stored for x in r.reports) if r.reports else None,
-            )
-            for r in results
-        ],
+        tolerance=max(e.allowed.whole for r in results for e in r.errors),
+        cases=[_case(r) for r in results],
         message=wrong[0] if wrong else None,
     )
+
+
+def _case(result: CaseResult) -> records.CheckedCase:
+    worst = result.max_relative_error
+    return records.CheckedCase(
+        problem=result.plan.problem(),
+        # Rounded to two digits: torch's sums differ in the last bits by machine.
+        max_relative_error=float(f"{worst:.1e}") if math.isfinite(worst) else None,
+        mma_flops=_sum(x.mma_flops for x in result.executions),
+        bytes_loaded=_sum(x.bytes_loaded for x in result.executions),
+        bytes_stored=_sum(x.bytes_stored for x in result.executions),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum, or None where nothing was counted or one launch counted nothing."""
+    values = list(counts)
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
 
 
 def make(
@@ -145,10 +141,10 @@ def make(
     plan: KernelPlan,
     mode: records.Mode,
     target: str,
-    outcome: records.Passed | records.Failed,
+    outcome: records.Outcome,
     *,
     device: records.Device | None = None,
-    tools: Iterable[str] = STATIC_TOOLS,
+    tools: Iterable[str] | None = None,
 ) -> records.Record:
     """The record of a run."""
     return records.Record(
@@ -158,7 +154,7 @@ def make(
         mode=mode,
         target=target,
         device=device,
-        toolchain=toolchain(tools),
+        toolchain=toolchain(tools_of(version) if tools is None else tools),
         outcome=outcome,
         run=RUN,
         git=records.git_state(),
@@ -168,28 +164,35 @@ def make(
 
 def gpu() -> tuple[devices.Device, records.Device]:
     """The GPU that torch uses: its device file and its state as ``nvidia-smi`` tells it."""
+    import torch
+
     name = torch.cuda.get_device_name()
     device = devices.find(name)
-    fields = "driver_version,clocks.sm,clocks.mem"
-    try:
-        line = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, check=True, timeout=30,
-        ).stdout.splitlines()[torch.cuda.current_device()]  # fmt: skip
-        driver, sm_clock, memory_clock = (part.strip() for part in line.split(","))
-    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        driver, sm_clock, memory_clock = "unknown", "", ""
-
-    def number(text: str) -> float | None:
-        return float(text) if text.replace(".", "", 1).isdigit() else None
-
+    driver, sm_clock, memory_clock = _driver_state(torch.cuda.current_device())
     major, minor = torch.cuda.get_device_capability()
     return device, records.Device(
         key=device.key,
         name=name,
         arch=f"sm_{major}{minor}",
         driver=driver,
-        clocks_locked=None,
-        sm_clock_mhz=number(sm_clock),
-        memory_clock_mhz=number(memory_clock),
+        sm_clock_mhz=_number(sm_clock),
+        memory_clock_mhz=_number(memory_clock),
     )
+
+
+def _driver_state(index: int) -> tuple[str, str, str]:
+    """Driver version, SM clock and memory clock; ``unknown`` and empty where it does not tell."""
+    fields = "driver_version,clocks.sm,clocks.mem"
+    try:
+        line = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, check=True, timeout=30,
+        ).stdout.splitlines()[index]  # fmt: skip
+        driver, sm_clock, memory_clock = (part.strip() for part in line.split(","))
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return "unknown", "", ""
+    return driver, sm_clock, memory_clock
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.replace(".", "", 1).isdigit() else None

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from mla_var3 import devices
-from mla_var3.errors import HyperMlaError
-from mla_var3.records import Correctness, Failed, Passed, Record, Stage
+from mla_var3 import paths, records, roofline
+from mla_var3.records import Correctness, Passed, Record, Stage
+from mla_var3.roofline import Prediction
+from mla_var3.runtime.tiling import tiling_text
+from mla_var3.static.occupancy import of_facts
+from mla_var3.static.sass import mma_note
+from mla_var3.tables import cell, table
 
-
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table; pipes inside cells are escaped."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
-
-
-def tiling_text(tiling: Mapping[str, object]) -> str:
-    """Set tiling fields as ``tile_m=64 tile_n=64 num_worker_warps=8``."""
-    hints = ("occupancy", "num_ctas", "num_worker_warps")
-    ordered = [k for k in tiling if k not in hints] + [k for k in hints if k in tiling]
-    return " ".join(f"{k}={tiling[k]}" for k in ordered if tiling[k] is not None)
+BOUND_HEADER = ("device", "bound us", "set by", "reference us", "rate of the reference")
+STAGE_HEADER = ("stage", "grid", "tiling", "GFLOP", "MB", "FLOP/B", "median us", "bound us")
+STATIC_HEADER = (
+    "stage", "registers", "stack B", "spill loads/stores", "shared B", "MMA", "TMA loads/stores",
+    "blocks per SM (limiter)",
+)  # fmt: skip
+SIDES = {"compute": "tensor throughput", "memory": "DRAM bandwidth"}
 
 
 def correctness_text(found: Correctness | None) -> str:
@@ -36,159 +35,150 @@ def correctness_text(found: Correctness | None) -> str:
     return text if found.message is None else f"{text}; {found.message}"
 
 
-def main_device(record: Record) -> str | None:
-    """Key of the device that stands for the record's target in prose."""
-    if not record.target.startswith("static/"):
-        return record.target
-    try:
-        return devices.default_for_arch(record.target.removeprefix("static/")).key
-    except HyperMlaError:
-        return None
+def attained(prediction: Prediction) -> str:
+    """The rate behind a reference time, as its source words it; empty where none was attained."""
+    rates = prediction.rates
+    source = rates.sources[0 if prediction.bound == "compute" else 1] if rates.sources else ""
+    match = re.match(r"measured_\S+ (.+?): ", source)
+    return match.group(1) if match else ""
 
 
-def limits(stage: Stage, device: str | None = None) -> list[str]:
-    """What holds the stage back, worst first, each with the fact that says so.
-
-    Args:
-        stage: A record's stage.
-        device: Only this device's roofline; all that were predicted when None.
-    """
-    found = []
-    if stage.static is not None:
-        spills = stage.static["spill_loads"] + stage.static["spill_stores"]
-        if spills:
-            found.append(
-                f"register spills: {stage.static['registers']} registers and "
-                f"{stage.static['stack_bytes']} bytes of stack, {stage.static['spill_loads']} "
-                f"local loads and {stage.static['spill_stores']} local stores in the code"
-            )
-        if reason := stage.static.get("mma_note"):
-            found.append(str(reason))
-        occupancy = stage.static.get("occupancy")
-        if occupancy is not None and occupancy["blocks_per_sm"] <= 1:
-            found.append(
-                f"one block an SM, limited by {occupancy['limiter']} "
-                f"({occupancy['warps']} warps): latency must be hidden inside the block"
-            )
-    for prediction in stage.predictions:
-        if device is not None and prediction.device != device:
-            continue
-        side = "tensor throughput" if prediction.bound == "compute" else "DRAM bandwidth"
+def limits(record: Record, stage: Stage) -> list[str]:
+    """What holds a stage back, worst first, each with the fact that says so."""
+    found, facts = [], stage.static
+    if facts is not None and facts.spills:
         found.append(
-            f"on {prediction.device}: {side}, {prediction.intensity:.0f} FLOP/B against a ridge "
-            f"of {prediction.ridge:.0f}"
+            f"register spills: {facts.registers} registers and {facts.stack_bytes} bytes of "
+            f"stack, {facts.spill_loads} local loads and {facts.spill_stores} local stores in the "
+            "code"
+        )
+    if facts is not None and (note := mma_note(facts.mma_path, facts.arch)):
+        found.append(note)
+    held = of_facts(facts, roofline.device_of(record))
+    if held is not None and held.blocks_per_sm <= 1:
+        found.append(
+            f"one block per SM, limited by {held.limiter} ({held.warps} warps): latency must be "
+            "hidden inside the block"
+        )
+    if (least := roofline.bound(record, stage)) is not None:
+        found.append(
+            f"on {least.device}: {SIDES[least.bound]}, {least.intensity:.0f} FLOP/B against a "
+            f"ridge of {least.ridge:.0f}"
         )
     return found
 
 
-def _stage_rows(outcome: Passed) -> list[list[object]]:
-    rows: list[list[object]] = []
+def _bounds(record: Record, brief: bool) -> list[str]:
+    own = roofline.device_of(record)
+    shown = [own] if brief and own is not None else roofline.devices_of(record)
+    rows = []
+    for device in shown:
+        least = roofline.bound(record, device=device)
+        good = roofline.reference(record, device=device)
+        if least is not None:
+            rate = attained(good) if good is not None else ""
+            time = f"{good.time_us:.1f}" if good is not None and rate else ""
+            rows.append([device.key, f"{least.time_us:.1f}", SIDES[least.bound], time, cell(rate)])
+    if not rows:
+        return []
+    about = (
+        "No kernel can beat the bound. The reference time is what the same work takes at the rate "
+        "that the named kernel attained."
+    )
+    return ["### Bound", "", about, "", table(BOUND_HEADER, rows), ""]
+
+
+def _measured(record: Record, outcome: Passed) -> list[str]:
+    total, share = outcome.total, roofline.fraction(record)
+    if total is None:
+        return []
+    text = (
+        f"Measured: median {total.median_us:.1f} us (min {total.min_us:.1f}, max "
+        f"{total.max_us:.1f}, {total.samples} runs)"
+    )
+    return [f"{text}, {1 / share:.2f} times the bound." if share else f"{text}.", ""]
+
+
+def _stage_row(record: Record, stage: Stage) -> list[object]:
+    least = roofline.bound(record, stage)
+    return [
+        stage.name,
+        "x".join(map(str, stage.grid)),
+        tiling_text(stage.tiling),
+        f"{stage.flops / 1e9:.3g}",
+        f"{stage.bytes / 1e6:.4g}",
+        f"{stage.flops / stage.bytes:.0f}" if stage.bytes else "",
+        f"{stage.duration.median_us:.1f}" if stage.duration else "",
+        f"{least.time_us:.1f}" if least is not None else "",
+    ]
+
+
+def _static_row(record: Record, stage: Stage) -> list[object]:
+    facts = stage.static
+    assert facts is not None
+    held = of_facts(facts, roofline.device_of(record))
+    return [
+        stage.name,
+        facts.registers,
+        facts.stack_bytes,
+        f"{facts.spill_loads}/{facts.spill_stores}",
+        facts.shared_bytes,
+        facts.mma_path,
+        f"{facts.tma_loads}/{facts.tma_stores}",
+        f"{held.blocks_per_sm} ({held.limiter})" if held is not None else "",
+    ]
+
+
+def _stages(record: Record, outcome: Passed) -> list[str]:
+    rows = [_stage_row(record, stage) for stage in outcome.stages]
+    lines = ["### Stages", "", table(STAGE_HEADER, rows), ""]
+    compiled = [_static_row(record, stage) for stage in outcome.stages if stage.static]
+    if compiled:
+        lines += ["### What the compiler made of it", "", table(STATIC_HEADER, compiled), ""]
+    lines += ["### What limits each stage", ""]
     for stage in outcome.stages:
-        row: list[object] = [
-            stage.name,
-            "x".join(map(str, stage.grid)),
-            tiling_text(stage.tiling),
-            f"{stage.flops / 1e9:.3g}",
-            f"{stage.bytes / 1e6:.4g}",
-            f"{stage.flops / stage.bytes:.0f}" if stage.bytes else "",
-        ]
-        row.append(f"{stage.duration.median_us:.1f}" if stage.duration else "")
-        rows.append(row)
-    return rows
+        lines += [f"- **{stage.name}**", *(f"    - {x}" for x in limits(record, stage))]
+    return [*lines, ""]
 
 
-def _static_rows(outcome: Passed) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for stage in outcome.stages:
-        if (facts := stage.static) is None:
-            continue
-        occupancy = facts.get("occupancy") or {}
-        rows.append(
-            [
-                stage.name,
-                facts["registers"],
-                facts["stack_bytes"],
-                f"{facts['spill_loads']}/{facts['spill_stores']}",
-                facts["shared_bytes"],
-                facts["mma_path"],
-                f"{facts['tma_loads']}/{facts['tma_stores']}",
-                f"{occupancy.get('blocks_per_sm', '?')} ({occupancy.get('limiter', '?')})",
-            ]
-        )
-    return rows
-
-
-STAGE_HEADER = (
-    "stage", "grid", "tiling", "GFLOP", "MB", "FLOP/B", "median us",
-)  # fmt: skip
-ROOFLINE_HEADER = ("device", "TFLOP/s", "GB/s", "ceilings", "at least us", "bound")
-STATIC_HEADER = (
-    "stage", "registers", "stack B", "spill loads/stores", "shared B", "MMA", "TMA loads/stores",
-    "blocks an SM (limiter)",
-)  # fmt: skip
+def _remarks(outcome: Passed) -> list[str]:
+    rows = [
+        [stage.name, f"{r.file}:{r.line}", r.kind, cell(r.message)]
+        for stage in outcome.stages
+        for r in getattr(stage.static, "remarks", ())
+    ]
+    header = ("stage", "where", "kind", "remark")
+    return ["### Compiler remarks", "", table(header, rows), ""] if rows else []
 
 
 def render_one(record: Record, *, brief: bool = False) -> str:
     """The section of one record; ``brief`` leaves the remarks out."""
     outcome = record.outcome
     lines = [f"## {record.target}, mode {record.mode}", ""]
-    if isinstance(outcome, Failed):
-        where = f" in stage {outcome.stage}" if outcome.stage else ""
-        return "\n".join([*lines, f"**Failed{where}**: {outcome.error}", ""])
-    lines += [f"Correctness: {correctness_text(outcome.correctness)}.", ""]
-    device = main_device(record)
-    shown = [p for p in outcome.predictions if not brief or device in (None, p.device)]
-    if shown:
-        header: Sequence[str] = ROOFLINE_HEADER
-        rows: list[list[object]] = [
-            [
-                p.device,
-                f"{p.tflops_ceiling:g}",
-                f"{p.gbps_ceiling:g}",
-                p.ceiling_kind,
-                f"{p.time_us:.1f}",
-                p.bound,
-            ]
-            for p in shown
-        ]
-        lines += ["### Roofline", "", table(header, rows), ""]
-    if outcome.total is not None:
-        share = (
-            f", {outcome.roofline_fraction:.1%} of the roofline"
-            if outcome.roofline_fraction is not None
-            else ""
-        )
-        lines += [
-            f"Measured: median {outcome.total.median_us:.1f} us (min {outcome.total.min_us:.1f}, "
-            f"max {outcome.total.max_us:.1f}, {outcome.total.samples} runs){share}.",
-            "",
-        ]
-    header, rows = list(STAGE_HEADER), _stage_rows(outcome)
-    if not any(row[-1] for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    lines += ["### Stages", "", table(header, rows), ""]
-    if static_rows := _static_rows(outcome):
-        lines += ["### What the compiler made of it", "", table(STATIC_HEADER, static_rows), ""]
-    lines += ["### What limits each stage", ""]
-    for stage in outcome.stages:
-        lines += [f"- **{stage.name}**", *(f"    - {x}" for x in limits(stage, device))]
-    lines.append("")
-    remarks = [
-        (stage.name, remark)
-        for stage in outcome.stages
-        if stage.static and not brief
-        for remark in stage.static.get("remarks", ())
-    ]
-    if remarks:
-        rows = [[name, f"{r['file']}:{r['line']}", r["kind"], r["message"]] for name, r in remarks]
-        lines += ["### Compiler remarks", "", table(("stage", "where", "kind", "remark"), rows), ""]
+    match outcome:
+        case records.Skipped():
+            lines += [f"**Skipped**: {outcome.reason}", ""]
+        case records.Failed():
+            where = f" in stage {outcome.stage}" if outcome.stage else ""
+            lines += [f"**Failed{where}**: {outcome.error}", ""]
+        case Passed():
+            lines += [f"Correctness: {correctness_text(outcome.correctness)}.", ""]
+            lines += _bounds(record, brief) + _measured(record, outcome)
+            lines += _stages(record, outcome) + ([] if brief else _remarks(outcome))
     return "\n".join(lines)
+
+
+def _provenance(record: Record) -> str:
+    if record.git is None:
+        return "Commit unknown."
+    changed = {True: " with changes", False: "", None: ", changes unknown"}[record.git.dirty]
+    return f"Commit {record.git.commit[:12]}{changed}."
 
 
 def render(
     found: Sequence[Record],
     next_steps: Sequence[str] = (),
-    artefacts: Sequence[str] = (),
+    artefacts: Iterable[Path] = (),
     *,
     brief: bool = False,
 ) -> str:
@@ -202,22 +192,16 @@ def render(
     """
     first = found[0]
     problem = ", ".join(f"{k}={v}" for k, v in first.problem.items() if v is not None)
+    steps = [f"{i}. {x}" for i, x in enumerate(next_steps, 1)]
+    files = [f"- `{paths.relative(path)}`" for path in artefacts]
     lines = [
-        f"# {first.kernel.design} {first.kernel.version}",
+        f"# {first.kernel.name}",
         "",
-        f"Language {first.kernel.language}, layer {first.kernel.layer}, problem {problem}.",
-        f"Sources {first.kernel.source_sha256[:12]}, commit {first.git.commit[:12]}"
-        f"{' with changes' if first.git.dirty else ''}.",
+        f"Language {first.kernel.language}, workload {first.kernel.layer}, problem {problem}.",
+        _provenance(first),
         "",
         *(render_one(record, brief=brief) for record in found),
     ]
-    if next_steps:
-        lines += [
-            "## What to try next",
-            "",
-            *(f"{i}. {x}" for i, x in enumerate(next_steps, 1)),
-            "",
-        ]
-    if artefacts:
-        lines += ["## Files", "", *(f"- `{path}`" for path in artefacts), ""]
+    for title, content in (("What to try next", steps), ("Files", files)):
+        lines += [f"## {title}", "", *content, ""] if content else []
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3.records.model import CPU, Passed, Record
-from mla_var3.records.sources import git
+from mla_var3.records.sources import git, kernels_tracked
 
 MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
 
@@ -25,7 +25,9 @@ def faults(record: Record, place: Path) -> Iterator[str]:
         record: The record.
         place: Where it lies below the results folder.
     """
-    if record.content_sha256 != record.digest():
+    if not record.content_sha256:
+        yield "it has no content_sha256: it is of an older schema, or was written by hand"
+    elif record.content_sha256 != record.digest():
         yield "its content differs from its content_sha256: it was edited after it was written"
     if place != record.path:
         yield f"it says that it belongs to {record.path.as_posix()}"
@@ -82,8 +84,8 @@ def _provenance_faults(record: Record) -> Iterator[str]:
 
 
 def repository_known() -> bool:
-    """Whether sources can be looked up: git is there, with the whole history."""
-    return git("rev-parse", "--is-shallow-repository") == "false"
+    """Whether sources can be looked up: git is there, with the kernels' whole history."""
+    return kernels_tracked() and git("rev-parse", "--is-shallow-repository") == "false"
 
 
 @functools.cache

@@ -6,20 +6,29 @@ its counts and today's device files; a better ceiling needs no new record.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from mla_var3.records.facts import Facts
 
 SCHEMA_VERSION: Literal[2] = 2
 
 Mode = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
-Scalar = int | float | bool | str | None
+#: Far above any count of a run, and a float still holds it: what follows from counts is finite.
+_LARGEST = 10**30
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Scalar = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | float | bool | str | None
 
 #: Target of a run on the CPU: correctness only, never a time.
 CPU = "cpu"
@@ -124,8 +133,8 @@ class Stage(_Model):
     kernel: str
     tiling: dict[str, Scalar]
     grid: list[Annotated[int, Field(ge=1)]]
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    flops: Count
+    bytes: Count
     duration: Duration | None = None
     counters: dict[str, float] = Field(default_factory=dict)
     static: Facts | None = None
@@ -153,9 +162,9 @@ class CheckedCase(_Model):
 
     problem: dict[str, Scalar]
     max_relative_error: float | None = Field(None, ge=0)
-    mma_flops: int | None = Field(None, ge=0)
-    bytes_loaded: int | None = Field(None, ge=0)
-    bytes_stored: int | None = Field(None, ge=0)
+    mma_flops: Count | None = None
+    bytes_loaded: Count | None = None
+    bytes_stored: Count | None = None
 
 
 class Correctness(_Model):
@@ -192,8 +201,8 @@ class Passed(_Model):
     protocol: Protocol | None = None
     stages: list[Stage] = Field(min_length=1)
     total: Duration | None = None
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    flops: Count
+    bytes: Count
     artefacts: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -232,7 +241,7 @@ class Git(_Model):
     """
 
     commit: str = Field(pattern=r"^[0-9a-f]{40}$")
-    dirty: bool | None
+    dirty: bool | None = None
 
 
 class Record(_Model):
@@ -241,7 +250,7 @@ class Record(_Model):
     schema_version: Literal[2] = SCHEMA_VERSION
     kernel: KernelIdentity
     problem: dict[str, Scalar]
-    slug: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    slug: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     mode: Mode
     target: str = Field(pattern=r"^(static/sm_\d+[a-z]?|[a-z0-9][a-z0-9-]*)$")
     device: Device | None = None
@@ -251,7 +260,7 @@ class Record(_Model):
         None, description="names the process that made it; times compare only within one run"
     )
     git: Git | None = Field(None, description="null when it could not be told")
-    time: datetime.datetime
+    time: AwareDatetime
     content_sha256: str = Field(
         "", pattern=r"^([0-9a-f]{64})?$", description="of all the rest; filled in when written"
     )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from mla_var3.errors import RecordError
 from mla_var3.paths import kernels_dir, repo_root
 from mla_var3.records.model import Git, Record
 
@@ -66,16 +68,29 @@ def git(*arguments: str, input: str | None = None) -> str | None:
     return done.stdout.strip()
 
 
+def kernels_tracked() -> bool:
+    """Whether the repository around the checkout, if there is one, is the kernels' own.
+
+    An installed package may lie in, or be used from, somebody else's repository, whose commits say
+    nothing about these sources.
+    """
+    return git("ls-files", "--error-unmatch", str(kernels_dir() / "__init__.py")) is not None
+
+
 def git_state() -> Git | None:
     """The checkout's commit; None where the kernels are not tracked by the repository around them.
 
-    An installed package may lie in, or be used from, somebody else's repository, whose commit says
-    nothing about these sources. ``HYPERMLA_COMMIT`` names the commit on a host that got the files
-    without their repository; whether they were changed there cannot be told.
+    ``HYPERMLA_COMMIT`` names the commit on a host that got the files without their repository;
+    whether they were changed there cannot be told.
+
+    Raises:
+        RecordError: ``HYPERMLA_COMMIT`` is not a commit's hash.
     """
     if carried := os.environ.get("HYPERMLA_COMMIT"):
+        if not re.fullmatch(r"[0-9a-f]{40}", carried):
+            raise RecordError(f"HYPERMLA_COMMIT={carried!r} is not the 40 hex digits of a commit")
         return Git(commit=carried, dirty=None)
-    if git("ls-files", "--error-unmatch", str(kernels_dir() / "__init__.py")) is None:
+    if not kernels_tracked():
         return None
     commit = git("rev-parse", "HEAD")
     # results/ itself is left out: writing one record must not make the next one dirty.

@@ -22,7 +22,7 @@ _LEFTOVER = re.compile(r"\.[a-z]+\.json\.[A-Za-z0-9_]{8}")
 
 
 def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
-    """Write ``record`` unless the file there already states the same facts.
+    """Write ``record`` unless a sound file there already states the same facts.
 
     Args:
         record: The record; its content hash is filled in.
@@ -37,7 +37,8 @@ def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
     path = (root or results_dir()) / record.path
     if path.is_file():
         try:
-            if read(path).facts() == record.facts():
+            old = read(path)
+            if old.facts() == record.facts() and old.content_sha256 == old.digest():
                 return path, False
         except RecordError:
             pass  # An unreadable record is replaced.
@@ -101,9 +102,10 @@ def parse(content: bytes, name: str) -> Record:
             "reads; update it"
         )
     try:
-        return Record.model_validate_json(
-            content if version == SCHEMA_VERSION else to_current(data)
-        )
+        current = content if version == SCHEMA_VERSION else to_current(data)
+        return Record.model_validate_json(current, strict=True)
+    except RecursionError as error:
+        raise RecordError(f"{name} is not a record: it is nested too deeply") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

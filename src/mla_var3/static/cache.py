@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from mla_var3.errors import ToolchainError
+from mla_var3.paths import out_dir
 
 CACHE_VARIABLE = "HYPERMLA_CACHE_DIR"
 
@@ -25,10 +27,20 @@ _MANIFEST = "manifest.json"
 
 
 def default_dir() -> Path:
-    """``$HYPERMLA_CACHE_DIR``, else the user's cache folder for ``hypermla``."""
+    """``$HYPERMLA_CACHE_DIR``, else the user's cache folder for ``hypermla``.
+
+    Where the home folder cannot be written, it is ``out/cache`` in the checkout.
+    """
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
-    return Path(platformdirs.user_cache_dir("hypermla"))
+    usual = Path(platformdirs.user_cache_dir("hypermla"))
+    return usual if _is_writable(usual) else out_dir() / "cache"
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a folder can be written or made."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def key_of(content: Mapping[str, object]) -> str:
@@ -113,6 +125,16 @@ class Cache:
             removed, held = removed + 1, held - size
         return removed
 
+    def sweep(self) -> list[Path]:
+        """Remove working folders of processes of this machine that are gone; returns which."""
+        gone = []
+        for folder in self.folder.glob(f"{_work()}*"):
+            pid = folder.name.removeprefix(_work()).partition("-")[0]
+            if pid.isdigit() and not _runs(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+                gone.append(folder)
+        return gone
+
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A working folder inside the cache's file system, removed at the end whatever happens.
@@ -122,11 +144,27 @@ class Cache:
         """
         with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=".work-", dir=self.folder))
+            self.sweep()
+            folder = Path(tempfile.mkdtemp(prefix=f"{_work()}{os.getpid()}-", dir=self.folder))
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work() -> str:
+    """How working folders of this machine start; others may share the cache, with other pids."""
+    return f".work-{socket.gethostname()}-"
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # It is somebody else's.
+        return True
+    return True
 
 
 @contextlib.contextmanager

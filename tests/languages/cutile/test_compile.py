@@ -13,17 +13,14 @@ import torch
 
 from mla_var3 import devices
 from mla_var3.errors import HyperMlaError, InterpreterError, ToolchainError, UnknownNameError
+from mla_var3.languages.compiling import write_artefacts
 from mla_var3.languages.cutile import compile as compiling
 from mla_var3.languages.cutile import toolchain
-from mla_var3.languages.cutile.compile import (
-    CompileJob,
-    compile_kernel,
-    compile_many,
-    mma_work,
-    with_occupancy,
-    write_artefacts,
-)
-from mla_var3.languages.cutile.facts import StaticFacts
+from mla_var3.languages.cutile.compile import TileJob, compile_kernel, compile_many, mma_work
+from mla_var3.records import CutileFacts
+from mla_var3.static import tools
+from mla_var3.static.occupancy import of_facts
+from mla_var3.static.sass import mma_note
 from tests.languages.cutile import kernels_for_tests as kernels
 
 SOURCE = "tests/languages/cutile/kernels_for_tests.py"
@@ -60,7 +57,7 @@ def test_latent_attention_as_measured_before(compiled, arch, warps, registers, s
     assert facts.registers == registers
     assert facts.spills == spills == (facts.stack_bytes > 0)
     assert facts.mma_path == path
-    assert facts.on_fast_path
+    assert mma_note(facts.mma_path, arch) is None
     assert facts.mma_ops == 3
     assert facts.mma_tile_flops == 2 * 64 * 64 * (512 + 64 + 512)
     assert facts.hints == {"opt_level": 3} | ({"num_worker_warps": warps} if warps else {})
@@ -83,7 +80,7 @@ def test_latent_attention_as_measured_before(compiled, arch, warps, registers, s
 def test_matmul_takes_the_fast_path_and_names_its_lines(compiled, arch, path, tma):
     facts = compiled(kernels.matmul, kernels.matmul_args(), arch)
     assert facts.mma_path == path
-    assert facts.mma_note is None
+    assert mma_note(facts.mma_path, arch) is None
     assert not facts.spills
     assert (facts.tma_loads > 0) == (facts.tma_stores > 0) == tma
     assert (facts.async_copies > 0) == (not tma)
@@ -93,15 +90,16 @@ def test_matmul_takes_the_fast_path_and_names_its_lines(compiled, arch, path, tm
     ]
     assert sum(x.mma for x in facts.lines) == sum(facts.mma_instructions.values()) > 0
     assert {x.file for x in facts.lines} <= {SOURCE, "cuda/tile/_stub.py"}
-    assert facts.occupancy.device == devices.default_for_arch(arch).key
-    assert facts.occupancy.blocks_per_sm >= 1
+    held = of_facts(facts)
+    assert held.device == devices.default_for_arch(arch).key
+    assert held.blocks_per_sm >= 1
 
 
 def test_fp32_multiplication_falls_back_to_fma_and_says_so(compiled):
     args = kernels.matmul_args(32, 32, 32, torch.float32)
     facts = compiled(kernels.matmul, args, "sm_90")
     assert facts.mma_path == "FMA"
-    assert facts.mma_note == (
+    assert mma_note(facts.mma_path, "sm_90") == (
         "matrix multiplications fall back to FMA, where sm_90 has HGMMA (warpgroup)"
     )
     assert [r.kind for r in facts.remarks if r.category == "tensor-core"] == ["failed"]
@@ -110,12 +108,13 @@ def test_fp32_multiplication_falls_back_to_fma_and_says_so(compiled):
 def test_thin_tiles_leave_the_warpgroup_path(compiled):
     facts = compiled(kernels.matmul, kernels.matmul_args(16), "sm_90")
     assert facts.mma_path == "HMMA"
-    assert "fall back to HMMA" in facts.mma_note
+    assert "fall back to HMMA" in mma_note(facts.mma_path, "sm_90")
 
 
 def test_a_kernel_without_multiplication(compiled):
     facts = compiled(kernels.copy, kernels.copy_args(), "sm_90")
-    assert (facts.mma_path, facts.mma_ops, facts.mma_note) == ("none", 0, None)
+    assert (facts.mma_path, facts.mma_ops) == ("none", 0)
+    assert mma_note(facts.mma_path, "sm_90") is None
     assert {r.line for r in facts.remarks} == {line_of("# copied")}
 
 
@@ -124,7 +123,7 @@ def test_shared_memory_and_occupancy_as_the_driver_states_them(compiled):
     kernel = kernels.matmul.replace_hints(occupancy=2)
     facts = compiled(kernel, kernels.matmul_args(), "sm_90")
     assert (facts.registers, facts.threads_per_block, facts.shared_bytes) == (128, 256, 114848)
-    assert facts.occupancy.blocks_per_sm == 2
+    assert of_facts(facts).blocks_per_sm == 2
 
 
 def test_clusters_are_read_from_the_cubin(compiled):
@@ -138,22 +137,21 @@ def test_facts_hold_no_absolute_path_and_no_time(compiled):
     text = compiled(kernels.matmul, kernels.matmul_args(), "sm_90").model_dump_json()
     assert str(Path(kernels.__file__).parent) not in text
     assert "/tmp" not in text
-    assert StaticFacts.model_validate_json(text).model_dump_json() == text
+    assert CutileFacts.model_validate_json(text).model_dump_json() == text
 
 
 def test_an_arch_without_a_device_has_no_occupancy(compiled):
     unknown = set(toolchain.known_archs()) - {d.default_for for d in devices.all_devices()}
     facts = compiled(kernels.copy, kernels.copy_args(), sorted(unknown)[0])
     assert facts.ok
-    assert facts.occupancy is None
+    assert of_facts(facts) is None
 
 
 def test_occupancy_for_a_named_device(compiled):
     facts = compiled(kernels.copy, kernels.copy_args(), "sm_90")
-    named = with_occupancy(facts, devices.load("nvidia-h100-pcie"))
-    assert named.occupancy.device == "nvidia-h100-pcie"
-    failed = StaticFacts(kernel="k", arch="sm_90", error="no")
-    assert with_occupancy(failed) is failed
+    named = of_facts(facts, devices.load("nvidia-h100-pcie"))
+    assert named.device == "nvidia-h100-pcie"
+    assert of_facts(CutileFacts(kernel="k", arch="sm_90", error="no")) is None
 
 
 def test_front_end_errors_name_file_and_line(compiled):
@@ -169,7 +167,9 @@ def test_tileiras_errors_are_one_sentence_and_cached(tmp_path, monkeypatch):
         replace_tileiras(patch, f"import sys; sys.exit({said!r})")
         facts = compile_kernel(kernels.copy, kernels.copy_args(), "sm_90", cache_dir=tmp_path)
     assert facts.error == f"tileiras refuses the kernel: {SOURCE}:7: error: failed to legalize"
-    assert facts.model_dump(mode="json").keys() == {"kernel", "arch", "hints", "toolchain", "error"}
+    assert facts.model_dump(mode="json").keys() == {
+        "language", "kernel", "arch", "hints", "toolchain", "error",
+    }  # fmt: skip
     (key,) = (place.name for place in (tmp_path / "static").glob("*/*"))
     cached = compiling.Cache(tmp_path).get(key)
     assert json.loads(cached[compiling.FACTS]) == facts.model_dump(mode="json")
@@ -181,13 +181,13 @@ def test_hints_that_the_front_end_refuses(compiled):
 
 
 def forbid_compiling(monkeypatch):
-    real = toolchain.Runner.run
+    real = tools.Runner.run
 
-    def run(self, name, args, **options):
-        assert name != "tileiras"
-        return real(self, name, args, **options)
+    def run(self, tool, args, **options):
+        assert tool.name != "tileiras"
+        return real(self, tool, args, **options)
 
-    monkeypatch.setattr(toolchain.Runner, "run", run)
+    monkeypatch.setattr(tools.Runner, "run", run)
 
 
 def test_the_second_compile_comes_from_the_cache(compiled, monkeypatch):
@@ -222,10 +222,10 @@ def test_cached_facts_that_do_not_fit_are_compiled_again(tmp_path, content):
 
 def test_jobs_side_by_side_keep_their_order_and_equal_ones_compile_once(cache_dir):
     jobs = [
-        CompileJob(kernels.copy, kernels.copy_args(), "sm_120"),
-        CompileJob(kernels.matmul, kernels.matmul_args(), "sm_90"),
-        CompileJob(kernels.copy, kernels.copy_args(), "sm_120"),
-        CompileJob(kernels.refused, (kernels.meta(64),), "sm_90"),
+        TileJob(kernels.copy, kernels.copy_args(), "sm_120"),
+        TileJob(kernels.matmul, kernels.matmul_args(), "sm_90"),
+        TileJob(kernels.copy, kernels.copy_args(), "sm_120"),
+        TileJob(kernels.refused, (kernels.meta(64),), "sm_90"),
     ]
     told = []
     found = compile_many(
@@ -241,9 +241,9 @@ def test_jobs_side_by_side_keep_their_order_and_equal_ones_compile_once(cache_di
 
 def test_artefacts(cache_dir, tmp_path):
     (found,) = compile_many(
-        [CompileJob(kernels.copy, kernels.copy_args(), "sm_90")], cache_dir=cache_dir
+        [TileJob(kernels.copy, kernels.copy_args(), "sm_90")], cache_dir=cache_dir
     )
-    paths = write_artefacts(found, tmp_path / "compiled")
+    paths = write_artefacts(found.files, tmp_path / "compiled")
     assert {p.name for p in paths} == {
         "kernel.tileirbc", "kernel.tileir", "kernel.cubin", "kernel.sass", "remarks.yaml",
         "facts.json",
@@ -255,7 +255,7 @@ def test_artefacts(cache_dir, tmp_path):
     assert facts["registers"] == found.facts.registers
     (tmp_path / "file").write_text("")
     with pytest.raises(HyperMlaError, match="cannot be written"):
-        write_artefacts(found, tmp_path / "file")
+        write_artefacts(found.files, tmp_path / "file")
 
 
 def test_bad_input_is_refused_before_anything_is_compiled(cache_dir, compiled):
@@ -268,20 +268,23 @@ def test_bad_input_is_refused_before_anything_is_compiled(cache_dir, compiled):
 
 
 def replace_tileiras(monkeypatch, script="import time; time.sleep(60)"):
+    """Let another script stand for the compiler; returns the processes as they are started."""
     # What the real tool says of itself must be known before it is replaced.
     for ask in (toolchain.versions, toolchain.known_archs, toolchain.bytecode_version):
         ask()
     real = toolchain.find
-    sleeper = toolchain.Tool("tileiras", Path(sys.executable), "1")
+    sleeper = tools.Tool("tileiras", Path(sys.executable), "1")
     monkeypatch.setattr(toolchain, "find", lambda n: sleeper if n == "tileiras" else real(n))
-    popen = toolchain.subprocess.Popen
+    popen, started = tools.subprocess.Popen, []
 
     def slow(command, **options):
-        if command[0] == sys.executable:
-            command = [sys.executable, "-c", script]
-        return popen(command, **options)
+        if command[0] != sys.executable:
+            return popen(command, **options)
+        started.append(popen([sys.executable, "-c", script], **options))
+        return started[-1]
 
-    monkeypatch.setattr(toolchain.subprocess, "Popen", slow)
+    monkeypatch.setattr(tools.subprocess, "Popen", slow)
+    return started
 
 
 def test_a_slow_compile_ends_and_is_not_cached(tmp_path, monkeypatch):
@@ -314,35 +317,40 @@ def test_a_progress_that_cannot_be_told_ends_the_compile(cache_dir):
 
     with pytest.raises(BrokenPipeError):
         compile_many(
-            [CompileJob(kernels.copy, kernels.copy_args(), "sm_90")],
+            [TileJob(kernels.copy, kernels.copy_args(), "sm_90")],
             cache_dir=cache_dir,
             progress=progress,
         )
 
 
 def test_an_interrupt_ends_the_compilers_and_leaves_nothing(tmp_path, monkeypatch):
-    replace_tileiras(monkeypatch)
+    started = replace_tileiras(monkeypatch)
     jobs = [
-        CompileJob(kernels.copy, (*kernels.copy_args()[:2], tile), "sm_90")
+        TileJob(kernels.copy, (*kernels.copy_args()[:2], tile), "sm_90")
         for tile in (64, 128, 256, 512)
     ]
-    threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    started = time.monotonic()
+
+    def interrupt_once_both_run():
+        while len(started) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_once_both_run).start()
     with pytest.raises(KeyboardInterrupt):
         compile_many(jobs, workers=2, cache_dir=tmp_path)
-    assert time.monotonic() - started < 20
+    assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
     assert list((tmp_path / "static").iterdir()) == []
 
 
 def failing_tool(monkeypatch, tool):
-    real = toolchain.Runner.run
+    real = tools.Runner.run
 
-    def run(self, name, args, **options):
-        if name == tool:
-            return toolchain.Completed(1, "", "broken\npipe")
-        return real(self, name, args, **options)
+    def run(self, asked, args, **options):
+        if asked.name == tool:
+            return tools.Completed(1, "", "broken\npipe")
+        return real(self, asked, args, **options)
 
-    monkeypatch.setattr(toolchain.Runner, "run", run)
+    monkeypatch.setattr(tools.Runner, "run", run)
 
 
 def test_a_disassembler_that_fails_is_a_toolchain_error(tmp_path, monkeypatch):
@@ -370,7 +378,7 @@ def test_a_disassembler_that_fails_is_a_toolchain_error(tmp_path, monkeypatch):
     ],
 )
 def test_refusals_name_project_paths(stderr, sentence):
-    assert compiling._refusal(toolchain.Completed(1, "", stderr)) == sentence
+    assert compiling._refusal(tools.Completed(1, "", stderr)) == sentence
 
 
 def test_mma_work_reads_shapes():
@@ -385,5 +393,5 @@ def test_mma_work_reads_shapes():
 
 
 def test_jobs_are_values():
-    job = CompileJob(kernels.copy, (1,), "sm_90")
+    job = TileJob(kernels.copy, (1,), "sm_90")
     assert dataclasses.replace(job, arch="sm_100").arch == "sm_100"

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from mla_var3.errors import TilingError
-from mla_var3.runtime import ct_kernel
+from mla_var3.languages.cutile import kernel as module
 from mla_var3.runtime.ct_kernel import CtKernel
 from mla_var3.workloads import Cost
-
-from . import toys
-from .toys import ToyTiling, kernel, scaled
+from tests.runtime.toys import ToyTiling, kernel, scaled
 
 
 def test_runs_in_place_and_returns_its_outputs():
@@ -73,8 +71,8 @@ def test_tensors_without_memory_cannot_run():
 
 def test_cuda_tensors_are_launched_on_the_current_stream(monkeypatch):
     launched = []
-    monkeypatch.setattr(ct_kernel.ct, "launch", lambda *args: launched.append(args))
-    monkeypatch.setattr(ct_kernel.torch.cuda, "current_stream", lambda: "stream")
+    monkeypatch.setattr(module.ct, "launch", lambda *args: launched.append(args))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "stream")
     y = SimpleNamespace(device=torch.device("cuda"))
     stage = kernel("double", torch.arange(40.0), y)  # type: ignore[arg-type]
     assert stage() == {"y": y}
@@ -84,4 +82,4 @@ def test_cuda_tensors_are_launched_on_the_current_stream(monkeypatch):
 @pytest.mark.gpu
 def test_on_a_gpu():
     x = torch.arange(40.0, device="cuda")
-    assert torch.equal(toys.kernel("double", x)()["y"], 2 * x)
+    assert torch.equal(kernel("double", x)()["y"], 2 * x)

@@ -1,0 +1,1 @@
+"""FlashMLA with explicit scheduling: latent attention by specialized warps of Hopper."""

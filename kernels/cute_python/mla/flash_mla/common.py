@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from cutlass.utils import hopper_helpers
 from mla_var3.errors import PlanError
 from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic
+from mla_var3.workloads import Cost
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ EVICT_FIRST = 0x12F0000000000000
 #: A finite start keeps exp2(old - new) defined for rows that see no key at all.
 LOWEST = -1.0e30
 LN_2 = 0.6931471805599453
-#: SMs of the NVIDIA H200 SXM (knowledge/devices), which a grid is made to fill.
-SMS = 132
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,29 +58,59 @@ class SlabPlan(LatentProblem, KernelPlan):
         kernel_fn: Callable[..., Any],
         host_fn: Callable[[Any], Any],
         inputs: tuple[torch.Tensor, ...],
+        outputs: tuple[torch.Tensor, ...] | None = None,
     ) -> RuntimeObject:
-        """A launch on ``inputs`` and fresh outputs.
+        """Attention over ``inputs``.
 
         Args:
             kernel_fn: The device function; its name is the stage's.
             host_fn: The host function for a tiling.
             inputs: q, qpe, z, kpe.
+            outputs: o and lse; fresh ones unless given.
         """
-        q, qpe, z, kpe = inputs
-        o, lse = self.empty_outputs(q.device)
-        rows = [Dynamic(x, (0, 1, 2)) for x in (q, qpe)]
-        keys = [Dynamic(x, (0, 1)) for x in (z, kpe)]
-        outputs = [Dynamic(x, (0, 1, 2)) for x in (o, lse)]
-        arguments = (*rows, *keys, *outputs, self.scale / LN_2)
-        stage = next(iter(self.tiling_types))
+        outputs = outputs or self.empty_outputs(inputs[0].device)
+        return self.bind(
+            kernel_fn,
+            host_fn,
+            dict(zip(("q", "qpe", "z", "kpe"), inputs, strict=True)),
+            dict(zip(("o", "lse"), outputs, strict=True)),
+            (self.scale / LN_2,),
+            self._algorithmic_flops_bytes(),
+        )
+
+    def bind(
+        self,
+        kernel_fn: Callable[..., Any],
+        host_fn: Callable[[Any], Any],
+        inputs: Mapping[str, torch.Tensor],
+        outputs: Mapping[str, torch.Tensor],
+        numbers: tuple[float, ...],
+        cost: Cost,
+    ) -> RuntimeObject:
+        """One launch, compiled for any extents but the widths of rows.
+
+        Args:
+            kernel_fn: The device function; its name is the stage's.
+            host_fn: The host function for a tiling.
+            inputs: Tensors read, in the order of the host function's parameters.
+            outputs: Tensors written, likewise.
+            numbers: What else it takes before the stream.
+            cost: Work of the launch.
+        """
+        tensors = {**inputs, **outputs}
+        dynamic = [
+            Dynamic(x, tuple(range(x.ndim if name.endswith("lse") else x.ndim - 1)))
+            for name, x in tensors.items()
+        ]
+        stage = kernel_fn.__name__
         return CuteKernel(
             kernel_fn,
-            lambda x: (host_fn(x), arguments),
-            input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
-            output_tensors={"o": o, "lse": lse},
+            lambda x: (host_fn(x), (*dynamic, *numbers)),
+            input_tensors=inputs,
+            output_tensors=outputs,
             tiling=self.tiling(stage),
             autotune_configs=self._autotune_configs()[stage],
-            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+            algorithmic_flops_bytes_fn=lambda _: cost,
         )
 
 
@@ -117,6 +146,13 @@ def value_layout(dtype):
     """Four slabs of keys read as values: the same bytes, transposed, [256, 64]."""
     atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, dtype)
     return cute.tile_to_shape(atom, (HALF, KEYS), order=(1, 0))
+
+
+def reduced(combine, values):
+    """Values combined pairwise, as a tree, which has few steps that wait for each other."""
+    while len(values) > 1:
+        values = [combine(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+    return values[0]
 
 
 def operand_layout():
@@ -200,9 +236,7 @@ class SlabLoads:
         """Load ``slab`` of row tile ``tile`` into the shared slab ``into``; from the whole warp."""
         rope = slab == ROPE_SLAB
         source = self.sources[rope][None, tile, 0 if rope else slab, batch]
-        cute.copy(
-            self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options
-        )
+        cute.copy(self.atoms[rope], source, self.shared[None, into], tma_bar_ptr=barrier, **options)
 
 
 def inbox(memory):

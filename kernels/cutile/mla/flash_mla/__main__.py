@@ -3,4 +3,4 @@
 from mla_var3.front import run
 
 if __name__ == "__main__":
-    run("mla_var3.app.cli:main", design="flash_mla")
+    run("mla_var3.app.cli:main", design="flash_mla", language="cutile-dsl")

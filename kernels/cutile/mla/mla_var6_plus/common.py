@@ -102,7 +102,7 @@ class Partials:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(MixedProblem, KernelPlan):
+class TwoPathsPlan(MixedProblem, KernelPlan):
     """Path costs and the combine stage, for every version of the design."""
 
     def check_plans(self) -> list[Self]:

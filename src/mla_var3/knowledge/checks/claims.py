@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from mla_var3 import records
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
 from mla_var3.knowledge.evidence import check_comparable, compare
 from mla_var3.knowledge.markdown import relative_targets
-from mla_var3.knowledge.metrics import METRICS
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.knowledge.schema import (
     Condition,
@@ -20,6 +20,7 @@ from mla_var3.knowledge.schema import (
     PairEvidence,
     RecordEvidence,
 )
+from mla_var3.paths import relative
 from mla_var3.records import Record
 
 
@@ -31,8 +32,8 @@ class MetricUnknown(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for name, line in _named_metrics(document):
-            if name not in METRICS:
-                sentence = str(UnknownNameError("metric", name, list(METRICS)))
+            if name not in metrics.catalogue():
+                sentence = str(UnknownNameError("metric", name, list(metrics.catalogue())))
                 yield line, re.sub(r" \(known: [^)]*\)", "", sentence)
 
 
@@ -66,7 +67,7 @@ class TriggerComparison(DocumentCheck):
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         types = {"number": (int, float), "text": (str,), "flag": (bool,)}
         for line, condition in _conditions(document):
-            metric = METRICS.get(condition.metric)
+            metric = metrics.catalogue().get(condition.metric)
             if metric is None:
                 continue  # metric-unknown
             is_flag = isinstance(condition.value, bool)
@@ -131,9 +132,7 @@ class VersionUnknown(DocumentCheck):
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for key in ("used_by", "violated_by"):
             for index, name in enumerate(getattr(document.pattern, key)):
-                design, version = name.split()
-                known = catalogue.designs.get(design)
-                if known is None or version not in known.versions:
+                if catalogue.version(name) is None:
                     yield document.line_of(key, index), f"there is no version {name!r}"
 
 
@@ -145,10 +144,12 @@ class VersionBothWays(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        both = set(document.pattern.used_by) & set(document.pattern.violated_by)
-        for name in sorted(both):
-            line = document.line_of("violated_by")
-            yield line, f"{name!r} stands under used_by and under violated_by"
+        used = [catalogue.version(name) for name in document.pattern.used_by]
+        for index, name in enumerate(document.pattern.violated_by):
+            found = catalogue.version(name)
+            if found is not None and found in used:
+                line = document.line_of("violated_by", index)
+                yield line, f"{name!r} stands under used_by and under violated_by"
 
 
 class VersionUnlisted(DocumentCheck):
@@ -162,8 +163,11 @@ class VersionUnlisted(DocumentCheck):
     roles = ("devlog",)
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for entry in document.entries:
-            name = f"{document.path.parent.name} {entry.version}"
+        design = catalogue.design_of(document)
+        for entry in document.entries if design else ():
+            assert design is not None
+            name = f"{design.name} {entry.version}"
+            own = (design, entry.version)
             for section in entry.sections:
                 if section.title != "What changed":
                     continue
@@ -171,7 +175,8 @@ class VersionUnlisted(DocumentCheck):
                     page = catalogue.by_id.get(PurePosixPath(target.partition("#")[0]).stem)
                     if page is None or page.pattern.kind != "optimization":
                         continue
-                    if name not in (*page.pattern.used_by, *page.pattern.violated_by):
+                    named = (*page.pattern.used_by, *page.pattern.violated_by)
+                    if own not in map(catalogue.version, named):
                         line = section.line + 1 + section.text.count("\n", 0, start)
                         yield line, f"{page.name} does not name {name} under used_by"
 
@@ -251,7 +256,7 @@ class EvidenceMetric(DocumentCheck):
                     continue
                 for metric in item.metric:
                     try:
-                        if metric in METRICS:
+                        if metric in metrics.catalogue():
                             metrics.reading(record, metric, item.stage)
                     except HyperMlaError as error:
                         yield document.line_of("evidence", index, key), str(error)
@@ -260,8 +265,8 @@ class EvidenceMetric(DocumentCheck):
 class EvidencePair(DocumentCheck):
     """The records of a pair differ in the version alone.
 
-    Target, mode, problem and toolchain are the same; only the mixed design's n may differ, since
-    the cost model chooses it.
+    Workload, target, mode and toolchain are the same, and so are the axes that the workload's
+    designs share; what a design chooses for itself may differ. Times are of one run.
     """
 
     id = "evidence-pair"
@@ -273,7 +278,7 @@ class EvidencePair(DocumentCheck):
             if before is None or after is None:
                 continue  # evidence-record-missing
             try:
-                check_comparable(before, after)
+                check_comparable(before, after, item.metric)
             except KnowledgeError as error:
                 yield line, str(error)
 
@@ -315,8 +320,8 @@ class EvidenceDirection(DocumentCheck):
 class EvidenceBasis(DocumentCheck):
     """The basis that a page states is borne out by its evidence.
 
-    `measured` needs a record with times or an observation, `static` a record of the compiler's or
-    the interpreter's facts or an observation, `external` an external source, `single-observation`
+    `measured` needs a record with times or an observation, `static` a record of a compile or of a
+    run on the CPU, or an observation, `external` an external source, `single-observation`
     an observation or a record with times; `source-semantics` needs an external source or a version
     under `used_by` or `violated_by` whose source shows it.
     """
@@ -336,8 +341,7 @@ class EvidenceBasis(DocumentCheck):
         timed = sum(record.device is not None for record in found)
         held = {
             "measured": bool(observed or timed),
-            "static": bool(observed)
-            or any(record.mode in ("static", "interpret") for record in found),
+            "static": bool(observed) or any(record.device is None for record in found),
             "external": external,
             "single-observation": observed + timed >= 1,
             "source-semantics": external or bool(meta.used_by or meta.violated_by),
@@ -367,16 +371,16 @@ class RecordUnsound(Check):
     id = "record-unsound"
 
     def run(self, catalogue: Catalogue) -> Iterator[Finding]:
-        """Files that are no records, or lie in another record's place."""
+        """Files that are not records, or lie in another record's place."""
         for path in catalogue.record_files():
-            name = path.relative_to(catalogue.root).as_posix()
+            name = relative(path, catalogue.root)
             try:
                 record = catalogue.record(name)
             except (KnowledgeError, RecordError) as error:
                 sentence = str(error).replace(f"{catalogue.root}/", "")
                 yield self.finding(name, (1, " ".join(sentence.split())))
                 continue
-            wanted = f"results/{record.path.as_posix()}"
+            wanted = records.relative(record)
             if wanted != name:
                 yield self.finding(name, (1, f"the record says that it belongs at {wanted}"))
 
@@ -390,7 +394,7 @@ class RecordStale(Check):
     def run(self, catalogue: Catalogue) -> Iterator[Finding]:
         """Records whose version changed or went."""
         for path in catalogue.record_files():
-            name = path.relative_to(catalogue.root).as_posix()
+            name = relative(path, catalogue.root)
             record = _readable(catalogue, name)
             if record is not None and catalogue.is_stale(record):
                 kernel = f"{record.kernel.design} {record.kernel.version}"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, FaultCheck, Finding, Problem
 from mla_var3.knowledge.markdown import NUMBER_WITH_UNIT
 from mla_var3.knowledge.pages import Catalogue, Document
-from mla_var3.knowledge.schema import FOLDERS, PairEvidence, RecordEvidence
+from mla_var3.knowledge.schema import FOLDERS, SHARED, PairEvidence, RecordEvidence
+from mla_var3.workloads import workloads
 
 
 class FileReadable(FaultCheck):
@@ -29,11 +30,12 @@ class FileEncoding(FaultCheck):
 
 
 class FileLocation(FaultCheck):
-    """A Markdown file below knowledge/ lies where its kind belongs and is no link out of the tree.
+    """A Markdown file below knowledge/ lies where its kind belongs, and is not a link out.
 
     Pattern pages lie in `optimizations/` and `anti-patterns/`, directly below `knowledge/` or below
-    `knowledge/languages/<language>/`, as the front matter's `kind` and `scope` say; other texts lie
-    directly in `knowledge/`.
+    `knowledge/languages/<language>/`, as the front matter's `kind` and `scope` say. The cost
+    analysis of a workload is `knowledge/workloads/<workload>.md`; other texts lie directly in
+    `knowledge/`.
     """
 
     id = "file-location"
@@ -45,9 +47,13 @@ class FileLocation(FaultCheck):
             if document.role == "misplaced":
                 message = "no kind of knowledge file belongs here"
                 yield self.finding(document.name, (1, message))
+            folder, _, file = document.name.rpartition("/")
+            if folder == "knowledge/workloads" and document.path.stem not in workloads():
+                message = f"{file} is not named by a workload ({', '.join(workloads())})"
+                yield self.finding(document.name, (1, message))
         for page in catalogue.patterns:
             meta = page.pattern
-            shared = meta.scope == "shared"
+            shared = meta.scope == SHARED
             folder = (
                 FOLDERS[meta.kind] if shared else f"languages/{meta.scope}/{FOLDERS[meta.kind]}"
             )

@@ -151,7 +151,7 @@ class DevlogVersionWithoutEntry(DocumentCheck):
     roles = ("devlog",)
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        design = catalogue.designs.get(document.path.parent.name)
+        design = catalogue.design_of(document)
         entries = {entry.version for entry in document.entries}
         for version in design.versions if design else ():
             if version not in entries:
@@ -165,7 +165,7 @@ class DevlogEntryWithoutVersion(DocumentCheck):
     roles = ("devlog",)
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        design = catalogue.designs.get(document.path.parent.name)
+        design = catalogue.design_of(document)
         for entry in document.entries:
             if design is None or entry.version not in design.versions:
                 yield entry.line, f"there is no version {entry.version} of this design"

@@ -249,7 +249,7 @@ class NumberWithoutSource(DocumentCheck):
     """A number with a unit comes from a directive or stands in a citation.
 
     `[62 TFLOP/s](source:key)` cites the figure from the evidence entry `key` of the page's front
-    matter; the directives `record`, `ratio`, `device` and `regimes` compute it. Code is no
+    matter; the directives `record`, `ratio`, `device` and `analysis` compute it. Code is no
     exception. Sizes without a unit (s=16, 64x512, 8 warps) are free.
     """
 

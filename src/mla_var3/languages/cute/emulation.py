@@ -58,32 +58,37 @@ def execute(
     with emulate(Options(jobs=JOBS), TARGET) as run:
         for tensor in unwritten:
             run.own(tensor, unwritten=True)
-        compiled, stream = _compiled(host, arguments)
-        compiled(*_values(arguments), stream)
+        _run(host, arguments)
     return _execution(name, run)
 
 
-def _compiled(host: Any, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The compiled host function and the stream to call it with."""
+def _run(host: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile the host function for these very tensors, and call it."""
     import cuda.bindings.driver as cuda
     from cutlass import cute
 
+    specs = signature.specs(host, arguments)
+    values = [_value(spec, value) for spec, value in zip(specs, arguments, strict=True)]
     stream = cuda.CUstream(0)
-    pairs = zip(signature.specs(host, arguments), arguments, strict=True)
-    return cute.compile(host, *(signature.fake(spec, value) for spec, value in pairs), stream), stream
+    compiled = cute.compile(host, *values, stream)
+    constant = signature.ConstantSpec
+    given = [v for spec, v in zip(specs, values, strict=True) if not isinstance(spec, constant)]
+    compiled(*given, stream)
 
 
-def _values(arguments: tuple[Any, ...]) -> list[Any]:
-    """What the compiled function is called with: the CPU tensors as the DSL wraps them."""
+def _value(spec: signature.Spec, value: Any) -> Any:
+    """An argument as the DSL takes it; a CPU tensor says which of its axes vary."""
     import torch
     from cutlass.cute.runtime import from_dlpack
 
-    return [
-        from_dlpack(value, assumed_align=signature.ALIGNMENT)
-        if isinstance(value, torch.Tensor)
-        else value
-        for value in signature.runtime_values(arguments)
-    ]
+    tensor = value.tensor if isinstance(value, signature.Dynamic) else value
+    if not isinstance(tensor, torch.Tensor):
+        return signature.fake(spec, value)
+    wrapped = from_dlpack(tensor, assumed_align=signature.ALIGNMENT)
+    order = tuple(range(tensor.ndim))
+    for axis in value.axes if isinstance(value, signature.Dynamic) else ():
+        wrapped = wrapped.mark_compact_shape_dynamic(axis % tensor.ndim, order, value.multiple_of)
+    return wrapped
 
 
 def _execution(name: str, run: Emulation) -> Execution:

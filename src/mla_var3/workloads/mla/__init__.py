@@ -42,10 +42,6 @@ def _shared_rows(problem: Mapping[str, Any]) -> int | None:
     return h * s if isinstance(h, int) and isinstance(s, int) else None
 
 
-def _regime(problem: Mapping[str, Any]) -> str | None:
-    return WORKLOAD.regime(problem)
-
-
 WORKLOAD = Workload(
     key="mla",
     title="MLA",
@@ -67,13 +63,6 @@ WORKLOAD = Workload(
         axis_metric("latent_dim", "k", "Width of the compressed cache."),
         axis_metric("head_dim", "d", "Head dimension without the position part."),
         axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),
-        AxisMetric(
-            "regime",
-            "decode for one query token, speculative up to 127, prefill from 128.",
-            "problem.s",
-            _regime,
-            "text",
-        ),
         AxisMetric(
             "shared_rows",
             "Query rows of a sequence that read the same latent tile.",

@@ -1,9 +1,11 @@
 """The regime analysis: which attention kernel wins where, from the cost models and two ceilings.
 
-Everything here is computed from the cost models beside it (FLOPs and bytes of each design; symbols
-as there) and from a device's ceilings; nothing is measured. A prediction is the least time at the
-ceilings' rates: it assumes that arithmetic and memory traffic overlap perfectly, that every operand
-is read from DRAM once, and it leaves out the final product with Wv that all latent results need.
+Everything here is computed from ``mla_var3.workloads.mla`` (FLOPs and bytes of each design) and
+from the rates that were attained on a device; nothing is measured. Symbols as in
+``mla_var3.workloads.mla.costs``. A prediction is a reference time: what the work takes at those
+rates when arithmetic and memory traffic overlap perfectly and every operand is read from DRAM once.
+A better kernel than those that attained the rates can beat it. It leaves out the final product with
+Wv that all latent results need alike.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from mla_var3 import devices
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
+from mla_var3.tables import table
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import problems
 
@@ -66,7 +69,7 @@ def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
 
 
 def prediction(kernel: Kernel, shape: Shape, s: int, t: int, ceilings: Ceilings) -> Prediction:
-    """Roofline floor of a design, the mixed one at its best n."""
+    """Reference time of a design, the mixed one at its best n."""
     n = best_n(shape, s, t, ceilings) if kernel == "mla_var6_plus" else 0
     work = cost(kernel, shape, s, t, n)
     return predict(work.flops, work.bytes, ceilings)
@@ -82,7 +85,7 @@ class Cell:
         winner: The simplest kernel within ``TIE`` of the fastest.
         gain: Time of the next simpler choice, the best single-space kernel, over the winner's.
         n: Best n of the mixed design.
-        time_us: Floor of each kernel.
+        time_us: Reference time of each kernel.
         bound: Ceiling that binds the winner.
     """
 
@@ -130,13 +133,13 @@ class RegimeMap:
 
 def cell(shape: Shape, s: int, t: int, ceilings: Ceilings) -> Cell:
     """Compare the kernels at one (s, t)."""
-    floors = {kernel: prediction(kernel, shape, s, t, ceilings) for kernel in KERNELS}
-    fastest = min(floor.time_us for floor in floors.values())
-    winner = next(k for k in KERNELS if floors[k].time_us <= fastest * (1 + TIE))
-    single = min(floors["flash_mla"].time_us, floors["flash_attention"].time_us)
+    times = {kernel: prediction(kernel, shape, s, t, ceilings) for kernel in KERNELS}
+    fastest = min(found.time_us for found in times.values())
+    winner = next(k for k in KERNELS if times[k].time_us <= fastest * (1 + TIE))
+    single = min(times["flash_mla"].time_us, times["flash_attention"].time_us)
     return Cell(
-        s, t, winner, single / floors[winner].time_us, best_n(shape, s, t, ceilings),
-        {kernel: floor.time_us for kernel, floor in floors.items()}, floors[winner].bound,
+        s, t, winner, single / times[winner].time_us, best_n(shape, s, t, ceilings),
+        {kernel: found.time_us for kernel, found in times.items()}, times[winner].bound,
     )  # fmt: skip
 
 
@@ -343,12 +346,12 @@ def calculator_spec() -> dict[str, Any]:
     described = {
         "b": ("batch", "sequences", shape.b),
         "h": ("heads", "query heads", shape.h),
-        "s": ("query tokens", "query tokens a sequence: 1 when decoding", 1),
-        "t": ("context", "keys a sequence", 4096),
+        "s": ("query tokens", "query tokens per sequence: 1 when decoding", 1),
+        "t": ("context", "keys per sequence", 4096),
         "d": ("head dimension", "without the position part", shape.d),
         "k": ("latent dimension", "width of the compressed cache", shape.k),
         "p": ("rotary dimension", "position part of a key", shape.p),
-        "w": ("element", "bytes an element", shape.w),
+        "w": ("element", "bytes per element", shape.w),
     }
     table = formulas()
     return {
@@ -438,11 +441,6 @@ def _ridge(ceilings: Ceilings) -> str:
     return f"{ceilings.ridge:.0f} FLOP/byte"
 
 
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 _SHORT: dict[Kernel, str] = {
     "flash_mla": "latent",
     "flash_attention": "decompressed",
@@ -459,7 +457,7 @@ def _map(device: str) -> str:
             [f"s = {s}", *(_SHORT[c.winner] + (f", n = {c.n}" if 0 < c.n < c.t and
              c.winner == "mla_var6_plus" else "") for c in row)]
         )  # fmt: skip
-    return _rows(["", *(f"t = {t}" for t in found.t_values)], rows)
+    return table(["", *(f"t = {t}" for t in found.t_values)], rows)
 
 
 def _best(device: str) -> str:
@@ -470,7 +468,7 @@ def _best(device: str) -> str:
         times = [f"{point.time_us[kernel]:,.0f} us" for kernel in KERNELS]
         rows.append([str(s), str(point.n), *times, f"{point.gain:.2f}x", point.bound])
     head = ["s", "best n", *(f"`{kernel}`" for kernel in KERNELS), "gain", "bound"]
-    return _rows(head, rows)
+    return table(head, rows)
 
 
 def _prefix(device: str) -> str:
@@ -481,7 +479,7 @@ def _prefix(device: str) -> str:
         + [f"{shared_prefix_gain(Shape(b=b), s, t, shared, ceilings):.2f}x" for b in batches]
         for s in (1, 2, 4, 16)
     ]
-    return _rows(["", *(f"b = {b}" for b in batches)], rows)
+    return table(["", *(f"b = {b}" for b in batches)], rows)
 
 
 def _devices() -> str:
@@ -492,14 +490,14 @@ def _devices() -> str:
             [device.name, f"{roof.tflops:,g} TFLOP/s", f"{roof.gbps:,g} GB/s",
              _ridge(roof), roof.source_kind]
         )  # fmt: skip
-    return _rows(["Device", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], rows)
+    return table(["Device", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], rows)
 
 
 def _calculator() -> str:
     """Stands for the calculator in plain Markdown; a site puts its own in this place."""
     spec = calculator_spec()
     rows = [[f"`{k['name']}`", f"`{k['flops']}`", f"`{k['bytes']}`"] for k in spec["kernels"]]
-    return _rows(["Kernel", "FLOPs", "Bytes"], rows)
+    return table(["Kernel", "FLOPs", "Bytes"], rows)
 
 
 FIGURES: Mapping[str, FigureSpec] = {
@@ -536,7 +534,9 @@ FIGURES: Mapping[str, FigureSpec] = {
         _wins_from, 3,
     ),
     "map": FigureSpec("map DEVICE", "table of winners over s and t", _map, 1),
-    "best-n": FigureSpec("best-n DEVICE", "table of the best n and the floors over s", _best, 1),
+    "best-n": FigureSpec(
+        "best-n DEVICE", "table of the best n and the reference times over s", _best, 1
+    ),
     "shared-prefix": FigureSpec(
         "shared-prefix DEVICE", "table of what a decompressed shared prefix gains", _prefix, 1
     ),

@@ -1,0 +1,1 @@
+"""Base version: one warpgroup loads, waits, multiplies, waits."""

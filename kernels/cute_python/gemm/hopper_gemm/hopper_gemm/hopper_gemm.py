@@ -4,6 +4,12 @@ TMA brings a tile of A and of B to shared memory, and wgmma multiplies them from
 registers. Nothing overlaps: tensor cores idle while a tile is on its way, and the other way round.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
@@ -19,18 +25,40 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     SLABS_IN_FLIGHT,
     TILE_K,
     TILE_N,
+    TmaGemmPlan,
     shared_tiles,
     store_tile,
     tiled_mma,
     tma_atom,
     tma_parts,
 )
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+
+if TYPE_CHECKING:
+    import torch
 
 TILE_M = GROUP_M
 THREADS = 128
 STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
 #: Named barrier of the warpgroup (0 is the CTA's own).
 EPILOGUE = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmPlan(TmaGemmPlan):
+    """Problem and launch of the base version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm": CuteTiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return CuteTiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"hopper_gemm": [CuteTiling()]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(HopperGemm.hopper_gemm, lambda x: HopperGemm(), inputs)
 
 
 class HopperGemm:

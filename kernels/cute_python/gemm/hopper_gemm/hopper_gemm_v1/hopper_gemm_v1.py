@@ -4,6 +4,12 @@ The warpgroup still does everything itself. It asks for the tiles of the next st
 them, and keeps one step's MMA in flight while it waits for the one before.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
@@ -19,24 +25,61 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     SLABS_IN_FLIGHT,
     TILE_K,
     TILE_N,
+    TmaGemmPlan,
+    require_stages,
     shared_tiles,
     store_tile,
     tiled_mma,
     tma_atom,
     tma_parts,
 )
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 TILE_M = GROUP_M
 THREADS = 128
-STAGES = 4
 STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
 #: Named barrier of the warpgroup (0 is the CTA's own).
 EPILOGUE = 1
 WARPS = THREADS // 32
 
 
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV1Tiling(CuteTiling):
+    """How far loads run ahead."""
+
+    stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_stages(self.stages, TILE_M, SLABS_IN_FLIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV1Plan(TmaGemmPlan):
+    """Problem and launch of v1."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v1": HopperGemmV1Tiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return HopperGemmV1Tiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"hopper_gemm_v1": [HopperGemmV1Tiling(stages=stages) for stages in (2, 3, 4)]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(HopperGemmV1.hopper_gemm_v1, lambda x: HopperGemmV1(x.stages), inputs)
+
+
 class HopperGemmV1:
     """Host and device half; the element type is that of a."""
+
+    def __init__(self, stages: int):
+        self.stages = stages
 
     # ---- host half -------------------------------------------------------------------------
     @cute.jit
@@ -46,10 +89,10 @@ class HopperGemmV1:
 
         @cute.struct
         class Storage:
-            full: cute.struct.MemRange[cutlass.Int64, STAGES]
-            free: cute.struct.MemRange[cutlass.Int64, STAGES]
-            a: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_M * TILE_K], 1024]
-            b: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_N * TILE_K], 1024]
+            full: cute.struct.MemRange[cutlass.Int64, self.stages]
+            free: cute.struct.MemRange[cutlass.Int64, self.stages]
+            a: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_M * TILE_K], 1024]
+            b: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_N * TILE_K], 1024]
             c: cute.struct.Align[cute.struct.MemRange[dtype, SLABS_IN_FLIGHT * SLAB * SLAB], 1024]
 
         self.storage = Storage
@@ -79,8 +122,8 @@ class HopperGemmV1:
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
 
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, STAGES)  # [TILE_M, TILE_K, STAGES]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, STAGES)  # [TILE_N, TILE_K, STAGES]
+        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
+        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
         mma = tiled_mma(self.dtype).get_slice(0)
         operands = (
             mma.make_fragment_A(mma.partition_A(s_a)),
@@ -93,7 +136,7 @@ class HopperGemmV1:
         full, free = storage.full.data_ptr(), storage.free.data_ptr()
         steps = cute.ceil_div(a.shape[1], TILE_K)
         if warp_index == 0:
-            for step in cutlass.range(cutlass.min(STAGES, steps), unroll=1):
+            for step in cutlass.range(cutlass.min(self.stages, steps), unroll=1):
                 self.load(from_a, from_b, row, column, step, step, full + step)
         self.multiply(acc, operands, full, 0)
         for step in cutlass.range(1, steps, unroll=1):
@@ -101,10 +144,10 @@ class HopperGemmV1:
             warpgroup.wait_group(1)  # the step before has read its tiles
             past = step - 1
             self.release(free, past)
-            if (warp_index == 0) & (past + STAGES < steps):
-                stage = past % STAGES
-                cute.arch.mbarrier_wait(free + stage, past // STAGES & 1)
-                self.load(from_a, from_b, row, column, past + STAGES, stage, full + stage)
+            if (warp_index == 0) & (past + self.stages < steps):
+                stage = past % self.stages
+                cute.arch.mbarrier_wait(free + stage, past // self.stages & 1)
+                self.load(from_a, from_b, row, column, past + self.stages, stage, full + stage)
         warpgroup.wait_group(0)
         s_c = shared_tiles(storage.c, self.dtype, SLAB, SLABS_IN_FLIGHT)
         store_tile(acc, s_c, store_c, c, row, column, 0, EPILOGUE)
@@ -114,7 +157,7 @@ class HopperGemmV1:
     def init_barriers(self, storage, warp_index):
         if warp_index == 0:
             with cute.arch.elect_one():
-                for stage in range_constexpr(STAGES):
+                for stage in range_constexpr(self.stages):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + stage, 1)
                     cute.arch.mbarrier_init(storage.free.data_ptr() + stage, WARPS)
         cute.arch.mbarrier_init_fence()
@@ -133,8 +176,8 @@ class HopperGemmV1:
     @cute.jit
     def multiply(self, acc, operands, full, step):
         """Issue C += A B^T of one step once its tiles have landed, as one commit group."""
-        stage = step % STAGES
-        cute.arch.mbarrier_wait(full + stage, step // STAGES & 1)
+        stage = step % self.stages
+        cute.arch.mbarrier_wait(full + stage, step // self.stages & 1)
         mma = tiled_mma(self.dtype)
         mma.set(warpgroup.Field.ACCUMULATE, True)
         a, b = operands
@@ -147,4 +190,4 @@ class HopperGemmV1:
     def release(self, free, step):
         """A warp has read the tiles of a step."""
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(free + step % STAGES)
+            cute.arch.mbarrier_arrive(free + step % self.stages)

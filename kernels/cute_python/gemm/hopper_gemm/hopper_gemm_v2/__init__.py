@@ -1,0 +1,1 @@
+"""v2: one warp loads, two warpgroups multiply."""

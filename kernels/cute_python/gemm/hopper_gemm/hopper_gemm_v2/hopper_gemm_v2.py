@@ -4,6 +4,12 @@ The producer warp runs ahead as far as the ring allows and needs few registers; 
 those of its warpgroup to the two that multiply. These share a tile of B, which halves its traffic.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
@@ -19,19 +25,26 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     SLABS_IN_FLIGHT,
     TILE_K,
     TILE_N,
+    TmaGemmPlan,
+    require_stages,
     shared_tiles,
     store_tile,
     tiled_mma,
     tma_atom,
     tma_parts,
 )
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 GROUPS = 2
 TILE_M = GROUPS * GROUP_M
 CONSUMERS = GROUPS * 128
 THREADS = CONSUMERS + 128
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
-STAGES = 4
 SLABS = GROUPS * SLABS_IN_FLIGHT
 STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
 #: Named barrier of the first consumer warpgroup (0 is the CTA's own); the next is the other's.
@@ -39,8 +52,38 @@ EPILOGUE = 1
 WARPS = CONSUMERS // 32
 
 
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV2Tiling(CuteTiling):
+    """How far loads run ahead."""
+
+    stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_stages(self.stages, TILE_M, SLABS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV2Plan(TmaGemmPlan):
+    """Problem and launch of v2."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v2": HopperGemmV2Tiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return HopperGemmV2Tiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"hopper_gemm_v2": [HopperGemmV2Tiling(stages=stages) for stages in (2, 3, 4)]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(HopperGemmV2.hopper_gemm_v2, lambda x: HopperGemmV2(x.stages), inputs)
+
+
 class HopperGemmV2:
     """Host and device half; the element type is that of a."""
+
+    def __init__(self, stages: int):
+        self.stages = stages
 
     # ---- host half -------------------------------------------------------------------------
     @cute.jit
@@ -50,10 +93,10 @@ class HopperGemmV2:
 
         @cute.struct
         class Storage:
-            full: cute.struct.MemRange[cutlass.Int64, STAGES]
-            free: cute.struct.MemRange[cutlass.Int64, STAGES]
-            a: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_M * TILE_K], 1024]
-            b: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_N * TILE_K], 1024]
+            full: cute.struct.MemRange[cutlass.Int64, self.stages]
+            free: cute.struct.MemRange[cutlass.Int64, self.stages]
+            a: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_M * TILE_K], 1024]
+            b: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_N * TILE_K], 1024]
             c: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * SLAB * SLAB], 1024]
 
         self.storage = Storage
@@ -97,7 +140,7 @@ class HopperGemmV2:
     def init_barriers(self, storage, warp_index):
         if warp_index == 0:
             with cute.arch.elect_one():
-                for stage in range_constexpr(STAGES):
+                for stage in range_constexpr(self.stages):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + stage, 1)
                     cute.arch.mbarrier_init(storage.free.data_ptr() + stage, WARPS)
         cute.arch.mbarrier_init_fence()
@@ -106,22 +149,22 @@ class HopperGemmV2:
     @cute.jit
     def produce(self, storage, from_a, from_b, row, column):
         """One warp: the tiles of every step, as stages come free."""
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, STAGES)  # [TILE_M, TILE_K, STAGES]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, STAGES)  # [TILE_N, TILE_K, STAGES]
+        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
+        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
         steps = cute.ceil_div(from_a[1].shape[1], TILE_K)
         from_a = (from_a[0], *tma_parts(from_a[0], s_a, from_a[1]))
         from_b = (from_b[0], *tma_parts(from_b[0], s_b, from_b[1]))
         full, free = storage.full.data_ptr(), storage.free.data_ptr()
         for step in cutlass.range(steps, unroll=1):
-            stage = step % STAGES
-            cute.arch.mbarrier_wait(free + stage, step // STAGES & 1 ^ 1)
+            stage = step % self.stages
+            cute.arch.mbarrier_wait(free + stage, step // self.stages & 1 ^ 1)
             self.load(from_a, from_b, row, column, step, stage, full + stage)
 
     @cute.jit
     def consume(self, storage, steps, to_c, row, column, group):
         """One warpgroup: 64x256 of C."""
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, STAGES)  # [TILE_M, TILE_K, STAGES]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, STAGES)  # [TILE_N, TILE_K, STAGES]
+        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
+        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
         mma = tiled_mma(self.dtype, GROUPS).get_slice(group * 128)
         operands = (
             mma.make_fragment_A(mma.partition_A(s_a)),
@@ -153,8 +196,8 @@ class HopperGemmV2:
     @cute.jit
     def multiply(self, acc, operands, full, step):
         """Issue C += A B^T of one step once its tiles have landed, as one commit group."""
-        stage = step % STAGES
-        cute.arch.mbarrier_wait(full + stage, step // STAGES & 1)
+        stage = step % self.stages
+        cute.arch.mbarrier_wait(full + stage, step // self.stages & 1)
         mma = tiled_mma(self.dtype, GROUPS)
         mma.set(warpgroup.Field.ACCUMULATE, True)
         a, b = operands
@@ -167,4 +210,4 @@ class HopperGemmV2:
     def release(self, free, step):
         """A warp has read the tiles of a step."""
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(free + step % STAGES)
+            cute.arch.mbarrier_arrive(free + step % self.stages)

@@ -1,0 +1,1 @@
+"""v3: blocks stay and take tile after tile."""

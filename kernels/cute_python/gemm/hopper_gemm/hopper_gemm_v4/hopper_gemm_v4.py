@@ -5,6 +5,12 @@ both need, and TMA writes that half into the shared memory of both: B crosses L2
 A stage is free when the consumers of both CTAs have read it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
@@ -20,12 +26,20 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     SLABS_IN_FLIGHT,
     TILE_K,
     TILE_N,
+    TmaGemmPlan,
+    require_stages,
     shared_tiles,
     store_tile,
     tiled_mma,
     tma_atom,
     tma_parts,
 )
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling, require_multiple
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
 
 GROUPS = 2
 TILE_M = GROUPS * GROUP_M
@@ -33,12 +47,50 @@ CONSUMERS = GROUPS * 128
 THREADS = CONSUMERS + 128
 CLUSTER = 2
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
-STAGES = 4
 SLABS = GROUPS * SLABS_IN_FLIGHT
 STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
 #: Named barrier of the first consumer warpgroup (0 is the CTA's own); the next is the other's.
 EPILOGUE = 1
 WARPS = CONSUMERS // 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV4Tiling(CuteTiling):
+    """How far loads run ahead, how many blocks stay, and the order of tiles."""
+
+    stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
+    blocks: int | None = option(None, "blocks that stay; by default one per SM", minimum=1)
+    group_m: int = option(
+        8, "row tiles of a cluster whose columns are walked through together", minimum=1
+    )
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_stages(self.stages, TILE_M, SLABS)
+        if self.blocks is not None:
+            require_multiple(CLUSTER, blocks=self.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopperGemmV4Plan(TmaGemmPlan):
+    """Problem and launch of v4."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v4": HopperGemmV4Tiling}
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return HopperGemmV4Tiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"hopper_gemm_v4": [HopperGemmV4Tiling(group_m=rows) for rows in (2, 4, 8, 16)]}
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        return self.launch(
+            HopperGemmV4.hopper_gemm_v4,
+            lambda x: HopperGemmV4(
+                x.stages, x.blocks or self.target.sm_count // CLUSTER * CLUSTER, x.group_m
+            ),
+            inputs,
+        )
 
 
 def tiles_of(c):
@@ -47,11 +99,12 @@ def tiles_of(c):
 
 
 class HopperGemmV4:
-    """Host and device half of a grid of ``ctas``; the element type is that of a."""
+    """Host and device half; the element type is that of a."""
 
-    def __init__(self, ctas: int = 132, band: int = 16):
-        self.ctas = ctas
-        self.band = band
+    def __init__(self, stages: int, blocks: int, group_m: int):
+        self.stages = stages
+        self.blocks = blocks
+        self.group_m = group_m
 
     # ---- host half -------------------------------------------------------------------------
     @cute.jit
@@ -61,10 +114,10 @@ class HopperGemmV4:
 
         @cute.struct
         class Storage:
-            full: cute.struct.MemRange[cutlass.Int64, STAGES]
-            free: cute.struct.MemRange[cutlass.Int64, STAGES]
-            a: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_M * TILE_K], 1024]
-            b: cute.struct.Align[cute.struct.MemRange[dtype, STAGES * TILE_N * TILE_K], 1024]
+            full: cute.struct.MemRange[cutlass.Int64, self.stages]
+            free: cute.struct.MemRange[cutlass.Int64, self.stages]
+            a: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_M * TILE_K], 1024]
+            b: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_N * TILE_K], 1024]
             c: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * SLAB * SLAB], 1024]
 
         self.storage = Storage
@@ -74,7 +127,7 @@ class HopperGemmV4:
         load_b = tma_atom(share, b, TILE_N, num_multicast=CLUSTER)
         store_c = tma_atom(store, c, SLAB)
         self.hopper_gemm_v4(*load_a, *load_b, *store_c).launch(
-            grid=(cutlass.min(self.ctas, tiles_of(c)[0] * tiles_of(c)[1] * CLUSTER), 1, 1),
+            grid=(cutlass.min(self.blocks, tiles_of(c)[0] * tiles_of(c)[1] * CLUSTER), 1, 1),
             cluster=(CLUSTER, 1, 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -92,7 +145,7 @@ class HopperGemmV4:
         store_c: cute.CopyAtom,
         c: cute.Tensor,
     ):
-        """Grid (ctas), in clusters of two."""
+        """Grid (blocks), in clusters of two."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
@@ -113,7 +166,7 @@ class HopperGemmV4:
     def init_barriers(self, storage, warp_index):
         if warp_index == 0:
             with cute.arch.elect_one():
-                for stage in range_constexpr(STAGES):
+                for stage in range_constexpr(self.stages):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + stage, 1)
                     cute.arch.mbarrier_init(storage.free.data_ptr() + stage, CLUSTER * WARPS)
         cute.arch.mbarrier_init_fence()
@@ -123,8 +176,8 @@ class HopperGemmV4:
     @cute.jit
     def produce(self, storage, from_a, from_b, tiles):
         """One warp: the operands of every step of every tile, as stages come free."""
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, STAGES)  # [TILE_M, TILE_K, STAGES]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, STAGES)  # [TILE_N, TILE_K, STAGES]
+        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
+        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
         steps = cute.ceil_div(from_a[1].shape[1], TILE_K)
         from_a = (from_a[0], *tma_parts(from_a[0], s_a, from_a[1]))
         rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
@@ -135,16 +188,16 @@ class HopperGemmV4:
         for tile in cutlass.range(first, tiles[0] * tiles[1], clusters, unroll=1):
             row, column = self.place(tile, tiles)
             for step in cutlass.range(steps, unroll=1):
-                stage = (done + step) % STAGES
-                cute.arch.mbarrier_wait(free + stage, (done + step) // STAGES & 1 ^ 1)
+                stage = (done + step) % self.stages
+                cute.arch.mbarrier_wait(free + stage, (done + step) // self.stages & 1 ^ 1)
                 self.load(from_a, from_b, row, column, step, stage, full + stage)
             done = done + steps
 
     @cute.jit
     def consume(self, storage, steps, to_c, group):
         """One warpgroup: 64x256 of C, tile after tile."""
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, STAGES)  # [TILE_M, TILE_K, STAGES]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, STAGES)  # [TILE_N, TILE_K, STAGES]
+        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
+        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
         mma = tiled_mma(self.dtype, GROUPS).get_slice(group * 128)
         operands = (
             mma.make_fragment_A(mma.partition_A(s_a)),
@@ -172,12 +225,12 @@ class HopperGemmV4:
 
     @cute.jit
     def place(self, tile, tiles):
-        """Row and column of a tile: down the rows of a band, then to its next column."""
+        """Row and column of a tile: down the rows of a group, then to its next column."""
         rows, columns = tiles
-        band = tile // (self.band * columns)
-        height = cutlass.min(self.band, rows - band * self.band)
-        within = tile - band * self.band * columns
-        row = band * self.band + within % height
+        top = tile // (self.group_m * columns) * self.group_m
+        height = cutlass.min(self.group_m, rows - top)
+        within = tile - top * columns
+        row = top + within % height
         return row * CLUSTER + cute.arch.block_idx_in_cluster(), within // height
 
     @cute.jit
@@ -196,8 +249,8 @@ class HopperGemmV4:
     @cute.jit
     def multiply(self, acc, operands, full, step):
         """Issue C += A B^T of one step once its tiles have landed, as one commit group."""
-        stage = step % STAGES
-        cute.arch.mbarrier_wait(full + stage, step // STAGES & 1)
+        stage = step % self.stages
+        cute.arch.mbarrier_wait(full + stage, step // self.stages & 1)
         mma = tiled_mma(self.dtype, GROUPS)
         mma.set(warpgroup.Field.ACCUMULATE, True)
         a, b = operands
@@ -211,4 +264,4 @@ class HopperGemmV4:
         """A warp has read the tiles of a step; both producers wait to hear it."""
         with cute.arch.elect_one():
             for rank in range_constexpr(CLUSTER):
-                cute.arch.mbarrier_arrive(free + step % STAGES, rank)
+                cute.arch.mbarrier_arrive(free + step % self.stages, rank)

@@ -1,0 +1,1 @@
+"""v1: a running maximum that is raised only when it has to be."""

@@ -8,6 +8,7 @@ the output nor the other warpgroup's weights are rescaled. ``lazy=0`` is the exa
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -38,6 +39,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     as_vector,
     operand_layout,
     output_mma,
+    reduced,
     score_mma,
     seen,
     seen_by_all,
@@ -253,7 +255,9 @@ class FlashMlaV1:
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
-    def produce(self, storage, q_tensors, kv_tensors, block, batch, pairs, group: cutlass.Constexpr):
+    def produce(
+        self, storage, q_tensors, kv_tensors, block, batch, pairs, group: cutlass.Constexpr
+    ):
         """One warp: half a tile of each pair; of a right half also the rope slab, first."""
         q_loads = SlabLoads(*q_tensors, shared_slabs(storage.q, self.dtype, SLABS))
         kv_loads = SlabLoads(*kv_tensors, shared_slabs(storage.kv, self.dtype, 2 * SLABS))
@@ -280,9 +284,7 @@ class FlashMlaV1:
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full + slab, SLAB_BYTES)
         policy = cutlass.Int64(EVICT_FIRST)
-        kv_loads.issue(
-            slab, key_tile, batch, tile * SLABS + slab, full + slab, cache_policy=policy
-        )
+        kv_loads.issue(slab, key_tile, batch, tile * SLABS + slab, full + slab, cache_policy=policy)
 
     # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
@@ -322,8 +324,7 @@ class FlashMlaV1:
 
         self.sync(Handover.ODD_MAX)
         self.adopt_max(wg, Side.RIGHT)
-        self.rescale(wg.score, wg.shrink)
-        self.round_weights(wg)
+        self.rescale_weights(wg)
         self.store_weights(wg)
         cute.arch.fence_proxy("async.shared", space="cta")
         self.arrive(Handover.EVEN_WEIGHTS)
@@ -407,22 +408,17 @@ class FlashMlaV1:
         if (tile + 1) * KEYS > wg.limit[2]:
             self.mask(wg, tile)
         for r in range_constexpr(2):
-            top = wg.score[2 * r]
-            for j in range_constexpr(8):
-                top = cute.arch.fmax(top, wg.score[4 * j + 2 * r])
-                top = cute.arch.fmax(top, wg.score[4 * j + 2 * r + 1])
+            mine = [4 * j + 2 * r + i for j in range(8) for i in range(2)]  # the row's 16 scores
+            top = reduced(cute.arch.fmax, [wg.score[i] for i in mine])
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
             old, top = wg.row_max[r], top * wg.scale_log2
             new = top if top - old > self.lazy else old
             wg.shrink[r] = cute.math.exp2(old - new, fastmath=True)
             wg.row_max[r] = new
-            total = Float32(0.0)
-            for j in range_constexpr(8):
-                for i in range_constexpr(4 * j + 2 * r, 4 * j + 2 * r + 2):
-                    weight = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
-                    wg.score[i] = weight
-                    total = total + weight
+            for i in mine:
+                wg.score[i] = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
+            total = reduced(operator.add, [wg.score[i] for i in mine])
             wg.row_sum[r] = wg.row_sum[r] * wg.shrink[r] + total
         self.round_weights(wg)
 
@@ -466,6 +462,14 @@ class FlashMlaV1:
         if cute.arch.vote_any_sync(shrink[0] * shrink[1] != Float32(1.0)):
             for i in range_constexpr(cute.size(values)):
                 values[i] = values[i] * shrink[i // 2 % 2]
+
+    @cute.jit
+    def rescale_weights(self, wg):
+        """The same for weights made under the maximum before."""
+        if cute.arch.vote_any_sync(wg.shrink[0] * wg.shrink[1] != Float32(1.0)):
+            for i in range_constexpr(cute.size(wg.score)):
+                wg.score[i] = wg.score[i] * wg.shrink[i // 2 % 2]
+            self.round_weights(wg)
 
     @cute.jit
     def release(self, wg, which: cutlass.Constexpr):
@@ -552,9 +556,7 @@ class FlashMlaV1:
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
         thread = copy.get_slice(cute.arch.thread_idx()[0] % 128)
-        cute.copy(
-            copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope)
-        )
+        cute.copy(copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope))
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
@@ -576,20 +578,31 @@ class FlashMlaV1:
 
     @cute.jit
     def store_output(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
-        """Divide by the row sums and store, as the fragments lie; left stores the LSE, too."""
+        """Divide by the row sums and store, as the fragments lie; left stores the LSE."""
         o, lse = outputs
+        if const_expr(side == Side.LEFT):
+            self.store_lse(wg, as_vector(lse), block, batch)
         tile = cute.local_tile(as_rows(o)[None, None, batch], (ROWS, HALF), (block, side))
         thread = output_mma(self.dtype, SMEM).get_slice(cute.arch.thread_idx()[0] % 128)
         target = thread.partition_C(tile)  # ((2, 2, 32), 1, 1): columns, rows, column groups
         for r in range_constexpr(2):
-            row, total = block * ROWS + wg.row + 8 * r, wg.row_sum[r]
-            inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
+            inverse = self.inverse_sum(wg, r)
             rounded = cute.make_rmem_tensor((2, 32), self.dtype)
             for i in range_constexpr(cute.size(rounded)):
                 rounded[i] = (wg.out[i // 2 * 4 + 2 * r + i % 2] * inverse).to(self.dtype)
-            if row < as_rows(o).shape[0]:
+            if block * ROWS + wg.row + 8 * r < as_rows(o).shape[0]:
                 cute.autovec_copy(rounded, target[(None, r, None), 0, 0])
-                if const_expr(side == Side.LEFT):
-                    if wg.lane % 4 == 0:
-                        value = wg.row_max[r] + cute.math.log2(total, fastmath=True)
-                        as_vector(lse)[row, batch] = value * LN_2
+
+    @cute.jit
+    def inverse_sum(self, wg, r: cutlass.Constexpr):
+        """1 / row sum, and 0 for a row that sees no key."""
+        return Float32(0.0) if wg.row_sum[r] == 0.0 else Float32(1.0) / wg.row_sum[r]
+
+    @cute.jit
+    def store_lse(self, wg, lse, block, batch):
+        """The natural logarithm of the sum of exponentials: of no key, minus infinity."""
+        for r in range_constexpr(2):
+            row = block * ROWS + wg.row + 8 * r
+            if (row < lse.shape[0]) & (wg.lane % 4 == 0):
+                value = wg.row_max[r] + cute.math.log2(wg.row_sum[r], fastmath=True)
+                lse[row, batch] = value * LN_2

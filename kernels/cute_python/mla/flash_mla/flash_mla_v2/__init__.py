@@ -1,0 +1,1 @@
+"""v2: the output leaves through shared memory and TMA."""

@@ -1,0 +1,1 @@
+"""v4: pairs of row tiles share keys by multicast, and CTAs stay."""

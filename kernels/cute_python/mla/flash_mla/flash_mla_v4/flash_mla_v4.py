@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -33,7 +34,6 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     SLAB,
     SLAB_BYTES,
     SLABS,
-    SMS,
     SlabLoads,
     SlabPlan,
     add_half,
@@ -42,6 +42,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     as_vector,
     operand_layout,
     output_mma,
+    reduced,
     score_mma,
     seen,
     seen_by_all,
@@ -137,22 +138,22 @@ class FlashMlaV4Tiling(CuteTiling):
     """How far the running maximum may lag, and what the CTAs of a cluster share."""
 
     lazy: float = option(0.0, "log2 by which a row's maximum may lag behind; 0 is exact", minimum=0)
-    splits: int = option(2, "CTAs of a cluster that split the keys of 64 rows (1 or 2)", minimum=1)
+    splits: int = option(1, "CTAs of a cluster that split the keys of 64 rows (1 or 2)", minimum=1)
     share: int = option(1, "row tiles of a cluster that share their keys (1 or 2)", minimum=1)
-    ctas: int = option(SMS, "CTAs that stay", minimum=2)
+    blocks: int = option(132, "blocks that stay", minimum=2)
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
         if self.lazy > MAX_LAZY:
             raise TilingError(f"lazy={self.lazy} exceeds {MAX_LAZY}: fp16 weights would overflow")
         require_one_of((1, 2), splits=self.splits, share=self.share)
-        require_multiple(2, ctas=self.ctas)
+        require_multiple(2, blocks=self.blocks)
         if self.splits * self.share > 2:
             raise TilingError(f"splits*share = {self.splits}*{self.share} exceeds 2 CTAs")
-        if self.splits == 2 and isinstance(plan, SlabPlan) and plan.row_tiles * 2 > self.ctas:
+        if self.splits == 2 and isinstance(plan, SlabPlan) and plan.row_tiles * 2 > self.blocks:
             raise TilingError(
-                f"splits=2 takes 2*{plan.row_tiles} row tiles = {plan.row_tiles * 2} CTAs at once, "
-                f"more than ctas={self.ctas}"
+                f"splits=2 takes 2*{plan.row_tiles} row tiles = {plan.row_tiles * 2} blocks at "
+                f"once, more than blocks={self.blocks}"
             )
 
 
@@ -163,24 +164,29 @@ class FlashMlaV4Plan(SlabPlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v4": FlashMlaV4Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        if 2 * self.row_tiles <= SMS:
-            return FlashMlaV4Tiling(splits=2)
-        pairs = self.h * self.s > ROWS
-        # A multiple of the row tiles of a sequence keeps all its readers in step.
-        return FlashMlaV4Tiling(splits=1, share=2 if pairs else 1, ctas=128)
+        sms = self.target.sm_count // 2 * 2
+        if 2 * self.row_tiles <= sms:
+            return FlashMlaV4Tiling(splits=2, blocks=sms)
+        tiles = self.row_tiles // self.b
+        if tiles == 1:
+            return FlashMlaV4Tiling(blocks=sms)
+        # A multiple of the row tiles of a sequence keeps all readers of its keys in step.
+        tiles += tiles % 2
+        return FlashMlaV4Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        split = [FlashMlaV4Tiling(splits=2)] if 2 * self.row_tiles <= SMS else []
-        whole = itertools.product((1, 2), (128, SMS))
+        sms = self.target.sm_count // 2 * 2
+        split = [FlashMlaV4Tiling(splits=2, blocks=sms)] if 2 * self.row_tiles <= sms else []
+        whole = itertools.product((1, 2), (sms, sms // 8 * 8))
         return {
             "flash_mla_v4": split
-            + [FlashMlaV4Tiling(splits=1, share=share, ctas=ctas) for share, ctas in whole]
+            + [FlashMlaV4Tiling(share=share, blocks=blocks) for share, blocks in whole]
         }
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
             FlashMlaV4.flash_mla_v4,
-            lambda x: FlashMlaV4(self.causal, x.lazy, x.splits, x.share, x.ctas),
+            lambda x: FlashMlaV4(self.causal, x.lazy, x.splits, x.share, x.blocks),
             inputs,
         )
 
@@ -189,13 +195,13 @@ class FlashMlaV4:
     """Host and device half for one mask; the element type is that of q."""
 
     def __init__(
-        self, causal: bool, lazy: float = 0.0, splits: int = 1, share: int = 2, ctas: int = 128
+        self, causal: bool, lazy: float = 0.0, splits: int = 1, share: int = 2, blocks: int = 132
     ):
         self.causal = causal
         self.lazy = lazy
         self.splits = splits
         self.share = share
-        self.ctas = ctas
+        self.blocks = blocks
         self.cluster = splits * share
 
     # ---- host half -------------------------------------------------------------------------
@@ -245,7 +251,7 @@ class FlashMlaV4:
         items = cute.ceil_div(h * s, ROWS * self.share) * b
         loads = (*load_q, *load_qpe, *load_z, *load_kpe)
         self.flash_mla_v4(*loads, *store_o, lse, scale_log2).launch(
-            grid=(cutlass.min(self.ctas // self.cluster, items) * self.cluster, 1, 1),
+            grid=(cutlass.min(self.blocks // self.cluster, items) * self.cluster, 1, 1),
             cluster=(self.cluster, 1, 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -269,7 +275,7 @@ class FlashMlaV4:
         lse: cute.Tensor,
         scale_log2: Float32,
     ):
-        """Grid (ctas)."""
+        """Grid (blocks)."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
@@ -332,7 +338,8 @@ class FlashMlaV4:
         rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster()) % self.share
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         s_kv = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
-        q_loads, kv_loads = SlabLoads(*q_tensors, s_q), SlabLoads(*kv_tensors, s_kv, rank, self.share)
+        q_loads = SlabLoads(*q_tensors, s_q)
+        kv_loads = SlabLoads(*kv_tensors, s_kv, rank, self.share)
         tile, right = group // 2, group % 2
         full, free = storage.full.data_ptr() + tile * SLABS, storage.free.data_ptr()
         first, count, step = self.items(work)
@@ -416,8 +423,7 @@ class FlashMlaV4:
 
         self.sync(Handover.ODD_MAX)
         self.adopt_max(wg, Side.RIGHT)
-        self.rescale(wg.score, wg.shrink)
-        self.round_weights(wg)
+        self.rescale_weights(wg)
         self.store_weights(wg)
         cute.arch.fence_proxy("async.shared", space="cta")
         self.arrive(Handover.EVEN_WEIGHTS)
@@ -503,22 +509,17 @@ class FlashMlaV4:
         if (tile + 1) * KEYS > wg.limit[2]:
             self.mask(wg, tile)
         for r in range_constexpr(2):
-            top = wg.score[2 * r]
-            for j in range_constexpr(8):
-                top = cute.arch.fmax(top, wg.score[4 * j + 2 * r])
-                top = cute.arch.fmax(top, wg.score[4 * j + 2 * r + 1])
+            mine = [4 * j + 2 * r + i for j in range(8) for i in range(2)]  # the row's 16 scores
+            top = reduced(cute.arch.fmax, [wg.score[i] for i in mine])
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
             old, top = wg.row_max[r], top * wg.scale_log2
             new = top if top - old > self.lazy else old
             wg.shrink[r] = cute.math.exp2(old - new, fastmath=True)
             wg.row_max[r] = new
-            total = Float32(0.0)
-            for j in range_constexpr(8):
-                for i in range_constexpr(4 * j + 2 * r, 4 * j + 2 * r + 2):
-                    weight = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
-                    wg.score[i] = weight
-                    total = total + weight
+            for i in mine:
+                wg.score[i] = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
+            total = reduced(operator.add, [wg.score[i] for i in mine])
             wg.row_sum[r] = wg.row_sum[r] * wg.shrink[r] + total
         self.round_weights(wg)
 
@@ -562,6 +563,14 @@ class FlashMlaV4:
         if cute.arch.vote_any_sync(shrink[0] * shrink[1] != Float32(1.0)):
             for i in range_constexpr(cute.size(values)):
                 values[i] = values[i] * shrink[i // 2 % 2]
+
+    @cute.jit
+    def rescale_weights(self, wg):
+        """The same for weights made under the maximum before."""
+        if cute.arch.vote_any_sync(wg.shrink[0] * wg.shrink[1] != Float32(1.0)):
+            for i in range_constexpr(cute.size(wg.score)):
+                wg.score[i] = wg.score[i] * wg.shrink[i // 2 % 2]
+            self.round_weights(wg)
 
     @cute.jit
     def release(self, wg, which: cutlass.Constexpr):
@@ -653,9 +662,7 @@ class FlashMlaV4:
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
         thread = copy.get_slice(cute.arch.thread_idx()[0] % 128)
-        cute.copy(
-            copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope)
-        )
+        cute.copy(copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope))
 
     @cute.jit
     def epilogue(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
@@ -698,18 +705,13 @@ class FlashMlaV4:
 
     @cute.jit
     def store_output(self, wg, storage, outputs, block, batch, side: cutlass.Constexpr):
-        """Divide by the row sums and send by TMA, from own slabs; left stores the LSE, too."""
+        """Divide by the row sums and send by TMA, from own slabs; left stores the LSE."""
         store_o, o, lse = outputs
-        for r in range_constexpr(2):
-            row, total = block * ROWS + wg.row + 8 * r, wg.row_sum[r]
-            inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
-            for i in range_constexpr(cute.size(wg.out)):
-                if const_expr(i // 2 % 2 == r):
-                    wg.out[i] = wg.out[i] * inverse
-            if const_expr(side == Side.LEFT):
-                if (row < o.shape[0]) & (wg.lane % 4 == 0):
-                    value = wg.row_max[r] + cute.math.log2(total, fastmath=True)
-                    as_vector(lse)[row, batch] = value * LN_2
+        if const_expr(side == Side.LEFT):
+            self.store_lse(wg, as_vector(lse), block, batch)
+        inverse = [self.inverse_sum(wg, r) for r in range(2)]
+        for i in range_constexpr(cute.size(wg.out)):
+            wg.out[i] = wg.out[i] * inverse[i // 2 % 2]
         slabs, first = shared_slabs(storage.kv, self.dtype, 2 * SLABS), SLABS + 4 * side
         rounded = cute.make_rmem_tensor(wg.out.layout, self.dtype)
         rounded.store(wg.out.load().to(self.dtype))
@@ -726,3 +728,17 @@ class FlashMlaV4:
                 cute.copy(store_o, shared[None, first + j], out[None, block, 4 * side + j, batch])
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    @cute.jit
+    def inverse_sum(self, wg, r: cutlass.Constexpr):
+        """1 / row sum, and 0 for a row that sees no key."""
+        return Float32(0.0) if wg.row_sum[r] == 0.0 else Float32(1.0) / wg.row_sum[r]
+
+    @cute.jit
+    def store_lse(self, wg, lse, block, batch):
+        """The natural logarithm of the sum of exponentials: of no key, minus infinity."""
+        for r in range_constexpr(2):
+            row = block * ROWS + wg.row + 8 * r
+            if (row < lse.shape[0]) & (wg.lane % 4 == 0):
+                value = wg.row_max[r] + cute.math.log2(wg.row_sum[r], fastmath=True)
+                lse[row, batch] = value * LN_2

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 
+#: The one launch.
+STAGE = "gemm"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmTiling(TileMN):
     """The result tile of a block and the step along the sum."""
@@ -34,9 +38,9 @@ class GemmTiling(TileMN):
 
 @dataclass(frozen=True, kw_only=True)
 class GemmPlan(GemmProblem, KernelPlan):
-    """Problem and launch of the base version."""
+    """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": GemmTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: GemmTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         return GemmTiling(tile_m=128, tile_n=128, tile_k=64)
@@ -44,7 +48,7 @@ class GemmPlan(GemmProblem, KernelPlan):
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (128, 256), (32, 64), (None, 8))
         return {
-            "gemm": [
+            STAGE: [
                 GemmTiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w) for m, n, k, w in grid
             ]
         }
@@ -58,8 +62,8 @@ class GemmPlan(GemmProblem, KernelPlan):
             args_fn=lambda x: (a, b, c, x.tile_m, x.tile_n, x.tile_k),
             input_tensors={"a": a, "b": b},
             output_tensors={"c": c},
-            tiling=self.tiling("gemm"),
-            autotune_configs=self._autotune_configs()["gemm"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

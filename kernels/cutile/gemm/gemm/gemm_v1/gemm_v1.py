@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 
+#: The one launch.
+STAGE = "gemm_v1"
+
+
 @dataclass(frozen=True, kw_only=True)
-class GemmV1Tiling(TileMN):
+class GemmTiling(TileMN):
     """The result tile of a block, the step along the sum, and the order of tiles."""
 
     tile_k: int = option(64, "columns of A and B per step", minimum=16)
@@ -35,10 +39,10 @@ class GemmV1Tiling(TileMN):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmV1Plan(GemmProblem, KernelPlan):
-    """Problem and launch of v1."""
+class GemmPlan(GemmProblem, KernelPlan):
+    """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm_v1": GemmV1Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: GemmTiling}
 
     blocks: int | None = option(
         None, "blocks of the launch; by default one per SM, at most one per tile", minimum=1
@@ -53,18 +57,18 @@ class GemmV1Plan(GemmProblem, KernelPlan):
         ]
 
     def default_tiling(self, stage: str) -> Tiling:
-        return GemmV1Tiling(tile_m=128, tile_n=128, tile_k=64)
+        return GemmTiling(tile_m=128, tile_n=128, tile_k=64)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (128, 256), (32, 64), (None, 8), (4, 8))
         return {
-            "gemm_v1": [
-                GemmV1Tiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w, group_m=g)
+            STAGE: [
+                GemmTiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w, group_m=g)
                 for m, n, k, w, g in grid
             ]
         }
 
-    def tiles(self, tiling: GemmV1Tiling) -> int:
+    def tiles(self, tiling: GemmTiling) -> int:
         """Tiles of the result."""
         return ct.cdiv(self.m, tiling.tile_m) * ct.cdiv(self.n, tiling.tile_n)
 
@@ -77,8 +81,8 @@ class GemmV1Plan(GemmProblem, KernelPlan):
             args_fn=lambda x: (a, b, c, x.tile_m, x.tile_n, x.tile_k, x.group_m),
             input_tensors={"a": a, "b": b},
             output_tensors={"c": c},
-            tiling=self.tiling("gemm_v1"),
-            autotune_configs=self._autotune_configs()["gemm_v1"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

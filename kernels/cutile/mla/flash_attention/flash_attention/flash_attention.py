@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     import torch
 
 
+#: The one launch.
+STAGE = "flash_attention"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FlashAttentionPlan(DecompressedProblem, KernelPlan):
-    """Problem and launch of the base version."""
+    """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention": TileMN}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
         return TileMN()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8))
-        return {
-            "flash_attention": [
-                TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid
-            ]
-        }
+        return {STAGE: [TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, key, value, kpe = inputs
@@ -44,8 +44,8 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
             output_tensors={"o": o, "lse": lse},
-            tiling=self.tiling("flash_attention"),
-            autotune_configs=self._autotune_configs()["flash_attention"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

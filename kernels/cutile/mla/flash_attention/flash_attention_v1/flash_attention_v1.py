@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
-    """Problem and launch of v1."""
+#: The one launch.
+STAGE = "flash_attention_v1"
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention_v1": TileMN}
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttentionPlan(DecompressedProblem, KernelPlan):
+    """Problem and launch of this version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
         if self.s <= 64:
@@ -31,11 +35,7 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8))
-        return {
-            "flash_attention_v1": [
-                TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid
-            ]
-        }
+        return {STAGE: [TileMN(tile_m=m, tile_n=n, num_worker_warps=warps) for m, n, warps in grid]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, key, value, kpe = inputs
@@ -47,8 +47,8 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
             output_tensors={"o": o, "lse": lse},
-            tiling=self.tiling("flash_attention_v1"),
-            autotune_configs=self._autotune_configs()["flash_attention_v1"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

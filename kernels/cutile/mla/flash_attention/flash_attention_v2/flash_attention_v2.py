@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
 
-from mla_var3.errors import TilingError
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.ct_kernel import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    CutileTiling,
-    require_power_of_two,
-)
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import DecompressedProblem
 
@@ -27,48 +18,34 @@ if TYPE_CHECKING:
     import torch
 
 
+#: The one launch.
+STAGE = "flash_attention_v2"
+
+
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV2Tiling(CutileTiling):
+class FlashAttentionTiling(TileMN):
     """Query rows and keys a block handles at a time, and the order of the blocks."""
 
-    tile_m: int = option(64, "query rows a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
-    section: int = option(
-        16, "(sequence, head) pairs in flight together: their keys stay in L2", minimum=1
-    )
-
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
-        if self.tile_m * self.tile_n > 128 * 128:
-            raise TilingError(
-                f"tile_m*tile_n = {self.tile_m}*{self.tile_n} = {self.tile_m * self.tile_n} "
-                f"scores exceed {128 * 128}"
-            )
+    section: int = option(16, "(sequence, head) pairs whose keys stay in L2 together", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV2Plan(DecompressedProblem, KernelPlan):
-    """Problem and launch of v2."""
+class FlashAttentionPlan(DecompressedProblem, KernelPlan):
+    """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "flash_attention_v2": FlashAttentionV2Tiling
-    }
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashAttentionTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         if self.s <= 64:
-            return FlashAttentionV2Tiling(tile_m=64, tile_n=64)
+            return FlashAttentionTiling(tile_m=64, tile_n=64)
         # 128 x 128 scores and a 128 x 128 accumulator fit the registers of eight warps only.
-        return FlashAttentionV2Tiling(tile_m=128, tile_n=128, num_worker_warps=8)
+        return FlashAttentionTiling(tile_m=128, tile_n=128, num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8), (16, 64))
-        return {
-            "flash_attention_v2": [
-                FlashAttentionV2Tiling(tile_m=m, tile_n=n, num_worker_warps=warps, section=section)
-                for m, n, warps, section in grid
-            ]
-        }
+        names = ("tile_m", "tile_n", "num_worker_warps", "section")
+        tilings = [FlashAttentionTiling(**dict(zip(names, row, strict=True))) for row in grid]
+        return {STAGE: tilings}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, key, value, kpe = inputs
@@ -80,8 +57,8 @@ class FlashAttentionV2Plan(DecompressedProblem, KernelPlan):
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, x.section, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
             output_tensors={"o": o, "lse": lse},
-            tiling=self.tiling("flash_attention_v2"),
-            autotune_configs=self._autotune_configs()["flash_attention_v2"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

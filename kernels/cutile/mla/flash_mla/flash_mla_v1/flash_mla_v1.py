@@ -17,18 +17,22 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlashMlaV1Plan(LatentProblem, KernelPlan):
-    """Problem and launch of v1."""
+#: The one launch.
+STAGE = "flash_mla_v1"
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v1": TileMN}
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaPlan(LatentProblem, KernelPlan):
+    """Problem and launch of this version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
 
     def default_tiling(self, stage: str) -> Tiling:
         return TileMN()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((16, 64, 128), (32, 64, 128))
-        return {"flash_mla_v1": [TileMN(tile_m=m, tile_n=n) for m, n in grid]}
+        return {STAGE: [TileMN(tile_m=m, tile_n=n) for m, n in grid]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, z, kpe = inputs
@@ -46,8 +50,8 @@ class FlashMlaV1Plan(LatentProblem, KernelPlan):
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
             output_tensors={"o": o, "lse": lse},
-            tiling=self.tiling("flash_mla_v1"),
-            autotune_configs=self._autotune_configs()["flash_mla_v1"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

@@ -10,16 +10,7 @@ import cuda.tile as ct
 
 from mla_var3.errors import TilingError
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.ct_kernel import (
-    INV_LOG_2,
-    ConstBool,
-    ConstFloat,
-    ConstInt,
-    CtKernel,
-    CutileTiling,
-    require_power_of_two,
-)
-from mla_var3.workloads import option
+from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -33,16 +24,16 @@ REGISTERS_A_THREAD = 168
 DEFAULT_WORKER_WARPS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlashMlaV2Tiling(CutileTiling):
-    """Rows (heads times queries) and keys a block handles at a time, held in registers."""
+#: The one launch.
+STAGE = "flash_mla_v2"
 
-    tile_m: int = option(64, "rows (heads times queries) a block", minimum=16)
-    tile_n: int = option(64, "keys a step", minimum=16)
+
+@dataclass(frozen=True, kw_only=True)
+class FlashMlaTiling(TileMN):
+    """Rows (heads times queries) and keys a block handles at a time, held in registers."""
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        require_power_of_two(tile_m=self.tile_m, tile_n=self.tile_n)
         # fp32 accumulator and scores, and the weights once more in the 16-bit type.
         k = getattr(plan, "k", 0)
         threads = 32 * (self.num_worker_warps or DEFAULT_WORKER_WARPS) * (self.num_ctas or 1)
@@ -56,19 +47,19 @@ class FlashMlaV2Tiling(CutileTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaV2Plan(LatentProblem, KernelPlan):
-    """Problem and launch of v2."""
+class FlashMlaPlan(LatentProblem, KernelPlan):
+    """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_mla_v2": FlashMlaV2Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashMlaTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return FlashMlaV2Tiling(num_worker_warps=8)
+        return FlashMlaTiling(num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2), (128, 64, 2))
         return {
-            "flash_mla_v2": [
-                FlashMlaV2Tiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+            STAGE: [
+                FlashMlaTiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
                 for m, n, ctas in shapes
             ]
         }
@@ -89,8 +80,8 @@ class FlashMlaV2Plan(LatentProblem, KernelPlan):
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
             output_tensors={"o": o, "lse": lse},
-            tiling=self.tiling("flash_mla_v2"),
-            autotune_configs=self._autotune_configs()["flash_mla_v2"],
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
             algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
         )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashMlaSplitKvPlan(SplitPlan):
-    """Problem and launches of the base version."""
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "split": TileMN,

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import cuda.tile as ct
 
-from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import (
-    MAX_SPLITS,
-    ReduceTiling,
-    SplitPlan,
-)
+from mla_var3.kernel.cutile.mla.flash_mla_split_kv.common import MAX_SPLITS, ReduceTiling, SplitPlan
 from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
 from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 
@@ -27,8 +23,8 @@ PARTIAL_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaSplitKvV1Plan(SplitPlan):
-    """Problem and launches of v1."""
+class FlashMlaSplitKvPlan(SplitPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "split": TileMN,

@@ -12,7 +12,7 @@ import cuda.tile as ct
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
     CombineTiling,
-    MlaVar6PlusPlan,
+    TwoPathsPlan,
     share_blocks,
 )
 from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusBasePlan(MlaVar6PlusPlan):
-    """Problem and launches of the base version."""
+class MlaVar6PlusPlan(TwoPathsPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "attention": TileMN,

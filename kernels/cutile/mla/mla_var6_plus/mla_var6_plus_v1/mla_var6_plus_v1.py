@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import cuda.tile as ct
 
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
-    INPUT_NAMES,
-    CombineTiling,
-    MlaVar6PlusPlan,
-)
+from mla_var3.kernel.cutile.mla.mla_var6_plus.common import INPUT_NAMES, CombineTiling, TwoPathsPlan
 from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
 from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 from mla_var3.workloads import option
@@ -28,8 +24,8 @@ ROW_TILE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV1Plan(MlaVar6PlusPlan):
-    """Problem and launches of v1."""
+class MlaVar6PlusPlan(TwoPathsPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "attention": TileMN,

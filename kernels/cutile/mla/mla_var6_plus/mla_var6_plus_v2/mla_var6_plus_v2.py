@@ -13,7 +13,7 @@ from mla_var3.errors import PlanError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
     CombineTiling,
-    MlaVar6PlusPlan,
+    TwoPathsPlan,
     best_splits,
 )
 from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
@@ -29,8 +29,8 @@ ROW_TILE, KEY_TILE = 64, 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV2Plan(MlaVar6PlusPlan):
-    """Problem and launches of v2."""
+class MlaVar6PlusPlan(TwoPathsPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "attention": TileMN,

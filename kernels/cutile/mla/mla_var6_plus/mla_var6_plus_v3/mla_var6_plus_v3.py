@@ -14,7 +14,7 @@ from mla_var3.errors import PlanError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     INPUT_NAMES,
     CombineTiling,
-    MlaVar6PlusPlan,
+    TwoPathsPlan,
     best_splits,
     next_power_of_two,
 )
@@ -39,7 +39,7 @@ ROW_TILE, OLD_KEY_TILE, NEW_KEY_TILE = 64, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV3Tiling(CutileTiling):
+class MlaVar6PlusTiling(CutileTiling):
     """Rows and keys that a block of each path handles at a time."""
 
     old_tile_m: int = option(ROW_TILE, "latent rows (heads times queries) a block", minimum=16)
@@ -55,11 +55,11 @@ class MlaVar6PlusV3Tiling(CutileTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV3Plan(MlaVar6PlusPlan):
-    """Problem and launches of v3."""
+class MlaVar6PlusPlan(TwoPathsPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "attention": MlaVar6PlusV3Tiling,
+        "attention": MlaVar6PlusTiling,
         "combine": CombineTiling,
     }
 
@@ -88,7 +88,7 @@ class MlaVar6PlusV3Plan(MlaVar6PlusPlan):
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "combine":
             return self.combine_tiling()
-        return MlaVar6PlusV3Tiling(new_tile_m=self.query_tile(), num_worker_warps=8)
+        return MlaVar6PlusTiling(new_tile_m=self.query_tile(), num_worker_warps=8)
 
     def query_tile(self) -> int:
         """Queries of one head a decompressed item takes: all, from 16 to 64."""

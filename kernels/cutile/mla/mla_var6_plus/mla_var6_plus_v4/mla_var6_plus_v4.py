@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     CombineTiling,
-    MlaVar6PlusPlan,
     Partials,
+    TwoPathsPlan,
     best_splits,
     next_power_of_two,
 )
@@ -18,12 +18,8 @@ from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, T
 from mla_var3.runtime.ct_kernel import INV_LOG_2, CtKernel, TileMN
 from mla_var3.workloads import option
 
-from .mla_var6_plus_v4_decompressed import (
-    mla_var6_plus_v4_decompressed,
-)
-from .mla_var6_plus_v4_latent import (
-    mla_var6_plus_v4_latent,
-)
+from .mla_var6_plus_v4_decompressed import mla_var6_plus_v4_decompressed
+from .mla_var6_plus_v4_latent import mla_var6_plus_v4_latent
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +30,8 @@ ROW_TILE, OLD_KEY_TILE, NEW_KEY_TILE = 64, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV4Plan(MlaVar6PlusPlan):
-    """Problem and launches of v4."""
+class MlaVar6PlusPlan(TwoPathsPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "latent": TileMN,

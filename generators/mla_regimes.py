@@ -1,7 +1,8 @@
-"""The regime analysis: the page, a map and its figures for each device, and the calculator."""
+"""The analysis of MLA: its page, a map and its figures for each device, and the calculator."""
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from generators import problems
 from generators.page import Page
 from generators.text import cell, rendered, sections, table
 from mla_var3 import devices
@@ -22,7 +24,7 @@ from mla_var3.workloads.mla.regimes import Kernel, RegimeMap
 if TYPE_CHECKING:
     from generators.site import Site
 
-SOURCE, PAGE = "knowledge/regimes.md", "regimes.md"
+SOURCE, PAGE = "knowledge/workloads/mla.md", "mla/index.md"
 #: Context lengths at which crossings are shown.
 CONTEXTS = (1024, 4096, 16384, 131072)
 #: Part of a drawing's cache key: raise it when the drawing changes.
@@ -38,7 +40,7 @@ _WORDS: Mapping[Kernel, str] = {
 
 def device_page(key: str) -> str:
     """Path of a device's regime page."""
-    return f"regimes/{key}.md"
+    return f"mla/{key}.md"
 
 
 def _document(site: Site) -> Document | None:
@@ -64,26 +66,24 @@ def _usable(site: Site) -> list[Any]:
 
 
 def analysis_page(site: Site, document: Document) -> Page:
-    """``knowledge/regimes.md`` with its maps drawn and its calculator at work."""
+    """``knowledge/workloads/mla.md`` with its maps drawn and its calculator at work."""
     if document.meta is None:
         raise KnowledgeError(f"{document.name} is not a readable text: run knowledge lint")
     link = site.link(PAGE)
 
     def override(name: str, arguments: tuple[str, ...]) -> str | None:
-        if name == "regimes" and arguments[:1] == ("map",):
-            return f"{map_figure(regimes.regime_map(arguments[1]))}\n\n{as_table(*arguments)}"
-        if name == "regimes" and arguments == ("calculator",):
+        if name == "analysis" and arguments[:2] == ("mla", "map"):
+            return f"{map_figure(regimes.regime_map(arguments[2]))}\n\n{as_table(*arguments[1:])}"
+        if name == "analysis" and arguments == ("mla", "calculator"):
             return calculator()
         return None
 
     body = rendered(document, site.catalogue, link, override)
-    listed = ", ".join(
-        f"[{cell(device.name)}]({device_page(device.key)})" for device in _usable(site)
-    )
+    listed = ", ".join(f"[{cell(device.name)}]({device.key}.md)" for device in _usable(site))
     content = sections(
         f"# {cell(document.meta.title)}", body, "## Each device", f"Maps and crossings: {listed}."
     )
-    return Page(PAGE, content, SOURCE, ("Regimes",))
+    return Page(PAGE, content, SOURCE, ("MLA",))
 
 
 def map_page(site: Site, key: str) -> Page:
@@ -91,18 +91,15 @@ def map_page(site: Site, key: str) -> Page:
     path = device_page(key)
     device = next(device for device in site.devices if device.key == key)
     ceilings = regimes.ceilings_of(key)
-    sources = ", ".join(cell(source) for source in ceilings.sources)
     link = site.link(path)
     file = link(f"knowledge/devices/{key}.toml")
     measured = any(run.record.target == key for run in site.runs)
     content = sections(
-        f"# Regimes of {cell(device.name)}",
-        f"Computed from the cost models and [this device's]({file}) "
-        f"{ceilings.source_kind} ceilings of {ceilings.tflops:,g} TFLOP/s and "
-        f"{ceilings.gbps:,g} GB/s"
-        + (f" ({sources})" if sources else "")
-        + f", which meet at {regimes.figure('ridge', key)}. [The analysis](../{PAGE}) says how, "
-        "and what the times leave out; no time here was measured"
+        f"# MLA on {cell(device.name)}",
+        f"Computed from the cost models and rates of [this device]({file}): "
+        f"{problems.reference_rates(ceilings)}, which meet at {regimes.figure('ridge', key)}. "
+        "The times are reference times at these rates, with perfect overlap; they are not bounds. "
+        "[The analysis](index.md) says how, and what the times leave out; no time here was measured"
         + (f": the [results]({link(f'results/{key}')}) are." if measured else "."),
         "## Regime map",
         "Fastest design over query tokens and context, for "
@@ -121,7 +118,7 @@ def map_page(site: Site, key: str) -> Page:
         "tokens.",
         regimes.figure("shared-prefix", key),
     )
-    return Page(path, content, f"knowledge/devices/{key}.toml", ("Regimes", device.name))
+    return Page(path, content, f"knowledge/devices/{key}.toml", ("MLA", device.name))
 
 
 def crossings(key: str) -> str:
@@ -190,7 +187,7 @@ def _draw(found: RegimeMap) -> str:
         axes.set_yticks([y + 0.5 for y in range(rows)], map(str, found.s_values))
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel("context t (keys a sequence)")
+        axes.set_xlabel("context t (keys per sequence)")
         axes.set_ylabel("query tokens s")
         return svg.text(figure)
 
@@ -201,9 +198,15 @@ def _draw(found: RegimeMap) -> str:
 _FIRST = ("b", "h", "s", "t")
 
 
+@functools.cache
+def calculator_spec() -> dict[str, Any]:
+    """What the calculator computes from; see ``regimes.calculator_spec``."""
+    return regimes.calculator_spec()
+
+
 def calculator() -> str:
     """The form that ``docs/assets/js/calculator.js`` brings to life, with what it computes from."""
-    spec = regimes.calculator_spec()
+    spec = calculator_spec()
     inputs = {item["name"]: _input(item) for item in spec["inputs"]}
     first = "\n".join(inputs[name] for name in _FIRST)
     rest = "\n".join(text for name, text in inputs.items() if name not in _FIRST)
@@ -222,7 +225,7 @@ def calculator() -> str:
 <p class="calculator-answer" role="status">The calculator needs JavaScript; \
 the formulas stand above.</p>
 <table hidden>
-<caption>Floors from the cost models and the two ceilings</caption>
+<caption>Reference times, from the cost models and two rates of the device</caption>
 <thead><tr><th scope="col">Design</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
 <th scope="col">Time</th><th scope="col">Bound by</th></tr></thead>
 <tbody></tbody>

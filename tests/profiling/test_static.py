@@ -10,29 +10,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import devices, front, records
+from mla_var3 import devices, front, languages, records
 from mla_var3.errors import (
-    DeviceFigureError,
+    NotExecutableError,
     PlanError,
     TilingError,
     ToolchainError,
     UnknownNameError,
 )
 from mla_var3.languages.cutile import toolchain
-from mla_var3.profiling import static_profile
-from mla_var3.profiling.static_profile import (
-    DEFAULT_ARCHS,
-    device_for,
-    devices_of,
-    parse_archs,
-    static_profile_plan,
-)
-from mla_var3.runtime import CtKernel, registry
+from mla_var3.profiling import static
+from mla_var3.profiling.settings import Settings
+from mla_var3.profiling.static import device_for, parse_archs, resolved, static_profile_plan
+from mla_var3.runtime import registry
 from mla_var3.runtime.check import check_plan
+from mla_var3.runtime.ct_kernel import CtKernel
 
 VERSION = registry.find("flash_attention")
+CUTILE = languages.find(VERSION.language)
 PLAN = VERSION.plan_class()(b=2, h=16, s=2, t=256, d=64)
 SLUG = PLAN.slug()
+KERNEL = f"cutile/mla/flash_attention/v0/{SLUG}"
 
 
 def profile(plan=PLAN, version=VERSION, **options):
@@ -45,14 +43,14 @@ def profile(plan=PLAN, version=VERSION, **options):
 
 class TestArchs:
     def test_the_default_and_lists(self):
-        assert parse_archs(None) == DEFAULT_ARCHS
-        assert parse_archs("sm_90") == ("sm_90",)
-        assert parse_archs(" sm_100, sm_90 ,sm_100,") == ("sm_100", "sm_90")
+        assert parse_archs(None, "cutile-dsl") == CUTILE.archs
+        assert parse_archs("sm_90", "cutile-dsl") == ("sm_90",)
+        assert parse_archs(" sm_100, sm_90 ,sm_100,", "cutile-dsl") == ("sm_100", "sm_90")
 
     @pytest.mark.parametrize("text", ["", ",", "sm_9", "sm_90,sm_91", "SM_90"])
     def test_others_are_refused_with_what_there_is(self, text):
         with pytest.raises(UnknownNameError, match=r"unknown arch .*known: .*sm_90"):
-            parse_archs(text)
+            parse_archs(text, "cutile-dsl")
 
 
 class TestDevices:
@@ -63,30 +61,8 @@ class TestDevices:
         assert device_for("sm_100", h100).key == "nvidia-b200"
         assert device_for("sm_75", h100) is None
 
-    def test_all_of_an_arch_with_known_ceilings(self):
-        found = devices_of("sm_90", "bf16")
-        assert "nvidia-h200-sxm" in [d.key for d in found]
-        assert {d.sm for d in found} == {"sm_90"}
-        for device in found:
-            device.ceilings("bf16")
-        assert devices_of("gfx942", "bf16") == []
-
-    def test_one_whose_ceilings_are_unknown_is_left_out(self, monkeypatch):
-        ceilings = devices.Device.ceilings
-
-        def unknown(self, dtype):
-            if self.key == "nvidia-h20":
-                raise DeviceFigureError("UNKNOWN")
-            return ceilings(self, dtype)
-
-        before = [d.key for d in devices_of("sm_90", "bf16")]
-        monkeypatch.setattr(devices.Device, "ceilings", unknown)
-        assert [d.key for d in devices_of("sm_90", "bf16")] == [
-            k for k in before if k != "nvidia-h20"
-        ]
-
     def test_without_a_device_nothing_is_resolved(self):
-        assert static_profile._resolved(PLAN, "sm_75", None) is PLAN
+        assert resolved(PLAN, "sm_75", None) is PLAN
 
 
 class TestProfile:
@@ -95,19 +71,17 @@ class TestProfile:
         assert result.ok
         (made,) = result.records
         (path,) = result.record_paths
-        assert path == root / f"results/static/sm_90/flash_attention/v0/{SLUG}/static.json"
-        assert records.read(path) == made
+        assert path == root / f"results/static/sm_90/{KERNEL}/static.json"
+        assert records.read(path).facts() == made.facts()
         (stage,) = made.outcome.stages
-        assert stage.static["registers"] > 0
-        assert stage.static["arch"] == "sm_90"
-        assert stage.static["mma_path"] == "HGMMA"
-        assert {p.device for p in made.outcome.predictions} == {
-            d.key for d in devices_of("sm_90", "bf16")
-        }
+        assert stage.static.registers > 0
+        assert stage.static.arch == "sm_90"
+        assert stage.static.mma_path == "HGMMA"
         assert made.outcome.correctness.status == "passed"
         assert made.outcome.correctness.cases[0].problem["t"] == 200
-        folder = root / "out/flash_attention/v0/static"
-        inner = folder / SLUG / "sm_90"
+        folder = result.report.parent
+        assert folder.parent == root / "out/profiles/static" / KERNEL
+        inner = folder / "sm_90"
         assert json.loads((inner / "params.json").read_text()) == PLAN.problem()
         tiling = json.loads((inner / "tiling/flash_attention.json").read_text())
         assert tiling == dataclasses.asdict(PLAN.tiling("flash_attention"))
@@ -118,7 +92,7 @@ class TestProfile:
         assert result.report == folder / "report.md"
         for said in ("# flash_attention v0", "HGMMA", "What limits each stage", "Files"):
             assert said in text
-        assert any(t.startswith("interpreting flash_attention v0 at b1-") for t in told)
+        assert any(t.startswith("running flash_attention v0 on the CPU at b1-") for t in told)
         assert any("registers" in t for t in told)
 
         before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in result.record_paths}
@@ -146,22 +120,22 @@ class TestProfile:
 
     def test_without_a_best_tiling_the_default_stays(self, monkeypatch):
         nothing = SimpleNamespace(pruned=[(PLAN.tiling("flash_attention"), "spills")], best=None)
-        monkeypatch.setattr(static_profile.rank, "rank", lambda *_, **__: nothing)
+        monkeypatch.setattr(static.ranking, "rank", lambda *_, **__: nothing)
         told = []
-        assert static_profile._retuned(PLAN, "sm_90", 2, told.append) == PLAN
+        assert static.retuned(PLAN, "sm_90", Settings(progress=told.append)) == PLAN
         assert told == ["sm_90 flash_attention: pruned tile_m=64 tile_n=64: spills"]
 
     def test_tilings_that_differ_by_arch_are_each_checked(self, monkeypatch):
         tiles = {"sm_90": 64, "sm_100": 32}
 
-        def tuned(plan, arch, *_args):
+        def tuned(plan, arch, _settings):
             tiling = dataclasses.replace(plan.tiling("flash_attention"), tile_n=tiles[arch])
             return dataclasses.replace(plan, tilings={"flash_attention": tiling})
 
         checked = []
-        monkeypatch.setattr(static_profile, "_retuned", tuned)
+        monkeypatch.setattr(static, "retuned", tuned)
         monkeypatch.setattr(
-            static_profile, "check_plan", lambda plan: checked.append(plan) or check_plan(plan)
+            static, "check_plan", lambda plan: checked.append(plan) or check_plan(plan)
         )
         profile(archs=list(tiles), retune=True)
         assert [p.tiling("flash_attention").tile_n for p in checked] == [64, 32]
@@ -183,7 +157,7 @@ class TestProfile:
         def interrupted(_plan):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(static_profile, "check_plan", interrupted)
+        monkeypatch.setattr(static, "check_plan", interrupted)
         with pytest.raises(KeyboardInterrupt):
             profile()
         assert not [p for p in root.glob("**/*") if p.is_file()]
@@ -192,13 +166,63 @@ class TestProfile:
         version = registry.find("mla_var6_plus", "v1")
         plan = version.plan_class()(s=16)
         found = {}
-        for arch in DEFAULT_ARCHS:
-            found[arch] = static_profile._resolved(plan, arch, None).n
+        for arch in CUTILE.archs:
+            found[arch] = resolved(plan, arch, None).n
         assert len(set(found.values())) == 3
         small = dataclasses.replace(plan, n=7)
-        assert static_profile._resolved(small, "sm_90", None).n == 7
+        assert resolved(small, "sm_90", None).n == 7
         with pytest.raises(PlanError, match="n=9999 exceeds t=4096"):
-            static_profile._resolved(dataclasses.replace(plan, n=9999), "sm_90", None)
+            resolved(dataclasses.replace(plan, n=9999), "sm_90", None)
+
+
+class TestWhatCannotBe:
+    def test_an_arch_the_language_cannot_compile_for_is_skipped(self, monkeypatch):
+        monkeypatch.setattr(
+            type(CUTILE), "cannot_compile", lambda _, arch: "no" if arch == "sm_100" else None
+        )
+        result, told = profile(archs=["sm_90", "sm_100"])
+        made, skipped = (records.read(path).outcome for path in result.record_paths)
+        assert made.status == "passed"
+        assert skipped == records.Skipped(reason="no")
+        assert result.ok
+        assert "sm_100 is skipped: no" in told
+
+    def test_a_skip_replaces_no_record_that_was_made(self, monkeypatch):
+        (path,) = profile()[0].record_paths
+        before = path.read_bytes()
+        monkeypatch.setattr(type(CUTILE), "cannot_compile", lambda *_: "no")
+        profile()
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("where", ["language", "kernel"])
+    def test_what_does_not_run_on_a_cpu_is_compiled_and_not_checked(self, where, monkeypatch):
+        def refuse(_plan):
+            raise NotExecutableError("needs a GPU")
+
+        if where == "kernel":
+            monkeypatch.setattr(static, "check_plan", refuse)
+        else:
+            monkeypatch.setattr(type(CUTILE), "cannot_execute", lambda _: "needs a GPU")
+        result, told = profile()
+        assert result.record.outcome.correctness is None
+        assert result.record.outcome.stages[0].static.ok
+        assert "not checked: needs a GPU" in told
+
+    def test_a_kernel_that_does_not_compile_is_a_failed_record(self, monkeypatch):
+        def refused(jobs, **_):
+            facts = records.CutileFacts(kernel="k", arch="sm_90", error="no room")
+            return [languages.Compiled(facts, {}) for _ in jobs]
+
+        monkeypatch.setattr(static, "compile_jobs", refused)
+        result, _ = profile()
+        assert not result.ok
+        assert result.record.outcome.error == "does not compile for sm_90: no room"
+        assert result.record.outcome.stage == "flash_attention"
+
+    def test_a_language_that_compiles_nothing_says_what_to_type(self):
+        plan = registry.find("torch_sdpa").plan_class()()
+        with pytest.raises(ToolchainError, match=r"library compiles nothing.*=disabled --check"):
+            static_profile_plan(plan)
 
 
 class TestMissingToolchain:
@@ -232,7 +256,7 @@ def test_a_full_disk_ends_with_2_and_no_half_written_file(root):
     body = (
         "import errno, sys\n"
         "from mla_var3 import front\n"
-        "from mla_var3.runtime import paths\n"
+        "from mla_var3 import paths\n"
         "def full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "paths.os.fsync = full\n"
         "front.run('mla_var3.app.cli:main')\n"

@@ -1,0 +1,222 @@
+"""All versions of one workload on one problem, in one table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mla_var3 import arguments, languages, records, roofline, workloads
+from mla_var3.app.naming import faster, value_of
+from mla_var3.app.options import tyro_field
+from mla_var3.errors import NotExecutableError, ToolchainError, UsageError
+from mla_var3.paths import relative, write_atomic
+from mla_var3.records import Passed, Record
+from mla_var3.runtime import registry
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+from mla_var3.runtime.tiling import tiling_text
+from mla_var3.workloads import Workload, option
+
+EXIT_FAILED = 1
+COLUMNS = (
+    "version", "target", "problem", "median us", "against", "bound us", "x bound", "compiler",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What to run beside the problem itself."""
+
+    workload: str | None = option(
+        None, "workload whose designs to compare (default: that of --designs, else the largest)"
+    )
+    designs: str | None = option(None, "designs, comma separated (default: all of the workload)")
+    arch: str | None = option(
+        None, "archs for static runs, comma separated (default: those of the language)"
+    )
+    bench_runs: int = option(50, "timed runs", minimum=1)
+    no_autotune: bool = option(False, "use the default tilings")
+    check: bool = option(True, "compare with the reference before timing")
+    csv: Path | None = option(None, "write the table to this file")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record of the comparison, or why a version has none."""
+
+    version: Version
+    plan: KernelPlan
+    record: Record | None
+    absent: str = ""
+
+
+def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int:
+    """Run every version of a workload on one problem: times on a GPU, else static facts."""
+    versions = chosen(argv)
+    workload = workloads.find(versions[0].layer)
+    options = arguments.parse(flags_of(workload), argv, prog, description)
+    plans = [(version, plan_of(version, workload, options)) for version in versions]
+    run = Runner(options)
+    console = Console(soft_wrap=True, highlight=False)
+    rows: list[Row] = []
+    for number, (version, plan) in enumerate(plans, 1):
+        console.print(f"[{number}/{len(plans)}] {version.key}", markup=False)
+        rows += run(version, plan)
+    if all(row.record is None for row in rows):
+        raise ToolchainError(rows[0].absent)
+    Console(width=max(console.width, 140)).print(table(rows))
+    for line in covered(rows):
+        console.print(line, markup=False)
+    made = [row.record for row in rows if row.record is not None]
+    if options.csv is not None:
+        write_atomic(options.csv, records.frame(made).to_csv(index=False))
+        print(f"wrote {relative(options.csv)}")
+    return EXIT_FAILED if any(isinstance(r.outcome, records.Failed) for r in made) else 0
+
+
+def chosen(argv: Sequence[str]) -> list[Version]:
+    """The versions that a command line asks for, all of one workload.
+
+    Raises:
+        UnknownNameError: There is no such design or workload.
+        UsageError: They are of two workloads.
+    """
+    designs, key = value_of("--designs", argv), value_of("--workload", argv)
+    if key:
+        workloads.find(key)
+    if not designs:
+        layer = key or Counter(v.layer for v in _bases()).most_common(1)[0][0]
+        return [v for versions in registry.designs(layer).values() for v in versions]
+    found = [v for name in designs.split(",") for v in registry.select(name.strip())]
+    layers = list(dict.fromkeys([*([key] if key else ()), *(v.layer for v in found)]))
+    if len(layers) > 1:
+        raise UsageError(
+            f"bench compares designs of one workload, and these are of {' and '.join(layers)}"
+        )
+    return found
+
+
+def _bases() -> Iterator[Version]:
+    return (versions[0] for versions in registry.designs().values())
+
+
+def flags_of(workload: Workload) -> Any:
+    """The dataclass whose fields are all flags: the workload's shared axes, then the options."""
+    problem, hints = workload.problem, get_type_hints(BenchOptions)
+    types = problem.benchmark_kernel_argparse()
+    fields = [tyro_field(f, types[f.name]) for f in problem.option_fields()]
+    for f in dataclasses.fields(BenchOptions):
+        # What is off has one form; --no_no_autotune would be another.
+        off = [tyro.conf.FlagCreatePairsOff] if f.default is False else []
+        fields.append(tyro_field(f, hints[f.name], *off))
+    return dataclasses.make_dataclass("Bench", fields, frozen=True)
+
+
+def plan_of(version: Version, workload: Workload, options: Any) -> KernelPlan:
+    """A version's plan of the asked problem, validated."""
+    shared = {f.name: getattr(options, f.name) for f in workload.problem.option_fields()}
+    plan = version.plan_class()(**shared)
+    plan.validate()
+    return plan
+
+
+class Runner:
+    """Runs one version after another as the options say; all options are checked beforehand.
+
+    Raises:
+        UsageError: An option is out of range, or means nothing here.
+    """
+
+    def __init__(self, options: Any) -> None:
+        from mla_var3.app.launcher import has_gpu
+
+        workloads.check_minima(BenchOptions(**_given(options)), UsageError, "--")
+        self.options, self.gpu = options, has_gpu()
+        if options.arch is not None and self.gpu:
+            raise UsageError("--arch is for static runs; on a machine with a GPU bench times on it")
+
+    def __call__(self, version: Version, plan: KernelPlan) -> list[Row]:
+        from mla_var3.profiling import modes
+
+        mode, settings = self._how(version)
+        try:
+            result = modes.run(mode, plan, version=version, **settings)
+        except (ToolchainError, NotExecutableError) as error:
+            return [Row(version, plan, None, str(error))]
+        return [Row(version, plan, record) for record in result.records]
+
+    def _how(self, version: Version) -> tuple[str, dict[str, Any]]:
+        from mla_var3.profiling.static import parse_archs
+
+        names = ("bench_runs", "no_autotune", "check")
+        if self.gpu:
+            return "event", {name: getattr(self.options, name) for name in names}
+        if languages.find(version.language).archs:
+            return "static", {"archs": parse_archs(self.options.arch, version.language)}
+        return "disabled", {}
+
+
+def _given(options: Any) -> dict[str, Any]:
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(BenchOptions)}
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The comparison; ratios are against the first version that was timed in the same run."""
+    first = next((row for row in rows if _median(row.record) is not None), None)
+    made = Table(title="bench")
+    for column in COLUMNS:
+        name = f"against {first.version.key}" if column == "against" and first else column
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        if row.record is None:
+            made.add_row(row.version.key, "", "", "absent", "", "", "", row.absent)
+        else:
+            made.add_row(row.version.key, *_cells(row.record, first.record if first else None))
+    return made
+
+
+def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
+    outcome, median = record.outcome, _median(record)
+    if isinstance(outcome, records.Failed):
+        return record.target, record.slug, "failed", "", "", "", outcome.error
+    if isinstance(outcome, records.Skipped):
+        return record.target, record.slug, "skipped", "", "", "", outcome.reason
+    least, share, than = roofline.bound(record), roofline.fraction(record), _median(first)
+    ratio = ""
+    if median is not None and than is not None and first is not None and first.run == record.run:
+        ratio = "" if record is first else faster(median, than)
+    return (
+        record.target, record.slug, f"{median:.1f}" if median is not None else "", ratio,
+        f"{least.time_us:.1f}" if least is not None else "", f"{1 / share:.2f}" if share else "",
+        _compiled(outcome),
+    )  # fmt: skip
+
+
+def _median(record: Record | None) -> float | None:
+    outcome = record.outcome if record is not None else None
+    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
+
+
+def _compiled(outcome: Passed) -> str:
+    facts = [stage.static for stage in outcome.stages if stage.static is not None]
+    return "; ".join(f"{f.registers}r {f.stack_bytes}B {f.mma_path}" for f in facts) or "; ".join(
+        tiling_text(stage.tiling) for stage in outcome.stages
+    )
+
+
+def covered(rows: Sequence[Row]) -> list[str]:
+    """What one run of each design covers, where that differs within the workload."""
+    by_text: dict[str, dict[str, None]] = {}
+    for row in rows:
+        by_text.setdefault(row.plan.covers, {})[row.version.design_key] = None
+    if len(by_text) < 2:
+        return []
+    return [f"{', '.join(designs)}: {text}" for text, designs in by_text.items()]

@@ -1,0 +1,141 @@
+"""Correctness of many versions, side by side on the processor's cores."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from mla_var3 import languages
+from mla_var3.errors import HyperMlaError, NotExecutableError
+from mla_var3.runtime import registry
+from mla_var3.runtime.registry import Version
+
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """Result of checking one version on one problem; sent between processes.
+
+    Attributes:
+        version: The version.
+        slug: The problem.
+        error: Largest relative error.
+        explanation: What is wrong; empty when nothing is.
+        skipped: Why it was not run; empty when it was.
+    """
+
+    version: str
+    slug: str
+    error: float = 0.0
+    explanation: str = ""
+    skipped: str = ""
+
+    def line(self) -> str:
+        """Verdict with markup for the console."""
+        if self.skipped:
+            return f"{self.version:<24} {self.slug:<52} [yellow]skipped[/yellow]"
+        verdict = "[red]WRONG[/red]" if self.explanation else "[green]ok[/green]"
+        return f"{self.version:<24} {self.slug:<52} error {self.error:.1e} {verdict}"
+
+
+def check(versions: Sequence[Version], console: Console) -> int:
+    """Check versions and say what came of it; 0 when all are right, 1 when any is wrong.
+
+    Raises:
+        NotExecutableError: None of them can run here.
+    """
+    outcomes = check_versions(versions, console)
+    wrong = [o for o in outcomes if o.explanation]
+    ran = [o for o in outcomes if not o.skipped]
+    if not ran:
+        raise NotExecutableError(outcomes[0].skipped)
+    for reason in dict.fromkeys(o.skipped for o in outcomes if o.skipped):
+        console.print(f"not checked: {reason}", markup=False)
+    checked = len({o.version for o in ran})
+    verdict = f"{len(wrong)} wrong" if wrong else "all right"
+    console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
+    return EXIT_FAILED if wrong else 0
+
+
+def check_versions(
+    versions: Sequence[Version], console: Console, workers: int | None = None
+) -> list[CheckOutcome]:
+    """Check every small problem of each version.
+
+    Args:
+        versions: What to check.
+        console: Told each result as it comes.
+        workers: Processes; the number of cores by default.
+
+    Returns:
+        Outcomes in order of versions and problems.
+
+    Raises:
+        HyperMlaError: A process was killed.
+    """
+    jobs = [
+        (v.qualified, v.version, i)
+        for v in versions
+        for i in range(len(v.plan_class()().check_plans()))
+    ]
+    outcomes: list[CheckOutcome] = []
+    with _pool(min(workers or os.cpu_count() or 1, len(jobs))) as pool:
+        # Workers inherit the mask: an interrupt while they import would print a traceback each.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            futures = [pool.submit(_check_one, *job) for job in jobs]
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        for number, future in enumerate(futures, 1):
+            outcome = future.result()
+            outcomes.append(outcome)
+            console.print(f"\\[{number:>3}/{len(jobs)}] {outcome.line()}")
+            if outcome.explanation:
+                console.print(f"          {outcome.explanation}", markup=False)
+    return outcomes
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[concurrent.futures.Executor]:
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_in_silence
+    )
+    try:
+        yield pool
+    except concurrent.futures.BrokenExecutor as error:
+        raise HyperMlaError("a checking process was killed, perhaps for lack of memory") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_in_silence() -> None:
+    """Let an interrupt end this worker; the parent says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _check_one(design: str, version: str, index: int) -> CheckOutcome:
+    import torch
+
+    from mla_var3.runtime.check import check_plan
+
+    torch.set_num_threads(1)
+    found = registry.find(design, version)
+    plan = found.plan_class()().check_plans()[index]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reason = languages.find(found.language).cannot_execute() if device == "cpu" else None
+    if reason is not None:
+        return CheckOutcome(found.key, plan.slug(), skipped=reason)
+    try:
+        result = check_plan(plan, device)
+    except NotExecutableError as error:
+        return CheckOutcome(found.key, plan.slug(), skipped=str(error))
+    return CheckOutcome(found.key, plan.slug(), result.max_relative_error, result.explain())

@@ -1,0 +1,127 @@
+"""Two versions side by side, from their records."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from mla_var3 import records, roofline
+from mla_var3.app.naming import faster
+from mla_var3.errors import RecordError
+from mla_var3.records import Correctness, Passed, Record
+from mla_var3.runtime import registry
+from mla_var3.runtime.registry import Version
+
+Figure = str | float
+#: Ends the labels of times that were measured: those compare within one run only.
+MEASURED = "median us"
+
+
+def pair(design: str, first: str, second: str, language: str | None) -> tuple[Version, Version]:
+    """The two versions; ``v1@<language>`` takes one of them in another.
+
+    Raises:
+        UnknownNameError: There is no such design or version.
+    """
+    found = []
+    for name in (first, second):
+        version, _, other = name.partition("@")
+        asked = other or language
+        found.append(registry.find(design.partition("@")[0] if asked else design, version, asked))
+    return found[0], found[1]
+
+
+def comparison_tables(one: Version, other: Version) -> list[Table]:
+    """A table for each target, mode and problem that both versions have a record of.
+
+    Raises:
+        RecordError: There is none; says what to run.
+    """
+    left, right = _by_key(one), _by_key(other)
+    common = [key for key in left if key in right]
+    if not common:
+        lacking = [v for v, found in ((one, left), (other, right)) if not found] or [one, other]
+        commands = " and ".join(f"nox -s profile -- {v.key}" for v in lacking)
+        raise RecordError(f"{one.key} and {other.key} share no record to compare; run {commands}")
+    return [_table(one, other, left[key], right[key]) for key in common]
+
+
+def _by_key(version: Version) -> dict[tuple[str, str, str], Record]:
+    found = records.find(language=version.language, design=version.design, version=version.version)
+    return {(r.target, r.mode, r.slug): r for r in found}
+
+
+def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
+    stale = [v.key for v, r in ((one, left), (other, right)) if records.is_stale(r)]
+    note = f" (stale: {', '.join(stale)})" if stale else ""
+    title = f"{one.design}: {left.target} · {left.mode} · {left.slug}{note}"
+    same = one.language == other.language
+    names = [v.version if same else f"{v.version}@{v.language}" for v in (one, other)]
+    table = Table(title=title, title_justify="left")
+    for column in ("", *names, f"{names[1]} against {names[0]}"):
+        table.add_column(column, justify="right" if column else "left")
+    one_run = left.run is not None and left.run == right.run
+    a, b = figures(left), figures(right)
+    for label in dict.fromkeys([*a, *b]):
+        before, after = a.get(label, ""), b.get(label, "")
+        table.add_row(label, _text(before), _text(after), against(label, before, after, one_run))
+    return table
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Figures of a record by label, in display order."""
+    outcome = record.outcome
+    if isinstance(outcome, records.Failed):
+        return {"status": f"failed: {outcome.error}"}
+    if isinstance(outcome, records.Skipped):
+        return {"status": f"skipped: {outcome.reason}"}
+    found: dict[str, Figure] = {
+        "GFLOP (model)": outcome.flops / 1e9,
+        "MB (model)": outcome.bytes / 1e6,
+    }
+    if outcome.correctness is not None:
+        found |= _checked(outcome.correctness)
+    if outcome.total is not None:
+        found[MEASURED] = outcome.total.median_us
+    if (least := roofline.bound(record)) is not None:
+        found[f"bound us, {least.device}"] = least.time_us
+    return found | _of_stages(outcome)
+
+
+def _checked(correctness: Correctness) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    if (worst := correctness.max_relative_error) is not None:
+        found["relative error"] = worst
+    for label, field in (("loaded", "bytes_loaded"), ("stored", "bytes_stored")):
+        counted = [getattr(case, field) for case in correctness.cases]
+        if all(value is not None for value in counted):
+            found[f"kB {label} (on the CPU)"] = sum(counted) / 1e3
+    return found
+
+
+def _of_stages(outcome: Passed) -> dict[str, Figure]:
+    """Times and compiler facts; with several stages each label names its own."""
+    found: dict[str, Figure] = {}
+    several = len(outcome.stages) > 1
+    for stage in outcome.stages:
+        name = f"{stage.name}: " if several else ""
+        if several and stage.duration is not None:
+            found[f"{name}{MEASURED}"] = stage.duration.median_us
+        if (facts := stage.static) is not None:
+            found[f"{name}registers"] = facts.registers
+            found[f"{name}stack bytes"] = facts.stack_bytes
+            found[f"{name}shared bytes"] = facts.shared_bytes
+            found[f"{name}MMA"] = facts.mma_path
+    return found
+
+
+def _text(value: Figure) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}" if value % 1 else f"{value:.0f}"
+
+
+def against(label: str, before: Figure, after: Figure, one_run: bool) -> str:
+    """The second figure against the first, the way people read it."""
+    if isinstance(before, str) or isinstance(after, str) or not before or not after:
+        return ""
+    if label.endswith(MEASURED):
+        return faster(after, before) if one_run else "other run"
+    return f"{after / before:.2f}x"

@@ -1,0 +1,115 @@
+"""Commands over records: verify, list, show, schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from mla_var3 import arguments, front
+from mla_var3.arguments import named
+from mla_var3.paths import relative, results_dir
+
+PROG = "python -m mla_var3.app.records"
+EXIT_FAULTS = 1
+
+
+def verify() -> int:
+    """Hold every record against its content hash, its repository, its device and the bounds.
+
+    Returns:
+        0 when none has a fault, else 1; stale records are listed and are not a fault.
+    """
+    from mla_var3.app import verify as verifier
+    from mla_var3.records import integrity
+
+    root = results_dir()
+    for path in verifier.sweep(root):
+        print(f"swept {relative(path)}, which a killed run left")
+    verdicts = list(verifier.verify(root))
+    for verdict in verdicts:
+        for fault in verdict.faults:
+            print(f"FAULT {verdict.path.as_posix()}: {fault}")
+    stale = [v.path.as_posix() for v in verdicts if v.stale]
+    for name in stale:
+        print(f"stale {name}")
+    if not integrity.repository_known():
+        print("not verified: no git history, so sources and commits could not be looked up")
+    wrong = sum(bool(v.faults) for v in verdicts)
+    print(f"{len(verdicts)} records: {wrong} with faults, {len(stale)} stale")
+    return EXIT_FAULTS if wrong else 0
+
+
+def list_(
+    target: str | None = None,
+    language: str | None = None,
+    design: str | None = None,
+    version: str | None = None,
+    mode: str | None = None,
+) -> int:
+    """List records, one line each: path, status, median time, and whether it is stale.
+
+    Args:
+        target: Device key, static/sm_90, or cpu.
+        language: Key of the language.
+        design: The design.
+        version: The version.
+        mode: The mode.
+    """
+    from mla_var3 import records
+
+    found = records.frame(
+        records.find(target=target, language=language, design=design, version=version, mode=mode)
+    )
+    for row in found.itertuples():
+        time = f"{row.median_us:10.1f} us" if row.median_us == row.median_us else " " * 13
+        print(f"{row.status:<8}{time}  {row.path}{'  stale' if row.stale else ''}")
+    print(f"{len(found)} records")
+    return 0
+
+
+def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:
+    """Show one record as the report that it makes.
+
+    Args:
+        record: Its file, or its path below results/.
+    """
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from mla_var3 import records
+    from mla_var3.profiling import report
+
+    path = record if record.exists() else results_dir() / record
+    Console(highlight=False).print(Markdown(report.render([records.read(path)])))
+    return 0
+
+
+def schema() -> int:
+    """Print the JSON Schema of a record."""
+    from mla_var3 import records
+
+    print(json.dumps(records.json_schema(), indent=1))
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "verify": verify,
+    "list": list_,
+    "show": show,
+    "schema": schema,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that ``argv`` (the process's by default) names; returns the exit code."""
+    command, rest, prog = arguments.choose(COMMANDS, sys.argv[1:] if argv is None else argv, PROG)
+    return int(arguments.parse(command, rest, prog) or 0)
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.app.records:main")

@@ -1,0 +1,106 @@
+"""Whether records can be believed: what can be told of them from their repository and devices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mla_var3 import devices, languages, records, roofline
+from mla_var3.errors import RecordError
+from mla_var3.records import Passed, Record, integrity
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found about one record.
+
+    Attributes:
+        path: Where it lies below the results folder.
+        faults: What is wrong, one sentence each.
+        stale: Whether its sources have changed since.
+    """
+
+    path: Path
+    faults: tuple[str, ...]
+    stale: bool = False
+
+
+def verify(root: Path) -> Iterator[Verdict]:
+    """A verdict on each record below ``root``, in path order."""
+    for path in records.paths(root):
+        place = path.relative_to(root)
+        try:
+            record = records.read(path)
+        except RecordError as error:
+            yield Verdict(place, (str(error),))
+            continue
+        yield Verdict(place, tuple(faults(record, place, path)), records.is_stale(record))
+
+
+def sweep(root: Path) -> list[Path]:
+    """Remove what killed runs left half-written anywhere below ``root``; returns what went."""
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    return [path for folder in folders for path in records.sweep(folder)]
+
+
+def faults(record: Record, place: Path, path: Path) -> Iterator[str]:
+    """What is wrong with a record, one sentence each.
+
+    Args:
+        record: The record.
+        place: Where it lies below the results folder.
+        path: Its file.
+    """
+    yield from integrity.faults(record, place)
+    yield from unlike_the_tools(record, path)
+    yield from unknown_names(record)
+    yield from below_the_bound(record)
+
+
+def unlike_the_tools(record: Record, path: Path) -> Iterator[str]:
+    """A field that was taken away or added by hand, which a default would hide when reading."""
+    written = json.loads(path.read_text(encoding="utf-8"))
+    if (where := difference(json.loads(records.text_of(record)), written)) is not None:
+        yield f"{where} is not as this tool writes it"
+
+
+def difference(ours: Any, theirs: Any, where: str = "") -> str | None:
+    """The first place at which two JSON values differ; the content hash aside."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        pairs = [(key, ours.get(key), theirs.get(key)) for key in [*ours, *theirs]]
+        pairs = [pair for pair in pairs if pair[0] != "content_sha256"]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = [(str(i), a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True))]
+    else:
+        return None if ours == theirs else where
+    found = (difference(a, b, f"{where}.{key}".lstrip(".")) for key, a, b in pairs)
+    return next((place for place in found if place is not None), None)
+
+
+def unknown_names(record: Record) -> Iterator[str]:
+    """A device without a file, a language that does not exist, tools that were left out."""
+    known = [device.key for device in devices.all_devices()]
+    if record.device is not None and record.device.key not in known:
+        yield f"device {record.device.key} has no file in knowledge/devices"
+    if record.kernel.language not in languages.languages():
+        yield f"language {record.kernel.language} does not exist"
+    if not record.toolchain and not isinstance(record.outcome, records.Skipped):
+        yield "it names no tool of the toolchain that made it"
+
+
+def below_the_bound(record: Record) -> Iterator[str]:
+    """Times that no kernel can reach."""
+    if not isinstance(outcome := record.outcome, Passed):
+        return
+    timed = [("the whole", None, outcome.total)]
+    timed += [(f"stage {s.name}", s, s.duration) for s in outcome.stages]  # type: ignore[misc]
+    for name, stage, duration in timed:
+        least = roofline.bound(record, stage) if duration is not None else None
+        if duration is not None and least is not None and duration.min_us < least.time_us:
+            yield (
+                f"{name} took {duration.min_us:g} us, below the physical bound on {least.device}: "
+                f"{least.explain()}"
+            )

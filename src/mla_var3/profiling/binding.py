@@ -1,0 +1,78 @@
+"""A plan bound to tensors on the GPU, tuned where that is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from mla_var3 import languages
+from mla_var3.errors import ToolchainError
+from mla_var3.profiling import recording
+from mla_var3.profiling.settings import Settings
+from mla_var3.profiling.timing import Timer
+from mla_var3.runtime import autotune
+from mla_var3.runtime.kernel import Kernel, RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+
+#: Runs that each tiling is timed for.
+TUNING_RUNS = 10
+
+
+def require_gpu(mode: str) -> None:
+    """Raise ToolchainError unless torch sees a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ToolchainError(
+            f"mode {mode} needs a CUDA GPU and torch sees none; --prof_type=static needs none"
+        )
+
+
+def resolve_for_gpu(plan: KernelPlan) -> KernelPlan:
+    """``plan`` with its open sizes filled in for the GPU, validated."""
+    plan = plan.resolve(recording.gpu()[0].machine(plan.dtype))
+    plan.validate()
+    return plan
+
+
+def bind(plan: KernelPlan) -> RuntimeObject:
+    """The plan's kernels on fresh inputs on the GPU."""
+    return plan.plan(*plan.prepare_inputs("cuda"))
+
+
+def tuned(
+    version: Version, plan: KernelPlan, timer: Timer, settings: Settings
+) -> tuple[KernelPlan, RuntimeObject]:
+    """Bind a resolved plan with tuned tilings: stored ones, else those that time fastest now.
+
+    Returns:
+        The plan with its tilings fixed, and the bound runtime object.
+    """
+    key = recording.gpu()[0].key
+    user = dict(plan.tilings)
+    stored = {} if settings.retune else autotune.load(version, plan, key)
+    plan = dataclasses.replace(plan, tilings={**stored, **user})
+    obj = bind(plan)
+    if stored:
+        return plan, obj
+    trials = autotune.tune(
+        obj, plan, _measure(timer), limit=settings.tune_max_iters, progress=settings.say
+    )
+    if not trials:
+        return plan, obj
+    chosen = {kernel.name: kernel.tiling for _, kernel in obj.stages()}
+    autotune.save(version, plan, key, chosen)
+    # Bound again, since a plan may size its other stages by a tiling.
+    plan = dataclasses.replace(plan, tilings={**chosen, **user})
+    return plan, bind(plan)
+
+
+def _measure(timer: Timer) -> Callable[[Kernel], float]:
+    def median_us(kernel: Kernel) -> float:
+        try:
+            return sorted(timer.samples_us(kernel, TUNING_RUNS))[TUNING_RUNS // 2]
+        except languages.find(kernel.language).failures() as error:
+            raise ToolchainError(str(error)) from error  # A tiling that the compiler refuses.
+
+    return median_us

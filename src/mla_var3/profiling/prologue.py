@@ -1,0 +1,124 @@
+"""What the modes that time have in common: time first, stop when that failed, folder, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mla_var3 import records
+from mla_var3.errors import RecordError
+from mla_var3.paths import results_dir, write_atomic
+from mla_var3.profiling import binding, folders, report, running
+from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+
+
+@dataclass(frozen=True)
+class Run:
+    """A version that was timed and is now to be looked at closer.
+
+    Attributes:
+        version: The version.
+        plan: Its plan, all tilings fixed.
+        outcome: What timing it gave.
+        folder: Where to leave files.
+        settings: How it was asked for.
+    """
+
+    version: Version
+    plan: KernelPlan
+    outcome: records.Passed
+    folder: Path
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a profiler adds to the times.
+
+    Attributes:
+        counters: Values by stage path and counter name.
+        toolchain: Further tools with their versions.
+    """
+
+    counters: Mapping[str, Mapping[str, float]]
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+
+
+Collect = Callable[[Run], Observed]
+
+
+def profile(
+    mode: records.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None = None
+) -> ProfileResult:
+    """Time ``plan``; unless that failed, let ``collect`` look closer; write records and report.
+
+    Args:
+        mode: The mode.
+        plan: What to run.
+        settings: How.
+        collect: What the mode does beyond timing; its files go to the run's folder.
+
+    Raises:
+        ToolchainError: There is no GPU, or the profiler refuses.
+    """
+    binding.require_gpu(mode)
+    version = settings.version_of(plan)
+    bound, timed = running.timed(version, binding.resolve_for_gpu(plan), settings)
+    written = []
+    if collect is None or not _is_known(timed, settings.results):
+        written.append(records.write(timed, settings.results)[0])
+    with folders.new_folder(version, mode, bound.slug(), settings.out_dir) as folder:
+        made = timed
+        if collect is not None and isinstance(timed.outcome, records.Passed):
+            observed = collect(Run(version, bound, timed.outcome, folder, settings))
+            made = _with(timed, timed.outcome, mode, observed, folder, settings)
+            written.append(records.write(made, settings.results)[0])
+        return finish([made], written, folder, settings)
+
+
+def _is_known(record: records.Record, results: Path | None) -> bool:
+    """Whether a passed record of the same sources lies where ``record`` would.
+
+    A mode that only starts from these times must leave that one alone: it may share its run with
+    other versions' records.
+    """
+    if isinstance(record.outcome, records.Failed):
+        return False
+    try:
+        there = records.read((results or results_dir()) / record.path)
+    except RecordError:
+        return False
+    return there.kernel == record.kernel and isinstance(there.outcome, records.Passed)
+
+
+def _with(
+    timed: records.Record,
+    outcome: records.Passed,
+    mode: records.Mode,
+    observed: Observed,
+    folder: Path,
+    settings: Settings,
+) -> records.Record:
+    stages = [
+        stage.model_copy(update={"counters": dict(observed.counters.get(stage.name, {}))})
+        for stage in outcome.stages
+    ]
+    artefacts = folders.below_out(folders.files(folder), settings.out_dir)
+    outcome = outcome.model_copy(update={"stages": stages, "artefacts": artefacts})
+    toolchain = {**timed.toolchain, **observed.toolchain}
+    return timed.model_copy(update={"mode": mode, "outcome": outcome, "toolchain": toolchain})
+
+
+def finish(
+    made: Sequence[records.Record], written: Sequence[Path], folder: Path, settings: Settings
+) -> ProfileResult:
+    """Write the report into the run's folder and name all that was written."""
+    passed = [r for r in made if isinstance(r.outcome, records.Passed)]
+    steps = tuple(settings.advise(passed)) if passed else ()
+    files = tuple(folders.files(folder))
+    path = folder / "report.md"
+    write_atomic(path, report.render(made, steps, [*written, *files]))
+    return ProfileResult(tuple(made), tuple(written), files, path, steps)

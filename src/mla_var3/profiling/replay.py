@@ -1,0 +1,81 @@
+"""Runs one plan in a process of its own, for profilers that start what they look at.
+
+A profiler that ran the user's own command again would meet whatever else that does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mla_var3.errors import ToolchainError
+from mla_var3.paths import write_atomic
+from mla_var3.runtime import registry
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+
+SPEC = "plan.json"
+
+
+def write(folder: Path, version: Version, plan: KernelPlan) -> Path:
+    """The plan as a file that ``read`` makes a plan again."""
+    content = {
+        "design": version.qualified,
+        "version": version.version,
+        "problem": plan.problem(),
+        "tilings": {stage: tiling.values() for stage, tiling in plan.tilings.items()},
+    }
+    path = folder / SPEC
+    write_atomic(path, json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def read(path: Path) -> KernelPlan:
+    """The plan of a file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    plan_class = registry.find(content["design"], content["version"]).plan_class()
+    types = plan_class.tiling_types
+    tilings = {stage: types[stage](**values) for stage, values in content["tilings"].items()}
+    return plan_class(**content["problem"], tilings=tilings)
+
+
+def bind(path: Path) -> RuntimeObject:
+    """The kernels of a plan's file, bound on the GPU."""
+    from mla_var3.profiling import binding
+
+    return binding.bind(binding.resolve_for_gpu(read(path)))
+
+
+def command(spec: Path, module: str = __name__) -> list[str]:
+    """The command that runs the plan of a file."""
+    return [sys.executable, "-m", module, str(spec)]
+
+
+def run(arguments: Sequence[str], tool: str) -> str:
+    """What a profiler's command prints.
+
+    Raises:
+        ToolchainError: It ended with an error; says what it said last.
+    """
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[-400:]
+        raise ToolchainError(f"{tool} ended with code {done.returncode}: {said}")
+    return done.stdout
+
+
+def main() -> int:
+    """Run the plan that the command line names once."""
+    import torch
+
+    bind(Path(sys.argv[1]))()
+    torch.cuda.synchronize()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

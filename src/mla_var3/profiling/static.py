@@ -1,0 +1,241 @@
+"""Mode ``static``: all that can be known of a version without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mla_var3 import devices, languages, records
+from mla_var3.errors import (
+    DeviceFigureError,
+    NotExecutableError,
+    RecordError,
+    ToolchainError,
+    UnknownNameError,
+)
+from mla_var3.languages import Compiled, CompileJob, ranking
+from mla_var3.languages.compiling import compile_jobs, write_artefacts
+from mla_var3.paths import results_dir, write_atomic
+from mla_var3.profiling import folders, prologue, recording
+from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.runtime.check import CaseResult, check_plan
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+from mla_var3.runtime.tiling import tiling_text
+
+
+@dataclass
+class _Target:
+    """One arch: the plan made for its device, and what came of it."""
+
+    arch: str
+    plan: KernelPlan
+    obj: RuntimeObject
+    skipped: str | None
+    compiled: dict[str, Compiled] = dataclasses.field(default_factory=dict)
+    case: CaseResult | None = None
+
+
+def parse_archs(text: str | None, language: str) -> tuple[str, ...]:
+    """Archs of a comma-separated list, in order and once each; the language's own when None.
+
+    Raises:
+        UnknownNameError: An arch that the language's compiler does not know.
+    """
+    spoken = languages.find(language)
+    if text is None:
+        return spoken.archs
+    known = list(spoken.known_archs())
+    archs = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for arch in archs or [text]:
+        if arch not in known:
+            raise UnknownNameError("arch", arch, known)
+    return tuple(archs)
+
+
+def static_profile_plan(
+    plan: KernelPlan,
+    *,
+    archs: Sequence[str] | None = None,
+    device: devices.Device | None = None,
+    **settings: Any,
+) -> ProfileResult:
+    """Run ``plan`` small on the CPU, compile it at full size, and record both for each arch.
+
+    Args:
+        plan: What was asked for; open sizes are resolved for each arch's device.
+        archs: Archs such as ``sm_90``; the language's own by default.
+        device: Device to resolve for where its arch is among ``archs``.
+        settings: Fields of :class:`mla_var3.profiling.settings.Settings`; ``retune`` compiles the
+            configured tilings and takes the one that ranks first.
+
+    Raises:
+        ToolchainError: A compiler is missing, or the language does not compile.
+        DeviceFigureError: A figure of a device is UNKNOWN.
+    """
+    given = Settings(**settings).of(plan)
+    version = given.version_of(plan)
+    asked = languages.find(version.language).archs if archs is None else tuple(archs)
+    if not asked:
+        raise ToolchainError(
+            f"{version.language} compiles nothing, so there is nothing static to know of "
+            f"{version.key}; --prof_type=disabled --check runs it"
+        )
+    targets = [_target(plan, arch, device, given) for arch in asked]
+    _compile(version, targets, given)
+    _check(version, targets, given)
+    with folders.new_folder(version, "static", plan.slug(), given.out_dir) as folder:
+        made = [_record(version, target, folder / target.arch) for target in targets]
+        written = [_write(record, given) for record in made]
+        return prologue.finish(made, written, folder, given)
+
+
+def device_for(arch: str, asked: devices.Device | None) -> devices.Device | None:
+    """The device that a plan is resolved for; None when no file describes one of the arch."""
+    if asked is not None and asked.sm == arch:
+        return asked
+    try:
+        return devices.default_for_arch(arch)
+    except (UnknownNameError, DeviceFigureError):
+        return None
+
+
+def resolved(plan: KernelPlan, arch: str, device: devices.Device | None) -> KernelPlan:
+    """``plan`` with its open sizes filled in for the arch's device, validated."""
+    chosen = device_for(arch, device)
+    if chosen is not None:
+        plan = plan.resolve(chosen.machine(plan.dtype))
+    plan.validate()
+    return plan
+
+
+def _target(
+    plan: KernelPlan, arch: str, device: devices.Device | None, settings: Settings
+) -> _Target:
+    plan = resolved(plan, arch, device)
+    obj = plan.plan(*plan.prepare_inputs("meta"))
+    spoken = dict.fromkeys(kernel.language for _, kernel in obj.stages())
+    reasons = (languages.find(language).cannot_compile(arch) for language in spoken)
+    skipped = next((reason for reason in reasons if reason), None)
+    if settings.retune and skipped is None:
+        plan = retuned(plan, arch, settings)
+        obj = plan.plan(*plan.prepare_inputs("meta"))
+    for _, kernel in obj.stages():
+        kernel.grid()  # What CUDA could not launch is refused before minutes of work.
+    return _Target(arch, plan, obj, skipped)
+
+
+def retuned(plan: KernelPlan, arch: str, settings: Settings) -> KernelPlan:
+    """``plan`` with the tilings that rank first by what the compiler makes of them."""
+    obj = plan.plan(*plan.prepare_inputs("meta"))
+    tilings = dict(plan.tilings)
+    for path, kernel in obj.stages():
+        if kernel.name in plan.tilings:
+            continue
+        found = ranking.rank(kernel, arch, limit=settings.tune_max_iters, progress=settings.say)
+        for tiling, reason in found.pruned:
+            settings.say(f"{arch} {path}: pruned {tiling_text(tiling.values())}: {reason}")
+        if found.best is not None:
+            tilings[kernel.name] = found.best
+            settings.say(f"{arch} {path}: chose {tiling_text(found.best.values())}")
+    return dataclasses.replace(plan, tilings=tilings)
+
+
+def _compile(version: Version, targets: Sequence[_Target], settings: Settings) -> None:
+    """Compile every stage for every arch at once, so that no core idles."""
+    wanted = [t for t in targets if t.skipped is None]
+    places = [(t, path, kernel) for t in wanted for path, kernel in t.obj.stages()]
+    for target in targets:
+        if target.skipped is not None:
+            settings.say(f"{target.arch} is skipped: {target.skipped}")
+    if wanted:
+        settings.say(f"compiling {version.key} for {', '.join(t.arch for t in wanted)}")
+    jobs = [CompileJob(kernel, target.arch) for target, _, kernel in places]
+    for (target, path, _), made in zip(
+        places, compile_jobs(jobs, progress=settings.say), strict=True
+    ):
+        target.compiled[path] = made
+
+
+def _check(version: Version, targets: Sequence[_Target], settings: Settings) -> None:
+    """Run each problem small on the CPU, once for all archs that have the same one."""
+    done: dict[str, CaseResult | None] = {}
+    for target in targets:
+        if target.skipped is not None:
+            continue
+        small = target.plan.shrunk()
+        # What the device changes (how many blocks share the work) is not worth a second run.
+        key = repr(dataclasses.replace(small, machine=None))
+        if key not in done:
+            done[key] = _run_small(version, small, settings)
+        target.case = done[key]
+
+
+def _run_small(version: Version, small: KernelPlan, settings: Settings) -> CaseResult | None:
+    reason = languages.find(version.language).cannot_execute()
+    if reason is None:
+        settings.say(f"running {version.key} on the CPU at {small.slug()}")
+        try:
+            return check_plan(small)
+        except NotExecutableError as error:
+            reason = str(error)
+    settings.say(f"not checked: {reason}")
+    return None
+
+
+def _record(version: Version, target: _Target, folder: Path) -> records.Record:
+    outcome = _outcome(target)
+    if isinstance(outcome, records.Passed):
+        _write_files(target, folder)
+    place = f"static/{target.arch}"
+    return recording.make(version, target.plan, "static", place, outcome)
+
+
+def _outcome(target: _Target) -> records.Outcome:
+    if target.skipped is not None:
+        return records.Skipped(reason=target.skipped)
+    case = target.case
+    checked = recording.correctness([case], "torch fp32 on the CPU") if case is not None else None
+    if case is not None and not case.ok:
+        return records.Failed(error=case.explain(), correctness=checked)
+    for path, made in target.compiled.items():
+        if made.facts.error is not None:
+            said = f"does not compile for {target.arch}: {made.facts.error}"
+            return records.Failed(error=said, stage=path, correctness=checked)
+    facts = {path: made.facts for path, made in target.compiled.items()}
+    return recording.passed(target.plan, target.obj, correctness=checked, static=facts)
+
+
+def _write(record: records.Record, settings: Settings) -> Path:
+    """Write a record; one that was skipped replaces none that was made."""
+    path = (settings.results or results_dir()) / record.path
+    if isinstance(record.outcome, records.Skipped) and _is_made(path):
+        return path
+    path, changed = records.write(record, settings.results)
+    settings.say(f"{'wrote' if changed else 'unchanged'} {path}")
+    return path
+
+
+def _is_made(path: Path) -> bool:
+    try:
+        return not isinstance(records.read(path).outcome, records.Skipped)
+    except RecordError:
+        return False
+
+
+def _write_files(target: _Target, folder: Path) -> None:
+    """params.json, tiling/<stage>.json, and what the compiler made in compiled/<stage>/."""
+    _write_json(folder / "params.json", target.plan.problem())
+    for path, kernel in target.obj.stages():
+        _write_json(folder / "tiling" / f"{path}.json", kernel.tiling.values())
+    for path, made in target.compiled.items():
+        write_artefacts(made.files, folder / "compiled" / path)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,5 @@
+"""Door to mode ``annotation`` (``mla_var3.profiling.annotation``)."""
+
+from mla_var3.profiling.annotation import annotation_profile_plan
+
+__all__ = ["annotation_profile_plan"]

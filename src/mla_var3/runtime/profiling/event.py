@@ -1,0 +1,5 @@
+"""Door to mode ``event`` (``mla_var3.profiling.event``)."""
+
+from mla_var3.profiling.event import event_profile_plan
+
+__all__ = ["event_profile_plan"]

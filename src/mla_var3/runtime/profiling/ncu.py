@@ -1,0 +1,5 @@
+"""Door to mode ``ncu`` (``mla_var3.profiling.ncu``)."""
+
+from mla_var3.profiling.ncu import ncu_profile_plan
+
+__all__ = ["ncu_profile_plan"]

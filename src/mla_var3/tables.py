@@ -1,0 +1,51 @@
+"""Markdown tables, and text made safe to stand in them: the one writer for reports and pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+_MARKUP = {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "{": "&#123;", "}": "&#125;",
+    "[": "&#91;", "]": "&#93;", "*": "&#42;", "_": "&#95;", "`": "&#96;", "$": "&#36;",
+    "\\": "&#92;",
+}  # fmt: skip
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    all_columns: bool = False,
+) -> str:
+    """A Markdown table; empty text without rows.
+
+    Args:
+        header: Titles of the columns.
+        rows: Cells, as Markdown: text that nobody wrote as such goes through ``cell`` first.
+        right: Titles of the columns that are set flush right.
+        all_columns: Whether columns that are empty throughout stay; else they are left out.
+    """
+    lines = [[_one_line(value) for value in row] for row in rows]
+    if not lines:
+        return ""
+    kept = [i for i in range(len(header)) if all_columns or any(line[i] for line in lines)]
+    rule = ["--:" if title in right else "---" for title in header]
+    shown = ([line[i] for i in kept] for line in (header, rule, *lines))
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+
+
+def _one_line(value: object) -> str:
+    """A cell without line ends and bare pipes, either of which would end it."""
+    return re.sub(r"(?<!\\)\|", r"\\|", " ".join(str(value).split("\n")))
+
+
+def cell(text: object) -> str:
+    """``text`` as plain words inside Markdown or HTML: no markup of it is interpreted."""
+    return " ".join("".join(_MARKUP.get(char, char) for char in str(text)).split())
+
+
+def code(text: str) -> str:
+    """``text`` as inline code, or as plain words where it would end the code or the cell."""
+    return f"`{text}`" if re.fullmatch(r"[\w .,:=/+()\[\]-]+", text) else cell(text)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mla_var3 import languages
+from mla_var3.app import checking, commands
+from mla_var3.app.checking import CheckOutcome
+from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
+from mla_var3.runtime import registry
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+class TestCheck:
+    @pytest.fixture
+    def threads(self, monkeypatch):
+        """Jobs in threads, on outcomes made up here."""
+        monkeypatch.setattr(
+            checking.concurrent.futures, "ProcessPoolExecutor",
+            lambda workers, **_: concurrent.futures.ThreadPoolExecutor(workers),
+        )  # fmt: skip
+        wrong: dict[tuple[str, int], str] = {}
+
+        def outcome(design, version, index):
+            text = wrong.get((version, index), "")
+            if text == "raise":
+                raise PlanError("no plan")
+            if text == "killed":
+                raise concurrent.futures.BrokenExecutor
+            name = design.partition("@")[0]
+            if text == "skip":
+                return CheckOutcome(f"{name} {version}", f"slug-{index}", skipped="needs a GPU")
+            error = math.nan if text else 1e-3
+            return CheckOutcome(f"{name} {version}", f"slug-{index}", error, text)
+
+        monkeypatch.setattr(checking, "_check_one", outcome)
+        return wrong
+
+    def test_all_right_is_0(self, threads, capsys):
+        assert commands.main(["check", "flash_mla"]) == 0
+        out = capsys.readouterr().out
+        assert out.count(" ok\n") == 27
+        assert "3 version(s), 27 problems: all right" in out
+        assert "[  1/27] flash_mla v0" in out
+
+    def test_one_wrong_is_1_and_says_what(self, threads, capsys):
+        threads["v1", 4] = "o: relative error nan [x]"
+        assert commands.check("flash_mla", "v1") == 1
+        out = capsys.readouterr().out
+        assert "error nan WRONG" in out
+        assert "o: relative error nan [x]" in out
+        assert "1 version(s), 9 problems: 1 wrong" in out
+
+    def test_without_names_everything_is_checked(self, threads, capsys):
+        assert commands.check() == 0
+        assert f"{len(registry.versions())} version(s)" in capsys.readouterr().out
+
+    def test_a_refused_plan_ends_the_run(self, threads):
+        threads["v0", 0] = "raise"
+        with pytest.raises(PlanError, match="no plan"):
+            commands.check("flash_mla", "v0")
+
+    def test_a_killed_process_is_one_sentence(self, threads):
+        threads["v0", 0] = "killed"
+        with pytest.raises(HyperMlaError, match="a checking process was killed, perhaps for lack"):
+            commands.check("flash_mla", "v0")
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+    def test_an_interrupt_ends_all_processes_in_one_sentence(self):
+        command = [sys.executable, "-m", "mla_var3.app.commands", "check", "flash_mla"]
+        done = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        children = Path(f"/proc/{done.pid}/task/{done.pid}/children")
+        while done.poll() is None and len(children.read_text().split()) < 2:
+            time.sleep(0.02)
+        time.sleep(0.3)  # They import now.
+        os.killpg(done.pid, signal.SIGINT)
+        _, err = done.communicate()
+        assert (done.returncode, err) == (130, "interrupted; nothing half-written is left\n")
+
+    def test_one_problem_is_checked_where_torch_can(self):
+        outcome = checking._check_one("flash_mla@cutile-dsl", "v1", 8)
+        assert outcome.version == "flash_mla v1"
+        assert outcome.slug == "b1-h16-s5-t3-p64-k512-bf16-causal"
+        assert outcome.explanation == ""
+        assert outcome.error < 4e-3
+
+    def test_in_processes_of_their_own(self, monkeypatch):
+        version = registry.find("flash_mla", "v1")
+        last = version.plan_class()().check_plans()[-1:]
+        monkeypatch.setattr(version.plan_class(), "check_plans", lambda _: last)
+        out = io.StringIO()
+        # The child's check_plans is whole, so that index 0 is another problem there.
+        (outcome,) = checking.check_versions([version], Console(file=out), workers=1)
+        assert outcome.explanation == ""
+        assert outcome.slug.startswith("b2-h16-s1-t200")
+
+    def test_what_cannot_run_here_is_skipped_and_said(self, threads, capsys):
+        threads["v0", 0] = "skip"
+        assert commands.main(["check", "flash_mla", "v0"]) == 0
+        out = capsys.readouterr().out
+        assert "skipped" in out
+        assert "not checked: needs a GPU" in out
+        assert "1 version(s), 8 problems: all right" in out
+
+    def test_nothing_at_all_is_an_error(self, threads):
+        for index in range(9):
+            threads["v0", index] = "skip"
+        with pytest.raises(NotExecutableError, match="needs a GPU"):
+            commands.check("flash_mla", "v0")
+
+    def test_a_language_that_does_not_run_on_a_cpu_is_skipped(self, monkeypatch):
+        cutile = type(languages.find("cutile-dsl"))
+        monkeypatch.setattr(cutile, "cannot_execute", lambda _: "needs a GPU")
+        assert checking._check_one("flash_mla", "v1", 0).skipped == "needs a GPU"
+
+    def test_the_language_taken_is_said(self, threads, monkeypatch, capsys):
+        monkeypatch.setattr(registry, "other_languages", lambda _: ["cute-dsl"])
+        commands.main(["check", "flash_mla", "v1"])
+        assert "flash_mla exists in cutile-dsl, cute-dsl: taking cutile" in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""The records commands, and every forgery by name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from factories import correctness, duration, passed, record, stage, static_facts
+
+from mla_var3 import records
+from mla_var3.app import records as commands
+from mla_var3.app import verify
+from mla_var3.errors import RecordError, UnknownNameError
+from mla_var3.records import integrity
+from mla_var3.runtime import registry
+
+TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """A repository whose history holds the sources of flash_mla, and no records."""
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org")
+    subprocess.run([*git, "init", "-q"], check=True)
+    for version in registry.designs()["flash_mla"]:
+        for file in version.source_files():
+            subprocess.run([*git, "hash-object", "-w", str(file)], check=True, capture_output=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    integrity._objects.cache_clear()
+    yield tmp_path
+    integrity._objects.cache_clear()
+
+
+@pytest.fixture
+def commit(root) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def sound(commit):
+    """Writes a record that nothing speaks against."""
+
+    def write(**changes):
+        made = record(**{"git": records.Git(commit=commit, dirty=False), **changes})
+        return records.write(made)[0]
+
+    return write
+
+
+def timed(median: float = 1000.0) -> records.Passed:
+    stages = [stage(name, duration=duration(median)) for name in ("a", "b")]
+    return passed(total=duration(median), stages=stages)
+
+
+def edit(path, change, *, seal=False):
+    """Change a record's file by hand; ``seal`` gives it the hash of what is then read."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    if seal:
+        content["content_sha256"] = records.read(path).digest()
+        path.write_text(json.dumps(content))
+
+
+def faults(capsys) -> list[str]:
+    code = commands.main(["verify"])
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("FAULT ")]
+    assert code == (1 if lines else 0)
+    return lines
+
+
+def test_sound_records_have_no_fault(sound, capsys):
+    sound(outcome=passed(stages=[stage(static=static_facts())]))
+    sound(outcome=timed(), **TIMED)
+    sound(target="cpu", mode="disabled")
+    assert faults(capsys) == []
+
+
+def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit):
+    """As around an installed wheel: the kernels are not tracked by the repository here."""
+    assert len(commit) == 40
+    assert records.git_state() is None
+
+
+class TestForgeries:
+    def test_a_median_below_its_minimum(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: r["outcome"]["total"].update(median_us=10.0))
+        (fault,) = faults(capsys)
+        assert "min 900.0 <= median 10.0 <= max 1200.0 does not hold" in fault
+
+    def test_a_share_of_the_roofline_of_its_own(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: r["outcome"].update(roofline_fraction=7.5))
+        (fault,) = faults(capsys)
+        assert "roofline_fraction: Extra inputs are not permitted" in fault
+
+    def test_records_copied_to_another_devices_folder(self, sound, root, capsys):
+        sound(outcome=timed(), **TIMED)
+        results = root / "results"
+        (results / "nvidia-h200-sxm").rename(results / "nvidia-b200")
+        (fault,) = faults(capsys)
+        assert "it says that it belongs to nvidia-h200-sxm/" in fault
+
+    def test_and_given_that_devices_target(self, sound, root, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: r.update(target="nvidia-b200"), seal=True)
+        results = root / "results"
+        (results / "nvidia-h200-sxm").rename(results / "nvidia-b200")
+        (fault,) = faults(capsys)
+        assert "it was run on nvidia-h200-sxm and lies under nvidia-b200" in fault
+
+    def test_a_commit_that_was_made_up(self, sound, capsys):
+        sound(git=records.Git(commit="d" * 40, dirty=False))
+        (fault,) = faults(capsys)
+        assert "commit dddddddddddd is not in the repository" in fault
+
+    def test_a_source_that_was_made_up(self, sound, capsys):
+        name, *_ = registry.find("flash_mla").sources()
+        kernel = record().kernel.model_copy(update={"sources": {name: "e" * 40}})
+        sound(kernel=kernel)
+        (fault,) = faults(capsys)
+        assert f"source {name} (eeeeeeeeeeee) is not in the repository's history" in fault
+
+    def test_a_time_of_1_us(self, sound, capsys):
+        sound(outcome=timed(1.0), **TIMED)
+        lines = faults(capsys)
+        assert len(lines) == 3
+        for place, line in zip(("the whole", "stage a", "stage b"), lines, strict=True):
+            assert f"{place} took 0.9 us, below the physical bound on nvidia-h200-sxm: max(" in line
+
+    @pytest.mark.parametrize("seal", [False, True])
+    def test_a_static_fact_deleted(self, seal, sound, capsys):
+        path = sound(outcome=passed(stages=[stage(static=static_facts())]))
+        edit(path, lambda r: r["outcome"]["stages"][0]["static"].pop("registers"), seal=seal)
+        lines = faults(capsys)
+        assert any(
+            "outcome.stages.0.static.registers is not as this tool writes" in x for x in lines
+        )
+        assert any("content differs from its content_sha256" in x for x in lines) is not seal
+
+    def test_a_static_fact_that_is_null(self, sound, capsys):
+        path = sound(outcome=passed(stages=[stage(static=static_facts())]))
+        edit(path, lambda r: r["outcome"]["stages"][0]["static"].update(registers=None))
+        (fault,) = faults(capsys)
+        assert "registers: Input should be a valid integer" in fault
+
+    def test_a_number_changed(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: r["outcome"].update(flops=1))
+        assert any("it was edited after it was written" in line for line in faults(capsys))
+
+
+class TestFaults:
+    def test_a_device_without_a_file(self, sound, capsys):
+        state = records.Device(key="nvidia-x1", name="X1", arch="sm_90", driver="1")
+        sound(outcome=timed(), target="nvidia-x1", mode="event", device=state)
+        assert "device nvidia-x1 has no file in knowledge/devices" in "".join(faults(capsys))
+
+    def test_an_unknown_language_and_no_toolchain(self, sound, capsys):
+        kernel = record().kernel.model_copy(update={"language": "toy-dsl", "package": "toy"})
+        sound(kernel=kernel, toolchain={})
+        lines = "".join(faults(capsys))
+        assert "language toy-dsl does not exist" in lines
+        assert "it names no tool of the toolchain" in lines
+
+    def test_a_file_that_is_no_record(self, root, sound, capsys):
+        sound().write_text("{")
+        (fault,) = faults(capsys)
+        assert "is not a record" in fault
+
+    def test_a_failed_run_has_no_times_to_doubt(self, sound, capsys):
+        failed = records.Failed(error="x", correctness=correctness("failed"))
+        sound(outcome=failed)
+        sound(outcome=records.Skipped(reason="x"), target="static/sm_100", toolchain={})
+        assert faults(capsys) == []
+
+
+def test_stale_records_are_listed_and_are_no_fault(sound, capsys, monkeypatch):
+    path = sound()
+    monkeypatch.setattr(verify.records, "is_stale", lambda _: True)
+    assert commands.main(["verify"]) == 0
+    out = capsys.readouterr().out
+    assert f"stale {record().path.as_posix()}\n" in out
+    assert "1 records: 0 with faults, 1 stale" in out
+    assert path.is_file()
+
+
+def test_what_killed_runs_left_is_swept(sound, capsys):
+    left = sound().parent / ".event.json.a1b2c3d4"
+    left.touch()
+    assert commands.main(["verify"]) == 0
+    assert f"swept {left.as_posix()}" in capsys.readouterr().out
+    assert not left.exists()
+
+
+def test_without_history_it_says_what_was_not_verified(root, sound, capsys):
+    sound(git=records.Git(commit="d" * 40, dirty=None))
+    (root / ".git").rename(root / "no-git")
+    integrity._objects.cache_clear()
+    assert commands.main(["verify"]) == 0
+    assert "not verified: no git history" in capsys.readouterr().out
+
+
+def test_the_committed_times_stay_above_the_bounds(monkeypatch):
+    monkeypatch.delenv("HYPERMLA_ROOT")
+    found = {
+        records.relative(made): fault
+        for path in records.paths()
+        for made in [records.read(path)]
+        for fault in verify.below_the_bound(made)
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "where"),
+    [({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "a.1.b"), ({"a": 1}, {}, "a"),
+     ({}, {"z": 1}, "z"), ({"a": [1]}, {"a": [1, 2]}, "a"), ({"a": 1}, {"a": 1}, None),
+     ({"content_sha256": "x"}, {"content_sha256": "y"}, None)],
+)  # fmt: skip
+def test_the_first_difference_is_named(ours, theirs, where):
+    assert verify.difference(ours, theirs) == where
+
+
+class TestList:
+    def test_a_line_per_record(self, sound, capsys):
+        sound(outcome=timed(), **TIMED)
+        sound(version="v1")
+        assert commands.main(["list"]) == 0
+        first, second, count = capsys.readouterr().out.splitlines()
+        assert first.split() == [
+            "passed", "1000.0", "us", "results/nvidia-h200-sxm/cutile/mla/flash_mla/v0/b64-bf16/"
+            "event.json",
+        ]  # fmt: skip
+        assert second.split()[:1] == ["passed"]
+        assert count == "2 records"
+
+    def test_only_those_asked_for(self, sound, capsys):
+        sound(outcome=timed(), **TIMED)
+        sound(version="v1")
+        assert commands.main(["list", "--version=v1", "--target=static/sm_90"]) == 0
+        assert capsys.readouterr().out.endswith("\n1 records\n")
+
+
+class TestShow:
+    def test_as_a_report(self, sound, root, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        for name in (path, path.relative_to(root / "results")):
+            assert commands.main(["show", str(name)]) == 0
+            assert "flash_mla v0" in capsys.readouterr().out
+
+    def test_a_missing_one(self):
+        with pytest.raises(RecordError, match=r"results/x\.json: no such file"):
+            commands.main(["show", "x.json"])
+
+
+def test_the_schema_is_json(capsys):
+    assert commands.main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == records.json_schema()
+
+
+def test_unknown_commands_are_refused():
+    with pytest.raises(UnknownNameError, match="known: verify, list, show, schema"):
+        commands.main(["verfy"])

@@ -1,0 +1,123 @@
+"""Plans of the CuTe DSL kernels: what they choose, launch and refuse. No kernel is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+
+import pytest
+
+from mla_var3.errors import PlanError, TilingError
+from mla_var3.runtime import KernelPipeline, KernelPlan
+
+pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 6)))
+HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
+
+
+def plan_class(name: str) -> type[KernelPlan]:
+    package = "gemm.hopper_gemm" if name.startswith("hopper") else "mla.flash_mla"
+    module = importlib.import_module(f"mla_var3.kernel.cute_python.{package}.{name}.{name}")
+    return getattr(module, "".join(part.capitalize() for part in name.split("_")) + "Plan")
+
+
+def planned(plan: KernelPlan):
+    plan.validate()
+    return plan.plan(*plan.prepare_inputs("meta"))
+
+
+@pytest.mark.parametrize("name", FLASH_MLA)
+def test_flash_mla_writes_what_the_problem_asks_for(name):
+    plan = plan_class(name)(b=2, h=16, s=3, t=100, causal=True)
+    outputs = planned(plan).output_tensors
+    assert outputs["o"].shape == (2, 16, 3, 512)
+    assert outputs["lse"].shape == (2, 16, 3)
+
+
+@pytest.mark.parametrize("name", HOPPER_GEMM)
+def test_hopper_gemm_writes_c(name):
+    runtime_object = planned(plan_class(name)(m=100, n=72, k=40))
+    assert runtime_object.output_tensors["c"].shape == (100, 72)
+    assert runtime_object.function_name == name
+
+
+@pytest.mark.parametrize("name", (*FLASH_MLA, *HOPPER_GEMM))
+def test_tilings_worth_timing_are_legal(name):
+    plan = plan_class(name)()
+    for configs in plan._autotune_configs().values():
+        assert configs
+        for tiling in configs:
+            tiling.validate(plan)
+
+
+@pytest.mark.parametrize("name", (*FLASH_MLA, *HOPPER_GEMM))
+def test_problems_of_check_are_accepted(name):
+    plans = plan_class(name)().check_plans()
+    assert len(plans) >= 7
+    for plan in plans:
+        planned(plan)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "splits", "share", "blocks"),
+    [
+        ({"b": 32, "h": 128, "s": 1}, 2, 1, 132),
+        ({"b": 32, "h": 128, "s": 4}, 1, 2, 128),
+        ({"b": 32, "h": 128, "s": 16}, 1, 2, 128),
+        ({"b": 128, "h": 16, "s": 1}, 1, 1, 132),
+    ],
+)
+def test_v4_chooses_what_ctas_share_by_the_row_tiles(sizes, splits, share, blocks):
+    tiling = plan_class("flash_mla_v4")(t=4096, **sizes).default_tiling("flash_mla_v4")
+    assert (tiling.splits, tiling.share, tiling.blocks) == (splits, share, blocks)
+
+
+def test_v4_refuses_splits_that_do_not_run_at_once():
+    plan = plan_class("flash_mla_v4")(b=64, h=128, s=1)
+    tiling = dataclasses.replace(plan.default_tiling("flash_mla_v4"), splits=2, share=1)
+    with pytest.raises(TilingError, match=r"2\*128 row tiles = 256 blocks"):
+        tiling.validate(plan)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ({"b": 1, "h": 128, "t": 32768}, 33),
+        ({"b": 4, "h": 128, "t": 32768}, 8),
+        ({"b": 32, "h": 128, "t": 4096}, 1),
+        ({"b": 1, "h": 16, "t": 64}, 1),
+    ],
+)
+def test_v5_fills_the_sms_with_parts(sizes, parts):
+    plan = plan_class("flash_mla_v5")(s=1, **sizes)
+    assert plan.part_count == parts
+    assert isinstance(planned(plan), KernelPipeline) is (parts > 1)
+
+
+@pytest.mark.parametrize("name", FLASH_MLA)
+def test_other_widths_are_refused(name):
+    with pytest.raises(PlanError, match="k=256 and p=64"):
+        plan_class(name)(k=256).validate()
+
+
+@pytest.mark.parametrize("name", FLASH_MLA[1:])
+def test_a_maximum_may_not_lag_beyond_fp16(name):
+    plan = plan_class(name)()
+    tiling = dataclasses.replace(plan.default_tiling(name), lazy=16.0)
+    with pytest.raises(TilingError, match=r"lazy=16\.0 exceeds 15"):
+        tiling.validate(plan)
+
+
+@pytest.mark.parametrize("name", HOPPER_GEMM)
+def test_c_whose_rows_start_off_16_bytes_is_refused(name):
+    with pytest.raises(PlanError, match="n=5 is not a multiple of 8"):
+        plan_class(name)(n=5).validate()
+
+
+@pytest.mark.parametrize("name", HOPPER_GEMM[1:])
+def test_a_ring_that_exceeds_shared_memory_is_refused(name):
+    plan = plan_class(name)()
+    tiling = dataclasses.replace(plan.default_tiling(name), stages=6)
+    with pytest.raises(TilingError, match="shared memory exceed"):
+        tiling.validate(plan)

@@ -1,0 +1,156 @@
+"""Records of versions that need not exist, and strategies that draw their parts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from mla_var3 import records
+from mla_var3.paths import kernels_dir
+from tests.factories import correctness, device, protocol, stage
+
+__all__ = [
+    "CASES", "COMMIT", "NAMES", "OUTCOMES", "SCALARS", "SOURCE", "content", "correctness",
+    "duration", "facts", "identity", "passed", "protocol", "put", "record", "stage", "timed",
+    "timed_record",
+]  # fmt: skip
+
+#: A source that is there today.
+SOURCE = kernels_dir() / "cutile/mla/flash_mla/flash_mla/flash_mla.py"
+SOURCES = records.identify([SOURCE])
+COMMIT = "c" * 40
+
+
+def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> records.Duration:
+    fields = {"median_us": median, "min_us": median * 0.9, "max_us": median * 1.2}
+    return records.Duration(**{**fields, "samples": samples, **changes})
+
+
+def facts(**changes: Any) -> records.CutileFacts:
+    fields = {
+        "kernel": "flash_mla", "arch": "sm_90", "registers": 168, "threads_per_block": 384,
+        "instructions": 900, "mma_path": "HGMMA", "spill_loads": 3,
+    }  # fmt: skip
+    return records.CutileFacts(**{**fields, **changes})
+
+
+def passed(**changes: Any) -> records.Passed:
+    fields = {"stages": [stage()], "flops": 10**9, "bytes": 10**6, "correctness": correctness()}
+    return records.Passed(**{**fields, **changes})
+
+
+def timed(median: float = 10.0, **changes: Any) -> records.Passed:
+    return passed(total=duration(median), protocol=protocol(), **changes)
+
+
+def identity(**changes: Any) -> records.KernelIdentity:
+    fields = {
+        "language": "cutile-dsl", "package": "cutile", "layer": "mla", "design": "flash_mla",
+        "version": "v0", "sources": SOURCES,
+    }  # fmt: skip
+    return records.KernelIdentity(**{**fields, **changes})
+
+
+def record(
+    outcome: records.Outcome | None = None, kernel: dict[str, Any] | None = None, **changes: Any
+) -> records.Record:
+    """A static record."""
+    fields: dict[str, Any] = {
+        "kernel": identity(**(kernel or {})),
+        "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None},
+        "slug": "b64-bf16",
+        "mode": "static",
+        "target": "static/sm_90",
+        "toolchain": {"cuda-tile": "1.7.0"},
+        "outcome": outcome or passed(stages=[stage(static=facts())]),
+        "run": "aaaa",
+        "git": records.Git(commit=COMMIT, dirty=False),
+        "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
+    }
+    return records.Record(**{**fields, **changes})
+
+
+def timed_record(median: float = 10.0, **changes: Any) -> records.Record:
+    """A record of times on an H200."""
+    fields = {
+        "mode": "event", "target": "nvidia-h200-sxm", "device": device(),
+        "outcome": timed(median),
+    }  # fmt: skip
+    return record(**{**fields, **changes})
+
+
+def content(made: records.Record) -> dict[str, Any]:
+    """What the file of a record says."""
+    return json.loads(records.text_of(made))  # type: ignore[no-any-return]
+
+
+def put(root: Path, said: dict[str, Any], place: Path) -> Path:
+    """A file that says something, whatever the record at that place would."""
+    path = root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(said))
+    return path
+
+
+NAMES = st.text("abcdefghijklmnopqrstuvwxyz-_0123456789", min_size=1, max_size=12)
+TIMES = st.floats(0.01, 1e9)
+SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8)
+
+DURATIONS = st.tuples(TIMES, TIMES, TIMES).map(sorted).flatmap(
+    lambda t: st.builds(
+        records.Duration, min_us=st.just(t[0]), median_us=st.just(t[1]), max_us=st.just(t[2]),
+        samples=st.integers(1, 10**6),
+    )
+)  # fmt: skip
+FACTS = st.builds(
+    facts, registers=st.integers(0, 255), spill_loads=st.integers(0, 99),
+    instruction_mix=st.dictionaries(NAMES, st.integers(0, 999), max_size=3),
+    hints=st.dictionaries(NAMES, st.integers(0, 9), max_size=2),
+    error=st.none() | NAMES,
+)  # fmt: skip
+
+
+def stages(timed: bool) -> st.SearchStrategy[records.Stage]:
+    return st.builds(
+        records.Stage, name=NAMES, kernel=NAMES,
+        tiling=st.dictionaries(NAMES, SCALARS, max_size=3),
+        grid=st.lists(st.integers(1, 2**31 - 1), max_size=3), flops=st.integers(0, 10**18),
+        bytes=st.integers(0, 10**15), duration=st.none() | DURATIONS if timed else st.none(),
+        counters=st.dictionaries(
+            NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=3
+        ),
+        static=st.none() | FACTS,
+    )  # fmt: skip
+
+
+CASES = st.builds(
+    records.CheckedCase, problem=st.dictionaries(NAMES, SCALARS, max_size=3),
+    max_relative_error=st.none() | st.floats(0, 1), mma_flops=st.none() | st.integers(0, 10**15),
+)  # fmt: skip
+CHECKED = st.builds(
+    records.Correctness, status=st.sampled_from(["passed", "failed"]), against=NAMES,
+    tolerance=st.floats(1e-6, 1), cases=st.lists(CASES, min_size=1, max_size=3),
+    message=st.none() | NAMES,
+)  # fmt: skip
+
+
+def _passed(timed: bool) -> st.SearchStrategy[records.Passed]:
+    return st.builds(
+        records.Passed, correctness=st.none() | CHECKED,
+        protocol=st.just(protocol()) if timed else st.none(),
+        total=DURATIONS if timed else st.none(),
+        stages=st.lists(stages(timed), min_size=1, max_size=3), flops=st.integers(0, 10**18),
+        bytes=st.integers(0, 10**15), artefacts=st.lists(NAMES, max_size=2),
+    )  # fmt: skip
+
+
+OUTCOMES = st.one_of(
+    _passed(True),
+    _passed(False),
+    st.builds(records.Failed, error=NAMES, stage=st.none() | NAMES),
+    st.builds(records.Skipped, reason=NAMES),
+)

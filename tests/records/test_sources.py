@@ -1,0 +1,135 @@
+"""Sources by their blob ids, and the commit that a run saw."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3 import records
+from mla_var3.errors import RecordError
+from mla_var3.paths import kernels_dir
+from mla_var3.records import sources
+
+from .making import SOURCE, record
+
+NAME = f"kernels/{SOURCE.relative_to(kernels_dir())}"
+
+
+@given(st.binary(max_size=200))
+def test_the_id_is_the_one_git_gives(content):
+    done = subprocess.run(
+        ["git", "hash-object", "--stdin"], input=content, capture_output=True, check=True
+    )
+    assert sources.blob_id(content) == done.stdout.decode().strip()
+
+
+def test_sources_are_named_from_the_top_of_the_checkout():
+    other = SOURCE.parent / "__init__.py"
+    assert list(records.identify([SOURCE, other])) == sorted(
+        [NAME, NAME.replace("flash_mla.py", "__init__.py")]
+    )
+    assert records.identify([SOURCE])[NAME] == sources.blob_id(SOURCE.read_bytes())
+
+
+class TestStale:
+    def test_todays_source_is_not_stale(self):
+        assert not records.is_stale(record())
+        assert sources.changed(record().kernel.sources) == []
+
+    @pytest.mark.parametrize(
+        "named",
+        [
+            {},
+            {NAME: "0" * 40},
+            {"kernels/cutile/mla/gone.py": "0" * 40},
+            records.identify([SOURCE]) | {"kernels/gone.py": "0" * 40},
+            {"kernels/cutile/mla": "0" * 40},
+        ],
+    )
+    def test_other_lost_and_unnamed_sources_are(self, named):
+        assert records.is_stale(record(kernel={"sources": named}))
+
+    def test_what_changed_is_named(self):
+        named = records.identify([SOURCE]) | {"kernels/gone.py": "0" * 40}
+        assert sources.changed(named) == ["kernels/gone.py"]
+
+
+def git(folder, *args):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=no")
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *args], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+class TestGitState:
+    @pytest.fixture
+    def repo(self, tmp_path, monkeypatch):
+        """A checkout of its own, with kernels in it."""
+        monkeypatch.delenv("HYPERMLA_COMMIT", raising=False)
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+        folder = tmp_path / "checkout"
+        for name in ("a", "results/r", "kernels/__init__.py"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("1")
+        git(folder, "init", "-q")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", "first")
+        monkeypatch.setattr(sources, "repo_root", lambda: folder)
+        monkeypatch.setattr(sources, "kernels_dir", lambda: folder / "kernels")
+        return folder
+
+    def test_a_clean_checkout(self, repo):
+        assert records.git_state() == records.Git(
+            commit=git(repo, "rev-parse", "HEAD"), dirty=False
+        )
+
+    def test_changed_files_are_dirty_but_neither_new_ones_nor_results(self, repo):
+        (repo / "results" / "r").write_text("2")
+        (repo / "new").touch()
+        assert records.git_state().dirty is False
+        (repo / "a").write_text("2")
+        assert records.git_state().dirty is True
+
+    def test_outside_a_repository(self, repo, monkeypatch):
+        outside = repo.parent / "outside"
+        outside.mkdir()
+        monkeypatch.setattr(sources, "repo_root", lambda: outside)
+        assert records.git_state() is None
+
+    @pytest.mark.parametrize("tracked", [True, False])
+    def test_an_unrelated_repository_says_nothing(self, repo, monkeypatch, tracked):
+        """An installed package beside, or ignored inside, somebody else's checkout."""
+        installed = (repo.parent if tracked else repo) / "venv" / "kernel"
+        installed.mkdir(parents=True)
+        (installed / "__init__.py").touch()
+        monkeypatch.setattr(sources, "kernels_dir", lambda: installed)
+        assert not sources.kernels_tracked()
+        assert records.git_state() is None
+
+    def test_a_repository_without_a_commit(self, repo, monkeypatch):
+        fresh = repo.parent / "fresh"
+        (fresh / "kernels").mkdir(parents=True)
+        (fresh / "kernels/__init__.py").touch()
+        git(fresh, "init", "-q")
+        git(fresh, "add", ".")
+        monkeypatch.setattr(sources, "repo_root", lambda: fresh)
+        monkeypatch.setattr(sources, "kernels_dir", lambda: fresh / "kernels")
+        assert records.git_state() is None
+
+    def test_without_git(self, repo, monkeypatch):
+        monkeypatch.setenv("PATH", str(repo))
+        assert records.git_state() is None
+
+    def test_the_commit_may_be_carried_and_its_changes_are_unknown(self, monkeypatch):
+        monkeypatch.setenv("HYPERMLA_COMMIT", "ab" * 20)
+        assert records.git_state() == records.Git(commit="ab" * 20, dirty=None)
+
+    @pytest.mark.parametrize("carried", ["abc", "main", "AB" * 20, "ab" * 20 + "\n"])
+    def test_a_carried_commit_that_is_none(self, monkeypatch, carried):
+        monkeypatch.setenv("HYPERMLA_COMMIT", carried)
+        with pytest.raises(RecordError, match="is not the 40 hex digits of a commit"):
+            records.git_state()
