@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -168,9 +168,9 @@ def _named(source: Source, expression: str) -> str:
     return ", ".join(f"`{name}`" for name, _ in ranked[:3])
 
 
-def _anchors(groups: Iterator[list[int]] | object) -> tuple[int, ...]:
+def _anchors(groups: Iterable[list[int]]) -> tuple[int, ...]:
     """First lines of each kind, then further ones, at most :data:`ANCHORS`."""
-    rows = [sorted(set(group)) for group in groups]  # type: ignore[attr-defined]
+    rows = [sorted(set(group)) for group in groups]
     first = [row[0] for row in rows if row]
     rest = sorted({line for row in rows for line in row[1:]} - set(first))
     step = max(1, len(rest) // max(1, ANCHORS - len(first)))

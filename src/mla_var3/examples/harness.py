@@ -104,7 +104,7 @@ def _listen(target: str, folder: Path) -> list[Any]:
     settings.keep_ptx = settings.keep_cubin = settings.lineinfo = True
     settings.disable_file_caching = True
     made: list[Any] = []
-    cls = jit_executor.JitCompiledFunction
+    cls: Any = jit_executor.JitCompiledFunction
     original = cls.__init__
 
     def remember(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -115,7 +115,8 @@ def _listen(target: str, folder: Path) -> list[Any]:
         raise Launched
 
     cls.__init__ = remember
-    for kind in (cls, cuda_jit_executor.CudaDialectJitCompiledFunction):
+    launching: Any = cuda_jit_executor.CudaDialectJitCompiledFunction
+    for kind in (cls, launching):
         kind.__call__ = kind.run_compiled_program = launched
     return made
 
@@ -249,7 +250,8 @@ def _stand_in_torch(capability: tuple[int, int], multiprocessors: int) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
-    original = runtime._Tensor.__init__
+    tensors: Any = runtime._Tensor
+    original = tensors.__init__
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
@@ -259,7 +261,7 @@ def _stand_in_torch(capability: tuple[int, int], multiprocessors: int) -> None:
         original(self, tensor, *args, **kwargs)
         _call_cuda(self._dlpack_data)
 
-    runtime._Tensor.__init__ = init
+    tensors.__init__ = init
 
 
 def _call_cuda(capsule: Any) -> None:
@@ -303,7 +305,7 @@ def _stand_in_device(multiprocessors: int) -> None:
     driver.cuDeviceGetCount = lambda: (success, 1)
     driver.cuDriverGetVersion = lambda: (success, 13_000)
     for module in (utils, hardware_info):
-        module.HardwareInfo = HardwareInfo
+        setattr(module, "HardwareInfo", HardwareInfo)  # noqa: B010
     testing.convert = _nothing
     cutlass_torch.convert_cute_tensor = lambda _source, target, *_a, **_k: target
 
