@@ -16,6 +16,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mla_var3.errors import KnowledgeError
+from mla_var3.examples.model import Example
 from mla_var3.knowledge.schema import Id, Line
 
 EXAMPLES, PATHS = "knowledge/examples", "knowledge/learning-paths"
@@ -25,38 +26,6 @@ Text = Annotated[str, Field(min_length=1)]
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Annotation(_Model):
-    """Words for one line of an example."""
-
-    line: int = Field(ge=1)
-    text: Text
-
-
-class Example(_Model):
-    """A file of another repository, and what to see in it.
-
-    Attributes:
-        title: One line.
-        repository: Its address.
-        path: The file, below the top of the repository.
-        commit: The commit that the lines are those of.
-        topics: What it is about.
-        annotations: Words for its lines.
-    """
-
-    title: Line = Field(max_length=90)
-    repository: str = Field(pattern=r"^https://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)+$")
-    path: str = Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*$")
-    commit: str = Field(pattern=r"^[0-9a-f]{40}$")
-    topics: tuple[Id, ...] = Field(min_length=1)
-    annotations: tuple[Annotation, ...] = ()
-
-    def address(self, line: int | None = None) -> str:
-        """Where the file, or a line of it, can be read."""
-        anchor = "" if line is None else f"#L{line}"
-        return f"{self.repository}/blob/{self.commit}/{self.path}{anchor}"
 
 
 class Step(_Model):

@@ -215,10 +215,15 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     return {
         PTX: compiled.__ptx__.rstrip("\0").encode(),
         CUBIN: compiled.__cubin__,
-        HOST: _BINARY.sub(r"\1", str(compiled.ir_module)).encode(),
+        HOST: without_binary(str(compiled.ir_module)).encode(),
         OBJECT: (folder / OBJECT).read_bytes(),
         HEADER: (folder / HEADER).read_bytes(),
     }
+
+
+def without_binary(ir: str) -> str:
+    """A compiled module's text without the device code that it holds as a constant."""
+    return _BINARY.sub(r"\1", ir)
 
 
 def _finish(

@@ -1,0 +1,113 @@
+"""The pinned tree of CUTLASS: which commit, where it lies, and whether that one is there."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mla_var3.errors import KnowledgeError
+
+PIN = "third_party/cutlass.toml"
+FOLDER = "third_party/cutlass"
+#: Names the commit that a fetched tree is of.
+STAMP = ".commit"
+EXAMPLES = "examples/python/CuTeDSL"
+
+
+class Pin(BaseModel):
+    """What ``third_party/cutlass.toml`` says.
+
+    Attributes:
+        address: Where the repository can be fetched and read.
+        tag: Release.
+        commit: The commit that the tag names.
+        license: Under which terms it may be read.
+        folders: What is fetched of it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str = Field(pattern=r"^https://[\w.-]+(/[\w.-]+)+$")
+    tag: str = Field(pattern=r"^v\d+\.\d+\.\d+$")
+    commit: str = Field(pattern=r"^[0-9a-f]{40}$")
+    license: str
+    folders: tuple[str, ...] = Field(min_length=1)
+
+
+def load(root: Path) -> Pin:
+    """Read the pin of a checkout.
+
+    Raises:
+        KnowledgeError: It is missing or not sound.
+    """
+    try:
+        return Pin.model_validate(tomllib.loads((root / PIN).read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        said = " ".join(str(error).split())
+        raise KnowledgeError(f"{PIN} is not sound: {said}") from error
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A fetched tree of the pinned commit.
+
+    Attributes:
+        pin: The pin.
+        root: Folder that stands for the repository's top.
+    """
+
+    pin: Pin
+    root: Path
+
+    @property
+    def examples(self) -> Path:
+        """Folder of the examples."""
+        return self.root / EXAMPLES
+
+    def address(self, path: str, line: int | None = None) -> str:
+        """Where a file of the pinned commit, or a line of it, can be read."""
+        anchor = "" if line is None else f"#L{line}"
+        return f"{self.pin.address}/blob/{self.pin.commit}/{path}{anchor}"
+
+    def file(self, path: str) -> Path:
+        """A file of the tree.
+
+        Args:
+            path: Below the repository's top, or below the folder of the examples.
+
+        Raises:
+            KnowledgeError: The tree has no such file.
+        """
+        for base in (self.root, self.examples):
+            found = (base / path).resolve()
+            if found.is_file() and found.is_relative_to(self.root.resolve()):
+                return found
+        raise KnowledgeError(
+            f"CUTLASS {self.pin.tag} has no {path} below {EXAMPLES}; examples move between "
+            "releases, and `examples index` tells which are there"
+        )
+
+
+def tree(root: Path) -> Tree:
+    """The fetched tree of a checkout.
+
+    Raises:
+        KnowledgeError: Nothing is fetched, or another commit than the pinned one.
+    """
+    pin, folder = load(root), root / FOLDER
+    stamp = folder / STAMP
+    if not stamp.is_file():
+        raise KnowledgeError(
+            f"{FOLDER} holds no fetched tree; run `nox -s examples -- fetch` (with CUTLASS_DIR set "
+            "to a checkout of CUTLASS where there is no network)"
+        )
+    found = stamp.read_text(encoding="utf-8").strip()
+    if found != pin.commit:
+        raise KnowledgeError(
+            f"{FOLDER} is commit {found[:12]}, and {PIN} pins {pin.tag} ({pin.commit[:12]}); run "
+            "`nox -s examples -- fetch`"
+        )
+    return Tree(pin, folder)
