@@ -42,7 +42,7 @@ def test_hopper_gemm_writes_c(name):
     assert runtime_object.function_name == name
 
 
-@pytest.mark.parametrize("name", (*FLASH_MLA, *HOPPER_GEMM))
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM])
 def test_tilings_worth_timing_are_legal(name):
     plan = plan_class(name)()
     for configs in plan._autotune_configs().values():
@@ -51,7 +51,7 @@ def test_tilings_worth_timing_are_legal(name):
             tiling.validate(plan)
 
 
-@pytest.mark.parametrize("name", (*FLASH_MLA, *HOPPER_GEMM))
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM])
 def test_problems_of_check_are_accepted(name):
     plans = plan_class(name)().check_plans()
     assert len(plans) >= 7
