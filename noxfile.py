@@ -158,6 +158,7 @@ def run(session: nox.Session) -> None:
 @shared
 def conformance(session: nox.Session) -> None:
     """conformance -- SUITE [flags]: what others wrote (NVIDIA's tests and examples), run here."""
+    install(session, "dev")
     tool(session, "mla_var3.app.conformance")
 
 

@@ -1,0 +1,50 @@
+"""``nox -s conformance -- SUITE``: what others wrote, run here, and the table of how it went."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from mla_var3 import arguments, front
+
+PROG = "python -m mla_var3.app.conformance"
+
+
+def cutile_python(argv: Sequence[str], prog: str) -> int:
+    """NVIDIA's own tests of cuTile, in the interpreter."""
+    return _interpreter("cutile-python", argv)
+
+
+def tilegym(argv: Sequence[str], prog: str) -> int:
+    """TileGym's kernels, in the interpreter."""
+    return _interpreter("tilegym", argv)
+
+
+def cutlass_examples(argv: Sequence[str], prog: str) -> int:
+    """NVIDIA's CuTe DSL examples, in the emulator."""
+    from mla_var3.emulator.commands import main
+
+    return main(["conformance", *argv])
+
+
+def _interpreter(suite: str, argv: Sequence[str]) -> int:
+    from mla_var3.interpreter.commands import main
+
+    return main(["conformance", suite, *argv])
+
+
+SUITES: dict[str, Callable[..., int]] = {
+    "cutile-python": cutile_python,
+    "tilegym": tilegym,
+    "cutlass-examples": cutlass_examples,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the suite that ``argv`` (the process's by default) names; returns the exit code."""
+    suite, rest, prog = arguments.choose(SUITES, sys.argv[1:] if argv is None else argv, PROG)
+    return suite(rest, prog) or 0
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.app.conformance:main")
