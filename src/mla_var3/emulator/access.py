@@ -196,8 +196,7 @@ class Memory:
         m, size = self.machine, width * count
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
-            if order in ACQUIRES or m.model.relaxed_publishes:
-                m.memory_map.acquire(address)
+            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self._note(region, at, size, pc, False, s, order != "weak")
@@ -218,8 +217,9 @@ class Memory:
                 if part is not None and np.ndim(value):
                     value = value[part]
                 region.views[width][at // width + i] = value
-        if order in RELEASES or (order == "relaxed" and m.model.relaxed_publishes):
-            m.memory_map.release(address, m.memory_map.epoch)
+        if order != "weak":
+            whole = order in RELEASES or m.model.relaxed_publishes
+            m.memory_map.release(address, m.memory_map.epoch if whole else m.fenced_epoch)
 
     def _note(self, region: Any, at: Any, size: int, pc: int, writing: bool, s: Any, atomic: bool) -> None:
         """Checks that every access to an allocation goes through."""
@@ -319,8 +319,8 @@ class Memory:
             raise m.reporter.stop(pc, f"an atomic on {space} memory is not emulated")
         out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
         signal = kind[0] in "usb" or operation in ("exch", "cas")
-        if signal and (order in ACQUIRES or m.model.relaxed_publishes):
-            m.memory_map.acquire(address)
+        if signal:
+            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
         for region, at, part in self.global_at(address, size, s, pc, "atomic"):
             chosen = slice(None) if part is None else part
             self._note(region, at, size, pc, True, s, True)

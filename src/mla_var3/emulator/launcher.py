@@ -112,7 +112,9 @@ def region_of(array: NDArray[Any], label: str = "", unwritten: bool = False) -> 
     while isinstance(base.base, np.ndarray):
         base = base.base
     name = label or f"{tuple(array.shape)} {array.dtype}"
-    return Region(int(base.ctypes.data), max(int(base.nbytes), 1), name, unwritten)
+    region = Region(int(base.ctypes.data), max(int(base.nbytes), 1), name, unwritten)
+    region.owner = array
+    return region
 
 
 def launch(
@@ -184,7 +186,6 @@ def run(
 
     todo = list(_clusters(grid, cluster))[: options.max_clusters]
     memory_map.start(len(todo))
-    memory_map.acquired = np.zeros(len(todo) + 1, np.int32)
     jobs = min(options.jobs or os.cpu_count() or 1, len(todo) // WORTH_A_PROCESS)
     printed: list[str] = []
     first = machine()
@@ -245,6 +246,7 @@ def _begin(machine: Machine, index: Dim3, number: int) -> None:
     machine.start(index, number)
     machine.memory_map.me, machine.memory_map.epoch = number + 1, 1
     machine.memory_map.acquired[:] = 0
+    machine.memory_map.awaiting[:] = 0
     machine.memory_map.has_acquired = False
 
 
@@ -266,8 +268,8 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
             number, index = waiting.pop(0)
             machine = spare.pop() if spare else make()
             _begin(machine, index, number)
-            live.append((machine, _state(machine)))
-            live[-1][1]["acquired"] = machine.memory_map.acquired.copy()
+            own = {name: getattr(machine.memory_map, name).copy() for name in ("acquired", "awaiting")}
+            live.append((machine, _state(machine) | own))
         for entry in list(live):
             machine, state = entry
             _resume(machine, state)
@@ -280,7 +282,8 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
 
 def _state(machine: Machine) -> dict[str, Any]:
     g = machine.memory_map
-    return {"me": g.me, "epoch": g.epoch, "acquired": g.acquired, "has_acquired": g.has_acquired}
+    names = ("me", "epoch", "acquired", "awaiting", "has_acquired")
+    return {name: getattr(g, name) for name in names}
 
 
 def _resume(machine: Machine, state: dict[str, Any]) -> None:

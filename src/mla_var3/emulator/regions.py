@@ -47,6 +47,8 @@ class Region:
             self.data[base - self.low :] = np.frombuffer(content, np.uint8)
         self.known = np.zeros(self.length, bool) if unwritten else None
         self.shadow: Touched | None = None
+        #: Whatever keeps the memory alive.
+        self.owner: object = None
 
     def _use(self, data: NDArray[np.uint8]) -> None:
         self.data = data
@@ -104,12 +106,14 @@ class GlobalMemory:
         #: Cluster that runs, its epoch, and the epochs of others that it has acquired.
         self.me, self.epoch = 0, 1
         self.acquired: NDArray[np.int32] = np.zeros(1, np.int32)
+        self.awaiting: NDArray[np.int32] = np.zeros(1, np.int32)
         self.has_acquired = False
         self.published: dict[int, NDArray[np.int32]] = {}
 
     def start(self, clusters: int) -> None:
         """A new launch of so many clusters: what was done before is ordered."""
         self.clusters = clusters
+        self.acquired, self.awaiting = (np.zeros(clusters + 1, np.int32) for _ in range(2))
         self.published.clear()
         for region in self.regions:
             region.shadow = None
@@ -211,12 +215,22 @@ class GlobalMemory:
         )  # fmt: skip
 
     # Order ------------------------------------------------------------------------------------
-    def acquire(self, addresses: Any) -> None:
-        """The running cluster has read these words in an acquiring way."""
+    def acquire(self, addresses: Any, at_once: bool = True) -> None:
+        """The running cluster has read these words; if not ``at_once``, a fence must follow."""
+        target = self.acquired if at_once else self.awaiting
         for address in np.unique(addresses).tolist():
             if (seen := self.published.get(address)) is not None:
-                np.maximum(self.acquired, seen, out=self.acquired)
-                self.has_acquired = True
+                np.maximum(target, seen, out=target)
+                self.has_acquired |= at_once
+
+    def fence(self) -> int:
+        """A fence of the GPU: what was read is acquired; the epoch that may be published."""
+        if self.awaiting.any():
+            np.maximum(self.acquired, self.awaiting, out=self.acquired)
+            self.awaiting[:] = 0
+            self.has_acquired = True
+        self.epoch += 1
+        return self.epoch - 1
 
     def release(self, addresses: Any, epoch: int) -> None:
         """The running cluster publishes its writes up to ``epoch`` by writing these words."""

@@ -374,7 +374,7 @@ class Sync:
                 # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
                 self.init_fenced[w] = own
         if not op.startswith("fence.proxy") and "cta" not in op:
-            m.fenced_epoch = m.memory_map.epoch
+            m.fenced_epoch = m.memory_map.fence()
 
     def warp(self, s: Any) -> None:
         """``bar.warp.sync``: lanes of a warp are one actor already."""
