@@ -319,14 +319,14 @@ add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 4;
 bar.sync 1, 128; //@drained
 {_OUT} //@convert
 and.b32 %r20, %r6, 3; shr.u32 %r21, %r6, 2; shl.b32 %r23, %r5, 4; add.u32 %r21, %r21, %r23; shl.b32 %r22, %r21, 7;
-shl.b32 %r20, %r20, 2; add.u32 %r22, %r22, %r20; add.u32 %r22, %r22, %r3;
+shl.b32 %r20, %r20, 2; add.u32 %r22, %r22, %r20; add.u32 %r24, %r3, 8192; add.u32 %r22, %r22, %r24;
 {_PUT} //@put
 fence.proxy.async.shared::cta; //@proxy
 bar.sync 1, 128; //@stored
 setp.ne.u32 %p7, %r2, 0;
 @%p7 bra END;
 mov.u32 %r14, 0;
-cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {{%r14, %r14}}], [%r3]; //@out
+cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {{%r14, %r14}}], [%r24]; //@out
 cp.async.bulk.commit_group; //@out_group
 cp.async.bulk.wait_group.read 0; //@out_wait
 END:

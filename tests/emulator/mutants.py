@@ -37,7 +37,7 @@ NEVER = "setp.ne.u32 %p11, %r2, %r2;"
 
 def _text(kernel: str, mark: str) -> str:
     k = ALL[kernel]
-    return k.body.splitlines()[k.line(mark) - 1]
+    return k.body.splitlines()[k.line(mark) - 1].partition("//")[0].strip()
 
 
 def _edit(kernel: str, mark: str, old: str, new: str) -> dict[str, str]:
@@ -71,7 +71,7 @@ MUTANTS = [
     _m("product", "the other buffer is read", _edit("product", "buffer", "and.b32 %r16, %r12, 1", "and.b32 %r16, %r14, 1"), "race uninitialized-read", "next_a next_b load_a load_b"),
     _m("product", "B is never copied", {"first_b": "", "next_b": ""}, "uninitialized-read", "load_b"),
     _m("product", "A past its end", _edit("product", "next_a", "[%rd6]", "[%rd6+4096]"), "out-of-bounds", "next_a"),
-    _m("product", "one step too many", _edit("product", "count", "%r12, 4;", "%r12, 5;"), "race uninitialized-read", "load_a load_b next_a next_b"),
+    _m("product", "one copy too many", _edit("product", "parity", "%r14, 4;", "%r14, 5;"), "out-of-bounds", "next_a next_b"),
     _m("product", "copy past shared memory", _edit("product", "next_a", "[%r22]", "[%r22+2048]"), "out-of-bounds", "next_a"),
     _m("product", "misaligned copy", _edit("product", "next_a", "[%r22]", "[%r22+8]"), "misaligned", "next_a"),
     _m("product", "store past the end", _edit("product", "store_high", "+256", "+1024"), "out-of-bounds", "store_high"),
@@ -118,7 +118,7 @@ MUTANTS = [
     _m("pair", "no cluster barrier after the initialization", {"arrive_init": "", "wait_init": ""}, "barrier-unordered barrier-uninitialized", "load wait_full init"),
     _m("pair", "no cluster barrier after sending", {"arrive_sent": "", "wait_sent": ""}, "race uninitialized-read", "send receive"),
     _m("pair", "relaxed arrival after sending", {"arrive_sent": "barrier.cluster.arrive.relaxed;"}, "race", "send receive"),
-    _m("pair", "sent to itself", _edit("pair", "peer", "xor.b32 %r11, %r6, 1", "mov.u32 %r11, %r6"), "race uninitialized-read", "receive"),
+    _m("pair", "sent to the next slot", _edit("pair", "send", "[%r12]", "[%r12+4]"), "uninitialized-read", "receive"),
     _m("pair", "multicast to one CTA only", _edit("pair", "mask", "mov.u16 %h1, 3", "mov.u16 %h1, 1"), "deadlock barrier-bytes", "wait_full init expect"),
     _m("pair", "weights read without a wait", {"wait_full": ""}, "race uninitialized-read", "load weight"),
     _m("pair", "too many bytes expected", _edit("pair", "expect", "256", "512"), "deadlock barrier-bytes", "wait_full init expect"),

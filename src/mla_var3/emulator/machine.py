@@ -196,10 +196,10 @@ class Machine:
                 )  # fmt: skip
         if self.scheduler.stuck or not self.checks or self.model.exit_drains:
             return
-        for warp in self.bulk.left():
+        for warp, pc in self.bulk.left():
             self.reporter.add(
-                "left-pending", last, f"{self.warp_name(warp)} ends while a bulk store may still read shared memory",
-                who=self.warp_name(warp), missing="cp.async.bulk.wait_group.read before the end",
+                "left-pending", pc, f"{self.warp_name(warp)} ends while this bulk store may still read shared memory",
+                last, who=self.warp_name(warp), missing="cp.async.bulk.wait_group.read before the end",
             )  # fmt: skip
 
     # For lowered code -------------------------------------------------------------------------

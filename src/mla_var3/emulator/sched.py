@@ -356,6 +356,8 @@ class Scheduler:
         most = 1 if not reduce else 2
         sized = len(i.args) > (at + most if reduce else at + 1)
         threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
+        if threads is not None and self._too_many(f, int(kinds[0]), threads):
+            return False
         if reduce:
             self._vote(f, i, int(kinds[0]))
         wait = "arrive" not in i.parts
@@ -365,6 +367,18 @@ class Scheduler:
             m.timeline.wait(f.warps, m.ticks, i.pc)
         m.sync.enter(f, int(numbers[0]), int(m.cta[f.ids[0]]), threads, wait, i.pc)
         return f.wait is None
+
+    def _too_many(self, f: Fragment, key: int, threads: int) -> bool:
+        """Split off the warps that a named barrier still takes, if these are more."""
+        barrier = self.machine.sync.named.get(key)
+        room = max(1, (threads - (barrier.arrived if barrier else 0)) // 32)
+        if len(f.warps) <= room:
+            return False
+        first = np.isin(self.machine.warp[f.ids], f.warps[:room])
+        self._split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
+        # The two must not merge again before the first has arrived.
+        self._block(self.fragments[-2], self.program.kernel.instructions[f.pc])
+        return True
 
     def _vote(self, f: Fragment, i: Instruction, key: int) -> None:
         """``bar.red``: the result is written once all have come; each arrival updates it."""

@@ -91,6 +91,8 @@ class Shadow:
     # Threads ----------------------------------------------------------------------------------
     def thread_read(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
         """Threads of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
+        if not len(g):
+            return
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
@@ -174,10 +176,17 @@ class Shadow:
         generic = (writer < clocks.warps) & known
         if not generic.any():
             return
-        who = np.where(generic, writer, 0)
-        missing = generic & (written > clocks.fenced[who, who])
-        if self.model.reader_fences:
-            missing &= written > clocks.fenced[warp][who]
+        missing = np.zeros(len(writer), bool)
+        seen = clocks.seen[warp]
+        for who in np.unique(writer[generic]).tolist():
+            here = generic & (writer == who)
+            # A fence by the writer after its write, which the reader has seen.
+            fences = np.array([*clocks.fences[who], np.iinfo(np.int64).max])
+            first = fences[np.searchsorted(fences, written[here])]
+            late = first >= seen[who]
+            if self.model.reader_fences:
+                late &= written[here] > clocks.fenced[warp, who]
+            missing[here] = late
         if missing.any():
             q = self._first(g, missing)
             actor = unit * clocks.warps + warp

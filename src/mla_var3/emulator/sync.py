@@ -366,13 +366,10 @@ class Sync:
         """``fence`` and ``membar``."""
         m = self.machine
         for w in m.warps_of(s):
-            own = int(m.clocks.seen[w, w])
-            if "proxy.async" in op or "proxy.alias" in op or op == "fence.proxy.async":
-                m.clocks.fenced[w] = m.clocks.seen[w]
-                self.init_fenced[w] = own
-            else:
-                # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
-                self.init_fenced[w] = own
+            # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
+            self.init_fenced[w] = int(m.clocks.seen[w, w])
+            if "proxy.async" in op:
+                m.clocks.fence(w)
         if not op.startswith("fence.proxy") and "cta" not in op:
             m.fenced_epoch = m.memory_map.fence()
 

@@ -26,9 +26,10 @@ PATTERN = {0: 128, 1: 256, 2: 512, 3: 1024}
 
 @dataclass
 class Groups:
-    """Bulk groups of one warp: the clock of its last copy, and of each committed group."""
+    """Bulk groups of one warp: its last copy (clock, instruction), the clock of each group."""
 
     clock: int = 0
+    pc: int = 0
     committed: deque[int] = field(default_factory=deque)
 
 
@@ -269,7 +270,7 @@ class Bulk:
         m = self.machine
         chunks, granules = self._place(t, place)
         _, clock = m.clocks.issue(BULK, warp)
-        self.groups[warp].clock = clock
+        self.groups[warp].clock, self.groups[warp].pc = clock, pc
         if m.checks:
             m.shadow.unit_read(granules, warp, BULK, clock, pc)
         if t.count % 16:
@@ -292,10 +293,11 @@ class Bulk:
             while len(mine) > most:
                 clocks.finish(w, BULK * clocks.warps + w, mine.popleft())
 
-    def left(self) -> list[int]:
-        """Warps that ended while a store still read their CTA's shared memory."""
+    def left(self) -> list[tuple[int, int]]:
+        """Warps that ended while a store still read their CTA's shared memory, and where it is."""
         clocks = self.machine.clocks
-        return [w for w, g in enumerate(self.groups) if g.clock > clocks.seen[w, BULK * clocks.warps + w]]
+        seen = [int(clocks.seen[w, BULK * clocks.warps + w]) for w in range(clocks.warps)]
+        return [(w, g.pc) for w, g in enumerate(self.groups) if g.clock > seen[w]]
 
     # Bytes in a row ---------------------------------------------------------------------------
     def _plain(self, address: Any, count: Any, s: Any) -> Any:
@@ -379,7 +381,7 @@ class Bulk:
                 continue
             found = self._global(address, n, warp, pc, True, bool(operation))
             _, clock = m.clocks.issue(BULK, warp)
-            self.groups[warp].clock = clock
+            self.groups[warp].clock, self.groups[warp].pc = clock, pc
             if m.checks:
                 m.shadow.unit_read(self._span(place, n), warp, BULK, clock, pc)
             if found is None:
