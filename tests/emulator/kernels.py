@@ -71,13 +71,21 @@ class Kernel:
             f'.file 1 "{FILE}"\n'
         )
 
-    def run(self, edits: dict[str, str] | None = None, options: Options | None = None) -> tuple[bool, Launch]:
+    def run(
+        self, edits: dict[str, str] | None = None, options: Options | None = None
+    ) -> tuple[bool, Launch]:
         """Whether the values are right, and what else a run gave."""
         case = self.case()
         done = launch(
-            self.ptx(edits), case.arguments, self.grid, self.block, cluster=self.cluster,
-            unwritten=[case.out], options=options, regions=case.keep,
-        )  # fmt: skip
+            self.ptx(edits),
+            case.arguments,
+            self.grid,
+            self.block,
+            cluster=self.cluster,
+            unwritten=[case.out],
+            options=options,
+            regions=case.keep,
+        )
         scale = np.abs(case.expected).max() + 1e-30
         close = np.abs(case.out.astype(float) - case.expected).max() / scale < 2e-3
         return bool(close), done
@@ -120,9 +128,15 @@ def _mirror() -> Case:
 
 
 MIRROR = Kernel(
-    "mirror", "sm_80", ".param .u64 src, .param .u64 dst, .param .u32 n", REGISTERS,
-    ".shared .align 16 .b8 buffer[512];", MIRROR_BODY, _mirror, 128,
-)  # fmt: skip
+    "mirror",
+    "sm_80",
+    ".param .u64 src, .param .u64 dst, .param .u32 n",
+    REGISTERS,
+    ".shared .align 16 .b8 buffer[512];",
+    MIRROR_BODY,
+    _mirror,
+    128,
+)
 
 
 # cp.async, ldmatrix, mma.sync -------------------------------------------------------------------
@@ -181,9 +195,15 @@ def _product() -> Case:
 
 
 PRODUCT = Kernel(
-    "product", "sm_80", ".param .u64 a, .param .u64 b, .param .u64 d", REGISTERS,
-    ".shared .align 128 .b8 buffer[2560];", PRODUCT_BODY, _product, 64,
-)  # fmt: skip
+    "product",
+    "sm_80",
+    ".param .u64 a, .param .u64 b, .param .u64 d",
+    REGISTERS,
+    ".shared .align 128 .b8 buffer[2560];",
+    PRODUCT_BODY,
+    _product,
+    64,
+)
 
 # A ring of TMA loads, producer and consumer warps -----------------------------------------------
 WAIT = """{{
@@ -252,9 +272,15 @@ def _ring() -> Case:
 
 
 RING = Kernel(
-    "ring", "sm_90a", ".param .align 64 .b8 map[128], .param .u64 dst, .param .u32 n", REGISTERS,
-    ".shared .align 128 .b8 ring[1024]; .shared .align 8 .b8 bars[32];", RING_BODY, _ring, 160,
-)  # fmt: skip
+    "ring",
+    "sm_90a",
+    ".param .align 64 .b8 map[128], .param .u64 dst, .param .u32 n",
+    REGISTERS,
+    ".shared .align 128 .b8 ring[1024]; .shared .align 8 .b8 bars[32];",
+    RING_BODY,
+    _ring,
+    160,
+)
 
 # wgmma from a ring of TMA loads, stored by TMA --------------------------------------------------
 ACC = ", ".join(f"%f{i}" for i in range(32))
@@ -268,12 +294,12 @@ def _wgmma(k: int) -> str:
     )
 
 
-_OUT = " ".join(
-    f"cvt.rn.f16x2.f32 %r{30 + i}, %f{2 * i + 1}, %f{2 * i};" for i in range(16)
-)
+_OUT = " ".join(f"cvt.rn.f16x2.f32 %r{30 + i}, %f{2 * i + 1}, %f{2 * i};" for i in range(16))
 # Register 4 j + 2 h + e: row g + 8 h, column 8 j + 2 q + e.
 _PUT = " ".join(
-    f"st.shared.b32 [%r22+{16 * j + 1024 * h}], %r{30 + 2 * j + h};" for j in range(8) for h in range(2)
+    f"st.shared.b32 [%r22+{16 * j + 1024 * h}], %r{30 + 2 * j + h};"
+    for j in range(8)
+    for h in range(2)
 )
 GEMM_BODY = f"""\
 mov.b64 %rd1, map_a; mov.b64 %rd2, map_b; mov.b64 %rd3, map_d; mov.u32 %r3, tiles; mov.u32 %r4, bars;
@@ -347,11 +373,15 @@ def _gemm() -> Case:
 
 
 GEMM = Kernel(
-    "gemm", "sm_90a",
+    "gemm",
+    "sm_90a",
     ".param .align 64 .b8 map_a[128], .param .align 64 .b8 map_b[128], .param .align 64 .b8 map_d[128]",
-    REGISTERS, ".shared .align 1024 .b8 tiles[32768]; .shared .align 8 .b8 bars[32];",
-    GEMM_BODY, _gemm, 160,
-)  # fmt: skip
+    REGISTERS,
+    ".shared .align 1024 .b8 tiles[32768]; .shared .align 8 .b8 bars[32];",
+    GEMM_BODY,
+    _gemm,
+    160,
+)
 
 # Two CTAs of a cluster: multicast, distributed shared memory ------------------------------------
 PAIR_BODY = f"""\
@@ -389,15 +419,25 @@ def _pair() -> Case:
     source, weights, out = _random(2, 64), _random(64, seed=1), np.zeros((2, 64), "f4")
     descriptor = tiled(weights.ctypes.data, (64,), (4,), (64,), "f32").encode()
     return Case(
-        [descriptor, source, out], source * weights + source[::-1], out, [region_of(weights, "weights")]
+        [descriptor, source, out],
+        source * weights + source[::-1],
+        out,
+        [region_of(weights, "weights")],
     )
 
 
 PAIR = Kernel(
-    "pair", "sm_90a", ".param .align 64 .b8 map[128], .param .u64 src, .param .u64 dst", REGISTERS,
+    "pair",
+    "sm_90a",
+    ".param .align 64 .b8 map[128], .param .u64 src, .param .u64 dst",
+    REGISTERS,
     ".shared .align 128 .b8 weights[256]; .shared .align 16 .b8 inbox[256]; .shared .align 8 .b8 bar_[8];",
-    PAIR_BODY, _pair, 64, 2, 2,
-)  # fmt: skip
+    PAIR_BODY,
+    _pair,
+    64,
+    2,
+    2,
+)
 
 # Partial sums of CTAs, added by the last --------------------------------------------------------
 SPLIT_BODY = """\
@@ -434,8 +474,15 @@ def _split() -> Case:
 
 
 SPLIT = Kernel(
-    "split", "sm_80", ".param .u64 src, .param .u64 work, .param .u64 count, .param .u64 dst", REGISTERS,
-    ".shared .align 4 .b8 flag[4];", SPLIT_BODY, _split, 64, 4,
-)  # fmt: skip
+    "split",
+    "sm_80",
+    ".param .u64 src, .param .u64 work, .param .u64 count, .param .u64 dst",
+    REGISTERS,
+    ".shared .align 4 .b8 flag[4];",
+    SPLIT_BODY,
+    _split,
+    64,
+    4,
+)
 
 ALL = {k.name: k for k in (MIRROR, PRODUCT, RING, GEMM, PAIR, SPLIT)}

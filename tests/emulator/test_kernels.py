@@ -7,7 +7,11 @@ from tests.emulator.kernels import ALL
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("options", [Options(), Options(seed=1), Options(seed=2, model=STRICT)], ids=["lowest", "seed1", "strict"])
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(seed=1), Options(seed=2, model=STRICT)],
+    ids=["lowest", "seed1", "strict"],
+)
 def test_right_and_clean(name: str, options: Options) -> None:
     right, done = ALL[name].run(options=options)
     assert not done.diagnostics, "\n".join(map(str, done.diagnostics))

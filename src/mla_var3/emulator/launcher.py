@@ -89,7 +89,9 @@ def pack(program: Program, arguments: Sequence[Any]) -> bytes:
     for p, value in zip(expected, arguments, strict=True):
         raw = _raw(value, p.size)
         if len(raw) != p.size:
-            raise EmulatorError(f"argument {p.name} has {len(raw)} bytes, and {p.size} are expected")
+            raise EmulatorError(
+                f"argument {p.name} has {len(raw)} bytes, and {p.size} are expected"
+            )
         block[p.offset : p.offset + p.size] = raw
     return bytes(block)
 
@@ -153,7 +155,14 @@ def launch(
     mine = [region_of(a, unwritten=i in fresh) for i, a in arrays.items()]
     block_ = pack(program, arguments)
     return run(
-        program, block_, dim3(grid), dim3(block), dim3(cluster), shared, [*regions, *mine], options or Options()
+        program,
+        block_,
+        dim3(grid),
+        dim3(block),
+        dim3(cluster),
+        shared,
+        [*regions, *mine],
+        options or Options(),
     )
 
 
@@ -177,7 +186,9 @@ def run(
     ]
     unique = {r.base: r for r in [*own, *regions]}
     granule = _granule(program)
-    memory_map = GlobalMemory(list(unique.values()), reporter, options.model, granule, options.checks)
+    memory_map = GlobalMemory(
+        list(unique.values()), reporter, options.model, granule, options.checks
+    )
 
     def machine() -> Machine:
         return Machine(
@@ -198,20 +209,32 @@ def run(
         _one_by_one(first, todo, printed)
     counts.settle()
     return Launch(
-        program.kernel.name, grid, block, cluster, reporter.diagnostics, counts,
-        time.perf_counter() - began, len(todo), printed, timeline,
-    )  # fmt: skip
+        program.kernel.name,
+        grid,
+        block,
+        cluster,
+        reporter.diagnostics,
+        counts,
+        time.perf_counter() - began,
+        len(todo),
+        printed,
+        timeline,
+    )
 
 
 def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: int) -> None:
     """Refuse a launch that no GPU would take."""
     threads, ctas = int(np.prod(block)), int(np.prod(cluster))
     if not 1 <= threads <= MOST_THREADS:
-        raise EmulatorError(f"a block of {block} has {threads} threads; 1 to {MOST_THREADS} are allowed")
+        raise EmulatorError(
+            f"a block of {block} has {threads} threads; 1 to {MOST_THREADS} are allowed"
+        )
     if any(not 1 <= g <= most for g, most in zip(grid, MOST_GRID, strict=True)):
         raise EmulatorError(f"a grid of {grid} is outside of 1 to {MOST_GRID}")
     if not 1 <= ctas <= MOST_CLUSTER:
-        raise EmulatorError(f"a cluster of {cluster} has {ctas} CTAs; 1 to {MOST_CLUSTER} are allowed")
+        raise EmulatorError(
+            f"a cluster of {cluster} has {ctas} CTAs; 1 to {MOST_CLUSTER} are allowed"
+        )
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise EmulatorError(f"a grid of {grid} does not divide into clusters of {cluster}")
     static = program.static_shared - 0x400
@@ -230,7 +253,8 @@ def _granule(program: Program) -> int:
     widths = [
         int("".join(c for c in i.parts[-1] if c.isdigit()) or 32) // 8
         for i in program.kernel.instructions
-        if i.parts[0] in ("ld", "st") and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}
+        if i.parts[0] in ("ld", "st")
+        and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}
     ]
     return max(1, min([4, *widths]))
 
@@ -250,7 +274,9 @@ def _begin(machine: Machine, index: Dim3, number: int) -> None:
     machine.memory_map.has_acquired = False
 
 
-def _one_by_one(machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1) -> None:
+def _one_by_one(
+    machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1
+) -> None:
     for number in range(start, len(todo), step):
         _begin(machine, todo[number], number)
         machine.run()
@@ -268,7 +294,9 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
             number, index = waiting.pop(0)
             machine = spare.pop() if spare else make()
             _begin(machine, index, number)
-            own = {name: getattr(machine.memory_map, name).copy() for name in ("acquired", "awaiting")}
+            own = {
+                name: getattr(machine.memory_map, name).copy() for name in ("acquired", "awaiting")
+            }
             live.append((machine, _state(machine) | own))
         for entry in list(live):
             machine, state = entry
@@ -332,10 +360,14 @@ def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> 
     try:
         _one_by_one(machine, todo, printed, job, jobs)
         touched = {r.base: r.shadow for r in machine.memory_map.regions if r.shadow is not None}
-        pipe.send({
-            "diagnostics": machine.reporter.diagnostics, "counts": machine.counts.plain(),
-            "printed": printed, "touched": touched,
-        })  # fmt: skip
+        pipe.send(
+            {
+                "diagnostics": machine.reporter.diagnostics,
+                "counts": machine.counts.plain(),
+                "printed": printed,
+                "touched": touched,
+            }
+        )
     except Exception as error:  # noqa: BLE001  # Whatever it is, the parent raises it.
         pipe.send(error)
     finally:
@@ -365,4 +397,13 @@ def _compare(g: GlobalMemory, region: Region, a: Any, b: Any) -> None:
         if hit.any():
             q = int(written[hit][0])
             g.me = int(who[q])
-            g._race(region, q, int(pcs[q]), int(a.write_pc[q]), int(a.writer[q]), "", "written", atomic is not None)
+            g._race(
+                region,
+                q,
+                int(pcs[q]),
+                int(a.write_pc[q]),
+                int(a.writer[q]),
+                "",
+                "written",
+                atomic is not None,
+            )

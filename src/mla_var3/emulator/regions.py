@@ -34,14 +34,19 @@ class Region:
     """
 
     def __init__(
-        self, base: int, size: int, label: str, unwritten: bool = False, content: bytes | None = None
+        self,
+        base: int,
+        size: int,
+        label: str,
+        unwritten: bool = False,
+        content: bytes | None = None,
     ) -> None:
         self.base, self.size, self.label = base, size, label
         self.low = base & -ALIGN
         self.length = base + size - self.low
         if content is None:
             memory = (ctypes.c_uint8 * self.length).from_address(self.low)
-            self._use(np.frombuffer(memory, np.uint8))
+            self._use(np.ctypeslib.as_array(memory))
         else:
             self._use(np.zeros(self.length, np.uint8))
             self.data[base - self.low :] = np.frombuffer(content, np.uint8)
@@ -98,7 +103,14 @@ class Touched:
 class GlobalMemory:
     """The allocations of a launch, in order of address."""
 
-    def __init__(self, regions: Sequence[Region], reporter: Reporter, model: Model, granule: int, checks: bool) -> None:
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        reporter: Reporter,
+        model: Model,
+        granule: int,
+        checks: bool,
+    ) -> None:
         self.regions = sorted(regions, key=lambda r: r.base)
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
@@ -146,7 +158,9 @@ class GlobalMemory:
         where = f"{what} of {count} bytes at {address:#x}"
         if near is not None:
             where += f", {address - near.base} bytes into the {near.size} bytes of {near.label}"
-        self.reporter.add("out-of-bounds", pc, f"global {where}", who=who, missing="a bounds check of the index")
+        self.reporter.add(
+            "out-of-bounds", pc, f"global {where}", who=who, missing="a bounds check of the index"
+        )
 
     def known(self, region: Region, start: Any, count: int, pc: int, who: str) -> None:
         """Report a read of bytes that nothing has written."""
@@ -157,12 +171,15 @@ class GlobalMemory:
         if fresh.any():
             offset = int(at[fresh][0]) - (region.base - region.low)
             self.reporter.add(
-                "uninitialized-read", pc,
+                "uninitialized-read",
+                pc,
                 f"global read of {count} bytes, {offset} bytes into {region.label}, that nothing has written",
                 who=who,
-            )  # fmt: skip
+            )
 
-    def touch(self, region: Region, granules: Any, pc: int, writing: bool, who: str, atomic: bool = False) -> None:
+    def touch(
+        self, region: Region, granules: Any, pc: int, writing: bool, who: str, atomic: bool = False
+    ) -> None:
         """Note accesses by the running cluster and report those unordered to another's."""
         if not self.checks or self.clusters == 1 or region.size > MOST_SHADOWED:
             return
@@ -179,7 +196,9 @@ class GlobalMemory:
             t.reader[granules] = np.where((reader == 0) | (reader == self.me), self.me, MANY)
             t.read_pc[granules] = pc
 
-    def _against_writes(self, t: Touched, region: Region, g: Any, pc: int, writing: bool, who: str, atomic: bool) -> None:
+    def _against_writes(
+        self, t: Touched, region: Region, g: Any, pc: int, writing: bool, who: str, atomic: bool
+    ) -> None:
         writer = t.writer[g]
         bad = (writer != 0) & (writer != self.me)
         if not bad.any():
@@ -192,7 +211,9 @@ class GlobalMemory:
             q = int(np.asarray(g)[bad][0])
             self._race(region, q, pc, int(t.write_pc[q]), int(t.writer[q]), who, "written", writing)
 
-    def _against_reads(self, t: Touched, region: Region, g: Any, pc: int, who: str, atomic: bool) -> None:
+    def _against_reads(
+        self, t: Touched, region: Region, g: Any, pc: int, who: str, atomic: bool
+    ) -> None:
         reader = t.reader[g]
         bad = (reader != 0) & (reader != self.me)
         if self.has_acquired:  # Whose read it was is not kept where there were many.
@@ -203,16 +224,29 @@ class GlobalMemory:
             q = int(np.asarray(g)[bad][0])
             self._race(region, q, pc, int(t.read_pc[q]), int(t.reader[q]), who, "read", True)
 
-    def _race(self, region: Region, q: int, pc: int, other: int, cluster: int, who: str, was: str, writing: bool) -> None:
+    def _race(
+        self,
+        region: Region,
+        q: int,
+        pc: int,
+        other: int,
+        cluster: int,
+        who: str,
+        was: str,
+        writing: bool,
+    ) -> None:
         offset = (q << self.shift) - (region.base - region.low)
         first = "several clusters" if cluster == MANY else f"cluster {cluster - 1}"
         now = "writes" if writing else "reads"
         self.reporter.add(
-            "global-race", pc,
+            "global-race",
+            pc,
             f"global byte {offset} of {region.label} is {was} by {first}, and cluster {self.me - 1} {now} it",
-            other, who, first,
+            other,
+            who,
+            first,
             "a release by the first (fence and atomic) that the second acquires, or another kernel",
-        )  # fmt: skip
+        )
 
     # Order ------------------------------------------------------------------------------------
     def acquire(self, addresses: Any, at_once: bool = True) -> None:

@@ -46,7 +46,9 @@ class Fragment:
         if self.n % GROUP == 0 and self.full:
             own = machine.own[self.ids[::GROUP]]
             last = self.ids[GROUP - 1 :: GROUP]
-            self.group = bool((own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all())
+            self.group = bool(
+                (own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all()
+            )
 
 
 class Scheduler:
@@ -56,13 +58,12 @@ class Scheduler:
         self.machine = machine
         self.program = machine.program
         self.atomics = np.array(
-            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")], np.int64
+            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")],
+            np.int64,
         )
         self.fragments: list[Fragment] = []
         used = machine.wgmma.used
-        self.watched = {
-            pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()
-        }
+        self.watched = {pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()}
 
     def start(self, seed: int | None) -> None:
         """All threads stand at the first instruction."""
@@ -74,9 +75,7 @@ class Scheduler:
         self.last_progress = -1
         self.favored: Fragment | None = None
         step = m.threads if self.random is None else GROUP
-        self.fragments = [
-            Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)
-        ]
+        self.fragments = [Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)]
 
     def wake(self, reason: str) -> None:
         """Fragments that slept for a reason look again."""
@@ -135,10 +134,13 @@ class Scheduler:
             return
         mine = fragment.ids[0] // GROUP
         same = [
-            f for f in self.fragments
-            if f.pc == fragment.pc and f is not fragment and f.wait in (None, "converge")
+            f
+            for f in self.fragments
+            if f.pc == fragment.pc
+            and f is not fragment
+            and f.wait in (None, "converge")
             and (self.random is None or f.ids[0] // GROUP == mine)
-        ]  # fmt: skip
+        ]
         if same:
             for f in [*same, fragment]:
                 self.fragments.remove(f)
@@ -172,7 +174,11 @@ class Scheduler:
                     return
             elif not self._segment(f):
                 return
-            if len(self.fragments) > 1 or m.steps > m.options.max_steps or (until and m.steps >= until):
+            if (
+                len(self.fragments) > 1
+                or m.steps > m.options.max_steps
+                or (until and m.steps >= until)
+            ):
                 return
 
     def _segment(self, f: Fragment) -> bool:
@@ -303,9 +309,12 @@ class Scheduler:
         labels = self.program.kernel.tables[i.args[1]]
         index = np.broadcast_to(self.value(i.args[0], f), f.n)
         if int(index.max()) >= len(labels):
-            raise self.machine.reporter.stop(i.pc, f"branch {int(index.max())} of {len(labels)} is taken")
+            raise self.machine.reporter.stop(
+                i.pc, f"branch {int(index.max())} of {len(labels)} is taken"
+            )
         parts = [
-            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]]) for k in np.unique(index)
+            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]])
+            for k in np.unique(index)
         ]
         self._split(f, parts)
         return False
@@ -425,7 +434,8 @@ class Scheduler:
         pc = max(self.fragments, key=lambda f: f.n).pc if self.fragments else 0
         pc = min(pc, len(self.program.kernel.instructions) - 1)
         return m.reporter.stop(
-            pc, f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)"
+            pc,
+            f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)",
         )
 
     def _deadlock(self) -> None:
@@ -435,23 +445,38 @@ class Scheduler:
             pc = f.pc - 1 if f.wait == "named" else f.pc
             pc = min(pc, len(self.program.kernel.instructions) - 1)
             m.reporter.add(
-                "deadlock", pc, f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
-                who=m.who(f.s), missing="an arrival, bytes or threads that the barrier still expects",
-            )  # fmt: skip
+                "deadlock",
+                pc,
+                f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
+                who=m.who(f.s),
+                missing="an arrival, bytes or threads that the barrier still expects",
+            )
 
     def _reason(self, f: Fragment, pc: int) -> str:
         m, i = self.machine, self.program.kernel.instructions[pc]
         if f.wait == "mbarrier":
-            at = int(np.ravel(m.shared.physical(np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]))[0])
+            at = int(
+                np.ravel(
+                    m.shared.physical(
+                        np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]
+                    )
+                )[0]
+            )
             barrier = m.sync.mbarriers.get(at)
             wanted = int(np.ravel(self.value(i.args[2], f))[0])
             state = barrier.state() if barrier else "not initialized"
             if barrier and barrier.pending == 0 and barrier.tx:
                 m.reporter.add(
-                    "barrier-bytes", pc, f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} bytes that "
-                    "nothing brings", barrier.pc, missing="expect_tx with the bytes of the copies",
-                )  # fmt: skip
-            return f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
+                    "barrier-bytes",
+                    pc,
+                    f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} bytes that "
+                    "nothing brings",
+                    barrier.pc,
+                    missing="expect_tx with the bytes of the copies",
+                )
+            return (
+                f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
+            )
         if f.wait == "named":
             for key, barrier in m.sync.named.items():
                 if f in barrier.waiting:

@@ -40,9 +40,7 @@ def environment(options: Options, arch: str) -> Iterator[Emulation]:
             if hasattr(module, "benchmark"):
                 stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
         _driver(stack)
-        stack.enter_context(
-            cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors)
-        )
+        stack.enter_context(cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors))
         torch.set_num_threads(1)
         yield emulation
 
@@ -87,5 +85,3 @@ def quiet(function: Any, *args: Any) -> tuple[Any, str]:
     with contextlib.redirect_stdout(out):
         result = function(*args)
     return result, out.getvalue()
-
-

@@ -84,7 +84,9 @@ class SharedMemory:
 class Shadow:
     """Checks of accesses to shared memory."""
 
-    def __init__(self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int) -> None:
+    def __init__(
+        self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int
+    ) -> None:
         self.memory, self.clocks, self.reporter, self.model = memory, clocks, reporter, model
         self.per_cta = per_cta
 
@@ -170,7 +172,9 @@ class Shadow:
         m.written[g] = clock << PC_BITS | pc
         m.known[g] = True
 
-    def _fenced(self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int) -> None:
+    def _fenced(
+        self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int
+    ) -> None:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
         clocks = self.clocks
         generic = (writer < clocks.warps) & known
@@ -191,12 +195,15 @@ class Shadow:
             q = self._first(g, missing)
             actor = unit * clocks.warps + warp
             self.reporter.add(
-                "missing-proxy-fence", pc,
+                "missing-proxy-fence",
+                pc,
                 f"shared {self.place(q)} was written by {self.name(self.memory.writer[q])} and is "
                 f"read by {self.name(actor)} without fence.proxy.async",
-                self.write_pc(q), self.name(actor), self.name(self.memory.writer[q]),
+                self.write_pc(q),
+                self.name(actor),
+                self.name(self.memory.writer[q]),
                 "fence.proxy.async between the write and the barrier before the read",
-            )  # fmt: skip
+            )
 
     # Words ------------------------------------------------------------------------------------
     def place(self, granule: Any) -> str:
@@ -226,26 +233,33 @@ class Shadow:
         m = self.memory
         before, after = int(m.writer[q]), unit * self.clocks.warps + warp
         self.reporter.add(
-            "race", pc,
+            "race",
+            pc,
             f"shared {self.place(q)} is written by {self.name(before)} and {'read' if what == 'read' else 'written'} by "
             f"{self.name(after)}, and nothing orders the two",
-            self.write_pc(q), self.name(after), self.name(before),
+            self.write_pc(q),
+            self.name(after),
+            self.name(before),
             AFTER_WRITE[before // self.clocks.warps],
-        )  # fmt: skip
+        )
 
     def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int) -> None:
         m, after = self.memory, unit * self.clocks.warps + warp
         self.reporter.add(
-            "race", pc,
+            "race",
+            pc,
             f"shared {self.place(q)} is still read by {self.name(reader)} when {self.name(after)} writes it",
-            int(m.read[reader, q] & PC_MASK), self.name(after), self.name(reader),
+            int(m.read[reader, q] & PC_MASK),
+            self.name(after),
+            self.name(reader),
             AFTER_READ[reader // self.clocks.warps],
-        )  # fmt: skip
+        )
 
     def _poison(self, pc: int, q: int, who: str) -> None:
         self.reporter.add(
-            "uninitialized-read", pc, f"shared {self.place(q)} is read and nothing has written it",
-            who=who, missing="a write, or a wait for the copy that brings it",
-        )  # fmt: skip
-
-
+            "uninitialized-read",
+            pc,
+            f"shared {self.place(q)} is read and nothing has written it",
+            who=who,
+            missing="a write, or a wait for the copy that brings it",
+        )

@@ -57,7 +57,9 @@ class CpAsync:
         address, lanes = source[wanted], ids[wanted]
         read = count if (taken[wanted] == count).all() else int(taken[wanted].min())
         chosen = np.flatnonzero(wanted)
-        for region, offset, part in m.memory.global_at(address, count if read == count else 1, lanes, pc, "read"):
+        for region, offset, part in m.memory.global_at(
+            address, count if read == count else 1, lanes, pc, "read"
+        ):
             rows = chosen if part is None else chosen[part]
             index = offset[:, None] + np.arange(count)
             data[rows] = region.data[np.minimum(index, region.length - 1)]
