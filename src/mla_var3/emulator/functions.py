@@ -265,8 +265,10 @@ def extract(x: Any, start: Any, length: Any, width: int, signed: bool) -> Any:
     start = np.asarray(start).astype(I64) & 255
     length = np.asarray(length).astype(I64) & 255
     field = np.where(start < width, x >> np.minimum(start, width - 1).astype(kind), kind(0))
+    # Bits past the end are the sign's, or zeros.
+    inside = np.minimum(length, np.maximum(width - start, 0))
     mask = np.where(
-        length >= width, kind(-1 & (1 << width) - 1), (kind(1) << length.astype(kind)) - kind(1)
+        inside >= width, kind(-1 & (1 << width) - 1), (kind(1) << inside.astype(kind)) - kind(1)
     )
     field = field & mask
     if not signed:
