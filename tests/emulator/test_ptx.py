@@ -89,3 +89,8 @@ def test_garbled_it_is_refused_or_read(data: st.DataObject) -> None:
         parse(text[:at] + junk + text[at + 3 :])
     except EmulatorError as error:
         assert "\n" not in str(error)
+
+
+def test_local_arrays_are_no_line_directives() -> None:
+    text = HEAD + ".entry k() {\n.local .align 8 .b8 depot[24];\nret;\n}"
+    assert [v.size for v in parse(text).kernel().variables.values()] == [24]

@@ -267,7 +267,7 @@ class _Body:
             line = raw.strip()
             if not line:
                 continue
-            if line.startswith((".loc", ".asm", ".pragma")):
+            if line.split(None, 1)[0] in (".loc", ".asm", ".pragma"):
                 self._directive(line)
             else:
                 pending = self._statements(f"{pending} {line}".strip())

@@ -191,7 +191,7 @@ class GlobalMemory:
             self._against_reads(t, region, granules, pc, who, atomic)
             t.writer[granules], t.epoch[granules] = self.me, self.epoch
             t.write_pc[granules], t.atomic[granules] = pc, atomic
-        else:
+        elif not atomic:  # Synchronizing reads do not conflict with the writes they wait for.
             reader = t.reader[granules]
             t.reader[granules] = np.where((reader == 0) | (reader == self.me), self.me, MANY)
             t.read_pc[granules] = pc

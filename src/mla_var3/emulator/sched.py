@@ -344,6 +344,8 @@ class Scheduler:
             if m.timeline is not None:
                 m.timeline.wait(f.warps, m.ticks, i.pc)
             return False
+        if not done.all():
+            m.counts.waits[i.pc] += len(f.warps)
         f.tried = False
         m.p[self.program.writer.index(i.args[0])][f.s] = done
         f.pc += 1
