@@ -162,8 +162,13 @@ def snippet(draw: Draw) -> str:
         # The target is a register of its own until the instruction is done.
         lines.append(
             text.format(
-                d="%x8", **operands, shift=draw.below(40), shift2=draw.below(40), byte=draw.below(256),
-                imm=draw.bits(), selector=draw.below(1 << 16),
+                d="%x8",
+                **operands,
+                shift=draw.below(40),
+                shift2=draw.below(40),
+                byte=draw.below(256),
+                imm=draw.bits(),
+                selector=draw.below(1 << 16),
             )  # fmt: skip
         )
         if kind == 1:
@@ -206,7 +211,9 @@ def approximations() -> list[tuple[str, str, np.ndarray[Any, Any]]]:
     """Each approximation's name, its kernel, and its inputs."""
     draw, out = Draw(SEED + 1), []
     for text in APPROXIMATE:
-        words = [draw.bits() & 0x00FFFFFF | (draw.below(12) + 121) << 23 for _ in range(3 * LANES * 64)]
+        words = [
+            draw.bits() & 0x00FFFFFF | (draw.below(12) + 121) << 23 for _ in range(3 * LANES * 64)
+        ]
         body = [text.format(d="%x3", a="%x0", b="%x1")] * 64
         out.append((text, kernel(body), np.array(words, np.uint32).reshape(64, 3, LANES)))
     return out
@@ -244,18 +251,24 @@ class Driver:
         """Device memory with the content of an array."""
         at = ctypes.c_uint64()
         self.do("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(array.nbytes))
-        self.do("cuMemcpyHtoD_v2", at, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+        self.do(
+            "cuMemcpyHtoD_v2", at, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+        )
         return at
 
     def launch(self, function: ctypes.c_void_p, threads: int, args: list[Any]) -> None:
         """Run one block and wait."""
-        pointers = (ctypes.c_void_p * len(args))(*(ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in args))
+        pointers = (ctypes.c_void_p * len(args))(
+            *(ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in args)
+        )
         self.do("cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, 0, None, pointers, None)
         self.do("cuCtxSynchronize")
 
     def read(self, at: ctypes.c_uint64, array: np.ndarray[Any, Any]) -> None:
         """Copy device memory to an array."""
-        self.do("cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), at, ctypes.c_size_t(array.nbytes))
+        self.do(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), at, ctypes.c_size_t(array.nbytes)
+        )
 
     def run(self, ptx: str, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Results [snippet, lane] of a kernel of snippets."""
@@ -323,7 +336,9 @@ def rendezvous(driver: Driver, runs: int = 100) -> dict[str, Any]:
         driver.read(b, times)
         new += bool((results[:96] == 32).all())
         early += bool(times[:96, 1].min() < times[96:, 0].min())
-    verdict = "yes" if new == runs and not early else "no" if early == runs and not new else "unclear"
+    verdict = (
+        "yes" if new == runs and not early else "no" if early == runs and not new else "unclear"
+    )
     return {
         "device": driver.device, "driver": driver.version, "runs": runs, "read_the_new_operand": new,
         "done_before_the_last_warp_came": early, "rendezvous": verdict,
@@ -336,7 +351,9 @@ def record(driver: Driver, path: Path) -> None:
     near = [driver.run(text, inputs) for _, text, inputs in approximations()]
     facts = {"device": driver.device, "driver": driver.version, "seed": SEED, "count": COUNT}
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, exact=np.concatenate(exact), near=np.stack(near), facts=json.dumps(facts))
+    np.savez_compressed(
+        path, exact=np.concatenate(exact), near=np.stack(near), facts=json.dumps(facts)
+    )
     print(f"{path}: {COUNT} snippets on {driver.device}, driver {driver.version}")
 
 
@@ -344,7 +361,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("tests/emulator/fixtures/snippets.npz"))
-    parser.add_argument("--rendezvous", action="store_true", help="settle the question of wgmma only")
+    parser.add_argument(
+        "--rendezvous", action="store_true", help="settle the question of wgmma only"
+    )
     arguments = parser.parse_args()
     driver = Driver()
     if arguments.rendezvous:

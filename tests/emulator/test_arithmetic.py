@@ -75,8 +75,9 @@ INTEGER = {
         c if a >= b else 7
     ),
     "sad.u32 %o, %i0, %i1, %i2;": lambda a, b, c: abs(a - b) + c,
-    "dp4a.s32.s32 %o, %i0, %i1, %i2;": lambda a, b, c: c
-    + sum(signed(a >> s & 255, 8) * signed(b >> s & 255, 8) for s in (0, 8, 16, 24)),
+    "dp4a.s32.s32 %o, %i0, %i1, %i2;": lambda a, b, c: (
+        c + sum(signed(a >> s & 255, 8) * signed(b >> s & 255, 8) for s in (0, 8, 16, 24))
+    ),
     "mul.wide.u16 %o, %h1, %h2;": None,
     "add.cc.u32 %r1, %i0, %i1; addc.u32 %o, %i2, 0;": lambda a, b, c: c + (a + b >> 32),
     "sub.cc.u32 %r1, %i0, %i1; subc.u32 %o, %i2, 0;": lambda a, b, c: c - (a < b),
@@ -90,7 +91,11 @@ def permuted(a: int, b: int, selector: int) -> int:
     for i in range(4):
         nibble = selector >> 4 * i & 15
         byte = both >> 8 * (nibble & 7) & 255
-        out |= (255 if byte >> 7 else 0 if nibble & 8 else byte) << 8 * i if nibble & 8 else byte << 8 * i
+        out |= (
+            (255 if byte >> 7 else 0 if nibble & 8 else byte) << 8 * i
+            if nibble & 8
+            else byte << 8 * i
+        )
     return out
 
 
@@ -152,7 +157,9 @@ def test_fma_rounds_once(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 def test_fma_of_a_double_rounding() -> None:
     # 1 + 2**-24 + 2**-60: rounding to float64 first would lose the last term, and tie to even.
-    a, b, c = (np.array([v] * N, np.float32) for v in (2.0**-30 * (1 + 2**-20), 2.0**-30, 1 + 2**-23))
+    a, b, c = (
+        np.array([v] * N, np.float32) for v in (2.0**-30 * (1 + 2**-20), 2.0**-30, 1 + 2**-23)
+    )
     exact = Fraction(float(a[0])) * Fraction(float(b[0])) + Fraction(float(c[0]))
     out = evaluate("fma.rn.f32 %o, %i0, %i1, %i2;", [a, b, c], np.float32)
     assert out[0] == nearest(exact)
@@ -189,7 +196,9 @@ def test_to_bfloat16(a: np.ndarray, b: np.ndarray) -> None:
 
     out = evaluate("cvt.rn.bf16x2.f32 %o, %i0, %i1;", [a, b], np.uint32)
     for values, codes in ((a, out >> 16), (b, out & 0xFFFF)):
-        expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+        expected = (
+            torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+        )
         numbers = ~np.isnan(values)
         assert (codes[numbers] == expected[numbers]).all()
         assert (codes[~numbers] == 0x7FFF).all()
@@ -204,7 +213,9 @@ def test_to_eight_bits(form: str, a: np.ndarray) -> None:
     kind = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[form]
     top = {"e4m3": 448.0, "e5m2": 57344.0}[form]
     a = np.where(np.isnan(a), np.float32(1), a)
-    out = evaluate(f"cvt.rn.satfinite.{form}x2.f32 %h1, %i0, %i0; cvt.u32.u16 %o, %h1;", [a], np.uint32)
+    out = evaluate(
+        f"cvt.rn.satfinite.{form}x2.f32 %h1, %i0, %i0; cvt.u32.u16 %o, %h1;", [a], np.uint32
+    )
     expected = torch.from_numpy(np.clip(a, -top, top)).to(kind).view(torch.uint8).numpy()
     assert ((out & 255) == expected).all()
     assert ((out >> 8) == expected).all()
@@ -239,7 +250,9 @@ def test_packed_halves() -> None:
     words = [x.view(np.uint32).reshape(-1) for x in (a, b)]
     out = evaluate("add.f16x2 %o, %i0, %i1;", words, np.uint32).view(np.float16).reshape(N, 2)
     assert (out == a + b).all()
-    out = evaluate("fma.rn.f16x2 %o, %i0, %i1, %i0;", words, np.uint32).view(np.float16).reshape(N, 2)
+    out = (
+        evaluate("fma.rn.f16x2 %o, %i0, %i1, %i0;", words, np.uint32).view(np.float16).reshape(N, 2)
+    )
     assert (out == (a.astype("f8") * b + a).astype(np.float16)).all()
 
 

@@ -48,7 +48,9 @@ def test_one_sentence(body: str, said: str) -> None:
         (1, 32, 1, -1, "bytes of shared memory"),
     ],
 )
-def test_impossible_launches(grid: object, block: object, cluster: object, shared: int, said: str) -> None:
+def test_impossible_launches(
+    grid: object, block: object, cluster: object, shared: int, said: str
+) -> None:
     with pytest.raises(EmulatorError, match=said):
         launch(HEAD + "ret;" + TAIL, [], grid, block, cluster=cluster, shared=shared)
 

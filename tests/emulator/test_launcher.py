@@ -12,7 +12,9 @@ from mla_var3.emulator.timeline import difference
 from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
-SCALE = HEAD + """
+SCALE = (
+    HEAD
+    + """
 .visible .entry scale(.param .u64 x, .param .u64 y, .param .u32 shift)
 {
 .reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .f32 %f<4>;
@@ -23,8 +25,11 @@ shr.u32 %r5, %r4, %r6; mul.wide.u32 %rd5, %r5, 4; add.u64 %rd6, %rd2, %rd5; st.g
 ret;
 }
 """
+)
 #: CTA 0 waits until CTA 1 has set a flag.
-FLAG = HEAD + """
+FLAG = (
+    HEAD
+    + """
 .visible .entry flag(.param .u64 flag, .param .u64 out)
 {
 .reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>;
@@ -38,6 +43,7 @@ SET: st.global.u32 [%rd2], 41; st.release.gpu.global.u32 [%rd1], 1;
 ret;
 }
 """
+)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -12,9 +12,16 @@ HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 
 def test_parameters_are_laid_out_by_alignment() -> None:
-    head = ".visible .entry k(.param .u8 a, .param .align 64 .b8 m[128], .param .u32 n, .param .u64 p)"
+    head = (
+        ".visible .entry k(.param .u8 a, .param .align 64 .b8 m[128], .param .u32 n, .param .u64 p)"
+    )
     kernel = parse(HEAD + head + "\n{ ret; }").kernel()
-    assert [(p.offset, p.size) for p in kernel.parameters] == [(0, 1), (64, 128), (192, 4), (200, 8)]
+    assert [(p.offset, p.size) for p in kernel.parameters] == [
+        (0, 1),
+        (64, 128),
+        (192, 4),
+        (200, 8),
+    ]
     assert kernel.parameter_bytes == 208
 
 

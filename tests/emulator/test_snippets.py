@@ -13,13 +13,16 @@ from mla_var3.emulator.ptx import parse
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = Path(__file__).parent / "fixtures" / "snippets.npz"
-SPEC = importlib.util.spec_from_file_location("snippets", ROOT / "scripts" / "record-ptx-snippets.py")
+SPEC = importlib.util.spec_from_file_location(
+    "snippets", ROOT / "scripts" / "record-ptx-snippets.py"
+)
 assert SPEC is not None
 assert SPEC.loader is not None
 script = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(script)
 recorded = pytest.mark.skipif(
-    not FIXTURE.is_file(), reason="no results of a GPU are recorded (scripts/record-ptx-snippets.py)"
+    not FIXTURE.is_file(),
+    reason="no results of a GPU are recorded (scripts/record-ptx-snippets.py)",
 )
 
 
