@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Record what a GPU makes of random PTX, for the emulator's tests; and settle a question of wgmma.
 
 Needs numpy and a driver, nothing else of this project:
@@ -86,7 +87,10 @@ FLOAT = [
     "sqrt.rn.f32 {d}, {a};", "rcp.rn.f32 {d}, {a};", "cvt.rn.f32.s32 {d}, {a};",
     "cvt.rz.f32.u32 {d}, {a};", "cvt.rp.f32.s32 {d}, {a};", "cvt.rni.f32.f32 {d}, {a};",
     "cvt.rzi.f32.f32 {d}, {a};", "cvt.rmi.f32.f32 {d}, {a};", "cvt.sat.f32.f32 {d}, {a};",
-    "cvt.rn.f16.f32 %z1, {a}; cvt.f32.f16 {d}, %z1;", "cvt.rz.f16.f32 %z1, {a}; cvt.f32.f16 {d}, %z1;",
+    "cvt.rn.f16.f32 %z1, {a}; cvt.f32.f16 {d}, %z1;", (
+        "cvt.rz.f16.f32 %z1, {a}; cvt.f32.f16 {d}, "
+        "%z1;"
+    ),
     "cvt.rn.bf16.f32 %z1, {a}; cvt.f32.bf16 {d}, %z1;", "cvt.rna.tf32.f32 {d}, {a};",
 ]  # fmt: skip
 MIXED = [
@@ -103,8 +107,10 @@ MIXED = [
     "and.b32 %x7, {a}, 0xbfffbfff; and.b32 %x6, {b}, 0xbfffbfff; fma.rn.bf16x2 {d}, %x7, %x6, %x6;",
     "and.b32 %x7, {a}, 0xbfffffff; and.b32 %x6, {b}, 0xbfffffff; cvt.rn.f16x2.f32 {d}, %x7, %x6;",
     "and.b32 %x7, {a}, 0xbfffffff; and.b32 %x6, {b}, 0xbfffffff; cvt.rn.bf16x2.f32 {d}, %x7, %x6;",
-    "and.b32 %x7, {a}, 0xbfffffff; cvt.rn.satfinite.e4m3x2.f32 %z1, %x7, %x7; cvt.u32.u16 {d}, %z1;",
-    "and.b32 %x7, {a}, 0xbfffffff; cvt.rn.satfinite.e5m2x2.f32 %z1, %x7, %x7; cvt.u32.u16 {d}, %z1;",
+    "and.b32 %x7, {a}, 0xbfffffff; cvt.rn.satfinite.e4m3x2.f32 %z1, %x7, %x7; cvt.u32.u16 "
+    "{d}, %z1;",
+    "and.b32 %x7, {a}, 0xbfffffff; cvt.rn.satfinite.e5m2x2.f32 %z1, %x7, %x7; cvt.u32.u16 "
+    "{d}, %z1;",
 ]  # fmt: skip
 #: Approximations and their greatest relative error (PTX ISA, floating point instructions).
 APPROXIMATE = {
@@ -169,7 +175,7 @@ def snippet(draw: Draw) -> str:
                 byte=draw.below(256),
                 imm=draw.bits(),
                 selector=draw.below(1 << 16),
-            )  # fmt: skip
+            )
         )
         if kind == 1:
             lines.append(CANONICAL.format(d="%x8"))
@@ -190,8 +196,8 @@ def kernel(snippets: list[str]) -> str:
         "mul.wide.u32 %at2, %t0, 4; add.u64 %at0, %at0, %at2; add.u64 %at1, %at1, %at2;",
     ]  # fmt: skip
     for i, text in enumerate(snippets):
-        for j in range(3):
-            parts.append(f"ld.global.b32 %x{j}, [%at0+{4 * LANES * (3 * i + j)}];")
+        at = 4 * LANES * 3 * i
+        parts += [f"ld.global.b32 %x{j}, [%at0+{at + 4 * LANES * j}];" for j in range(3)]
         parts += [text, f"st.global.b32 [%at1+{4 * LANES * i}], %x3;"]
     return "\n".join([*parts, "ret;", "}", ""])
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Six small kernels in PTX, each with its reference, for tests and for seeded bugs.
 
 A line of a body may end in ``//@mark``; the mark names it in mutants and in what they expect.

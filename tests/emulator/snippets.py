@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Straight-line PTX on columns of numbers: one thread per element."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Instructions of one thread against Python's own arithmetic, exact to the last bit."""
 
 from fractions import Fraction

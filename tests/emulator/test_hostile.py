@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Launches and kernels that cannot be: one sentence, in bounded time and memory."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Grids: processes, clusters that wait for each other, schedules, races between CTAs."""
 
 import json

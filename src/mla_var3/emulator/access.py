@@ -139,7 +139,8 @@ class Memory:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
-                f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}, and shared memory "
+                f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}, and shared "
+                "memory "
                 f"spans 0x400 to {shared.end:#x}",
                 who=m.thread(s, i),
                 missing="a bounds check, or more dynamic shared memory in the launch",
@@ -275,7 +276,8 @@ class Memory:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
-                f"local {what} of {size} bytes at byte {int(at[i])} of a frame of {self.local.shape[1]}",
+                f"local {what} of {size} bytes at byte {int(at[i])} of a frame of "
+                f"{self.local.shape[1]}",
                 who=m.thread(s, i),
                 missing="an index inside of the array",
             )

@@ -108,8 +108,10 @@ def _summary(emulation: object, run: Run) -> None:
     for launch in emulation.launches:
         c = launch.counts
         print(
-            f"{launch.kernel[:60]}: {launch.clusters} clusters of {launch.cluster} x {launch.block} threads in "
-            f"{launch.seconds:.2f} s, {c.total_flops:.3g} FLOP, {c.total_bytes('global read'):.3g} bytes read, "
+            f"{launch.kernel[:60]}: {launch.clusters} clusters of {launch.cluster} x "
+            f"{launch.block} threads in "
+            f"{launch.seconds:.2f} s, {c.total_flops:.3g} FLOP, "
+            f"{c.total_bytes('global read'):.3g} bytes read, "
             f"{c.total_bytes('global write'):.3g} written, {len(launch.diagnostics)} findings"
         )
         if run.counts:

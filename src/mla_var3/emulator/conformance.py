@@ -54,9 +54,12 @@ EXAMPLES: list[Example] = [
         "dense_gemm/sgemm.py --mnk 128,128,64",
         "dense_gemm/tensorop_gemm.py --mnkl 128,128,64,1",
         "dense_gemm/tensorop_gemm.py --mnkl 256,256,128,2",
-        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 64",
-        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 128 --is_causal",
-        "attention/hstu_attention.py --batch_size 1 --seqlen_q 64 --seqlen_kv 64 --num_head 1 --head_dim 64",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 "
+        "--num_head 1 --head_dim 64",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 "
+        "--num_head 1 --head_dim 128 --is_causal",
+        "attention/hstu_attention.py --batch_size 1 --seqlen_q 64 --seqlen_kv 64 --num_head 1 "
+        "--head_dim 64",
     ),
     *_all("cute/ampere/tutorial", SM80, "elementwise_add_autotune.py --M 64 --N 256"),
     *_all(
@@ -71,7 +74,8 @@ EXAMPLES: list[Example] = [
         "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN",
         "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E5M2 --b_dtype Float8E5M2",
         "dense_gemm.py --mnkl 128,128,128,1 --acc_dtype Float16",
-        "dense_gemm.py --mnkl 128,128,128,1 --a_dtype Int8 --b_dtype Int8 --acc_dtype Int32 --c_dtype Int32",
+        "dense_gemm.py --mnkl 128,128,128,1 --a_dtype Int8 --b_dtype Int8 --acc_dtype Int32 "
+        "--c_dtype Int32",
         "dense_gemm_persistent.py --mnkl 512,256,128,1",
         "dense_gemm_persistent.py --mnkl 512,256,128,1 --cluster_shape_mn 2,1",
         "dense_gemm_fp8_2xacc.py --mnkl 128,128,256,1",
@@ -275,7 +279,8 @@ def main(argv: Sequence[str], prog: str) -> int:
         outcome = examine(root.resolve(), example, c)
         done[_key(outcome)] = outcome
         print(
-            f"[{i + 1}/{len(chosen)}] {outcome.status:<8}{example.path} {example.arguments}: {outcome.reason}",
+            f"[{i + 1}/{len(chosen)}] {outcome.status:<8}{example.path} {example.arguments}: "
+            f"{outcome.reason}",
             flush=True,
         )
         write(c.out, _table(c, done))

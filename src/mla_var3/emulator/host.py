@@ -357,7 +357,8 @@ def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any) -> Any:
         if not hasattr(self.engine, "emulator_runtime"):
             raise EmulatorError(
-                "this function was compiled outside of emulate(); call cute.compile inside the block"
+                "this function was compiled outside of emulate(); call cute.compile inside "
+                "the block"
             )
         return original(self)
 

@@ -83,7 +83,8 @@ def pack(program: Program, arguments: Sequence[Any]) -> bytes:
     expected = program.kernel.parameters
     if len(arguments) != len(expected):
         raise EmulatorError(
-            f"kernel {program.kernel.name} takes {len(expected)} arguments, and {len(arguments)} are given"
+            f"kernel {program.kernel.name} takes {len(expected)} arguments, and "
+            f"{len(arguments)} are given"
         )
     block = bytearray(program.kernel.parameter_bytes)
     for p, value in zip(expected, arguments, strict=True):
@@ -244,7 +245,8 @@ def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: 
         )
     if program.kernel.threads and int(np.prod(program.kernel.threads)) != threads:
         raise EmulatorError(
-            f"kernel {program.kernel.name} requires {program.kernel.threads} threads, and {block} are launched"
+            f"kernel {program.kernel.name} requires {program.kernel.threads} threads, and "
+            f"{block} are launched"
         )
 
 

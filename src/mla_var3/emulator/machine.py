@@ -222,10 +222,14 @@ class Machine:
                 self.reporter.add(
                     "barrier-bytes",
                     barrier.pc,
-                    f"the mbarrier at shared {at % self.shared.size:#x} is left with {barrier.tx} bytes expected that "
+                    f"the mbarrier at shared {at % self.shared.size:#x} is left with "
+                    f"{barrier.tx} bytes expected that "
                     "nothing brings"
                     if barrier.tx > 0
-                    else f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} bytes more than expected",
+                    else (
+                        f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} "
+                        "bytes more than expected"
+                    ),
                     last,
                     missing="expect_tx with the bytes of the copies",
                 )

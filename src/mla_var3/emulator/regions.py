@@ -80,7 +80,7 @@ class Region:
 
 @dataclass
 class Touched:
-    """Who last wrote and read each granule of an allocation: cluster numbers from 1, 0 is nobody."""
+    """Who last wrote and read each granule of an allocation: clusters from 1, 0 is nobody."""
 
     count: int
     writer: NDArray[np.int32] = field(init=False)
@@ -173,7 +173,8 @@ class GlobalMemory:
             self.reporter.add(
                 "uninitialized-read",
                 pc,
-                f"global read of {count} bytes, {offset} bytes into {region.label}, that nothing has written",
+                f"global read of {count} bytes, {offset} bytes into {region.label}, that "
+                "nothing has written",
                 who=who,
             )
 
@@ -241,7 +242,8 @@ class GlobalMemory:
         self.reporter.add(
             "global-race",
             pc,
-            f"global byte {offset} of {region.label} is {was} by {first}, and cluster {self.me - 1} {now} it",
+            f"global byte {offset} of {region.label} is {was} by {first}, and cluster "
+            f"{self.me - 1} {now} it",
             other,
             who,
             first,

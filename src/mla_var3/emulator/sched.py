@@ -471,7 +471,8 @@ class Scheduler:
                 m.reporter.add(
                     "barrier-bytes",
                     pc,
-                    f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} bytes that "
+                    f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} "
+                    "bytes that "
                     "nothing brings",
                     barrier.pc,
                     missing="expect_tx with the bytes of the copies",
@@ -482,7 +483,13 @@ class Scheduler:
         if f.wait == "named":
             for key, barrier in m.sync.named.items():
                 if f in barrier.waiting:
-                    return f"named barrier {key % 64}, {barrier.arrived} of {barrier.threads or 'all'} threads there"
+                    return (
+                        f"named barrier {key % 64}, {barrier.arrived} of "
+                        f"{barrier.threads or 'all'} threads there"
+                    )
         if f.wait == "cluster":
-            return f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} threads there"
+            return (
+                f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} "
+                "threads there"
+            )
         return "the rest of its warp is elsewhere"

@@ -27,7 +27,7 @@ def capability(arch: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def environment(options: Options, arch: str) -> Iterator[Emulation]:
-    """``emulate`` for whole scripts: torch.cuda, the DSL's timers and the driver are replaced too."""
+    """``emulate`` for whole scripts: torch.cuda, timers and the driver are replaced too."""
     import torch
 
     from mla_var3.emulator.torch_mode import cuda_on_cpu

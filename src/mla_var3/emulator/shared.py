@@ -235,7 +235,8 @@ class Shadow:
         self.reporter.add(
             "race",
             pc,
-            f"shared {self.place(q)} is written by {self.name(before)} and {'read' if what == 'read' else 'written'} by "
+            f"shared {self.place(q)} is written by {self.name(before)} and "
+            f"{'read' if what == 'read' else 'written'} by "
             f"{self.name(after)}, and nothing orders the two",
             self.write_pc(q),
             self.name(after),
@@ -248,7 +249,8 @@ class Shadow:
         self.reporter.add(
             "race",
             pc,
-            f"shared {self.place(q)} is still read by {self.name(reader)} when {self.name(after)} writes it",
+            f"shared {self.place(q)} is still read by {self.name(reader)} when "
+            f"{self.name(after)} writes it",
             int(m.read[reader, q] & PC_MASK),
             self.name(after),
             self.name(reader),

@@ -34,7 +34,10 @@ class MBarrier:
 
     def state(self) -> str:
         """What it waits for, in words."""
-        return f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes outstanding"
+        return (
+            f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes "
+            "outstanding"
+        )
 
 
 @dataclass
@@ -107,7 +110,8 @@ class Sync:
             m.reporter.add(
                 "barrier-unordered",
                 pc,
-                f"the mbarrier at shared {physical % m.shared.size:#x} is used by {m.warp_name(warp)} with "
+                f"the mbarrier at shared {physical % m.shared.size:#x} is used by "
+                f"{m.warp_name(warp)} with "
                 f"no barrier since its initialization by {m.warp_name(barrier.init_warp)}",
                 barrier.pc,
                 m.warp_name(warp),
@@ -132,7 +136,8 @@ class Sync:
             m.reporter.add(
                 "barrier-reinitialized",
                 pc,
-                f"the mbarrier at shared {at % m.shared.size:#x} ({old.state()}) is initialized again",
+                f"the mbarrier at shared {at % m.shared.size:#x} ({old.state()}) is "
+                "initialized again",
                 old.pc,
                 missing="mbarrier.inval, or no second init",
             )
@@ -169,7 +174,8 @@ class Sync:
                 m.reporter.add(
                     "race",
                     pc,
-                    f"the mbarrier at shared {place % m.shared.size:#x} is overwritten while in use",
+                    f"the mbarrier at shared {place % m.shared.size:#x} is overwritten while "
+                    "in use",
                     barrier.pc,
                     m.thread(s, int(np.argmax(hit))),
                     missing="mbarrier.inval before its bytes are used again",
@@ -222,7 +228,8 @@ class Sync:
                 m.reporter.add(
                     "barrier-overflow",
                     pc,
-                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals than the "
+                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals "
+                    "than the "
                     f"{barrier.count} of its phase ({barrier.state()})",
                     barrier.pc,
                     missing="the right count in mbarrier.init, or a wait between the phases",
@@ -264,7 +271,8 @@ class Sync:
         m.reporter.add(
             "missing-proxy-fence",
             pc,
-            f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous copy, and no fence "
+            f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous "
+            "copy, and no fence "
             "follows its initialization",
             barrier.pc,
             m.warp_name(warp),
@@ -321,7 +329,8 @@ class Sync:
             m.reporter.add(
                 "barrier-mismatch",
                 pc,
-                f"named barrier {number} is entered with {threads or 'all'} threads and with {barrier.threads or 'all'}",
+                f"named barrier {number} is entered with {threads or 'all'} threads and with "
+                f"{barrier.threads or 'all'}",
                 who=m.who(fragment.s),
             )
         if not barrier.warps.isdisjoint(fragment.warps):

@@ -132,7 +132,8 @@ def _pack(op: Op) -> list[str]:
     width = bits(to)
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if to[0] == "s" else (0, (1 << width) - 1)
     codes = [
-        f"(np.clip({op.get(i, source)}, {low}, {high}).astype(I64).astype(U32) & U32({(1 << width) - 1}))"
+        f"(np.clip({op.get(i, source)}, {low}, {high}).astype(I64).astype(U32) & "
+        f"U32({(1 << width) - 1}))"
         for i in (1, 2)
     ]
     text = f"({codes[0]} << U32({width})) | {codes[1]}"

@@ -133,7 +133,10 @@ def setp(op: Op) -> list[str]:
     lines = [f"x = {value}"]
     for target, test in zip(targets, ("x", "~x"), strict=False):
         if combine:
-            test = f"{test} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[combine]} {op.get(3, 'pred')}"
+            test = (
+                f"{test} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[combine]} "
+                f"{op.get(3, 'pred')}"
+            )
         lines += op.put(test, "pred", target)
     return lines
 

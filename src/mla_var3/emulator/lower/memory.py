@@ -58,7 +58,10 @@ def ld(op: Op) -> list[str]:
     targets = op.vector(0)
     if space == "param":
         return _load_parameter(op, targets, width)
-    call = f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, '{_order(op)}')"
+    call = (
+        f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, "
+        f"'{_order(op)}')"
+    )
     return [f"x = {call}", *_spread(op, targets, width)]
 
 
@@ -80,7 +83,10 @@ def _load_parameter(op: Op, targets: list[str], width: int) -> list[str]:
     found = next((p for p in kernel.parameters if p.name == name.strip()), None)
     if found is None and (name.strip() in op.writer.program.local or name.startswith("%")):
         space = "parameter" if name.startswith("%") else "local"
-        call = f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, 'weak')"
+        call = (
+            f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, "
+            f"{op.pc}, 'weak')"
+        )
         return [f"x = {call}", *_spread(op, targets, width)]
     if found is None:
         raise NotLowered(name)
@@ -99,9 +105,13 @@ def st(op: Op) -> list[str]:
         if op.has("mmio"):
             raise NotLowered(op.instruction.op)
         return [
-            f"bulk.store_async({op.address(0)}, {width}, [{values}], {op.address(2)}, {op.s}, {op.pc})"
+            f"bulk.store_async({op.address(0)}, {width}, [{values}], {op.address(2)}, {op.s}, "
+            f"{op.pc})"
         ]
-    call = f"memory.store('{space}', {op.address(0)}, {width}, [{values}], {op.s}, {op.pc}, '{_order(op)}')"
+    call = (
+        f"memory.store('{space}', {op.address(0)}, {width}, [{values}], {op.s}, {op.pc}, "
+        f"'{_order(op)}')"
+    )
     return [call]
 
 
@@ -121,11 +131,13 @@ def atomic(op: Op) -> list[str]:
         operands += [op.get(v, raw) for v in op.vector(operand)]
     if op.has("async"):
         return [
-            f"bulk.reduce_async('{operation}', '{kind}', {op.address(at)}, [{', '.join(operands)}], "
+            f"bulk.reduce_async('{operation}', '{kind}', {op.address(at)}, "
+            f"[{', '.join(operands)}], "
             f"{op.address(values + 1)}, {op.s}, {op.pc})"
         ]
     call = (
-        f"memory.atomic('{space}', '{operation}', '{kind}', {op.address(at)}, [{', '.join(operands)}], "
+        f"memory.atomic('{space}', '{operation}', '{kind}', {op.address(at)}, "
+        f"[{', '.join(operands)}], "
         f"{count}, {op.s}, {op.pc}, '{_order(op)}')"
     )
     if not result:
@@ -151,7 +163,8 @@ def cp(op: Op) -> list[str]:
     if len(op.args) > 3 and op.writer.program.kernel.register_type(op.args[3]) == "pred":
         size = f"np.where({op.get(3, 'pred')}, 0, {int(op.args[2])})"
     return [
-        f"cp_async.copy({op.address(0)}, {op.address(1)}, {int(op.args[2])}, {size}, {op.s}, {op.pc})"
+        f"cp_async.copy({op.address(0)}, {op.address(1)}, {int(op.args[2])}, {size}, {op.s}, "
+        f"{op.pc})"
     ]
 
 
@@ -174,7 +187,8 @@ def _bulk(op: Op) -> list[str]:
     call = "copy_in" if spaces[1] == "global" else "copy_across"
     mask = op.get(4, "u16") if op.has("multicast::cluster") else "None"
     return [
-        f"bulk.{call}({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.address(3)}, {mask}, "
+        f"bulk.{call}({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.address(3)}, "
+        f"{mask}, "
         f"{op.s}, {op.pc})"
     ]
 
@@ -214,7 +228,8 @@ def _tensor(op: Op) -> list[str]:
             )
         )
     return [
-        f"bulk.store_tensor({op.address(1)}, {descriptor}, [{coordinates}], {operation}, {op.s}, {op.pc})"
+        f"bulk.store_tensor({op.address(1)}, {descriptor}, [{coordinates}], {operation}, "
+        f"{op.s}, {op.pc})"
     ]
 
 

@@ -34,7 +34,7 @@ class Groups:
 
 
 class Bulk:
-    """The bulk copy unit of a cluster. Copies are done at issue; only their order is asynchronous."""
+    """The bulk copy unit of a cluster: done at issue, asynchronous in order only."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -169,7 +169,8 @@ class Bulk:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
-                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 to {m.shared.end:#x}",
+                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 "
+                f"to {m.shared.end:#x}",
                 missing="more dynamic shared memory in the launch",
             )
             return False
@@ -277,7 +278,7 @@ class Bulk:
     def store_tensor(
         self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int
     ) -> None:
-        """``cp.async.bulk.tensor`` from shared to global memory; with ``operation``, a reduction."""
+        """``cp.async.bulk.tensor`` from shared to global memory, or a reduction there."""
         m = self.machine
         ids = m.ids[s]
         n = len(ids)
@@ -377,7 +378,8 @@ class Bulk:
             m.reporter.add(
                 "misaligned",
                 pc,
-                f"a bulk copy of {count} bytes between {other:#x} and shared {shared % m.shared.size:#x}",
+                f"a bulk copy of {count} bytes between {other:#x} and shared "
+                f"{shared % m.shared.size:#x}",
                 missing="16-byte alignment of both addresses and of the size",
             )
             return False
@@ -385,7 +387,8 @@ class Bulk:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
-                f"a bulk copy of {count} bytes at shared {shared % m.shared.size:#x}; shared memory "
+                f"a bulk copy of {count} bytes at shared {shared % m.shared.size:#x}; shared "
+                "memory "
                 f"ends at {m.shared.end:#x}",
             )
             return False

@@ -88,7 +88,7 @@ class CpAsync:
                 clocks.finish(w, CP_ASYNC * clocks.warps + w, mine.popleft())
 
     def arrive(self, address: Any, noinc: bool, s: Any, pc: int) -> None:
-        """``cp.async.mbarrier.arrive``: an arrival once all earlier copies of the thread are done."""
+        """``cp.async.mbarrier.arrive``: arrive once all earlier copies of the thread are done."""
         m, clocks = self.machine, self.machine.clocks
         n = len(m.ids[s])
         at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)

@@ -105,7 +105,7 @@ class Mma:
         x, y = self._a(shape, a, s, warps), self._b(shape, b, s, warps)
         n = len(self.machine.ids[s])
         parts = [np.broadcast_to(v, n).reshape(warps, 8, 4) for v in (word_a, word_b)]
-        # A's scales: lanes of a quad chosen by the thread id hold rows g and g + 8 (PTX, "block scaling").
+        # The lanes of a quad that the thread id names hold rows g and g + 8 ("block scaling").
         at, bt = int(np.ravel(thread_a)[0]), int(np.ravel(thread_b)[0])
         ab, bb = int(np.ravel(byte_a)[0]), int(np.ravel(byte_b)[0])
         rows = np.concatenate([parts[0][:, :, 2 * at], parts[0][:, :, 2 * at + 1]], 1)

@@ -207,7 +207,8 @@ class WarpgroupProducts:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
-                f"a matrix descriptor reaches shared {low:#x} to {high:#x}, and shared memory spans "
+                f"a matrix descriptor reaches shared {low:#x} to {high:#x}, and shared memory "
+                "spans "
                 f"{SHARED_START:#x} to {m.shared.end:#x}",
                 missing="the right start, leading and stride offsets in the descriptor",
             )
@@ -216,7 +217,8 @@ class WarpgroupProducts:
             m.reporter.add(
                 "descriptor",
                 pc,
-                f"a matrix descriptor with the {16 << d.swizzle}-byte swizzle starts at shared {d.start:#x}, off its "
+                f"a matrix descriptor with the {16 << d.swizzle}-byte swizzle starts at shared "
+                f"{d.start:#x}, off its "
                 f"{repeat}-byte pattern",
                 missing=f"a tile aligned to {repeat} bytes, or the base offset",
             )
@@ -300,7 +302,8 @@ class WarpgroupProducts:
                 m.reporter.add(
                     "missing-wgmma-fence",
                     pc,
-                    f"a wgmma of {m.warp_name(v)} uses a register written since the last wgmma.fence",
+                    f"a wgmma of {m.warp_name(v)} uses a register written since the last "
+                    "wgmma.fence",
                     self.warps[v].dirty[next(iter(late))],
                     m.warp_name(v),
                     missing="wgmma.fence after the write and before the wgmma",
