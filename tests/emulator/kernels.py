@@ -395,6 +395,7 @@ mbarrier.arrive.expect_tx.shared.b64 _, [%r4], 256; //@expect
 READY:
 barrier.cluster.arrive.release; //@arrive_init
 barrier.cluster.wait.acquire; //@wait_init
+bar.sync 0; //@local
 setp.ne.u32 %p2, %r6, 0; or.pred %p2, %p2, %p1; mov.u32 %r7, 0; mov.u16 %h1, 3; //@mask
 @%p2 bra LOADED;
 cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%r3], [%rd1, {{%r7}}], [%r4], %h1; //@load

@@ -301,13 +301,18 @@ def _patched(
     from cutlass.utils.hardware_info import HardwareInfo
 
     arch = arch or os.environ.get("CUTE_DSL_ARCH", "sm_90a")
-    settings = {"arch": arch, "keep_ptx": True, "lineinfo": True, "dump_dir": str(folder)}
+    settings: dict[str, Any] = {
+        "arch": arch,
+        "keep_ptx": True,
+        "lineinfo": True,
+        "dump_dir": str(folder),
+    }
     names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
     for name, value in names.items():
         stack.enter_context(_environment(f"CUTE_DSL_{name}", value))
     settings_of = CuTeDSL._get_dsl().envar
-    for name, value in settings.items():
-        stack.enter_context(replaced(settings_of, name, value))
+    for name, setting in settings.items():
+        stack.enter_context(replaced(settings_of, name, setting))
     function = cuda_jit_executor.CudaDialectJitCompiledFunction
     stack.enter_context(replaced(function, "num_devices", property(lambda _: 1)))
     stack.enter_context(
@@ -318,9 +323,9 @@ def _patched(
     )
     tensor = runtime._Tensor
     stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
-    for name, value in _hardware(emulation).items():
+    for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
-            stack.enter_context(replaced(HardwareInfo, name, value))
+            stack.enter_context(replaced(HardwareInfo, name, method))
 
 
 @contextlib.contextmanager

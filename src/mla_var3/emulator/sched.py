@@ -70,7 +70,7 @@ class Scheduler:
         m = self.machine
         self.stuck = False
         self.random = np.random.default_rng(seed) if seed is not None else None
-        self.order = np.zeros(m.threads // GROUP + 1)
+        self.order: NDArray[Any] = np.zeros(m.threads // GROUP + 1)
         self.drawn = self.turns = self.idle = 0
         self.last_progress = -1
         self.favored: Fragment | None = None
@@ -235,7 +235,8 @@ class Scheduler:
         found = self.program.row(text)
         if found is None:
             return self.program.writer.immediate(text, "u32" if not text.startswith("-") else "s32")
-        rows = {"r": self.machine.r, "q": self.machine.q, "p": self.machine.p}[found[0]]
+        banks: dict[str, Any] = {"r": self.machine.r, "q": self.machine.q, "p": self.machine.p}
+        rows = banks[found[0]]
         return rows[found[1]][f.s]
 
     def address(self, text: str, f: Fragment) -> Any:
@@ -285,9 +286,11 @@ class Scheduler:
         self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
         return None
 
-    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> None:
+    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> list[Fragment]:
         self.fragments.remove(f)
-        self.fragments += [Fragment(self.machine, pc, ids) for ids, pc in parts]
+        new = [Fragment(self.machine, pc, ids) for ids, pc in parts]
+        self.fragments += new
+        return new
 
     def _branch(self, f: Fragment, i: Instruction) -> bool:
         target = self.program.kernel.labels[i.args[0]]
@@ -362,7 +365,9 @@ class Scheduler:
         numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
         if len(kinds := np.unique(keys)) > 1:
-            self._split(f, [(f.ids[keys == k], f.pc) for k in kinds])
+            # At once, or the parts would merge again.
+            for part in self._split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
+                self._named(part, i)
             return False
         most = 1 if not reduce else 2
         sized = len(i.args) > (at + most if reduce else at + 1)
@@ -386,9 +391,9 @@ class Scheduler:
         if len(f.warps) <= room:
             return False
         first = np.isin(self.machine.warp[f.ids], f.warps[:room])
-        self._split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
+        part, _ = self._split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
         # The two must not merge again before the first has arrived.
-        self._block(self.fragments[-2], self.program.kernel.instructions[f.pc])
+        self._named(part, self.program.kernel.instructions[f.pc])
         return True
 
     def _vote(self, f: Fragment, i: Instruction, key: int) -> None:
@@ -481,11 +486,11 @@ class Scheduler:
                 f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
             )
         if f.wait == "named":
-            for key, barrier in m.sync.named.items():
-                if f in barrier.waiting:
+            for key, named in m.sync.named.items():
+                if f in named.waiting:
                     return (
-                        f"named barrier {key % 64}, {barrier.arrived} of "
-                        f"{barrier.threads or 'all'} threads there"
+                        f"named barrier {key % 64}, {named.arrived} of "
+                        f"{named.threads or 'all'} threads there"
                     )
         if f.wait == "cluster":
             return (

@@ -79,6 +79,7 @@ class Warps:
         """``vote.sync``."""
         p, how = self._spread(test, s)
         here = self._present(s)
+        out: Any
         match mode:
             case "any":
                 out = (p & here).any(1)

@@ -234,7 +234,7 @@ class WarpgroupProducts:
         )
         rows = slice(first, first + len(w.rows)) if contiguous else w.rows
         if w.d == "f16":
-            total = grid.transpose(3, 1, 0, 2, 4, 5).reshape(w.n // 4, GROUP, 2)
+            total: Any = grid.transpose(3, 1, 0, 2, 4, 5).reshape(w.n // 4, GROUP, 2)
             if keep:
                 total = total + np.ascontiguousarray(m.r[rows, lanes]).view(F16).reshape(
                     w.n // 4, GROUP, 2
