@@ -89,9 +89,9 @@ class Bulk:
         else:
             data, start = self._bytes(at, pc)
             self.maps.pop(at, None)
-        old = TensorMap.decode(data[start : start + tensormap.BYTES].tobytes())
-        new = tensormap.replaced(old, name, ordinal, int(np.ravel(value)[0]))
-        data[start : start + tensormap.BYTES] = np.frombuffer(new.encode(), np.uint8)
+        here = slice(start, start + tensormap.BYTES)
+        new = tensormap.replaced(data[here].tobytes(), name, ordinal, int(np.ravel(value)[0]))
+        data[here] = np.frombuffer(new, np.uint8)
 
     def copy_map(self, to: Any, source: Any, s: Any, pc: int) -> None:
         """``tensormap.cp_fenceproxy``: a map from shared to global memory."""

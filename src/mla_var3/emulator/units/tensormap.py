@@ -7,7 +7,7 @@ confirmed by running its examples.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -195,29 +195,36 @@ def tiled(
     return TensorMap(base, CODES[kind], dims, strides, box, (1,) * len(dims), swizzle)
 
 
-def replaced(old: TensorMap, field: str, ordinal: int, value: int) -> TensorMap:
-    """``tensormap.replace``: one field changed.
+def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
+    """``tensormap.replace``: the 128 bytes with one field changed.
+
+    A field of a dimension beyond the map's rank may be written too: it is not looked at.
 
     Raises:
         EmulatorError: The field is not known.
     """
+    q = list(struct.unpack("<16Q", raw))
 
-    def at(values: tuple[int, ...], v: int) -> tuple[int, ...]:
-        return (*values[:ordinal], v, *values[ordinal + 1 :])
+    def put(word: int, first: int, width: int, code: int) -> None:
+        mask = (1 << width) - 1
+        q[word] = q[word] & ~(mask << first) | (code & mask) << first
 
     match field:
         case "global_address":
-            return replace(old, base=value)
+            q[0] = value
         case "global_dim":
-            return replace(old, dims=at(old.dims, value))
+            put(4 + ordinal // 2, 32 * (ordinal % 2), 32, value - 1)
         case "global_stride":
-            return replace(
-                old, strides=(*old.strides[: ordinal + 1], value, *old.strides[ordinal + 2 :])
-            )
+            put(1 + (ordinal + 1) // 2, 32 * ((ordinal + 1) % 2), 32, value >> 4)
+            put(3, 32 + 4 * ordinal, 4, value >> 36)
         case "box_dim":
-            return replace(old, box=at(old.box, value))
+            put(*((6, 56) if ordinal == 0 else (7, 8 * (ordinal - 1))), 8, value - 1)
         case "element_stride":
-            return replace(old, steps=at(old.steps, value))
+            put(6, 32 + 3 * ordinal, 3, value - 1)
         case "swizzle_mode":
-            return replace(old, swizzle=value)
-    raise EmulatorError(f"tensormap.replace of {field} is not emulated")
+            put(1, 13, 2, value)
+        case "rank":
+            put(1, 4, 3, value)
+        case _:
+            raise EmulatorError(f"tensormap.replace of {field} is not emulated")
+    return struct.pack("<16Q", *q)
