@@ -19,8 +19,12 @@ def outcome(**facts: object) -> Outcome:
 
 def test_a_table_there_and_back(tmp_path: Path) -> None:
     table = Table(
-        dsl="4.8.1", cutlass="abc", memory_model="default", schedules=1, examples=[outcome(), outcome(status="slow")]
-    )  # fmt: skip
+        dsl="4.8.1",
+        cutlass="abc",
+        memory_model="default",
+        schedules=1,
+        examples=[outcome(), outcome(status="slow")],
+    )
     target = tmp_path / "new" / "table.json"
     write(target, table)
     assert read(target) == table

@@ -81,7 +81,11 @@ EXAMPLES: list[Example] = [
         "dense_gemm_fp8_2xacc.py --mnkl 128,128,256,1",
         "dense_gemm_fp8_gelu_persistent.py --mnkl 256,128,256,1",
     ),
-    *_all("cute/hopper/kernel/grouped_gemm", SM90, "grouped_gemm.py"),
+    *_all(
+        "cute/hopper/kernel/grouped_gemm",
+        SM90,
+        "grouped_gemm.py --num_groups 2 --problem_sizes_mnkl (128,128,128,1),(256,128,64,1)",
+    ),
     *_all("cute/hopper/kernel/cta_norm", SM90, "cta_norm.py --M 8 --N 512"),
     *_all(
         "cute/hopper/kernel/attention",
