@@ -1,9 +1,11 @@
 """Kernels without a bug give right values and no report, under every schedule and model."""
 
+import numpy as np
 import pytest
 
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import STRICT, Options
-from tests.emulator.kernels import ALL
+from tests.emulator.kernels import ALL, RING
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -23,3 +25,12 @@ def test_values_do_not_need_checks(name: str) -> None:
     right, done = ALL[name].run(options=Options(checks=False))
     assert right
     assert not done.diagnostics
+
+
+def test_boxes_outside_of_the_tensor_bring_zeros() -> None:
+    # Two rows more than the tensor has: their boxes lie wholly outside.
+    case = RING.case()
+    case.arguments[2] = 8
+    done = launch(RING.ptx(), case.arguments, 1, RING.block, regions=case.keep)
+    assert not done.diagnostics
+    assert np.allclose(case.out, case.expected, atol=1e-5)

@@ -227,8 +227,6 @@ class Bulk:
             return None
         at = (start - region.low) if not empty else 0
         view = region.views[t.element][at // t.element :]
-        if empty:
-            shape = (0,) * len(shape)
         return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
 
     def _fetch(
