@@ -23,11 +23,19 @@ if TYPE_CHECKING:
 
 #: Where each name lives; it is imported on first use, so that this package loads in no time.
 _HOMES = {
-    "Emulation": "host", "emulate": "host", "Launch": "launcher", "launch": "launcher",
-    "DEFAULT": "options", "STRICT": "options", "Model": "options", "Options": "options",
-    "Program": "program", "parse": "ptx", "Diagnostic": "report",
-}  # fmt: skip
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+    "Emulation": "host",
+    "emulate": "host",
+    "Launch": "launcher",
+    "launch": "launcher",
+    "DEFAULT": "options",
+    "STRICT": "options",
+    "Model": "options",
+    "Options": "options",
+    "Program": "program",
+    "parse": "ptx",
+    "Diagnostic": "report",
+}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

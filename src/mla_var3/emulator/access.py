@@ -55,14 +55,18 @@ class Memory:
         self.local_known[:] = False
 
     # Doors ------------------------------------------------------------------------------------
-    def load(self, space: str, address: Any, width: int, count: int, s: Any, pc: int, order: str) -> list[Any]:
+    def load(
+        self, space: str, address: Any, width: int, count: int, s: Any, pc: int, order: str
+    ) -> list[Any]:
         """Values of each thread: ``count`` arrays [threads] of unsigned codes."""
         address = np.broadcast_to(address, self.machine.ids[s].shape)
         if space == "generic":
             return self._generic_load(address, width, count, s, pc, order)
         return self._load(space, address, width, count, s, pc, order)
 
-    def store(self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str) -> None:
+    def store(
+        self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
+    ) -> None:
         """Write one value or several that follow each other, for each thread."""
         address = np.broadcast_to(address, self.machine.ids[s].shape)
         if space == "generic":
@@ -72,7 +76,9 @@ class Memory:
         else:
             self._store(space, address, width, values, s, pc, order)
 
-    def _load(self, space: str, address: Any, width: int, count: int, s: Any, pc: int, order: str) -> list[Any]:
+    def _load(
+        self, space: str, address: Any, width: int, count: int, s: Any, pc: int, order: str
+    ) -> list[Any]:
         if space == "shared":
             return self._load_shared(address, width, count, s, pc)
         if space == "global":
@@ -81,7 +87,9 @@ class Memory:
             return self._load_parameter(address, width, count, s, pc)
         return self._load_local(address, width, count, s, pc)
 
-    def _store(self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str) -> None:
+    def _store(
+        self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
+    ) -> None:
         if space == "shared":
             self._store_shared(address, width, values, s, pc)
         elif space == "global":
@@ -102,7 +110,9 @@ class Memory:
         parts = [(n, window == k) for n, k in zip(names, kinds, strict=True)]
         return [(name, part, ids[part]) for name, part in parts]
 
-    def _generic_load(self, address: Any, width: int, count: int, s: Any, pc: int, order: str) -> list[Any]:
+    def _generic_load(
+        self, address: Any, width: int, count: int, s: Any, pc: int, order: str
+    ) -> list[Any]:
         spaces = self._spaces(address, s)
         if len(spaces) == 1:
             return self._load(spaces[0][0], address, width, count, s, pc, order)
@@ -115,7 +125,9 @@ class Memory:
         return out
 
     # Shared -----------------------------------------------------------------------------------
-    def shared_at(self, address: Any, size: int, s: Any, pc: int, what: str) -> tuple[NDArray[np.int64], Any]:
+    def shared_at(
+        self, address: Any, size: int, s: Any, pc: int, what: str
+    ) -> tuple[NDArray[np.int64], Any]:
         """Physical addresses, and which of them are allowed (None: all)."""
         m = self.machine
         shared = m.shared
@@ -125,19 +137,25 @@ class Memory:
         if outside.any():
             i = int(np.argmax(outside))
             m.reporter.add(
-                "out-of-bounds", pc,
-                f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}, and shared memory "
+                "out-of-bounds",
+                pc,
+                f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}, and shared "
+                "memory "
                 f"spans 0x400 to {shared.end:#x}",
-                who=m.thread(s, i), missing="a bounds check, or more dynamic shared memory in the launch",
-            )  # fmt: skip
+                who=m.thread(s, i),
+                missing="a bounds check, or more dynamic shared memory in the launch",
+            )
             good = ~outside
             at = np.where(outside, shared.end - size & -16, at)
         if (at & (size - 1)).any() and size & (size - 1) == 0:
             i = int(np.argmax((at & (size - 1)) != 0))
             m.reporter.add(
-                "misaligned", pc, f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}",
-                who=m.thread(s, i), missing=f"an address that is a multiple of {size}",
-            )  # fmt: skip
+                "misaligned",
+                pc,
+                f"shared {what} of {size} bytes at {int(at[i]) % shared.size:#x}",
+                who=m.thread(s, i),
+                missing=f"an address that is a multiple of {size}",
+            )
             at = at & -size
         m.counts.shared(pc, at, size, s, what)
         return at, good
@@ -170,16 +188,21 @@ class Memory:
                 view[index[good] + i] = np.broadcast_to(value, index.shape)[good]
 
     # Global -----------------------------------------------------------------------------------
-    def global_at(self, address: Any, size: int, s: Any, pc: int, what: str) -> list[tuple[Any, Any, Any]]:
+    def global_at(
+        self, address: Any, size: int, s: Any, pc: int, what: str
+    ) -> list[tuple[Any, Any, Any]]:
         """Allocation, offsets in its bytes and which threads, for all accesses inside of one."""
         m = self.machine
         address = address.astype(U64)
         if (address & U64(size - 1)).any() and size & (size - 1) == 0:
             i = int(np.argmax(address & U64(size - 1)))
             m.reporter.add(
-                "misaligned", pc, f"global {what} of {size} bytes at {int(address[i]):#x}",
-                who=m.thread(s, i), missing=f"an address that is a multiple of {size}",
-            )  # fmt: skip
+                "misaligned",
+                pc,
+                f"global {what} of {size} bytes at {int(address[i]):#x}",
+                who=m.thread(s, i),
+                missing=f"an address that is a multiple of {size}",
+            )
             address = address & ~U64(size - 1)
         m.counts.memory(pc, address, size, s, what)
         out = []
@@ -192,12 +215,13 @@ class Memory:
                 out.append((region, (chosen - U64(region.low)).astype(np.int64), part))
         return out
 
-    def _load_global(self, address: Any, width: int, count: int, s: Any, pc: int, order: str) -> list[Any]:
+    def _load_global(
+        self, address: Any, width: int, count: int, s: Any, pc: int, order: str
+    ) -> list[Any]:
         m, size = self.machine, width * count
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
-            if order in ACQUIRES or m.model.relaxed_publishes:
-                m.memory_map.acquire(address)
+            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self._note(region, at, size, pc, False, s, order != "weak")
@@ -210,7 +234,9 @@ class Memory:
                 out[i][part] = region.views[width][at // width + i]
         return out
 
-    def _store_global(self, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str) -> None:
+    def _store_global(
+        self, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
+    ) -> None:
         m, size = self.machine, width * len(values)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
             self._note(region, at, size, pc, True, s, order != "weak")
@@ -218,10 +244,13 @@ class Memory:
                 if part is not None and np.ndim(value):
                     value = value[part]
                 region.views[width][at // width + i] = value
-        if order in RELEASES or (order == "relaxed" and m.model.relaxed_publishes):
-            m.memory_map.release(address, m.memory_map.epoch)
+        if order != "weak":
+            whole = order in RELEASES or m.model.relaxed_publishes
+            m.memory_map.release(address, m.memory_map.epoch if whole else m.fenced_epoch)
 
-    def _note(self, region: Any, at: Any, size: int, pc: int, writing: bool, s: Any, atomic: bool) -> None:
+    def _note(
+        self, region: Any, at: Any, size: int, pc: int, writing: bool, s: Any, atomic: bool
+    ) -> None:
         """Checks that every access to an allocation goes through."""
         m = self.machine
         if not m.checks:
@@ -245,10 +274,13 @@ class Memory:
         if outside.any():
             i = int(np.argmax(outside))
             m.reporter.add(
-                "out-of-bounds", pc,
-                f"local {what} of {size} bytes at byte {int(at[i])} of a frame of {self.local.shape[1]}",
-                who=m.thread(s, i), missing="an index inside of the array",
-            )  # fmt: skip
+                "out-of-bounds",
+                pc,
+                f"local {what} of {size} bytes at byte {int(at[i])} of a frame of "
+                f"{self.local.shape[1]}",
+                who=m.thread(s, i),
+                missing="an index inside of the array",
+            )
             at = np.where(outside, 0, at)
         m.counts.local(pc, size, len(at), what)
         return at, m.ids[s]
@@ -263,9 +295,12 @@ class Memory:
             if fresh.any():
                 i = int(np.argmax(fresh))
                 self.machine.reporter.add(
-                    "uninitialized-read", pc, f"local byte {int(at[i])} is read and nothing has written it",
-                    who=self.machine.thread(s, i), missing="a write before",
-                )  # fmt: skip
+                    "uninitialized-read",
+                    pc,
+                    f"local byte {int(at[i])} is read and nothing has written it",
+                    who=self.machine.thread(s, i),
+                    missing="a write before",
+                )
         raw = self.local[thread[:, None], at[:, None] + np.arange(width * count)]
         codes = np.ascontiguousarray(raw).view(f"u{width}")
         return [codes[:, i] for i in range(count)]
@@ -288,9 +323,17 @@ class Memory:
 
     # Atomics ----------------------------------------------------------------------------------
     def atomic(
-        self, space: str, operation: str, kind: str, address: Any, values: list[Any], count: int, s: Any, pc: int,
+        self,
+        space: str,
+        operation: str,
+        kind: str,
+        address: Any,
+        values: list[Any],
+        count: int,
+        s: Any,
+        pc: int,
         order: str,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Read, modify and write as one; returns what stood there before."""
         m = self.machine
         address = np.broadcast_to(address, m.ids[s].shape)
@@ -298,15 +341,25 @@ class Memory:
         spaces = self._spaces(address, s) if space == "generic" else [(space, slice(None), s)]
         for name, part, lanes in spaces:
             subset = [np.broadcast_to(v, len(address))[part] for v in values]
-            old = self._atomic(name, operation, kind, address[part], subset, count, lanes, pc, order)
+            old = self._atomic(
+                name, operation, kind, address[part], subset, count, lanes, pc, order
+            )
             for target, value in zip(out, old, strict=True):
                 target[part] = value
         return out
 
     def _atomic(
-        self, space: str, operation: str, kind: str, address: Any, values: list[Any], count: int, s: Any, pc: int,
+        self,
+        space: str,
+        operation: str,
+        kind: str,
+        address: Any,
+        values: list[Any],
+        count: int,
+        s: Any,
+        pc: int,
         order: str,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         m, width = self.machine, np.dtype(_code(kind)).itemsize
         size = width * count
         if space == "shared":
@@ -319,14 +372,16 @@ class Memory:
             raise m.reporter.stop(pc, f"an atomic on {space} memory is not emulated")
         out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
         signal = kind[0] in "usb" or operation in ("exch", "cas")
-        if signal and (order in ACQUIRES or m.model.relaxed_publishes):
-            m.memory_map.acquire(address)
+        if signal:
+            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
         for region, at, part in self.global_at(address, size, s, pc, "atomic"):
             chosen = slice(None) if part is None else part
             self._note(region, at, size, pc, True, s, True)
             subset = [v[chosen] for v in values]
             with m.lock:
-                old = _modify(region.views[width], at // width, operation, kind, subset, count, slice(None))
+                old = _modify(
+                    region.views[width], at // width, operation, kind, subset, count, slice(None)
+                )
             for target, value in zip(out, old, strict=True):
                 target[chosen] = value
         if signal:
@@ -338,10 +393,14 @@ class Memory:
 
 def _code(kind: str) -> str:
     """Unsigned numpy type of the codes of an atomic's operand."""
-    return {"f16x2": "u4", "bf16x2": "u4", "f16": "u2", "bf16": "u2"}.get(kind, f"u{int(kind[1:]) // 8 if kind[1:].isdigit() else 4}")
+    return {"f16x2": "u4", "bf16x2": "u4", "f16": "u2", "bf16": "u2"}.get(
+        kind, f"u{int(kind[1:]) // 8 if kind[1:].isdigit() else 4}"
+    )
 
 
-def _modify(view: Any, index: Any, operation: str, kind: str, values: list[Any], count: int, keep: Any) -> list[Any]:
+def _modify(
+    view: Any, index: Any, operation: str, kind: str, values: list[Any], count: int, keep: Any
+) -> list[Any]:
     """Apply the operation thread after thread; values of ``cas`` are compare and new."""
     olds = [np.zeros(len(index), view.dtype) for _ in range(count)]
     lanes = np.arange(len(index))[keep]
@@ -350,13 +409,17 @@ def _modify(view: Any, index: Any, operation: str, kind: str, values: list[Any],
         chosen = index[lanes] + j
         if len(np.unique(chosen)) == len(chosen):
             old = view[chosen]
-            view[chosen] = combine(operation, kind, old, values[j][lanes], *(e[lanes] for e in extra))
+            view[chosen] = combine(
+                operation, kind, old, values[j][lanes], *(e[lanes] for e in extra)
+            )
             olds[j][lanes] = old
             continue
         for i in lanes:
             at = slice(int(index[i]) + j, int(index[i]) + j + 1)
             old = view[at].copy()
-            view[at] = combine(operation, kind, old, values[j][i : i + 1], *(e[i : i + 1] for e in extra))
+            view[at] = combine(
+                operation, kind, old, values[j][i : i + 1], *(e[i : i + 1] for e in extra)
+            )
             olds[j][i] = old[0]
     return olds
 

@@ -22,7 +22,9 @@ def call(machine: Machine, f: Fragment, i: Instruction) -> None:
     """``call`` of a known function; any other ends the launch."""
     names = [a for a in i.args if not a.startswith("(")]
     name = names[0]
-    given = [x.strip() for x in i.args[-1].strip("()").split(",")] if i.args[-1].startswith("(") else []
+    given = (
+        [x.strip() for x in i.args[-1].strip("()").split(",")] if i.args[-1].startswith("(") else []
+    )
     if name == "vprintf":
         _printf(machine, f, given)
         if i.args[0].startswith("("):

@@ -26,6 +26,8 @@ class Clocks:
         self.fenced = np.zeros((warps, self.actors), np.int64)
         self.barriers_seen = np.zeros((warps, self.actors), np.int64)
         self.issued = np.zeros(self.actors, np.int64)
+        #: Per warp the clocks of its proxy fences, in order.
+        self.fences: list[list[int]] = [[] for _ in range(warps)]
         self.own = np.arange(warps)
         self.start()
 
@@ -36,12 +38,20 @@ class Clocks:
         self.seen[:] = top
         self.fenced[:] = top
         self.barriers_seen[:] = top
+        for fences in self.fences:
+            fences.clear()
         self.seen[self.own, self.own] += 1
 
     def tick(self, warps: Any) -> None:
         """Warps have released: what they do from now on is later."""
         for w in warps:
             self.seen[w, w] += 1
+
+    def fence(self, warp: int) -> None:
+        """A proxy fence: what the warp has seen is visible to asynchronous units."""
+        self.fenced[warp] = self.seen[warp]
+        self.fences[warp].append(int(self.seen[warp, warp]))
+        self.seen[warp, warp] += 1
 
     def join(self, warps: Any, vector: NDArray[Any]) -> None:
         """Warps have acquired what ``vector`` has seen."""

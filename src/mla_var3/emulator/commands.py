@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-
 from mla_var3 import arguments
 from mla_var3.emulator.options import Options, model
 from mla_var3.emulator.report import Diagnostic, as_json
@@ -48,10 +47,14 @@ class Run:
     def options(self, seed: int | None) -> Options:
         """As options of a run."""
         return Options(
-            checks=self.checks, model=model(self.memory_model), seed=seed, jobs=self.jobs,
-            counting="full" if self.counts else "basic", timeline=self.timeline is not None,
+            checks=self.checks,
+            model=model(self.memory_model),
+            seed=seed,
+            jobs=self.jobs,
+            counting="full" if self.counts else "basic",
+            timeline=self.timeline is not None,
             multiprocessors=self.multiprocessors,
-        )  # fmt: skip
+        )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,7 +92,11 @@ def _divided(argv: list[str]) -> tuple[list[str], list[str]]:
     for i, word in enumerate(argv):
         before = argv[i - 1] if i else ""
         flag_value = before.startswith("--") and "=" not in before
-        if word.endswith(".py") and not word.startswith("-") and not (flag_value and before == "--json"):
+        if (
+            word.endswith(".py")
+            and not word.startswith("-")
+            and not (flag_value and before == "--json")
+        ):
             return argv[:i], argv[i:]
     return argv, []
 
@@ -101,8 +108,10 @@ def _summary(emulation: object, run: Run) -> None:
     for launch in emulation.launches:
         c = launch.counts
         print(
-            f"{launch.kernel[:60]}: {launch.clusters} clusters of {launch.cluster} x {launch.block} threads in "
-            f"{launch.seconds:.2f} s, {c.total_flops:.3g} FLOP, {c.total_bytes('global read'):.3g} bytes read, "
+            f"{launch.kernel[:60]}: {launch.clusters} clusters of {launch.cluster} x "
+            f"{launch.block} threads in "
+            f"{launch.seconds:.2f} s, {c.total_flops:.3g} FLOP, "
+            f"{c.total_bytes('global read'):.3g} bytes read, "
             f"{c.total_bytes('global write'):.3g} written, {len(launch.diagnostics)} findings"
         )
         if run.counts:
@@ -127,7 +136,9 @@ def _table(lines: object) -> None:
         moved = ", ".join(f"{k} {v}" for k, v in sorted(line.bytes.items()))
         extra = f"; {line.bank_conflicts} bank conflicts" if line.bank_conflicts else ""
         extra += f"; {line.sectors} sectors for {line.ideal_sectors}" if line.sectors else ""
-        print(f"  {Path(file).name}:{number}: {total} instructions, {line.flops} FLOP; {moved}{extra}")
+        print(
+            f"  {Path(file).name}:{number}: {total} instructions, {line.flops} FLOP; {moved}{extra}"
+        )
 
 
 def _conformance(argv: list[str], prog: str) -> int:
@@ -135,5 +146,3 @@ def _conformance(argv: list[str], prog: str) -> int:
     from mla_var3.emulator import conformance
 
     return conformance.main(argv, prog)
-
-

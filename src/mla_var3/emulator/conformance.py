@@ -46,20 +46,25 @@ def _all(folder: str, arch: str, *runs: str) -> list[Example]:
 
 EXAMPLES: list[Example] = [
     *_all(
-        "cute/ampere/kernel", SM80,
+        "cute/ampere/kernel",
+        SM80,
         "elementwise/elementwise_add.py --M 64 --N 256",
         "elementwise/elementwise_add.py --M 60 --N 200",
         "elementwise/elementwise_apply.py --M 64 --N 256",
         "dense_gemm/sgemm.py --mnk 128,128,64",
         "dense_gemm/tensorop_gemm.py --mnkl 128,128,64,1",
         "dense_gemm/tensorop_gemm.py --mnkl 256,256,128,2",
-        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 64",
-        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 --num_head 1 --head_dim 128 --is_causal",
-        "attention/hstu_attention.py --batch_size 1 --seqlen_q 64 --seqlen_kv 64 --num_head 1 --head_dim 64",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 "
+        "--num_head 1 --head_dim 64",
+        "attention/flash_attention_v2.py --batch_size 1 --seqlen_q 128 --seqlen_k 256 "
+        "--num_head 1 --head_dim 128 --is_causal",
+        "attention/hstu_attention.py --batch_size 1 --seqlen_q 64 --seqlen_kv 64 --num_head 1 "
+        "--head_dim 64",
     ),
     *_all("cute/ampere/tutorial", SM80, "elementwise_add_autotune.py --M 64 --N 256"),
     *_all(
-        "cute/hopper/kernel/dense_gemm", SM90,
+        "cute/hopper/kernel/dense_gemm",
+        SM90,
         "dense_gemm.py --mnkl 256,128,256,1",
         "dense_gemm.py --mnkl 200,136,72,1",
         "dense_gemm.py --mnkl 128,128,128,2 --a_major m --b_major n --c_major m",
@@ -69,16 +74,22 @@ EXAMPLES: list[Example] = [
         "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN",
         "dense_gemm.py --mnkl 128,128,256,1 --a_dtype Float8E5M2 --b_dtype Float8E5M2",
         "dense_gemm.py --mnkl 128,128,128,1 --acc_dtype Float16",
-        "dense_gemm.py --mnkl 128,128,128,1 --a_dtype Int8 --b_dtype Int8 --acc_dtype Int32 --c_dtype Int32",
+        "dense_gemm.py --mnkl 128,128,128,1 --a_dtype Int8 --b_dtype Int8 --acc_dtype Int32 "
+        "--c_dtype Int32",
         "dense_gemm_persistent.py --mnkl 512,256,128,1",
         "dense_gemm_persistent.py --mnkl 512,256,128,1 --cluster_shape_mn 2,1",
         "dense_gemm_fp8_2xacc.py --mnkl 128,128,256,1",
         "dense_gemm_fp8_gelu_persistent.py --mnkl 256,128,256,1",
     ),
-    *_all("cute/hopper/kernel/grouped_gemm", SM90, "grouped_gemm.py"),
+    *_all(
+        "cute/hopper/kernel/grouped_gemm",
+        SM90,
+        "grouped_gemm.py --num_groups 2 --problem_sizes_mnkl (128,128,128,1),(256,128,64,1)",
+    ),
     *_all("cute/hopper/kernel/cta_norm", SM90, "cta_norm.py --M 8 --N 512"),
     *_all(
-        "cute/hopper/kernel/attention", SM90,
+        "cute/hopper/kernel/attention",
+        SM90,
         "fmha.py --q_shape 1,128,1,128 --k_shape 1,256,1,128",
         "fmha.py --q_shape 1,128,1,128 --k_shape 1,1024,1,128",
         "fmha.py --q_shape 1,128,1,128 --k_shape 1,256,1,128 --is_causal",
@@ -90,7 +101,8 @@ EXAMPLES: list[Example] = [
         "fmha.py --q_shape 1,256,2,128 --k_shape 1,256,2,128 --is_persistent",
     ),
     *_all(
-        "cute/blackwell_geforce/kernel", SM120,
+        "cute/blackwell_geforce/kernel",
+        SM120,
         "dense_gemm/dense_gemm.py --mnkl 128,128,128,1",
         "dense_gemm/dense_gemm.py --mnkl 256,256,64,1",
         "blockscaled_gemm/blockscaled_gemm_dispatch.py --mnkl 128,128,256,1",
@@ -100,35 +112,81 @@ EXAMPLES: list[Example] = [
     *_all("cute_ext/ampere", SM80, "memcpy_simt_universal_copy.py"),
     *_all("cute/tvm_ffi", SM90, "fp4_x2_tensor.py"),
     *_all(
-        "dsl_tutorials", SM90,
-        "call_bypass_dlpack.py", "call_from_jit.py", "cooperative_launch.py", "dataclass_immutable.py",
-        "dynamic_smem_size.py", "inline_ptx.py", "launch_completion_and_programmatic_events.py",
-        "programmatic_dependent_launch.py", "smem_allocator.py", "torch_fake_tensor.py",
-        "tvm_ffi/ampere_gemm_with_fake_tensor.py", "tvm_ffi/compile_with_fake_tensor.py",
-        "tvm_ffi/error_reporting.py", "tvm_ffi/jit_and_use_in_torch.py", "ffi/jit_argument.py",
+        "dsl_tutorials",
+        SM90,
+        "call_bypass_dlpack.py",
+        "call_from_jit.py",
+        "cooperative_launch.py",
+        "dataclass_immutable.py",
+        "dynamic_smem_size.py",
+        "inline_ptx.py",
+        "launch_completion_and_programmatic_events.py",
+        "programmatic_dependent_launch.py",
+        "smem_allocator.py",
+        "torch_fake_tensor.py",
+        "tvm_ffi/ampere_gemm_with_fake_tensor.py",
+        "tvm_ffi/compile_with_fake_tensor.py",
+        "tvm_ffi/error_reporting.py",
+        "tvm_ffi/jit_and_use_in_torch.py",
+        "ffi/jit_argument.py",
     ),
     *_all(
-        "experimental/primitives", SM90,
-        "async_pipeline.py", "bar_warp_sync.py", "barrier_cta_red.py", "barrier_cta_sync.py", "basic_types.py",
-        "cp_async_bulk.py", "cp_async_bulk_prefetch.py", "cp_async_mbarrier_arrive_cluster.py",
-        "cp_async_mbarrier_arrive_cta.py", "cp_async_shared_global.py", "cp_async_shared_global_swizzled.py",
-        "elect_sync.py", "ldmatrix_stmatrix.py", "mapa.py", "mbarrier.py", "mbarrier_lifecycle.py",
-        "pipeline_software_fill.py", "red.py", "redux_sync.py", "shfl_sync.py", "vote_sync.py",
-        "warp_named_barrier.py", "reduction/block_smem_reduce.py", "reduction/cluster_smem_reduce.py",
-        "reduction/thread_vector_reduce.py", "reduction/warp_vector_reduce.py",
+        "experimental/primitives",
+        SM90,
+        "async_pipeline.py",
+        "bar_warp_sync.py",
+        "barrier_cta_red.py",
+        "barrier_cta_sync.py",
+        "basic_types.py",
+        "cp_async_bulk.py",
+        "cp_async_bulk_prefetch.py",
+        "cp_async_mbarrier_arrive_cluster.py",
+        "cp_async_mbarrier_arrive_cta.py",
+        "cp_async_shared_global.py",
+        "cp_async_shared_global_swizzled.py",
+        "elect_sync.py",
+        "ldmatrix_stmatrix.py",
+        "mapa.py",
+        "mbarrier.py",
+        "mbarrier_lifecycle.py",
+        "pipeline_software_fill.py",
+        "red.py",
+        "redux_sync.py",
+        "shfl_sync.py",
+        "vote_sync.py",
+        "warp_named_barrier.py",
+        "reduction/block_smem_reduce.py",
+        "reduction/cluster_smem_reduce.py",
+        "reduction/thread_vector_reduce.py",
+        "reduction/warp_vector_reduce.py",
     ),
     *_all(
-        "experimental/primitives/tma", SM90,
-        "tma_1cta_mbarrier.py", "tma_load_store.py", "tma_load_to_ldmatrix.py", "tma_multicast.py",
-        "tma_pipeline_count2.py", "tma_pipeline_pingpong.py", "tma_pipeline_single_warp.py",
-        "tma_pipeline_warpspec.py", "tma_store.py", "tma_swizzle_modes.py", "tma_tensormap_replace.py",
+        "experimental/primitives/tma",
+        SM90,
+        "tma_1cta_mbarrier.py",
+        "tma_load_store.py",
+        "tma_load_to_ldmatrix.py",
+        "tma_multicast.py",
+        "tma_pipeline_count2.py",
+        "tma_pipeline_pingpong.py",
+        "tma_pipeline_single_warp.py",
+        "tma_pipeline_warpspec.py",
+        "tma_store.py",
+        "tma_swizzle_modes.py",
+        "tma_tensormap_replace.py",
     ),
     *_all(
-        "experimental/primitives/tutorial", SM90,
-        "01_hello_world.py", "02_naive_gemm.py", "03_gemm_tiled_smem.py", "04_tma_load.py", "06_softmax.py",
-        "07_vectorized_array.py", "09_tma_4d_to_2d.py",
+        "experimental/primitives/tutorial",
+        SM90,
+        "01_hello_world.py",
+        "02_naive_gemm.py",
+        "03_gemm_tiled_smem.py",
+        "04_tma_load.py",
+        "06_softmax.py",
+        "07_vectorized_array.py",
+        "09_tma_4d_to_2d.py",
     ),
-]  # fmt: skip
+]
 
 
 class Finding(BaseModel):
@@ -192,6 +250,7 @@ class Conformance:
         commit: Its commit, for the table; read from its git data by default.
         out: Where the table goes.
         only: Run the examples whose path contains this, and keep the rest of the table.
+        resume: Keep what the table has, and run what is missing.
         memory_model: Assumptions about hardware.
         seeds: Schedules per example.
         limit: Seconds after which an example is stopped.
@@ -201,6 +260,7 @@ class Conformance:
     commit: str = ""
     out: Path = TARGET
     only: str = ""
+    resume: bool = False
     memory_model: Literal["default", "strict"] = "default"
     seeds: int = 1
     limit: float = LIMIT
@@ -215,12 +275,18 @@ def main(argv: Sequence[str], prog: str) -> int:
     chosen = [e for e in EXAMPLES if c.only in f"{e.path} {e.arguments}"]
     if not chosen:
         raise EmulatorError(f"no example's path contains {c.only!r}")
-    table = read(c.out) if c.only and c.out.is_file() else None
+    table = read(c.out) if (c.only or c.resume) and c.out.is_file() else None
     done = {_key(o): o for o in table.examples} if table else {}
+    if c.resume:
+        chosen = [e for e in chosen if (e.path, e.arch, e.arguments) not in done]
     for i, example in enumerate(chosen):
         outcome = examine(root.resolve(), example, c)
         done[_key(outcome)] = outcome
-        print(f"[{i + 1}/{len(chosen)}] {outcome.status:<8}{example.path} {example.arguments}: {outcome.reason}", flush=True)
+        print(
+            f"[{i + 1}/{len(chosen)}] {outcome.status:<8}{example.path} {example.arguments}: "
+            f"{outcome.reason}",
+            flush=True,
+        )
         write(c.out, _table(c, done))
     print(f"{sum(o.status == 'passed' for o in done.values())} of {len(done)} pass; wrote {c.out}")
     return 0
@@ -234,9 +300,12 @@ def _table(c: Conformance, done: dict[tuple[str, str, str], Outcome]) -> Table:
     order = {(e.path, e.arch, e.arguments): i for i, e in enumerate(EXAMPLES)}
     known = sorted((k for k in done if k in order), key=order.__getitem__)
     return Table(
-        dsl=version("nvidia-cutlass-dsl"), cutlass=c.commit or _commit(c.cutlass),
-        memory_model=c.memory_model, schedules=c.seeds, examples=[done[k] for k in known],
-    )  # fmt: skip
+        dsl=version("nvidia-cutlass-dsl"),
+        cutlass=c.commit or _commit(c.cutlass),
+        memory_model=c.memory_model,
+        schedules=c.seeds,
+        examples=[done[k] for k in known],
+    )
 
 
 def _commit(folder: Path) -> str:
@@ -285,9 +354,12 @@ def examine(root: Path, example: Example, c: Conformance) -> Outcome:
         process.kill()
     process.join()
     return Outcome(
-        example=example.path, arch=example.arch, arguments=example.arguments,
-        seconds=round(time.perf_counter() - began, 1), **facts,
-    )  # fmt: skip
+        example=example.path,
+        arch=example.arch,
+        arguments=example.arguments,
+        seconds=round(time.perf_counter() - began, 1),
+        **facts,
+    )
 
 
 def _warm() -> None:
@@ -329,12 +401,17 @@ def _facts(example: Example, c: Conformance) -> dict[str, Any]:
             facts["instructions"] += int(launch.counts.warps.sum())
         for d in run.diagnostics:
             at, other = str(d.at), str(d.other) if d.other else None
-            findings[(d.kind, at, other)] = Finding(kind=d.kind, message=d.message, at=at, other=other)
+            findings[(d.kind, at, other)] = Finding(
+                kind=d.kind, message=d.message, at=at, other=other
+            )
     facts["emulated_seconds"] = round(facts["emulated_seconds"], 3)
     facts["findings"] = list(findings.values())
     facts["status"] = "found" if findings else "passed"
     if not facts["clusters"]:
-        facts |= {"status": "refused", "reason": "it launches no kernel through the DSL's host function"}
+        facts |= {
+            "status": "refused",
+            "reason": "it launches no kernel through the DSL's host function",
+        }
     return facts
 
 
@@ -342,7 +419,10 @@ def _status(error: BaseException) -> str:
     if isinstance(error, HyperMlaError):
         return "refused"
     text = f"{type(error).__name__} {error}"
-    compiler = re.search(r"DSL\w*Error|MLIRError|OpError|Diagnos|ImportError|ModuleNotFound|argparse|SystemExit", text)
+    compiler = re.search(
+        r"DSL\w*Error|MLIRError|OpError|Diagnos|ImportError|ModuleNotFound|argparse|SystemExit",
+        text,
+    )
     return "refused" if compiler else "failed"
 
 

@@ -13,8 +13,22 @@ from mla_var3.emulator.options import Counting
 from mla_var3.emulator.program import Program
 
 #: Floating point operations per element of an instruction.
-FLOPS = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "ex2": 1,
-         "rsqrt": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1}  # fmt: skip
+FLOPS = {
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "fma": 2,
+    "mad": 2,
+    "div": 1,
+    "sqrt": 1,
+    "rcp": 1,
+    "ex2": 1,
+    "rsqrt": 1,
+    "lg2": 1,
+    "sin": 1,
+    "cos": 1,
+    "tanh": 1,
+}
 FLOAT = {"f16": 1, "bf16": 1, "f32": 1, "f64": 1, "f16x2": 2, "bf16x2": 2, "f32x2": 2}
 SECTOR = 32
 
@@ -111,7 +125,16 @@ class Counts:
 
     def merge(self, other: Counts) -> None:
         """Add what another process counted."""
-        for name in ("warps", "threads", "matrix_flops", "conflicts", "sectors", "ideal", "boxes", "waits"):
+        for name in (
+            "warps",
+            "threads",
+            "matrix_flops",
+            "conflicts",
+            "sectors",
+            "ideal",
+            "boxes",
+            "waits",
+        ):
             getattr(self, name)[:] += getattr(other, name)
         for key, value in other.bytes.items():
             self.bytes[key] += value
@@ -119,7 +142,11 @@ class Counts:
     def plain(self) -> dict[str, Any]:
         """For another process."""
         self.settle()
-        return {k: (dict(v) if k == "bytes" else v) for k, v in vars(self).items() if k not in ("program", "mode")}
+        return {
+            k: (dict(v) if k == "bytes" else v)
+            for k, v in vars(self).items()
+            if k not in ("program", "mode")
+        }
 
     def take(self, plain: dict[str, Any]) -> None:
         """Add what ``plain`` of another process says."""
@@ -192,7 +219,8 @@ class Counts:
             "bank_conflicts": int(self.conflicts.sum()),
             "sectors": int(self.sectors.sum()),
             "lines": [
-                {"file": f, "line": n, **asdict(line)} for (f, n), line in sorted(self.lines().items())
+                {"file": f, "line": n, **asdict(line)}
+                for (f, n), line in sorted(self.lines().items())
             ],
         }
 

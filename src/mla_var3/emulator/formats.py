@@ -133,7 +133,7 @@ def to_tf32(x: Array, mode: str = "rna") -> NDArray[np.uint32]:
     return np.where(finite, v & U32(0xFFFFE000), u)
 
 
-def odd32(x: NDArray[np.float64], error: Array) -> NDArray[np.float64]:
+def odd32(x: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.float64]:
     """``x`` with its last bit made odd where ``error`` says that it is not exact.
 
     Rounding what this returns once more, to a format with at most 51 bits, is then one rounding of

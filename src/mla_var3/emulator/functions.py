@@ -265,7 +265,11 @@ def extract(x: Any, start: Any, length: Any, width: int, signed: bool) -> Any:
     start = np.asarray(start).astype(I64) & 255
     length = np.asarray(length).astype(I64) & 255
     field = np.where(start < width, x >> np.minimum(start, width - 1).astype(kind), kind(0))
-    mask = np.where(length >= width, kind(-1 & (1 << width) - 1), (kind(1) << length.astype(kind)) - kind(1))
+    # Bits past the end are the sign's, or zeros.
+    inside = np.minimum(length, np.maximum(width - start, 0))
+    mask = np.where(
+        inside >= width, kind(-1 & (1 << width) - 1), (kind(1) << inside.astype(kind)) - kind(1)
+    )
     field = field & mask
     if not signed:
         return field
@@ -280,7 +284,9 @@ def insert(a: Any, b: Any, start: Any, length: Any, width: int) -> Any:
     a, b = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
     start = np.asarray(start).astype(I64) & 255
     length = np.asarray(length).astype(I64) & 255
-    mask = np.where(length >= width, kind(-1 & (1 << width) - 1), (kind(1) << length.astype(kind)) - kind(1))
+    mask = np.where(
+        length >= width, kind(-1 & (1 << width) - 1), (kind(1) << length.astype(kind)) - kind(1)
+    )
     at = np.minimum(start, width).astype(kind)
     mask = np.where(start >= width, kind(0), mask << at)
     return (b & ~mask) | ((a << at) & mask)

@@ -103,9 +103,18 @@ class Emulation:
         block = bytearray(program.kernel.parameter_bytes)
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
-        regions = [Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()]
+        regions = [
+            Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
+        ]
         done = run(
-            program, bytes(block), call.grid, call.block, call.cluster, call.shared, regions, self.options
+            program,
+            bytes(block),
+            call.grid,
+            call.block,
+            call.cluster,
+            call.shared,
+            regions,
+            self.options,
         )
         self.launches.append(done)
         for line in done.printed:
@@ -169,32 +178,32 @@ class _Runtime:
 
         return call
 
-    def cudaLibraryLoadData(self, library: int, *_: Any) -> None:  # noqa: D102, N802
+    def cudaLibraryLoadData(self, library: int, *_: Any) -> None:
         ctypes.cast(library, ctypes.POINTER(POINTER))[0] = id(self)
 
-    def cudaLibraryGetKernel(self, out: int, _: int, name: bytes) -> None:  # noqa: D102, N802
+    def cudaLibraryGetKernel(self, out: int, _: int, name: bytes) -> None:
         handle = 0x500000 + 16 * len(self.kernels)
         self.kernels[handle] = name.decode()
         ctypes.cast(out, ctypes.POINTER(POINTER))[0] = handle
 
-    def cudaGetDevice(self, out: int) -> None:  # noqa: D102, N802
+    def cudaGetDevice(self, out: int) -> None:
         ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
 
-    def cudaDeviceGetAttribute(self, out: int, attribute: int, _: int) -> None:  # noqa: D102, N802
+    def cudaDeviceGetAttribute(self, out: int, attribute: int, _: int) -> None:
         count = _active.options.multiprocessors if _active else 1
         known = {MULTIPROCESSORS: count, MAJOR: 9, MINOR: 0, SHARED_OPTIN: 232448}
         ctypes.cast(out, ctypes.POINTER(INT))[0] = known.get(attribute, 0)
 
-    def cuKernelGetAttribute(self, out: int, *_: Any) -> None:  # noqa: D102, N802
+    def cuKernelGetAttribute(self, out: int, *_: Any) -> None:
         ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
 
-    def cudaFuncSetAttribute(self, *_: Any) -> None:  # noqa: D102, N802
+    def cudaFuncSetAttribute(self, *_: Any) -> None:
         """Attributes change nothing here."""
 
-    def cudaKernelSetAttributeForDevice(self, *_: Any) -> None:  # noqa: D102, N802
+    def cudaKernelSetAttributeForDevice(self, *_: Any) -> None:
         """Attributes change nothing here."""
 
-    def cudaLaunchKernelEx(self, config: int, function: int, arguments: int) -> None:  # noqa: D102, N802
+    def cudaLaunchKernelEx(self, config: int, function: int, arguments: int) -> None:
         if _active is None:
             raise EmulatorError("a kernel is launched outside of emulate()")
         _active.launch(self.text, _Call(config, self.kernels[function], arguments))
@@ -225,7 +234,9 @@ def require_dsl() -> None:
     ]
     for owner, name in wanted:
         if not hasattr(owner, name):
-            raise ToolchainError(f"the CuTe DSL {found} has no {name} any more; the emulator needs it")
+            raise ToolchainError(
+                f"the CuTe DSL {found} has no {name} any more; the emulator needs it"
+            )
 
 
 @contextlib.contextmanager
@@ -280,7 +291,9 @@ def emulate(options: Options | None = None, arch: str | None = None) -> Iterator
             raise emulation.failure
 
 
-def _patched(stack: contextlib.ExitStack, emulation: Emulation, folder: Path, arch: str | None) -> None:
+def _patched(
+    stack: contextlib.ExitStack, emulation: Emulation, folder: Path, arch: str | None
+) -> None:
     """Everything of the DSL that is replaced inside the block."""
     from cutlass._mlir.execution_engine import ExecutionEngine
     from cutlass.cute import runtime
@@ -288,22 +301,31 @@ def _patched(stack: contextlib.ExitStack, emulation: Emulation, folder: Path, ar
     from cutlass.utils.hardware_info import HardwareInfo
 
     arch = arch or os.environ.get("CUTE_DSL_ARCH", "sm_90a")
-    settings = {"arch": arch, "keep_ptx": True, "lineinfo": True, "dump_dir": str(folder)}
+    settings: dict[str, Any] = {
+        "arch": arch,
+        "keep_ptx": True,
+        "lineinfo": True,
+        "dump_dir": str(folder),
+    }
     names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
     for name, value in names.items():
         stack.enter_context(_environment(f"CUTE_DSL_{name}", value))
     settings_of = CuTeDSL._get_dsl().envar
-    for name, value in settings.items():
-        stack.enter_context(replaced(settings_of, name, value))
+    for name, setting in settings.items():
+        stack.enter_context(replaced(settings_of, name, setting))
     function = cuda_jit_executor.CudaDialectJitCompiledFunction
     stack.enter_context(replaced(function, "num_devices", property(lambda _: 1)))
-    stack.enter_context(replaced(function, "_load_cuda_library", _loader(function._load_cuda_library)))
-    stack.enter_context(replaced(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder)))
+    stack.enter_context(
+        replaced(function, "_load_cuda_library", _loader(function._load_cuda_library))
+    )
+    stack.enter_context(
+        replaced(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder))
+    )
     tensor = runtime._Tensor
     stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
-    for name, value in _hardware(emulation).items():
+    for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
-            stack.enter_context(replaced(HardwareInfo, name, value))
+            stack.enter_context(replaced(HardwareInfo, name, method))
 
 
 @contextlib.contextmanager
@@ -340,7 +362,8 @@ def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any) -> Any:
         if not hasattr(self.engine, "emulator_runtime"):
             raise EmulatorError(
-                "this function was compiled outside of emulate(); call cute.compile inside the block"
+                "this function was compiled outside of emulate(); call cute.compile inside "
+                "the block"
             )
         return original(self)
 

@@ -83,13 +83,16 @@ def pack(program: Program, arguments: Sequence[Any]) -> bytes:
     expected = program.kernel.parameters
     if len(arguments) != len(expected):
         raise EmulatorError(
-            f"kernel {program.kernel.name} takes {len(expected)} arguments, and {len(arguments)} are given"
+            f"kernel {program.kernel.name} takes {len(expected)} arguments, and "
+            f"{len(arguments)} are given"
         )
     block = bytearray(program.kernel.parameter_bytes)
     for p, value in zip(expected, arguments, strict=True):
         raw = _raw(value, p.size)
         if len(raw) != p.size:
-            raise EmulatorError(f"argument {p.name} has {len(raw)} bytes, and {p.size} are expected")
+            raise EmulatorError(
+                f"argument {p.name} has {len(raw)} bytes, and {p.size} are expected"
+            )
         block[p.offset : p.offset + p.size] = raw
     return bytes(block)
 
@@ -112,7 +115,9 @@ def region_of(array: NDArray[Any], label: str = "", unwritten: bool = False) -> 
     while isinstance(base.base, np.ndarray):
         base = base.base
     name = label or f"{tuple(array.shape)} {array.dtype}"
-    return Region(int(base.ctypes.data), max(int(base.nbytes), 1), name, unwritten)
+    region = Region(int(base.ctypes.data), max(int(base.nbytes), 1), name, unwritten)
+    region.owner = array
+    return region
 
 
 def launch(
@@ -151,7 +156,14 @@ def launch(
     mine = [region_of(a, unwritten=i in fresh) for i, a in arrays.items()]
     block_ = pack(program, arguments)
     return run(
-        program, block_, dim3(grid), dim3(block), dim3(cluster), shared, [*regions, *mine], options or Options()
+        program,
+        block_,
+        dim3(grid),
+        dim3(block),
+        dim3(cluster),
+        shared,
+        [*regions, *mine],
+        options or Options(),
     )
 
 
@@ -175,7 +187,9 @@ def run(
     ]
     unique = {r.base: r for r in [*own, *regions]}
     granule = _granule(program)
-    memory_map = GlobalMemory(list(unique.values()), reporter, options.model, granule, options.checks)
+    memory_map = GlobalMemory(
+        list(unique.values()), reporter, options.model, granule, options.checks
+    )
 
     def machine() -> Machine:
         return Machine(
@@ -184,7 +198,6 @@ def run(
 
     todo = list(_clusters(grid, cluster))[: options.max_clusters]
     memory_map.start(len(todo))
-    memory_map.acquired = np.zeros(len(todo) + 1, np.int32)
     jobs = min(options.jobs or os.cpu_count() or 1, len(todo) // WORTH_A_PROCESS)
     printed: list[str] = []
     first = machine()
@@ -197,20 +210,32 @@ def run(
         _one_by_one(first, todo, printed)
     counts.settle()
     return Launch(
-        program.kernel.name, grid, block, cluster, reporter.diagnostics, counts,
-        time.perf_counter() - began, len(todo), printed, timeline,
-    )  # fmt: skip
+        program.kernel.name,
+        grid,
+        block,
+        cluster,
+        reporter.diagnostics,
+        counts,
+        time.perf_counter() - began,
+        len(todo),
+        printed,
+        timeline,
+    )
 
 
 def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: int) -> None:
     """Refuse a launch that no GPU would take."""
     threads, ctas = int(np.prod(block)), int(np.prod(cluster))
     if not 1 <= threads <= MOST_THREADS:
-        raise EmulatorError(f"a block of {block} has {threads} threads; 1 to {MOST_THREADS} are allowed")
+        raise EmulatorError(
+            f"a block of {block} has {threads} threads; 1 to {MOST_THREADS} are allowed"
+        )
     if any(not 1 <= g <= most for g, most in zip(grid, MOST_GRID, strict=True)):
         raise EmulatorError(f"a grid of {grid} is outside of 1 to {MOST_GRID}")
     if not 1 <= ctas <= MOST_CLUSTER:
-        raise EmulatorError(f"a cluster of {cluster} has {ctas} CTAs; 1 to {MOST_CLUSTER} are allowed")
+        raise EmulatorError(
+            f"a cluster of {cluster} has {ctas} CTAs; 1 to {MOST_CLUSTER} are allowed"
+        )
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise EmulatorError(f"a grid of {grid} does not divide into clusters of {cluster}")
     static = program.static_shared - 0x400
@@ -220,7 +245,8 @@ def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: 
         )
     if program.kernel.threads and int(np.prod(program.kernel.threads)) != threads:
         raise EmulatorError(
-            f"kernel {program.kernel.name} requires {program.kernel.threads} threads, and {block} are launched"
+            f"kernel {program.kernel.name} requires {program.kernel.threads} threads, and "
+            f"{block} are launched"
         )
 
 
@@ -229,7 +255,8 @@ def _granule(program: Program) -> int:
     widths = [
         int("".join(c for c in i.parts[-1] if c.isdigit()) or 32) // 8
         for i in program.kernel.instructions
-        if i.parts[0] in ("ld", "st") and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}
+        if i.parts[0] in ("ld", "st")
+        and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}
     ]
     return max(1, min([4, *widths]))
 
@@ -245,10 +272,13 @@ def _begin(machine: Machine, index: Dim3, number: int) -> None:
     machine.start(index, number)
     machine.memory_map.me, machine.memory_map.epoch = number + 1, 1
     machine.memory_map.acquired[:] = 0
+    machine.memory_map.awaiting[:] = 0
     machine.memory_map.has_acquired = False
 
 
-def _one_by_one(machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1) -> None:
+def _one_by_one(
+    machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1
+) -> None:
     for number in range(start, len(todo), step):
         _begin(machine, todo[number], number)
         machine.run()
@@ -266,8 +296,10 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
             number, index = waiting.pop(0)
             machine = spare.pop() if spare else make()
             _begin(machine, index, number)
-            live.append((machine, _state(machine)))
-            live[-1][1]["acquired"] = machine.memory_map.acquired.copy()
+            own = {
+                name: getattr(machine.memory_map, name).copy() for name in ("acquired", "awaiting")
+            }
+            live.append((machine, _state(machine) | own))
         for entry in list(live):
             machine, state = entry
             _resume(machine, state)
@@ -280,7 +312,8 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
 
 def _state(machine: Machine) -> dict[str, Any]:
     g = machine.memory_map
-    return {"me": g.me, "epoch": g.epoch, "acquired": g.acquired, "has_acquired": g.has_acquired}
+    names = ("me", "epoch", "acquired", "awaiting", "has_acquired")
+    return {name: getattr(g, name) for name in names}
 
 
 def _resume(machine: Machine, state: dict[str, Any]) -> None:
@@ -329,10 +362,14 @@ def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> 
     try:
         _one_by_one(machine, todo, printed, job, jobs)
         touched = {r.base: r.shadow for r in machine.memory_map.regions if r.shadow is not None}
-        pipe.send({
-            "diagnostics": machine.reporter.diagnostics, "counts": machine.counts.plain(),
-            "printed": printed, "touched": touched,
-        })  # fmt: skip
+        pipe.send(
+            {
+                "diagnostics": machine.reporter.diagnostics,
+                "counts": machine.counts.plain(),
+                "printed": printed,
+                "touched": touched,
+            }
+        )
     except Exception as error:  # noqa: BLE001  # Whatever it is, the parent raises it.
         pipe.send(error)
     finally:
@@ -362,4 +399,13 @@ def _compare(g: GlobalMemory, region: Region, a: Any, b: Any) -> None:
         if hit.any():
             q = int(written[hit][0])
             g.me = int(who[q])
-            g._race(region, q, int(pcs[q]), int(a.write_pc[q]), int(a.writer[q]), "", "written", atomic is not None)
+            g._race(
+                region,
+                q,
+                int(pcs[q]),
+                int(a.write_pc[q]),
+                int(a.writer[q]),
+                "",
+                "written",
+                atomic is not None,
+            )

@@ -97,11 +97,22 @@ class Machine:
     def _names(self) -> None:
         """The globals of lowered code: rows, constants, special registers, units."""
         g: dict[str, Any] = dict(self.program.constants)
-        for name, rows in (("r", self.r), ("rs", self.rs), ("rf", self.rf), ("q", self.q),
-                           ("qs", self.qs), ("qf", self.qf), ("h", self.h),
-                           ("hs", self.h.view(np.int16)), ("hf", self.h.view(F16)), ("p", self.p)):  # fmt: skip
+        for name, rows in (
+            ("r", self.r),
+            ("rs", self.rs),
+            ("rf", self.rf),
+            ("q", self.q),
+            ("qs", self.qs),
+            ("qf", self.qf),
+            ("h", self.h),
+            ("hs", self.h.view(np.int16)),
+            ("hf", self.h.view(F16)),
+            ("p", self.p),
+        ):
             g.update((f"{name}{i}", row) for i, row in enumerate(rows))
-        g.update(np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64)
+        g.update(
+            np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
+        )
         g.update(I64=np.int64, machine=self, memory=self.memory, sync=self.sync, warps=self.warps)
         g.update(mma=self.mma, wgmma=self.wgmma, bulk=self.bulk, cp_async=self.cp_async)
         g.update(parameters=self.parameters)
@@ -118,32 +129,51 @@ class Machine:
 
         bx, by, _ = self.block
         out = {
-            "tid_x": row(self.own % bx), "tid_y": row(self.own // bx % by),
-            "tid_z": row(self.own // (bx * by)), "laneid": row(self.lane),
-            "warpid": row(self.own // 32), "nwarpid": row(self.warps_per_cta),
-            "smid": row(0), "nsmid": row(self.options.multiprocessors), "gridid": row(0),
+            "tid_x": row(self.own % bx),
+            "tid_y": row(self.own // bx % by),
+            "tid_z": row(self.own // (bx * by)),
+            "laneid": row(self.lane),
+            "warpid": row(self.own // 32),
+            "nwarpid": row(self.warps_per_cta),
+            "smid": row(0),
+            "nsmid": row(self.options.multiprocessors),
+            "gridid": row(0),
             "dynamic_smem_size": row(self.shared.end - self.program.static_shared),
             "total_smem_size": row(self.shared.end),
-            "cluster_ctarank": row(self.cta), "cluster_nctarank": row(self.ctas),
-            "is_explicit_cluster": row(self.ctas > 1), "clock": row(0), "clock64": row(0),
-            "globaltimer": row(0), "globaltimer_lo": row(0), "clock_hi": row(0),
-        }  # fmt: skip
+            "cluster_ctarank": row(self.cta),
+            "cluster_nctarank": row(self.ctas),
+            "is_explicit_cluster": row(self.ctas > 1),
+            "clock": row(0),
+            "clock64": row(0),
+            "globaltimer": row(0),
+            "globaltimer_lo": row(0),
+            "clock_hi": row(0),
+        }
         for i, mask in enumerate(("eq", "le", "lt", "ge", "gt")):
             lanes = np.arange(32)
             other = lanes[None, :]
-            test = [lanes[:, None] == other, other <= lanes[:, None], other < lanes[:, None],
-                    other >= lanes[:, None], other > lanes[:, None]][i]  # fmt: skip
-            out[f"lanemask_{mask}"] = row((test * (U64(1) << np.arange(32, dtype=U64))).sum(1)[self.lane])
+            test = [
+                lanes[:, None] == other,
+                other <= lanes[:, None],
+                other < lanes[:, None],
+                other >= lanes[:, None],
+                other > lanes[:, None],
+            ][i]
+            out[f"lanemask_{mask}"] = row(
+                (test * (U64(1) << np.arange(32, dtype=U64))).sum(1)[self.lane]
+            )
         cx, cy, _ = self.cluster
         self.rank = (self.cta % cx, self.cta // cx % cy, self.cta // (cx * cy))
         for i, axis in enumerate(AXES):
             out |= {
-                f"ntid_{axis}": row(self.block[i]), f"nctaid_{axis}": row(self.grid[i]),
+                f"ntid_{axis}": row(self.block[i]),
+                f"nctaid_{axis}": row(self.grid[i]),
                 f"nclusterid_{axis}": row(self.grid[i] // self.cluster[i]),
                 f"cluster_nctaid_{axis}": row(self.cluster[i]),
                 f"cluster_ctaid_{axis}": row(self.rank[i]),
-                f"ctaid_{axis}": row(0), f"clusterid_{axis}": row(0),
-            }  # fmt: skip
+                f"ctaid_{axis}": row(0),
+                f"clusterid_{axis}": row(0),
+            }
         return out
 
     # A cluster --------------------------------------------------------------------------------
@@ -153,8 +183,10 @@ class Machine:
             self.special[f"ctaid_{axis}"][:] = cluster[i] * self.cluster[i] + self.rank[i]
             self.special[f"clusterid_{axis}"][:] = cluster[i]
         self.index = (
-            cluster[0] * self.cluster[0], cluster[1] * self.cluster[1], cluster[2] * self.cluster[2],
-        )  # fmt: skip
+            cluster[0] * self.cluster[0],
+            cluster[1] * self.cluster[1],
+            cluster[2] * self.cluster[2],
+        )
         self.number = number
         self.r[:] = POISON
         self.q[:] = POISON << 32 | POISON
@@ -188,19 +220,30 @@ class Machine:
         for at, barrier in self.sync.mbarriers.items():
             if barrier.tx and not self.scheduler.stuck:
                 self.reporter.add(
-                    "barrier-bytes", barrier.pc,
-                    f"the mbarrier at shared {at % self.shared.size:#x} is left with {barrier.tx} bytes expected that "
-                    "nothing brings" if barrier.tx > 0 else
-                    f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} bytes more than expected",
-                    last, missing="expect_tx with the bytes of the copies",
-                )  # fmt: skip
+                    "barrier-bytes",
+                    barrier.pc,
+                    f"the mbarrier at shared {at % self.shared.size:#x} is left with "
+                    f"{barrier.tx} bytes expected that "
+                    "nothing brings"
+                    if barrier.tx > 0
+                    else (
+                        f"the mbarrier at shared {at % self.shared.size:#x} got {-barrier.tx} "
+                        "bytes more than expected"
+                    ),
+                    last,
+                    missing="expect_tx with the bytes of the copies",
+                )
         if self.scheduler.stuck or not self.checks or self.model.exit_drains:
             return
-        for warp in self.bulk.left():
+        for warp, pc in self.bulk.left():
             self.reporter.add(
-                "left-pending", last, f"{self.warp_name(warp)} ends while a bulk store may still read shared memory",
-                who=self.warp_name(warp), missing="cp.async.bulk.wait_group.read before the end",
-            )  # fmt: skip
+                "left-pending",
+                pc,
+                f"{self.warp_name(warp)} ends while this bulk store may still read shared memory",
+                last,
+                who=self.warp_name(warp),
+                missing="cp.async.bulk.wait_group.read before the end",
+            )
 
     # For lowered code -------------------------------------------------------------------------
     def select(self, guard: NDArray[np.bool_], s: Any, negated: bool, pc: int) -> tuple[Any, ...]:
@@ -226,9 +269,11 @@ class Machine:
         """``setmaxnreg``: nothing to do but to check the count."""
         if count % 8 or not 24 <= count <= 256:
             self.reporter.add(
-                "register-budget", pc, f"setmaxnreg with {count} registers",
+                "register-budget",
+                pc,
+                f"setmaxnreg with {count} registers",
                 missing="a multiple of 8 from 24 to 256",
-            )  # fmt: skip
+            )
 
     def rank_of(self, address: Any, s: Any) -> Any:
         """``getctarank``."""

@@ -18,15 +18,37 @@ SHARED_START = 0x400
 CLASSES = {1: "p", 8: "h", 16: "h", 32: "r", 64: "q"}
 #: Families that all lanes named by their mask run together.
 TOGETHER = {
-    "shfl", "elect", "ldmatrix", "stmatrix", "mma", "wgmma", "redux", "vote", "match", "movmatrix",
+    "shfl",
+    "elect",
+    "ldmatrix",
+    "stmatrix",
+    "mma",
+    "wgmma",
+    "redux",
+    "vote",
+    "match",
+    "movmatrix",
     "setmaxnreg",
-}  # fmt: skip
+}
 #: Instructions at which a fragment may stop; the scheduler runs them itself.
 BLOCKING = (
-    "bra", "brx", "ret", "exit", "bar.sync", "bar.arrive", "bar.red", "barrier.sync", "barrier.red",
-    "barrier.arrive", "barrier.cta", "barrier.cluster", "mbarrier.try_wait", "mbarrier.test_wait",
-    "trap", "call",
-)  # fmt: skip
+    "bra",
+    "brx",
+    "ret",
+    "exit",
+    "bar.sync",
+    "bar.arrive",
+    "bar.red",
+    "barrier.sync",
+    "barrier.red",
+    "barrier.arrive",
+    "barrier.cta",
+    "barrier.cluster",
+    "mbarrier.try_wait",
+    "mbarrier.test_wait",
+    "trap",
+    "call",
+)
 
 
 @dataclass
@@ -182,7 +204,9 @@ def _narrowest_shared(kernel: Kernel) -> int:
     """Bytes of the narrowest generic access to shared memory: what a race is looked for in."""
     narrow = 4
     for i in kernel.instructions:
-        if i.parts[0] in ("ld", "st", "atom", "red") and not {"global", "param", "local"} & set(i.parts):
+        if i.parts[0] in ("ld", "st", "atom", "red") and not {"global", "param", "local"} & set(
+            i.parts
+        ):
             narrow = min(narrow, max(1, bits(i.parts[-1]) // 8))
     return narrow
 

@@ -267,7 +267,7 @@ class _Body:
             line = raw.strip()
             if not line:
                 continue
-            if line.startswith((".loc", ".asm", ".pragma")):
+            if line.split(None, 1)[0] in (".loc", ".asm", ".pragma"):
                 self._directive(line)
             else:
                 pending = self._statements(f"{pending} {line}".strip())
@@ -362,7 +362,9 @@ class _Body:
             raise EmulatorError(f"this is not a PTX statement: {text[:60]!r}")
         op, operands = match[1], rest[match.end() :]
         if any(self.scopes):
-            operands = re.sub(r"(?<![\w$.@])[%$A-Za-z_][\w$]*", lambda m: self._renamed(m[0]), operands)
+            operands = re.sub(
+                r"(?<![\w$.@])[%$A-Za-z_][\w$]*", lambda m: self._renamed(m[0]), operands
+            )
         if op.startswith(("bra", "brx")):
             self.targets.append((pc, list(self.numbers)))
         self.kernel.instructions.append(
@@ -382,8 +384,7 @@ class _Body:
         """Branch targets to the label of the innermost scope that has it."""
         for pc, numbers in self.targets:
             old = self.kernel.instructions[pc]
-            names = old.args[-1:] if old.op.startswith("bra") else ()
-            for name in names:
+            for name in old.args[-1:] if old.op.startswith("bra") else ():
                 found = [f"{name}@{n}" for n in reversed(numbers)]
                 label = next((f for f in found if f in self.kernel.labels), None)
                 if label is None:
@@ -392,7 +393,7 @@ class _Body:
                     pc, old.op, (label,), old.guard, old.negated, old.line, old.text, old.parts
                 )
         tables = self.kernel.tables
-        for key, names in tables.items():
+        for key, names in list(tables.items()):
             tables[key] = [self._anywhere(n) for n in names]
 
     def _anywhere(self, name: str) -> str:

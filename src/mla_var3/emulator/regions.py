@@ -34,19 +34,26 @@ class Region:
     """
 
     def __init__(
-        self, base: int, size: int, label: str, unwritten: bool = False, content: bytes | None = None
+        self,
+        base: int,
+        size: int,
+        label: str,
+        unwritten: bool = False,
+        content: bytes | None = None,
     ) -> None:
         self.base, self.size, self.label = base, size, label
         self.low = base & -ALIGN
         self.length = base + size - self.low
         if content is None:
             memory = (ctypes.c_uint8 * self.length).from_address(self.low)
-            self._use(np.frombuffer(memory, np.uint8))
+            self._use(np.ctypeslib.as_array(memory))
         else:
             self._use(np.zeros(self.length, np.uint8))
             self.data[base - self.low :] = np.frombuffer(content, np.uint8)
         self.known = np.zeros(self.length, bool) if unwritten else None
         self.shadow: Touched | None = None
+        #: Whatever keeps the memory alive.
+        self.owner: object = None
 
     def _use(self, data: NDArray[np.uint8]) -> None:
         self.data = data
@@ -73,7 +80,7 @@ class Region:
 
 @dataclass
 class Touched:
-    """Who last wrote and read each granule of an allocation: cluster numbers from 1, 0 is nobody."""
+    """Who last wrote and read each granule of an allocation: clusters from 1, 0 is nobody."""
 
     count: int
     writer: NDArray[np.int32] = field(init=False)
@@ -96,7 +103,14 @@ class Touched:
 class GlobalMemory:
     """The allocations of a launch, in order of address."""
 
-    def __init__(self, regions: Sequence[Region], reporter: Reporter, model: Model, granule: int, checks: bool) -> None:
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        reporter: Reporter,
+        model: Model,
+        granule: int,
+        checks: bool,
+    ) -> None:
         self.regions = sorted(regions, key=lambda r: r.base)
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
@@ -104,12 +118,14 @@ class GlobalMemory:
         #: Cluster that runs, its epoch, and the epochs of others that it has acquired.
         self.me, self.epoch = 0, 1
         self.acquired: NDArray[np.int32] = np.zeros(1, np.int32)
+        self.awaiting: NDArray[np.int32] = np.zeros(1, np.int32)
         self.has_acquired = False
         self.published: dict[int, NDArray[np.int32]] = {}
 
     def start(self, clusters: int) -> None:
         """A new launch of so many clusters: what was done before is ordered."""
         self.clusters = clusters
+        self.acquired, self.awaiting = (np.zeros(clusters + 1, np.int32) for _ in range(2))
         self.published.clear()
         for region in self.regions:
             region.shadow = None
@@ -142,7 +158,9 @@ class GlobalMemory:
         where = f"{what} of {count} bytes at {address:#x}"
         if near is not None:
             where += f", {address - near.base} bytes into the {near.size} bytes of {near.label}"
-        self.reporter.add("out-of-bounds", pc, f"global {where}", who=who, missing="a bounds check of the index")
+        self.reporter.add(
+            "out-of-bounds", pc, f"global {where}", who=who, missing="a bounds check of the index"
+        )
 
     def known(self, region: Region, start: Any, count: int, pc: int, who: str) -> None:
         """Report a read of bytes that nothing has written."""
@@ -153,12 +171,16 @@ class GlobalMemory:
         if fresh.any():
             offset = int(at[fresh][0]) - (region.base - region.low)
             self.reporter.add(
-                "uninitialized-read", pc,
-                f"global read of {count} bytes, {offset} bytes into {region.label}, that nothing has written",
+                "uninitialized-read",
+                pc,
+                f"global read of {count} bytes, {offset} bytes into {region.label}, that "
+                "nothing has written",
                 who=who,
-            )  # fmt: skip
+            )
 
-    def touch(self, region: Region, granules: Any, pc: int, writing: bool, who: str, atomic: bool = False) -> None:
+    def touch(
+        self, region: Region, granules: Any, pc: int, writing: bool, who: str, atomic: bool = False
+    ) -> None:
         """Note accesses by the running cluster and report those unordered to another's."""
         if not self.checks or self.clusters == 1 or region.size > MOST_SHADOWED:
             return
@@ -170,12 +192,14 @@ class GlobalMemory:
             self._against_reads(t, region, granules, pc, who, atomic)
             t.writer[granules], t.epoch[granules] = self.me, self.epoch
             t.write_pc[granules], t.atomic[granules] = pc, atomic
-        else:
+        elif not atomic:  # Synchronizing reads do not conflict with the writes they wait for.
             reader = t.reader[granules]
             t.reader[granules] = np.where((reader == 0) | (reader == self.me), self.me, MANY)
             t.read_pc[granules] = pc
 
-    def _against_writes(self, t: Touched, region: Region, g: Any, pc: int, writing: bool, who: str, atomic: bool) -> None:
+    def _against_writes(
+        self, t: Touched, region: Region, g: Any, pc: int, writing: bool, who: str, atomic: bool
+    ) -> None:
         writer = t.writer[g]
         bad = (writer != 0) & (writer != self.me)
         if not bad.any():
@@ -188,7 +212,9 @@ class GlobalMemory:
             q = int(np.asarray(g)[bad][0])
             self._race(region, q, pc, int(t.write_pc[q]), int(t.writer[q]), who, "written", writing)
 
-    def _against_reads(self, t: Touched, region: Region, g: Any, pc: int, who: str, atomic: bool) -> None:
+    def _against_reads(
+        self, t: Touched, region: Region, g: Any, pc: int, who: str, atomic: bool
+    ) -> None:
         reader = t.reader[g]
         bad = (reader != 0) & (reader != self.me)
         if self.has_acquired:  # Whose read it was is not kept where there were many.
@@ -199,24 +225,48 @@ class GlobalMemory:
             q = int(np.asarray(g)[bad][0])
             self._race(region, q, pc, int(t.read_pc[q]), int(t.reader[q]), who, "read", True)
 
-    def _race(self, region: Region, q: int, pc: int, other: int, cluster: int, who: str, was: str, writing: bool) -> None:
+    def _race(
+        self,
+        region: Region,
+        q: int,
+        pc: int,
+        other: int,
+        cluster: int,
+        who: str,
+        was: str,
+        writing: bool,
+    ) -> None:
         offset = (q << self.shift) - (region.base - region.low)
         first = "several clusters" if cluster == MANY else f"cluster {cluster - 1}"
         now = "writes" if writing else "reads"
         self.reporter.add(
-            "global-race", pc,
-            f"global byte {offset} of {region.label} is {was} by {first}, and cluster {self.me - 1} {now} it",
-            other, who, first,
+            "global-race",
+            pc,
+            f"global byte {offset} of {region.label} is {was} by {first}, and cluster "
+            f"{self.me - 1} {now} it",
+            other,
+            who,
+            first,
             "a release by the first (fence and atomic) that the second acquires, or another kernel",
-        )  # fmt: skip
+        )
 
     # Order ------------------------------------------------------------------------------------
-    def acquire(self, addresses: Any) -> None:
-        """The running cluster has read these words in an acquiring way."""
+    def acquire(self, addresses: Any, at_once: bool = True) -> None:
+        """The running cluster has read these words; if not ``at_once``, a fence must follow."""
+        target = self.acquired if at_once else self.awaiting
         for address in np.unique(addresses).tolist():
             if (seen := self.published.get(address)) is not None:
-                np.maximum(self.acquired, seen, out=self.acquired)
-                self.has_acquired = True
+                np.maximum(target, seen, out=target)
+                self.has_acquired |= at_once
+
+    def fence(self) -> int:
+        """A fence of the GPU: what was read is acquired; the epoch that may be published."""
+        if self.awaiting.any():
+            np.maximum(self.acquired, self.awaiting, out=self.acquired)
+            self.awaiting[:] = 0
+            self.has_acquired = True
+        self.epoch += 1
+        return self.epoch - 1
 
     def release(self, addresses: Any, epoch: int) -> None:
         """The running cluster publishes its writes up to ``epoch`` by writing these words."""

@@ -79,9 +79,14 @@ class Diagnostic:
     times: int = 1
 
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.message}", f"  at {self.at}" + (f" by {self.who}" if self.who else "")]
+        lines = [
+            f"{self.kind}: {self.message}",
+            f"  at {self.at}" + (f" by {self.who}" if self.who else ""),
+        ]
         if self.other:
-            lines.append(f"  and {self.other}" + (f" by {self.other_who}" if self.other_who else ""))
+            lines.append(
+                f"  and {self.other}" + (f" by {self.other_who}" if self.other_who else "")
+            )
         if self.missing:
             lines.append(f"  missing: {self.missing}")
         more = f", seen {self.times} times" if self.times > 1 else ""
@@ -133,9 +138,18 @@ class Reporter:
             self.found[key] = replace(old, times=old.times + 1)
         elif len(self.found) < self.MOST:
             self.found[key] = Diagnostic(
-                kind, message, at, conflict, who, other_who, missing, self.kernel.name, self.cta,
-                self.schedule, self.model,
-            )  # fmt: skip
+                kind,
+                message,
+                at,
+                conflict,
+                who,
+                other_who,
+                missing,
+                self.kernel.name,
+                self.cta,
+                self.schedule,
+                self.model,
+            )
 
     def merge(self, others: list[Diagnostic]) -> None:
         """Take over what another process found."""

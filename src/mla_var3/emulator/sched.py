@@ -46,7 +46,9 @@ class Fragment:
         if self.n % GROUP == 0 and self.full:
             own = machine.own[self.ids[::GROUP]]
             last = self.ids[GROUP - 1 :: GROUP]
-            self.group = bool((own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all())
+            self.group = bool(
+                (own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all()
+            )
 
 
 class Scheduler:
@@ -56,27 +58,24 @@ class Scheduler:
         self.machine = machine
         self.program = machine.program
         self.atomics = np.array(
-            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")], np.int64
+            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")],
+            np.int64,
         )
         self.fragments: list[Fragment] = []
         used = machine.wgmma.used
-        self.watched = {
-            pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()
-        }
+        self.watched = {pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()}
 
     def start(self, seed: int | None) -> None:
         """All threads stand at the first instruction."""
         m = self.machine
         self.stuck = False
         self.random = np.random.default_rng(seed) if seed is not None else None
-        self.order = np.zeros(m.threads // GROUP + 1)
+        self.order: NDArray[Any] = np.zeros(m.threads // GROUP + 1)
         self.drawn = self.turns = self.idle = 0
         self.last_progress = -1
         self.favored: Fragment | None = None
         step = m.threads if self.random is None else GROUP
-        self.fragments = [
-            Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)
-        ]
+        self.fragments = [Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)]
 
     def wake(self, reason: str) -> None:
         """Fragments that slept for a reason look again."""
@@ -135,10 +134,13 @@ class Scheduler:
             return
         mine = fragment.ids[0] // GROUP
         same = [
-            f for f in self.fragments
-            if f.pc == fragment.pc and f is not fragment and f.wait in (None, "converge")
+            f
+            for f in self.fragments
+            if f.pc == fragment.pc
+            and f is not fragment
+            and f.wait in (None, "converge")
             and (self.random is None or f.ids[0] // GROUP == mine)
-        ]  # fmt: skip
+        ]
         if same:
             for f in [*same, fragment]:
                 self.fragments.remove(f)
@@ -172,7 +174,11 @@ class Scheduler:
                     return
             elif not self._segment(f):
                 return
-            if len(self.fragments) > 1 or m.steps > m.options.max_steps or (until and m.steps >= until):
+            if (
+                len(self.fragments) > 1
+                or m.steps > m.options.max_steps
+                or (until and m.steps >= until)
+            ):
                 return
 
     def _segment(self, f: Fragment) -> bool:
@@ -229,7 +235,8 @@ class Scheduler:
         found = self.program.row(text)
         if found is None:
             return self.program.writer.immediate(text, "u32" if not text.startswith("-") else "s32")
-        rows = {"r": self.machine.r, "q": self.machine.q, "p": self.machine.p}[found[0]]
+        banks: dict[str, Any] = {"r": self.machine.r, "q": self.machine.q, "p": self.machine.p}
+        rows = banks[found[0]]
         return rows[found[1]][f.s]
 
     def address(self, text: str, f: Fragment) -> Any:
@@ -279,9 +286,11 @@ class Scheduler:
         self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
         return None
 
-    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> None:
+    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> list[Fragment]:
         self.fragments.remove(f)
-        self.fragments += [Fragment(self.machine, pc, ids) for ids, pc in parts]
+        new = [Fragment(self.machine, pc, ids) for ids, pc in parts]
+        self.fragments += new
+        return new
 
     def _branch(self, f: Fragment, i: Instruction) -> bool:
         target = self.program.kernel.labels[i.args[0]]
@@ -303,9 +312,12 @@ class Scheduler:
         labels = self.program.kernel.tables[i.args[1]]
         index = np.broadcast_to(self.value(i.args[0], f), f.n)
         if int(index.max()) >= len(labels):
-            raise self.machine.reporter.stop(i.pc, f"branch {int(index.max())} of {len(labels)} is taken")
+            raise self.machine.reporter.stop(
+                i.pc, f"branch {int(index.max())} of {len(labels)} is taken"
+            )
         parts = [
-            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]]) for k in np.unique(index)
+            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]])
+            for k in np.unique(index)
         ]
         self._split(f, parts)
         return False
@@ -335,6 +347,8 @@ class Scheduler:
             if m.timeline is not None:
                 m.timeline.wait(f.warps, m.ticks, i.pc)
             return False
+        if not done.all():
+            m.counts.waits[i.pc] += len(f.warps)
         f.tried = False
         m.p[self.program.writer.index(i.args[0])][f.s] = done
         f.pc += 1
@@ -351,11 +365,15 @@ class Scheduler:
         numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
         if len(kinds := np.unique(keys)) > 1:
-            self._split(f, [(f.ids[keys == k], f.pc) for k in kinds])
+            # At once, or the parts would merge again.
+            for part in self._split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
+                self._named(part, i)
             return False
         most = 1 if not reduce else 2
         sized = len(i.args) > (at + most if reduce else at + 1)
         threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
+        if threads is not None and self._too_many(f, int(kinds[0]), threads):
+            return False
         if reduce:
             self._vote(f, i, int(kinds[0]))
         wait = "arrive" not in i.parts
@@ -365,6 +383,18 @@ class Scheduler:
             m.timeline.wait(f.warps, m.ticks, i.pc)
         m.sync.enter(f, int(numbers[0]), int(m.cta[f.ids[0]]), threads, wait, i.pc)
         return f.wait is None
+
+    def _too_many(self, f: Fragment, key: int, threads: int) -> bool:
+        """Split off the warps that a named barrier still takes, if these are more."""
+        barrier = self.machine.sync.named.get(key)
+        room = max(1, (threads - (barrier.arrived if barrier else 0)) // 32)
+        if len(f.warps) <= room:
+            return False
+        first = np.isin(self.machine.warp[f.ids], f.warps[:room])
+        part, _ = self._split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
+        # The two must not merge again before the first has arrived.
+        self._named(part, self.program.kernel.instructions[f.pc])
+        return True
 
     def _vote(self, f: Fragment, i: Instruction, key: int) -> None:
         """``bar.red``: the result is written once all have come; each arrival updates it."""
@@ -411,7 +441,8 @@ class Scheduler:
         pc = max(self.fragments, key=lambda f: f.n).pc if self.fragments else 0
         pc = min(pc, len(self.program.kernel.instructions) - 1)
         return m.reporter.stop(
-            pc, f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)"
+            pc,
+            f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)",
         )
 
     def _deadlock(self) -> None:
@@ -421,27 +452,49 @@ class Scheduler:
             pc = f.pc - 1 if f.wait == "named" else f.pc
             pc = min(pc, len(self.program.kernel.instructions) - 1)
             m.reporter.add(
-                "deadlock", pc, f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
-                who=m.who(f.s), missing="an arrival, bytes or threads that the barrier still expects",
-            )  # fmt: skip
+                "deadlock",
+                pc,
+                f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
+                who=m.who(f.s),
+                missing="an arrival, bytes or threads that the barrier still expects",
+            )
 
     def _reason(self, f: Fragment, pc: int) -> str:
         m, i = self.machine, self.program.kernel.instructions[pc]
         if f.wait == "mbarrier":
-            at = int(np.ravel(m.shared.physical(np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]))[0])
+            at = int(
+                np.ravel(
+                    m.shared.physical(
+                        np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]
+                    )
+                )[0]
+            )
             barrier = m.sync.mbarriers.get(at)
             wanted = int(np.ravel(self.value(i.args[2], f))[0])
             state = barrier.state() if barrier else "not initialized"
             if barrier and barrier.pending == 0 and barrier.tx:
                 m.reporter.add(
-                    "barrier-bytes", pc, f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} bytes that "
-                    "nothing brings", barrier.pc, missing="expect_tx with the bytes of the copies",
-                )  # fmt: skip
-            return f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
+                    "barrier-bytes",
+                    pc,
+                    f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} "
+                    "bytes that "
+                    "nothing brings",
+                    barrier.pc,
+                    missing="expect_tx with the bytes of the copies",
+                )
+            return (
+                f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
+            )
         if f.wait == "named":
-            for key, barrier in m.sync.named.items():
-                if f in barrier.waiting:
-                    return f"named barrier {key % 64}, {barrier.arrived} of {barrier.threads or 'all'} threads there"
+            for key, named in m.sync.named.items():
+                if f in named.waiting:
+                    return (
+                        f"named barrier {key % 64}, {named.arrived} of "
+                        f"{named.threads or 'all'} threads there"
+                    )
         if f.wait == "cluster":
-            return f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} threads there"
+            return (
+                f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} "
+                "threads there"
+            )
         return "the rest of its warp is elsewhere"

@@ -27,7 +27,7 @@ def capability(arch: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def environment(options: Options, arch: str) -> Iterator[Emulation]:
-    """``emulate`` for whole scripts: torch.cuda, the DSL's timers and the driver are replaced too."""
+    """``emulate`` for whole scripts: torch.cuda, timers and the driver are replaced too."""
     import torch
 
     from mla_var3.emulator.torch_mode import cuda_on_cpu
@@ -40,9 +40,7 @@ def environment(options: Options, arch: str) -> Iterator[Emulation]:
             if hasattr(module, "benchmark"):
                 stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
         _driver(stack)
-        stack.enter_context(
-            cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors)
-        )
+        stack.enter_context(cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors))
         torch.set_num_threads(1)
         yield emulation
 
@@ -87,5 +85,3 @@ def quiet(function: Any, *args: Any) -> tuple[Any, str]:
     with contextlib.redirect_stdout(out):
         result = function(*args)
     return result, out.getvalue()
-
-

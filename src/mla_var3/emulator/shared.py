@@ -84,13 +84,17 @@ class SharedMemory:
 class Shadow:
     """Checks of accesses to shared memory."""
 
-    def __init__(self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int) -> None:
+    def __init__(
+        self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int
+    ) -> None:
         self.memory, self.clocks, self.reporter, self.model = memory, clocks, reporter, model
         self.per_cta = per_cta
 
     # Threads ----------------------------------------------------------------------------------
     def thread_read(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
         """Threads of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
+        if not len(g):
+            return
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
@@ -168,26 +172,38 @@ class Shadow:
         m.written[g] = clock << PC_BITS | pc
         m.known[g] = True
 
-    def _fenced(self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int) -> None:
+    def _fenced(
+        self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int
+    ) -> None:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
         clocks = self.clocks
         generic = (writer < clocks.warps) & known
         if not generic.any():
             return
-        who = np.where(generic, writer, 0)
-        missing = generic & (written > clocks.fenced[who, who])
-        if self.model.reader_fences:
-            missing &= written > clocks.fenced[warp][who]
+        missing = np.zeros(len(writer), bool)
+        seen = clocks.seen[warp]
+        for who in np.unique(writer[generic]).tolist():
+            here = generic & (writer == who)
+            # A fence by the writer after its write, which the reader has seen.
+            fences = np.array([*clocks.fences[who], np.iinfo(np.int64).max])
+            first = fences[np.searchsorted(fences, written[here])]
+            late = first >= seen[who]
+            if self.model.reader_fences:
+                late &= written[here] > clocks.fenced[warp, who]
+            missing[here] = late
         if missing.any():
             q = self._first(g, missing)
             actor = unit * clocks.warps + warp
             self.reporter.add(
-                "missing-proxy-fence", pc,
+                "missing-proxy-fence",
+                pc,
                 f"shared {self.place(q)} was written by {self.name(self.memory.writer[q])} and is "
                 f"read by {self.name(actor)} without fence.proxy.async",
-                self.write_pc(q), self.name(actor), self.name(self.memory.writer[q]),
+                self.write_pc(q),
+                self.name(actor),
+                self.name(self.memory.writer[q]),
                 "fence.proxy.async between the write and the barrier before the read",
-            )  # fmt: skip
+            )
 
     # Words ------------------------------------------------------------------------------------
     def place(self, granule: Any) -> str:
@@ -217,26 +233,35 @@ class Shadow:
         m = self.memory
         before, after = int(m.writer[q]), unit * self.clocks.warps + warp
         self.reporter.add(
-            "race", pc,
-            f"shared {self.place(q)} is written by {self.name(before)} and {'read' if what == 'read' else 'written'} by "
+            "race",
+            pc,
+            f"shared {self.place(q)} is written by {self.name(before)} and "
+            f"{'read' if what == 'read' else 'written'} by "
             f"{self.name(after)}, and nothing orders the two",
-            self.write_pc(q), self.name(after), self.name(before),
+            self.write_pc(q),
+            self.name(after),
+            self.name(before),
             AFTER_WRITE[before // self.clocks.warps],
-        )  # fmt: skip
+        )
 
     def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int) -> None:
         m, after = self.memory, unit * self.clocks.warps + warp
         self.reporter.add(
-            "race", pc,
-            f"shared {self.place(q)} is still read by {self.name(reader)} when {self.name(after)} writes it",
-            int(m.read[reader, q] & PC_MASK), self.name(after), self.name(reader),
+            "race",
+            pc,
+            f"shared {self.place(q)} is still read by {self.name(reader)} when "
+            f"{self.name(after)} writes it",
+            int(m.read[reader, q] & PC_MASK),
+            self.name(after),
+            self.name(reader),
             AFTER_READ[reader // self.clocks.warps],
-        )  # fmt: skip
+        )
 
     def _poison(self, pc: int, q: int, who: str) -> None:
         self.reporter.add(
-            "uninitialized-read", pc, f"shared {self.place(q)} is read and nothing has written it",
-            who=who, missing="a write, or a wait for the copy that brings it",
-        )  # fmt: skip
-
-
+            "uninitialized-read",
+            pc,
+            f"shared {self.place(q)} is read and nothing has written it",
+            who=who,
+            missing="a write, or a wait for the copy that brings it",
+        )

@@ -13,7 +13,6 @@ from mla_var3.emulator.formats import U32, U64
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
     from mla_var3.emulator.sched import Fragment
-    from mla_var3.emulator.sched import Fragment
 
 NAMED = 64
 
@@ -36,7 +35,8 @@ class MBarrier:
     def state(self) -> str:
         """What it waits for, in words."""
         return (
-            f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes outstanding"
+            f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes "
+            "outstanding"
         )
 
 
@@ -89,9 +89,11 @@ class Sync:
         m, barrier = self.machine, self.mbarriers.get(physical)
         if barrier is None:
             m.reporter.add(
-                "barrier-uninitialized", pc, f"there is no mbarrier at shared {physical % m.shared.size:#x}",
+                "barrier-uninitialized",
+                pc,
+                f"there is no mbarrier at shared {physical % m.shared.size:#x}",
                 missing="mbarrier.init before, and a barrier after it",
-            )  # fmt: skip
+            )
             return None
         for w in warps:
             if w not in barrier.known_to:
@@ -106,12 +108,16 @@ class Sync:
         )
         if m.checks and seen < barrier.init_clock:
             m.reporter.add(
-                "barrier-unordered", pc,
-                f"the mbarrier at shared {physical % m.shared.size:#x} is used by {m.warp_name(warp)} with "
+                "barrier-unordered",
+                pc,
+                f"the mbarrier at shared {physical % m.shared.size:#x} is used by "
+                f"{m.warp_name(warp)} with "
                 f"no barrier since its initialization by {m.warp_name(barrier.init_warp)}",
-                barrier.pc, m.warp_name(warp), m.warp_name(barrier.init_warp),
+                barrier.pc,
+                m.warp_name(warp),
+                m.warp_name(barrier.init_warp),
                 "a barrier of the CTA (or cluster) after mbarrier.init",
-            )  # fmt: skip
+            )
 
     def init(self, address: Any, count: Any, s: Any, pc: int) -> None:
         """``mbarrier.init``."""
@@ -128,10 +134,13 @@ class Sync:
         old = self.mbarriers.get(at)
         if old is not None:
             m.reporter.add(
-                "barrier-reinitialized", pc,
-                f"the mbarrier at shared {at % m.shared.size:#x} ({old.state()}) is initialized again",
-                old.pc, missing="mbarrier.inval, or no second init",
-            )  # fmt: skip
+                "barrier-reinitialized",
+                pc,
+                f"the mbarrier at shared {at % m.shared.size:#x} ({old.state()}) is "
+                "initialized again",
+                old.pc,
+                missing="mbarrier.inval, or no second init",
+            )
         v = m.clocks.vector
         clock = int(m.clocks.seen[warp, warp])
         self.mbarriers[at] = MBarrier(count, count, warp, clock, v(), v(), pc=pc, known_to={warp})
@@ -141,11 +150,17 @@ class Sync:
         m = self.machine
         low = at % m.shared.size
         if at % 8:
-            m.reporter.add("misaligned", pc, f"an mbarrier at shared {low:#x}", missing="8-byte alignment")
+            m.reporter.add(
+                "misaligned", pc, f"an mbarrier at shared {low:#x}", missing="8-byte alignment"
+            )
         if bool(m.shared.outside(np.array([at]), 8)[0]):
             m.reporter.add("out-of-bounds", pc, f"an mbarrier at shared {low:#x}")
         if not 1 <= count < 1 << 20:
-            m.reporter.add("barrier-overflow", pc, f"mbarrier.init with {count} arrivals; 1 to {(1 << 20) - 1} are allowed")
+            m.reporter.add(
+                "barrier-overflow",
+                pc,
+                f"mbarrier.init with {count} arrivals; 1 to {(1 << 20) - 1} are allowed",
+            )
 
     def overwritten(self, at: NDArray[np.int64], size: int, pc: int, s: Any) -> None:
         """Report plain writes to the bytes of a barrier."""
@@ -157,13 +172,20 @@ class Sync:
             if hit.any():
                 m = self.machine
                 m.reporter.add(
-                    "race", pc, f"the mbarrier at shared {place % m.shared.size:#x} is overwritten while in use",
-                    barrier.pc, m.thread(s, int(np.argmax(hit))), missing="mbarrier.inval before its bytes are used again",
-                )  # fmt: skip
+                    "race",
+                    pc,
+                    f"the mbarrier at shared {place % m.shared.size:#x} is overwritten while "
+                    "in use",
+                    barrier.pc,
+                    m.thread(s, int(np.argmax(hit))),
+                    missing="mbarrier.inval before its bytes are used again",
+                )
 
     def invalidate(self, address: Any, s: Any, pc: int) -> None:
         """``mbarrier.inval``."""
-        for at in np.unique(self.machine.shared.physical(address, self.machine.cta_offset[s])).tolist():
+        for at in np.unique(
+            self.machine.shared.physical(address, self.machine.cta_offset[s])
+        ).tolist():
             self.at(at, pc)
             self.mbarriers.pop(at, None)
 
@@ -172,7 +194,10 @@ class Sync:
         m = self.machine
         n = len(m.ids[s])
         at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
-        counts, bytes_ = np.broadcast_to(count, n).astype(np.int64), np.broadcast_to(tx, n).astype(np.int64)
+        counts, bytes_ = (
+            np.broadcast_to(count, n).astype(np.int64),
+            np.broadcast_to(tx, n).astype(np.int64),
+        )
         warps, state = m.warp[s], np.zeros(n, U64)
         for place in np.unique(at).tolist():
             here = at == place
@@ -201,11 +226,14 @@ class Sync:
             arrivals -= taken
             if arrivals or not taken:
                 m.reporter.add(
-                    "barrier-overflow", pc,
-                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals than the "
+                    "barrier-overflow",
+                    pc,
+                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals "
+                    "than the "
                     f"{barrier.count} of its phase ({barrier.state()})",
-                    barrier.pc, missing="the right count in mbarrier.init, or a wait between the phases",
-                )  # fmt: skip
+                    barrier.pc,
+                    missing="the right count in mbarrier.init, or a wait between the phases",
+                )
             if not taken:
                 return
             self.settle(barrier)
@@ -220,7 +248,9 @@ class Sync:
             np.maximum(barrier.done, barrier.vector, out=barrier.done)
             m.scheduler.wake("mbarrier")
 
-    def complete(self, physical: int, count: int, warp: int, actor: int, clock: int, pc: int) -> None:
+    def complete(
+        self, physical: int, count: int, warp: int, actor: int, clock: int, pc: int
+    ) -> None:
         """An asynchronous copy has brought ``count`` bytes."""
         m = self.machine
         barrier = self.at(physical, pc, [warp])
@@ -239,18 +269,24 @@ class Sync:
         if m.model.reader_fences and m.clocks.fenced[warp, barrier.init_warp] >= barrier.init_clock:
             return
         m.reporter.add(
-            "missing-proxy-fence", pc,
-            f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous copy, and no fence "
+            "missing-proxy-fence",
+            pc,
+            f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous "
+            "copy, and no fence "
             "follows its initialization",
-            barrier.pc, m.warp_name(warp), m.warp_name(barrier.init_warp),
+            barrier.pc,
+            m.warp_name(warp),
+            m.warp_name(barrier.init_warp),
             "fence.mbarrier_init (or fence.proxy.async) after mbarrier.init",
-        )  # fmt: skip
+        )
 
     def pending(self, state: Any, s: Any) -> Any:
         """``mbarrier.pending_count``."""
         return (np.asarray(state) & U64(0xFFFFFFFF)).astype(U32)
 
-    def test(self, fragment: Fragment, address: Any, wanted: Any, parity: bool, pc: int, blocking: bool) -> NDArray[np.bool_] | None:
+    def test(
+        self, fragment: Fragment, address: Any, wanted: Any, parity: bool, pc: int, blocking: bool
+    ) -> NDArray[np.bool_] | None:
         """Which threads see their phase done; None if a try_wait sleeps.
 
         A ``try_wait`` may time out, so the first try answers no even when the phase is done:
@@ -265,7 +301,9 @@ class Sync:
             if barrier is None:
                 continue
             want = wanted[here] if np.ndim(wanted) else wanted
-            done[here] = (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
+            done[here] = (
+                (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
+            )
         if blocking and not done.any() and not fragment.tried:
             return None
         if blocking and done.all() and not fragment.tried:
@@ -281,21 +319,28 @@ class Sync:
         return done
 
     # Named and cluster barriers ---------------------------------------------------------------
-    def enter(self, fragment: Fragment, number: int, cta: int, threads: int | None, wait: bool, pc: int) -> Named | None:
+    def enter(
+        self, fragment: Fragment, number: int, cta: int, threads: int | None, wait: bool, pc: int
+    ) -> Named | None:
         """Warps reach a named barrier; returns it once it is complete."""
         m, key = self.machine, cta * NAMED + number
         barrier = self.named.setdefault(key, Named(threads, m.clocks.vector()))
         if barrier.threads != threads and barrier.warps:
             m.reporter.add(
-                "barrier-mismatch", pc,
-                f"named barrier {number} is entered with {threads or 'all'} threads and with {barrier.threads or 'all'}",
+                "barrier-mismatch",
+                pc,
+                f"named barrier {number} is entered with {threads or 'all'} threads and with "
+                f"{barrier.threads or 'all'}",
                 who=m.who(fragment.s),
-            )  # fmt: skip
+            )
         if not barrier.warps.isdisjoint(fragment.warps):
             m.reporter.add(
-                "barrier-mismatch", pc, f"a warp arrives twice at named barrier {number} before it is complete",
-                who=m.who(fragment.s), missing="the right number of threads, or a second barrier",
-            )  # fmt: skip
+                "barrier-mismatch",
+                pc,
+                f"a warp arrives twice at named barrier {number} before it is complete",
+                who=m.who(fragment.s),
+                missing="the right number of threads, or a second barrier",
+            )
         barrier.threads = threads
         m.progress += 1
         barrier.warps |= set(fragment.warps)
@@ -366,15 +411,12 @@ class Sync:
         """``fence`` and ``membar``."""
         m = self.machine
         for w in m.warps_of(s):
-            own = int(m.clocks.seen[w, w])
-            if "proxy.async" in op or "proxy.alias" in op or op == "fence.proxy.async":
-                m.clocks.fenced[w] = m.clocks.seen[w]
-                self.init_fenced[w] = own
-            else:
-                # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
-                self.init_fenced[w] = own
+            # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
+            self.init_fenced[w] = int(m.clocks.seen[w, w])
+            if "proxy.async" in op:
+                m.clocks.fence(w)
         if not op.startswith("fence.proxy") and "cta" not in op:
-            m.fenced_epoch = m.memory_map.epoch
+            m.fenced_epoch = m.memory_map.fence()
 
     def warp(self, s: Any) -> None:
         """``bar.warp.sync``: lanes of a warp are one actor already."""

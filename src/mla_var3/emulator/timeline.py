@@ -8,9 +8,12 @@ from html import escape
 from typing import Any
 
 COLORS = {
-    "run": "#4c78a8", "wait": "#e45756", "wgmma": "#54a24b", "TMA load": "#f58518",
+    "run": "#4c78a8",
+    "wait": "#e45756",
+    "wgmma": "#54a24b",
+    "TMA load": "#f58518",
     "TMA store": "#b279a2",
-}  # fmt: skip
+}
 #: Pixels: height of a warp's lane, width of the drawing, margin for names.
 LANE, WIDTH, MARGIN = 18, 960, 70
 
@@ -55,10 +58,18 @@ class Timeline:
     def chrome(self, site: Any) -> str:
         """For Perfetto or chrome://tracing: one track per warp, microseconds are steps."""
         events = [
-            {"name": s.what, "cat": s.what, "ph": "X", "ts": s.start, "dur": max(1, s.end - s.start),
-             "pid": 0, "tid": s.warp, "args": {"at": str(site(s.pc))}}
+            {
+                "name": s.what,
+                "cat": s.what,
+                "ph": "X",
+                "ts": s.start,
+                "dur": max(1, s.end - s.start),
+                "pid": 0,
+                "tid": s.warp,
+                "args": {"at": str(site(s.pc))},
+            }
             for s in self.spans
-        ]  # fmt: skip
+        ]
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
 
     def svg(self, site: Any) -> str:
@@ -72,7 +83,10 @@ class Timeline:
             color = COLORS.get(s.what)
             if color is None:
                 continue
-            y, height = LANE * warps.index(s.warp) + 2, LANE - 4 if s.what in ("run", "wait") else LANE // 2
+            y, height = (
+                LANE * warps.index(s.warp) + 2,
+                LANE - 4 if s.what in ("run", "wait") else LANE // 2,
+            )
             body.append(
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{color}">'
                 f"<title>{escape(f'{s.what}: {site(s.pc)}')}</title></rect>"

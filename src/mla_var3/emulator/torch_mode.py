@@ -71,22 +71,38 @@ class _Event(_Stream):
 
 
 @contextlib.contextmanager
-def cuda_on_cpu(own: Callable[[torch.Tensor], None], capability: tuple[int, int], multiprocessors: int) -> Iterator[None]:
+def cuda_on_cpu(
+    own: Callable[[torch.Tensor], None], capability: tuple[int, int], multiprocessors: int
+) -> Iterator[None]:
     """``torch.cuda`` as scripts use it, for a device that is emulated."""
     properties = SimpleNamespace(
-        multi_processor_count=multiprocessors, major=capability[0], minor=capability[1], name="emulated",
-        total_memory=1 << 33, L2_cache_size=50 << 20, shared_memory_per_block_optin=232448,
-    )  # fmt: skip
+        multi_processor_count=multiprocessors,
+        major=capability[0],
+        minor=capability[1],
+        name="emulated",
+        total_memory=1 << 33,
+        L2_cache_size=50 << 20,
+        shared_memory_per_block_optin=232448,
+    )
     stream = _Stream()
     values: dict[str, Any] = {
-        "is_available": lambda: True, "current_stream": lambda *_: stream,
-        "default_stream": lambda *_: stream, "Stream": _Stream, "Event": _Event,
-        "synchronize": lambda *_: None, "get_device_capability": lambda *_: capability,
-        "get_device_properties": lambda *_: properties, "device_count": lambda: 1,
-        "current_device": lambda: 0, "set_device": lambda *_: None, "empty_cache": lambda: None,
-        "stream": lambda *_: contextlib.nullcontext(), "get_device_name": lambda *_: "emulated",
-        "manual_seed": lambda _: None, "manual_seed_all": lambda _: None,
-    }  # fmt: skip
+        "is_available": lambda: True,
+        "current_stream": lambda *_: stream,
+        "default_stream": lambda *_: stream,
+        "Stream": _Stream,
+        "Event": _Event,
+        "synchronize": lambda *_: None,
+        "get_device_capability": lambda *_: capability,
+        "get_device_properties": lambda *_: properties,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda *_: None,
+        "empty_cache": lambda: None,
+        "stream": lambda *_: contextlib.nullcontext(),
+        "get_device_name": lambda *_: "emulated",
+        "manual_seed": lambda _: None,
+        "manual_seed_all": lambda _: None,
+    }
     with contextlib.ExitStack() as stack:
         for name, value in values.items():
             stack.enter_context(replaced(torch.cuda, name, value))

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 LANES = np.arange(32)
 BIT = U64(1) << np.arange(32, dtype=U64)
 REDUCE = {
-    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1}
 
 
@@ -75,6 +79,7 @@ class Warps:
         """``vote.sync``."""
         p, how = self._spread(test, s)
         here = self._present(s)
+        out: Any
         match mode:
             case "any":
                 out = (p & here).any(1)
@@ -129,7 +134,9 @@ class Warps:
         return self._back(np.where(every, mask, U32(0)), how), self._back(every, how)
 
     # Matrices ---------------------------------------------------------------------------------
-    def _rows(self, address: Any, count: int, s: Any, pc: int, what: str) -> tuple[NDArray[np.int64], Any]:
+    def _rows(
+        self, address: Any, count: int, s: Any, pc: int, what: str
+    ) -> tuple[NDArray[np.int64], Any]:
         """Physical addresses of the rows of ``count`` matrices, [warps, count, 8]."""
         m = self.machine
         full, _ = self._spread(np.asarray(address), s)
@@ -138,7 +145,9 @@ class Warps:
         at, _ = m.memory.shared_at(used, 16, ids, pc, what)
         return at.reshape(-1, count, 8), m.warp[ids]
 
-    def ldmatrix(self, address: Any, count: int, trans: bool, s: Any, pc: int) -> list[NDArray[np.uint32]]:
+    def ldmatrix(
+        self, address: Any, count: int, trans: bool, s: Any, pc: int
+    ) -> list[NDArray[np.uint32]]:
         """``ldmatrix``: ``count`` matrices of 8 by 8 halves over the lanes."""
         m = self.machine
         rows, warp = self._rows(address, count, s, pc, "read")
@@ -167,5 +176,3 @@ class Warps:
         a, how = self._spread(value, s)
         x = np.ascontiguousarray(a).reshape(-1, 8, 4).view(np.uint16).swapaxes(1, 2)
         return self._back(np.ascontiguousarray(x).view(U32).reshape(-1, 32), how)
-
-

@@ -7,6 +7,7 @@ from mla_var3.emulator.lower.base import NotLowered, Op, family
 
 @family("mbarrier")
 def mbarrier(op: Op) -> list[str]:
+    """Lower ``mbarrier``."""
     name = op.parts[1]
     state = not op.args[0].startswith("[")
     if name == "pending_count":
@@ -31,11 +32,13 @@ def mbarrier(op: Op) -> list[str]:
 
 @family("fence", "membar")
 def fence(op: Op) -> list[str]:
+    """Lower ``fence``, ``membar``."""
     return [f"sync.fence('{op.instruction.op}', {op.s})"]
 
 
 @family("bar", "barrier")
 def warp_barrier(op: Op) -> list[str]:
+    """Lower ``bar``, ``barrier``."""
     if op.instruction.op != "bar.warp.sync":
         raise NotLowered(op.instruction.op)
     return [f"sync.warp({op.s})"]

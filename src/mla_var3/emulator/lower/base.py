@@ -23,8 +23,14 @@ Family = Callable[["Op"], list[str]]
 FAMILIES: dict[str, Family] = {}
 #: Hints, which change no value.
 NOTHING = {
-    "prefetch", "prefetchu", "griddepcontrol", "nanosleep", "discard", "applypriority", "pmevent",
-}  # fmt: skip
+    "prefetch",
+    "prefetchu",
+    "griddepcontrol",
+    "nanosleep",
+    "discard",
+    "applypriority",
+    "pmevent",
+}
 
 
 class NotLowered(Exception):
@@ -112,10 +118,18 @@ class Writer:
             text = "32"
         if text.startswith(("0f", "0F")):
             raw = struct.unpack("<f", struct.pack("<I", int(text[2:], 16)))[0]
-            return np.dtype(f"f{width // 8}").type(raw) if kind[0] == "f" else np.uint32(int(text[2:], 16))
+            return (
+                np.dtype(f"f{width // 8}").type(raw)
+                if kind[0] == "f"
+                else np.uint32(int(text[2:], 16))
+            )
         if text.startswith(("0d", "0D")):
             raw = struct.unpack("<d", struct.pack("<Q", int(text[2:], 16)))[0]
-            return np.dtype(f"f{width // 8}").type(raw) if kind[0] == "f" else np.uint64(int(text[2:], 16))
+            return (
+                np.dtype(f"f{width // 8}").type(raw)
+                if kind[0] == "f"
+                else np.uint64(int(text[2:], 16))
+            )
         if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
             return integer(_octal(text.rstrip("U")), kind)
         if kind[0] == "f":

@@ -10,24 +10,30 @@ LOGIC = {"and": "&", "or": "|", "xor": "^"}
 
 @family("and", "or", "xor")
 def logic(op: Op) -> list[str]:
+    """Lower ``and``, ``or``, ``xor``."""
     kind = op.raw()
     return op.put(f"{op.get(1, kind)} {LOGIC[op.parts[0]]} {op.get(2, kind)}", kind)
 
 
 @family("not")
 def not_(op: Op) -> list[str]:
+    """Lower ``not``."""
     kind = op.raw()
-    return op.put(f"~{op.get(1, kind)}" if kind != "pred" else f"~np.asarray({op.get(1, kind)})", kind)
+    return op.put(
+        f"~{op.get(1, kind)}" if kind != "pred" else f"~np.asarray({op.get(1, kind)})", kind
+    )
 
 
 @family("cnot")
 def cnot(op: Op) -> list[str]:
+    """Lower ``cnot``."""
     kind = op.raw()
     return op.put(f"({op.get(1, kind)} == 0).astype({numpy_name(kind)})", kind)
 
 
 @family("shl", "shr")
 def shift(op: Op) -> list[str]:
+    """Lower ``shl``, ``shr``."""
     kind = op.raw()
     symbol = "<<" if op.parts[0] == "shl" else ">>"
     # A shift by the width or more gives zeros, or the sign: numpy does so for its own shifts.
@@ -37,12 +43,14 @@ def shift(op: Op) -> list[str]:
 
 @family("shf")
 def funnel(op: Op) -> list[str]:
+    """Lower ``shf``."""
     args = ", ".join(op.get(i, "u32") for i in (1, 2, 3))
     return op.put(f"fn.funnel('{op.parts[1]}', '{op.parts[2]}', {args})", "u32")
 
 
 @family("prmt")
 def prmt(op: Op) -> list[str]:
+    """Lower ``prmt``."""
     mode = op.parts[2] if len(op.parts) > 2 else ""
     args = ", ".join(op.get(i, "u32") for i in (1, 2, 3))
     return op.put(f"fn.permute({args}, '{mode}')", "u32")
@@ -50,6 +58,7 @@ def prmt(op: Op) -> list[str]:
 
 @family("lop3")
 def lop3(op: Op) -> list[str]:
+    """Lower ``lop3``."""
     args = ", ".join(op.get(i, "u32") for i in (1, 2, 3))
     value = f"fn.lop3({args}, {int(op.args[4], 0)})"
     if not op.has("and", "or"):
@@ -62,28 +71,33 @@ def lop3(op: Op) -> list[str]:
 
 @family("popc")
 def popc(op: Op) -> list[str]:
+    """Lower ``popc``."""
     return op.put(f"fn.popcount({op.get(1, op.raw())})", "u32")
 
 
 @family("clz")
 def clz(op: Op) -> list[str]:
+    """Lower ``clz``."""
     width = bits(op.kind)
     return op.put(f"U32({width}) - fn.bit_length({op.get(1, op.raw())})", "u32")
 
 
 @family("brev")
 def brev(op: Op) -> list[str]:
+    """Lower ``brev``."""
     return op.put(f"fn.reverse({op.get(1, op.raw())}, {bits(op.kind)})", op.raw())
 
 
 @family("bfind")
 def bfind(op: Op) -> list[str]:
+    """Lower ``bfind``."""
     signed, amount = op.kind[0] == "s", op.has("shiftamt")
     return op.put(f"fn.find_bit({op.get(1)}, {signed}, {amount}, {bits(op.kind)})", "u32")
 
 
 @family("bfe")
 def bfe(op: Op) -> list[str]:
+    """Lower ``bfe``."""
     kind = "u" + op.kind[1:]
     args = f"{op.get(1, kind)}, {op.get(2, 'u32')}, {op.get(3, 'u32')}"
     return op.put(f"fn.extract({args}, {bits(op.kind)}, {op.kind[0] == 's'})", kind)
@@ -91,6 +105,7 @@ def bfe(op: Op) -> list[str]:
 
 @family("bfi")
 def bfi(op: Op) -> list[str]:
+    """Lower ``bfi``."""
     kind = op.raw()
     args = f"{op.get(1, kind)}, {op.get(2, kind)}, {op.get(3, 'u32')}, {op.get(4, 'u32')}"
     return op.put(f"fn.insert({args}, {bits(kind)})", kind)
@@ -98,10 +113,12 @@ def bfi(op: Op) -> list[str]:
 
 @family("bmsk")
 def bmsk(op: Op) -> list[str]:
+    """Lower ``bmsk``."""
     return op.put(f"fn.bit_mask({op.get(1, 'u32')}, {op.get(2, 'u32')}, {op.has('wrap')})", "u32")
 
 
 @family("szext")
 def szext(op: Op) -> list[str]:
+    """Lower ``szext``."""
     length = f"{op.get(2, 'u32')}"
     return op.put(f"fn.extract({op.get(1, 'u32')}, 0, {length}, 32, {op.kind == 's32'})", "u32")

@@ -6,11 +6,13 @@ from mla_var3.emulator.formats import SMALL
 from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
 from mla_var3.emulator.ptx import bits
 
+ROUND = {"i": "np.rint", "z": "np.trunc", "m": "np.floor", "p": "np.ceil"}
 INTEGER_ROUNDING = {"rni": "i", "rzi": "z", "rmi": "m", "rpi": "p"}
 
 
 @family("cvt")
 def cvt(op: Op) -> list[str]:
+    """Lower ``cvt``."""
     if op.parts[1] == "pack":
         return _pack(op)
     to, source = op.parts[-2], op.parts[-1]
@@ -44,7 +46,7 @@ def _to_float(op: Op, to: str, source: str) -> list[str]:
     text = _values(op, 1, source)
     whole = next((INTEGER_ROUNDING[m] for m in INTEGER_ROUNDING if op.has(m)), None)
     if whole:
-        text = f"{dict(i='np.rint', z='np.trunc', m='np.floor', p='np.ceil')[whole]}({text})"
+        text = f"{ROUND[whole]}({text})"
     text = _relu(op, text)
     if op.has("sat"):
         text = f"fn.saturate({text})"
@@ -68,7 +70,9 @@ def _integers(op: Op, to: str, source: str) -> list[str]:
     text = op.get(1, source)
     if op.has("sat"):
         low, high = (
-            (-(1 << bits(to) - 1), (1 << bits(to) - 1) - 1) if to[0] == "s" else (0, (1 << bits(to)) - 1)
+            (-(1 << bits(to) - 1), (1 << bits(to) - 1) - 1)
+            if to[0] == "s"
+            else (0, (1 << bits(to)) - 1)
         )
         if bits(source) == 64 or bits(to) == 64:
             raise NotLowered("sat of 64 bits")
@@ -82,7 +86,9 @@ def _packed(op: Op, to: str, source: str) -> list[str]:
         low, high = (_relu(op, op.get(i, "f32")) for i in (2, 1))
         form = to.removesuffix("x2")
         width = 4 if form == "e2m1" else 8
-        code = f"(formats.encode({high}, '{form}') << U16({width})) | formats.encode({low}, '{form}')"
+        code = (
+            f"(formats.encode({high}, '{form}') << U16({width})) | formats.encode({low}, '{form}')"
+        )
         return op.put(code, "u8" if width == 4 else "u16")
     if small:
         return _from_halves(op, to.removesuffix("x2"), source)
@@ -125,7 +131,11 @@ def _pack(op: Op) -> list[str]:
     to, source = op.parts[3], op.parts[4]
     width = bits(to)
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if to[0] == "s" else (0, (1 << width) - 1)
-    codes = [f"(np.clip({op.get(i, source)}, {low}, {high}).astype(I64).astype(U32) & U32({(1 << width) - 1}))" for i in (1, 2)]
+    codes = [
+        f"(np.clip({op.get(i, source)}, {low}, {high}).astype(I64).astype(U32) & "
+        f"U32({(1 << width) - 1}))"
+        for i in (1, 2)
+    ]
     text = f"({codes[0]} << U32({width})) | {codes[1]}"
     if len(op.args) > 3:
         text = f"({op.get(3, 'u32')} << U32({2 * width})) | {text}"

@@ -5,9 +5,13 @@ from __future__ import annotations
 from mla_var3.emulator.lower.base import NotLowered, Op, family
 
 UNARY = {
-    "sin": "np.sin", "cos": "np.cos", "ex2": "np.exp2", "lg2": "np.log2", "sqrt": "np.sqrt",
+    "sin": "np.sin",
+    "cos": "np.cos",
+    "ex2": "np.exp2",
+    "lg2": "np.log2",
+    "sqrt": "np.sqrt",
     "tanh": "np.tanh",
-}  # fmt: skip
+}
 
 
 def value(op: Op, operand: int, kind: str | None = None) -> str:
@@ -54,8 +58,13 @@ def store(op: Op, text: str, kind: str | None = None, operand: int | str = 0) ->
 
 
 def add(op: Op) -> list[str]:
+    """Sums and differences of floats."""
     sign = "+" if op.parts[0] == "add" else "-"
-    kinds = op.parts[-2:] if op.parts[-2] in ("f32", "bf16", "f16") and len(op.parts) > 2 else op.parts[-1:]
+    kinds = (
+        op.parts[-2:]
+        if op.parts[-2] in ("f32", "bf16", "f16") and len(op.parts) > 2
+        else op.parts[-1:]
+    )
     if len(kinds) == 2 and kinds[0] == "f32":  # Mixed precision: add.f32.bf16.
         a, b = value(op, 1, kinds[1]), value(op, 2, "f32")
         return store(op, f"{a}.astype(F32) {sign} {b}", "f32")
@@ -66,6 +75,7 @@ def add(op: Op) -> list[str]:
 
 
 def mul(op: Op) -> list[str]:
+    """Products of floats, and products plus a third."""
     a, b = value(op, 1), value(op, 2)
     if op.parts[0] != "mul":
         return _fma(op, a, b, value(op, 3))
@@ -94,6 +104,7 @@ def _fma(op: Op, a: str, b: str, c: str) -> list[str]:
 
 
 def div(op: Op) -> list[str]:
+    """Quotients of floats."""
     a, b = value(op, 1), value(op, 2)
     if (mode := op.rounding()) != "rn" and op.kind == "f32":
         return store(op, f"fn.directed(np.divide({a}, {b}, dtype=F64), F32, '{mode}')")
@@ -101,6 +112,7 @@ def div(op: Op) -> list[str]:
 
 
 def minmax(op: Op) -> list[str]:
+    """Smaller and larger of floats."""
     function = f"fn.float_{op.parts[0]}"
     nan = op.has("NaN")
     operands = [value(op, i) for i in range(1, len(op.args))]
@@ -113,17 +125,20 @@ def minmax(op: Op) -> list[str]:
 
 
 def sign(op: Op) -> list[str]:
+    """Absolute and negated floats."""
     text = value(op, 1)
     return store(op, f"np.abs({text})" if op.parts[0] == "abs" else f"-({text})")
 
 
 @family("copysign")
 def copysign(op: Op) -> list[str]:
+    """Lower ``copysign``."""
     return store(op, f"np.copysign({value(op, 2)}, {value(op, 1)})")
 
 
 @family(*UNARY)
 def unary(op: Op) -> list[str]:
+    """Lower the functions of one float."""
     name, text = op.parts[0], value(op, 1)
     if name == "sqrt" and op.rounding() != "rn" and op.kind == "f32":
         return store(op, f"fn.directed(np.sqrt({text}, dtype=F64), F32, '{op.rounding()}')")
@@ -132,6 +147,7 @@ def unary(op: Op) -> list[str]:
 
 @family("rcp", "rsqrt")
 def reciprocal(op: Op) -> list[str]:
+    """Lower ``rcp``, ``rsqrt``."""
     text = value(op, 1) if op.parts[0] == "rcp" else f"np.sqrt({value(op, 1)}, dtype=F64)"
     exact = f"np.divide(1.0, {text}, dtype=F64)"
     mode = op.rounding() if op.parts[0] == "rcp" else "rn"

@@ -7,9 +7,17 @@ from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
 from mla_var3.emulator.ptx import bits
 
 COMPARE = {
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "lo": "<", "ls": "<=", "hi": ">", "hs": ">=",
-}  # fmt: skip
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 
 
 def is_float(op: Op) -> bool:
@@ -19,6 +27,7 @@ def is_float(op: Op) -> bool:
 
 @family("add", "sub")
 def add(op: Op) -> list[str]:
+    """Lower ``add``, ``sub``."""
     if is_float(op):
         return floating.add(op)
     sign = "+" if op.parts[0] == "add" else "-"
@@ -36,6 +45,7 @@ def add(op: Op) -> list[str]:
 
 @family("addc", "subc")
 def addc(op: Op) -> list[str]:
+    """Lower ``addc``, ``subc``."""
     function = "add_carry" if op.parts[0] == "addc" else "sub_borrow"
     kind = "u" + op.kind[1:]
     value = f"fn.{function}({op.get(1, kind)}, {op.get(2, kind)}, machine.carry[{op.s}])"
@@ -45,6 +55,7 @@ def addc(op: Op) -> list[str]:
 
 @family("mul", "mad", "fma", "mul24", "mad24")
 def mul(op: Op) -> list[str]:
+    """Lower ``mul``, ``mad``, ``fma``, ``mul24``, ``mad24``."""
     if is_float(op):
         return floating.mul(op)
     plus = op.parts[0].startswith("mad")
@@ -70,6 +81,7 @@ def _high(op: Op) -> str:
 
 @family("div", "rem")
 def div(op: Op) -> list[str]:
+    """Lower ``div``, ``rem``."""
     if is_float(op):
         return floating.div(op)
     function = {"div": "divide", "rem": "remainder"}[op.parts[0]]
@@ -80,6 +92,7 @@ def div(op: Op) -> list[str]:
 
 @family("min", "max")
 def minmax(op: Op) -> list[str]:
+    """Lower ``min``, ``max``."""
     if is_float(op):
         return floating.minmax(op)
     if op.kind.endswith("x2"):
@@ -97,6 +110,7 @@ def _minmax2(op: Op) -> list[str]:
 
 @family("abs", "neg")
 def sign(op: Op) -> list[str]:
+    """Lower ``abs``, ``neg``."""
     if is_float(op):
         return floating.sign(op)
     return op.put(f"np.abs({op.get(1)})" if op.parts[0] == "abs" else f"-{op.get(1)}")
@@ -104,12 +118,14 @@ def sign(op: Op) -> list[str]:
 
 @family("sad")
 def sad(op: Op) -> list[str]:
+    """Lower ``sad``."""
     a, b, c = (op.get(i) for i in (1, 2, 3))
     return op.put(f"{c} + np.where({a} > {b}, {a} - {b}, {b} - {a})")
 
 
 @family("setp")
 def setp(op: Op) -> list[str]:
+    """Lower ``setp``."""
     a, b = _operands(op)
     value = compare(op.parts[1], a, b, is_float(op))
     combine = next((p for p in op.parts[2:] if p in ("and", "or", "xor")), None)
@@ -117,13 +133,17 @@ def setp(op: Op) -> list[str]:
     lines = [f"x = {value}"]
     for target, test in zip(targets, ("x", "~x"), strict=False):
         if combine:
-            test = f"{test} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[combine]} {op.get(3, 'pred')}"
+            test = (
+                f"{test} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[combine]} "
+                f"{op.get(3, 'pred')}"
+            )
         lines += op.put(test, "pred", target)
     return lines
 
 
 @family("set")
 def set_(op: Op) -> list[str]:
+    """Lower ``set``."""
     a, b = _operands(op)
     test = compare(op.parts[1], a, b, is_float(op))
     result = op.parts[-2]
@@ -154,6 +174,7 @@ def compare(test: str, a: str, b: str, floats: bool) -> str:
 
 @family("testp")
 def testp(op: Op) -> list[str]:
+    """Lower ``testp``."""
     x = floating.value(op, 1)
     tiny = "F32(2.0**-126)" if op.kind == "f32" else "2.0**-1022"
     test = {
@@ -169,6 +190,7 @@ def testp(op: Op) -> list[str]:
 
 @family("dp4a", "dp2a")
 def dp(op: Op) -> list[str]:
+    """Lower ``dp4a``, ``dp2a``."""
     kinds = [p for p in op.parts if p in ("u32", "s32")]
     signs = (kinds[0] == "s32", kinds[1] == "s32")
     kind = "s32" if any(signs) else "u32"

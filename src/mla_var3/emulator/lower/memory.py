@@ -10,10 +10,24 @@ from mla_var3.emulator.ptx import bits
 SPACES = ("global", "shared", "local", "param", "const")
 #: Modifiers of an atomic that are not its operation.
 SCOPES = {
-    "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "global", "shared",
-    "shared::cta", "shared::cluster", "noftz", "async", "mbarrier::complete_tx::bytes",
-    "L2::cache_hint", "generic",
-}  # fmt: skip
+    "relaxed",
+    "acquire",
+    "release",
+    "acq_rel",
+    "cta",
+    "cluster",
+    "gpu",
+    "sys",
+    "global",
+    "shared",
+    "shared::cta",
+    "shared::cluster",
+    "noftz",
+    "async",
+    "mbarrier::complete_tx::bytes",
+    "L2::cache_hint",
+    "generic",
+}
 
 
 def space_of(op: Op) -> str:
@@ -39,11 +53,15 @@ def _order(op: Op) -> str:
 
 @family("ld", "ldu")
 def ld(op: Op) -> list[str]:
+    """Lower ``ld``, ``ldu``."""
     space, width = space_of(op), _width(op)
     targets = op.vector(0)
     if space == "param":
         return _load_parameter(op, targets, width)
-    call = f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, '{_order(op)}')"
+    call = (
+        f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, "
+        f"'{_order(op)}')"
+    )
     return [f"x = {call}", *_spread(op, targets, width)]
 
 
@@ -65,7 +83,10 @@ def _load_parameter(op: Op, targets: list[str], width: int) -> list[str]:
     found = next((p for p in kernel.parameters if p.name == name.strip()), None)
     if found is None and (name.strip() in op.writer.program.local or name.startswith("%")):
         space = "parameter" if name.startswith("%") else "local"
-        call = f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, {op.pc}, 'weak')"
+        call = (
+            f"memory.load('{space}', {op.address(1)}, {width}, {len(targets)}, {op.s}, "
+            f"{op.pc}, 'weak')"
+        )
         return [f"x = {call}", *_spread(op, targets, width)]
     if found is None:
         raise NotLowered(name)
@@ -75,6 +96,7 @@ def _load_parameter(op: Op, targets: list[str], width: int) -> list[str]:
 
 @family("st")
 def st(op: Op) -> list[str]:
+    """Lower ``st``."""
     space, width = space_of(op), _width(op)
     if space == "param":
         space = "local"
@@ -82,13 +104,20 @@ def st(op: Op) -> list[str]:
     if op.has("async"):
         if op.has("mmio"):
             raise NotLowered(op.instruction.op)
-        return [f"bulk.store_async({op.address(0)}, {width}, [{values}], {op.address(2)}, {op.s}, {op.pc})"]
-    call = f"memory.store('{space}', {op.address(0)}, {width}, [{values}], {op.s}, {op.pc}, '{_order(op)}')"
+        return [
+            f"bulk.store_async({op.address(0)}, {width}, [{values}], {op.address(2)}, {op.s}, "
+            f"{op.pc})"
+        ]
+    call = (
+        f"memory.store('{space}', {op.address(0)}, {width}, [{values}], {op.s}, {op.pc}, "
+        f"'{_order(op)}')"
+    )
     return [call]
 
 
 @family("atom", "red")
 def atomic(op: Op) -> list[str]:
+    """Lower ``atom``, ``red``."""
     space = space_of(op)
     kind = op.kind
     names = [p for p in op.parts[1:-1] if p not in SCOPES]
@@ -102,11 +131,13 @@ def atomic(op: Op) -> list[str]:
         operands += [op.get(v, raw) for v in op.vector(operand)]
     if op.has("async"):
         return [
-            f"bulk.reduce_async('{operation}', '{kind}', {op.address(at)}, [{', '.join(operands)}], "
+            f"bulk.reduce_async('{operation}', '{kind}', {op.address(at)}, "
+            f"[{', '.join(operands)}], "
             f"{op.address(values + 1)}, {op.s}, {op.pc})"
         ]
     call = (
-        f"memory.atomic('{space}', '{operation}', '{kind}', {op.address(at)}, [{', '.join(operands)}], "
+        f"memory.atomic('{space}', '{operation}', '{kind}', {op.address(at)}, "
+        f"[{', '.join(operands)}], "
         f"{count}, {op.s}, {op.pc}, '{_order(op)}')"
     )
     if not result:
@@ -117,6 +148,7 @@ def atomic(op: Op) -> list[str]:
 
 @family("cp")
 def cp(op: Op) -> list[str]:
+    """Lower ``cp``."""
     if op.parts[1] == "reduce" or op.has("bulk"):
         return _bulk(op)
     if op.has("commit_group"):
@@ -130,7 +162,10 @@ def cp(op: Op) -> list[str]:
         size = op.get(3, "u32")
     if len(op.args) > 3 and op.writer.program.kernel.register_type(op.args[3]) == "pred":
         size = f"np.where({op.get(3, 'pred')}, 0, {int(op.args[2])})"
-    return [f"cp_async.copy({op.address(0)}, {op.address(1)}, {int(op.args[2])}, {size}, {op.s}, {op.pc})"]
+    return [
+        f"cp_async.copy({op.address(0)}, {op.address(1)}, {int(op.args[2])}, {size}, {op.s}, "
+        f"{op.pc})"
+    ]
 
 
 def _bulk(op: Op) -> list[str]:
@@ -146,11 +181,14 @@ def _bulk(op: Op) -> list[str]:
         return _reduce(op)
     spaces = [p for p in op.parts if p in ("shared::cluster", "shared::cta", "global")]
     if spaces[0] == "global":
-        return [f"bulk.copy_out({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.s}, {op.pc})"]
+        return [
+            f"bulk.copy_out({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.s}, {op.pc})"
+        ]
     call = "copy_in" if spaces[1] == "global" else "copy_across"
     mask = op.get(4, "u16") if op.has("multicast::cluster") else "None"
     return [
-        f"bulk.{call}({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.address(3)}, {mask}, "
+        f"bulk.{call}({op.address(0)}, {op.address(1)}, {op.get(2, 'u32')}, {op.address(3)}, "
+        f"{mask}, "
         f"{op.s}, {op.pc})"
     ]
 
@@ -184,12 +222,20 @@ def _tensor(op: Op) -> list[str]:
         ]
     operation = "''"
     if op.parts[1] == "reduce":
-        operation = repr(next(p for p in op.parts if p in ("add", "min", "max", "inc", "dec", "and", "or", "xor")))
-    return [f"bulk.store_tensor({op.address(1)}, {descriptor}, [{coordinates}], {operation}, {op.s}, {op.pc})"]
+        operation = repr(
+            next(
+                p for p in op.parts if p in ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+            )
+        )
+    return [
+        f"bulk.store_tensor({op.address(1)}, {descriptor}, [{coordinates}], {operation}, "
+        f"{op.s}, {op.pc})"
+    ]
 
 
 @family("tensormap")
 def tensormap(op: Op) -> list[str]:
+    """Lower ``tensormap``."""
     if op.parts[1] == "cp_fenceproxy":
         return [f"bulk.copy_map({op.address(0)}, {op.address(1)}, {op.s}, {op.pc})"]
     field = op.parts[3]
@@ -197,4 +243,6 @@ def tensormap(op: Op) -> list[str]:
     ordinal = int(op.args[1]) if numbered else 0
     space = "shared" if op.has("shared::cta", "shared") else "global"
     value = op.get(op.args[-1], "u" + op.kind[1:])
-    return [f"bulk.replace('{field}', {op.address(0)}, '{space}', {ordinal}, {value}, {op.s}, {op.pc})"]
+    return [
+        f"bulk.replace('{field}', {op.address(0)}, '{space}', {ordinal}, {value}, {op.s}, {op.pc})"
+    ]

@@ -17,6 +17,7 @@ WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
 
 @family("mov")
 def mov(op: Op) -> list[str]:
+    """Lower ``mov``."""
     kind = op.raw()
     if op.args[1].startswith("{"):
         return op.put(_packed(op, kind), kind)
@@ -47,18 +48,21 @@ def _unpacked(op: Op, kind: str) -> list[str]:
 
 @family("selp")
 def selp(op: Op) -> list[str]:
+    """Lower ``selp``."""
     kind = op.raw()
     return op.put(f"np.where({op.get(3, 'pred')}, {op.get(1, kind)}, {op.get(2, kind)})", kind)
 
 
 @family("slct")
 def slct(op: Op) -> list[str]:
+    """Lower ``slct``."""
     kind = "u" + op.parts[-2][1:]
     return op.put(f"np.where({op.get(3)} >= 0, {op.get(1, kind)}, {op.get(2, kind)})", kind)
 
 
 @family("cvta")
 def cvta(op: Op) -> list[str]:
+    """Lower ``cvta``."""
     space = next((p.partition("::")[0] for p in op.parts if p.partition("::")[0] in WINDOWS), None)
     value = op.get(1, "u64") if op.kind == "u64" else f"{op.get(1, 'u32')}.astype(U64)"
     if space == "param":  # A symbol of a parameter is a generic address already.
@@ -72,6 +76,7 @@ def cvta(op: Op) -> list[str]:
 
 @family("isspacep")
 def isspacep(op: Op) -> list[str]:
+    """Lower ``isspacep``."""
     space = op.kind.partition("::")[0]
     address = op.get(1, "u64")
     if space in WINDOWS:
@@ -83,6 +88,7 @@ def isspacep(op: Op) -> list[str]:
 
 @family("mapa")
 def mapa(op: Op) -> list[str]:
+    """Lower ``mapa``."""
     rank = f"(({op.get(2, 'u32')} + U32(1)) << U32(24))"
     if op.kind == "u32":
         return op.put(f"({op.get(1, 'u32')} & U32(0xffffff)) | {rank}", "u32")
@@ -91,15 +97,18 @@ def mapa(op: Op) -> list[str]:
 
 @family("getctarank")
 def getctarank(op: Op) -> list[str]:
+    """Lower ``getctarank``."""
     source = op.get(1, "u64" if op.kind == "u64" else "u32")
     return op.put(f"machine.rank_of({source}, {op.s})", "u32")
 
 
 @family("createpolicy")
 def createpolicy(op: Op) -> list[str]:
+    """Lower ``createpolicy``."""
     return op.put("U64(0)", "b64")
 
 
 @family("activemask")
 def activemask(op: Op) -> list[str]:
+    """Lower ``activemask``."""
     return op.put(f"warps.active({op.s})", "u32")

@@ -14,7 +14,10 @@ TYPES = {"f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "f64", "e2m1", "e3m2
 
 @family("mma")
 def mma(op: Op) -> list[str]:
-    match = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", next(p for p in op.parts if p.startswith("m1") or p.startswith("m8")))
+    """Lower ``mma``."""
+    match = re.fullmatch(
+        r"m(\d+)n(\d+)k(\d+)", next(p for p in op.parts if p.startswith("m1") or p.startswith("m8"))
+    )
     kinds = [p for p in op.parts if p in TYPES or p in ("f32", "s32")]
     if match is None or op.has("sp", "sp::ordered_metadata") or len(kinds) < 4:
         raise NotLowered(op.instruction.op)
@@ -38,6 +41,7 @@ def _rows(op: Op, operand: int) -> list[int]:
 
 @family("wgmma")
 def wgmma(op: Op) -> list[str]:
+    """Lower ``wgmma``."""
     if op.parts[1] != "mma_async":
         count = int(op.args[0]) if op.args else 0
         name = {"fence": "fence", "commit_group": "commit", "wait_group": "wait"}[op.parts[1]]
@@ -53,10 +57,19 @@ def wgmma(op: Op) -> list[str]:
     signs = scale[:2] if scale else [1, 1]
     major = [0, *scale[2:]] if a is not None else scale[2:]
     shape = Wgmma(
-        int(match[1]), int(match[2]), op.parts[5], op.parts[6], op.parts[7], rows, a,
-        -1 if signs[0] * signs[1] < 0 else 1, bool(major[0]) if major else False,
+        int(match[1]),
+        int(match[2]),
+        op.parts[5],
+        op.parts[6],
+        op.parts[7],
+        rows,
+        a,
+        -1 if signs[0] * signs[1] < 0 else 1,
+        bool(major[0]) if major else False,
         bool(major[1]) if len(major) > 1 else False,
-    )  # fmt: skip
+    )
     first = "None" if a is not None else op.get(1, "u64")
     constant = op.constant(shape)
-    return [f"wgmma.run({constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}, {op.s}, {op.pc})"]
+    return [
+        f"wgmma.run({constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}, {op.s}, {op.pc})"
+    ]

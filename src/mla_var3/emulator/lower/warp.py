@@ -8,6 +8,7 @@ from mla_var3.emulator.ptx import bits
 
 @family("shfl")
 def shfl(op: Op) -> list[str]:
+    """Lower ``shfl``."""
     mode = op.parts[2] if op.parts[1] == "sync" else op.parts[1]
     args = ", ".join(op.get(i, "u32") for i in (1, 2, 3))
     target, test = op.pair(0)
@@ -17,6 +18,7 @@ def shfl(op: Op) -> list[str]:
 
 @family("vote")
 def vote(op: Op) -> list[str]:
+    """Lower ``vote``."""
     mode = op.parts[2]
     kind = "u32" if mode == "ballot" else "pred"
     return op.put(f"warps.vote('{mode}', {op.get(1, 'pred')}, {op.s})", kind)
@@ -24,15 +26,19 @@ def vote(op: Op) -> list[str]:
 
 @family("redux")
 def redux(op: Op) -> list[str]:
+    """Lower ``redux``."""
     if bits(op.kind) != 32:
         raise NotLowered(op.kind)
     kind = op.raw()
     absolute, nan = op.has("abs"), op.has("NaN")
-    return op.put(f"warps.reduce('{op.parts[2]}', {op.get(1, kind)}, {op.s}, {absolute}, {nan})", kind)
+    return op.put(
+        f"warps.reduce('{op.parts[2]}', {op.get(1, kind)}, {op.s}, {absolute}, {nan})", kind
+    )
 
 
 @family("match")
 def match(op: Op) -> list[str]:
+    """Lower ``match``."""
     target, test = op.pair(0)
     lines = [f"x, y = warps.match('{op.parts[1]}', {op.get(1, 'u' + op.kind[1:])}, {op.s})"]
     lines += op.put("x", "u32", target)
@@ -41,6 +47,7 @@ def match(op: Op) -> list[str]:
 
 @family("elect")
 def elect(op: Op) -> list[str]:
+    """Lower ``elect``."""
     target, test = op.pair(0)
     lines = [f"x, y = warps.elect({op.s})", *op.put("x", "pred", test or "_")]
     return lines + (op.put("y", "u32", target) if target != "_" else [])
@@ -48,6 +55,7 @@ def elect(op: Op) -> list[str]:
 
 @family("ldmatrix")
 def ldmatrix(op: Op) -> list[str]:
+    """Lower ``ldmatrix``."""
     if not op.has("m8n8") or op.kind != "b16":
         raise NotLowered(op.instruction.op)
     targets = op.vector(0)
@@ -60,6 +68,7 @@ def ldmatrix(op: Op) -> list[str]:
 
 @family("stmatrix")
 def stmatrix(op: Op) -> list[str]:
+    """Lower ``stmatrix``."""
     if not op.has("m8n8") or op.kind != "b16":
         raise NotLowered(op.instruction.op)
     values = ", ".join(op.get(v, "u32") for v in op.vector(1))
@@ -68,11 +77,11 @@ def stmatrix(op: Op) -> list[str]:
 
 @family("movmatrix")
 def movmatrix(op: Op) -> list[str]:
+    """Lower ``movmatrix``."""
     return op.put(f"warps.transpose({op.get(1, 'u32')}, {op.s})", "u32")
 
 
 @family("setmaxnreg")
 def setmaxnreg(op: Op) -> list[str]:
+    """Lower ``setmaxnreg``."""
     return [f"machine.set_registers({int(op.args[0])}, {op.s}, {op.pc})"]
-
-

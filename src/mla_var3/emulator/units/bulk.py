@@ -26,14 +26,15 @@ PATTERN = {0: 128, 1: 256, 2: 512, 3: 1024}
 
 @dataclass
 class Groups:
-    """Bulk groups of one warp: the clock of its last copy, and of each committed group."""
+    """Bulk groups of one warp: its last copy (clock, instruction), the clock of each group."""
 
     clock: int = 0
+    pc: int = 0
     committed: deque[int] = field(default_factory=deque)
 
 
 class Bulk:
-    """The bulk copy unit of a cluster. Copies are done at issue; only their order is asynchronous."""
+    """The bulk copy unit of a cluster: done at issue, asynchronous in order only."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -52,10 +53,14 @@ class Bulk:
             return found
         data, at = self._bytes(address, pc)
         if address % 64:
-            self.machine.reporter.add("misaligned", pc, f"a tensor map at {address:#x}", missing="64-byte alignment")
+            self.machine.reporter.add(
+                "misaligned", pc, f"a tensor map at {address:#x}", missing="64-byte alignment"
+            )
         found = self.maps[address] = TensorMap.decode(data[at : at + tensormap.BYTES].tobytes())
         if found.interleave or found.nan_fill:
-            raise self.machine.reporter.stop(pc, "an interleaved or NaN-filling tensor map is not emulated")
+            raise self.machine.reporter.stop(
+                pc, "an interleaved or NaN-filling tensor map is not emulated"
+            )
         return found
 
     def _bytes(self, address: int, pc: int) -> tuple[NDArray[np.uint8], int]:
@@ -65,21 +70,28 @@ class Bulk:
             return m.parameters.bytes, address & (1 << 48) - 1
         region = m.memory_map.find(address)
         if region is None:
-            raise m.reporter.stop(pc, f"a tensor map at {address:#x} is outside of every allocation")
+            raise m.reporter.stop(
+                pc, f"a tensor map at {address:#x} is outside of every allocation"
+            )
         return region.data, address - region.low
 
-    def replace(self, name: str, address: Any, space: str, ordinal: int, value: Any, s: Any, pc: int) -> None:
+    def replace(
+        self, name: str, address: Any, space: str, ordinal: int, value: Any, s: Any, pc: int
+    ) -> None:
         """``tensormap.replace``."""
         m = self.machine
         at = int(np.ravel(address)[0])
         if space == "shared":
-            data, start = m.shared.bytes, int(m.shared.physical(np.array([at]), m.cta_offset[s][:1])[0])
+            data, start = (
+                m.shared.bytes,
+                int(m.shared.physical(np.array([at]), m.cta_offset[s][:1])[0]),
+            )
         else:
             data, start = self._bytes(at, pc)
             self.maps.pop(at, None)
-        old = TensorMap.decode(data[start : start + tensormap.BYTES].tobytes())
-        new = tensormap.replaced(old, name, ordinal, int(np.ravel(value)[0]))
-        data[start : start + tensormap.BYTES] = np.frombuffer(new.encode(), np.uint8)
+        here = slice(start, start + tensormap.BYTES)
+        new = tensormap.replaced(data[here].tobytes(), name, ordinal, int(np.ravel(value)[0]))
+        data[here] = np.frombuffer(new, np.uint8)
 
     def copy_map(self, to: Any, source: Any, s: Any, pc: int) -> None:
         """``tensormap.cp_fenceproxy``: a map from shared to global memory."""
@@ -91,7 +103,9 @@ class Bulk:
         self.maps.pop(at, None)
 
     # Tensor copies ----------------------------------------------------------------------------
-    def load_tensor(self, to: Any, descriptor: Any, at: list[Any], barrier: Any, mask: Any, s: Any, pc: int) -> None:
+    def load_tensor(
+        self, to: Any, descriptor: Any, at: list[Any], barrier: Any, mask: Any, s: Any, pc: int
+    ) -> None:
         """``cp.async.bulk.tensor`` from global to shared memory, of each thread of ``s``."""
         m = self.machine
         ids = m.ids[s]
@@ -114,7 +128,16 @@ class Bulk:
             return None
         return [k for k in range(self.machine.ctas) if int(masks[i]) >> k & 1]
 
-    def _load(self, t: TensorMap, box: tuple[int, ...], place: int, barrier: int, targets: list[int] | None, warp: int, pc: int) -> None:
+    def _load(
+        self,
+        t: TensorMap,
+        box: tuple[int, ...],
+        place: int,
+        barrier: int,
+        targets: list[int] | None,
+        warp: int,
+        pc: int,
+    ) -> None:
         m = self.machine
         size = m.shared.size
         data = self._fetch(t, box, warp, pc)
@@ -136,15 +159,20 @@ class Bulk:
         low = to % m.shared.size
         if low % TENSOR_ALIGN:
             m.reporter.add(
-                "misaligned", pc, f"a {t} at shared {low:#x}", missing=f"{TENSOR_ALIGN}-byte alignment"
+                "misaligned",
+                pc,
+                f"a {t} at shared {low:#x}",
+                missing=f"{TENSOR_ALIGN}-byte alignment",
             )
             return False
         if m.shared.outside(np.array([to]), t.count)[0]:
             m.reporter.add(
-                "out-of-bounds", pc,
-                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 to {m.shared.end:#x}",
+                "out-of-bounds",
+                pc,
+                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 "
+                f"to {m.shared.end:#x}",
                 missing="more dynamic shared memory in the launch",
-            )  # fmt: skip
+            )
             return False
         return True
 
@@ -164,7 +192,9 @@ class Bulk:
             found = self.places[key] = (chunks, granules)
         return found
 
-    def _write_box(self, t: TensorMap, at: int, data: NDArray[np.uint8], warp: int, clock: int, pc: int) -> None:
+    def _write_box(
+        self, t: TensorMap, at: int, data: NDArray[np.uint8], warp: int, clock: int, pc: int
+    ) -> None:
         m = self.machine
         chunks, granules = self._place(t, at)
         if t.count % 16:  # A box of a few elements is not swizzled.
@@ -175,7 +205,9 @@ class Bulk:
             m.shadow.unit_write(granules, warp, BULK, clock, pc)
             m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
 
-    def _window(self, t: TensorMap, box: tuple[int, ...], pc: int) -> tuple[Region, NDArray[Any], list[tuple[int, int]], int] | None:
+    def _window(
+        self, t: TensorMap, box: tuple[int, ...], pc: int
+    ) -> tuple[Region, NDArray[Any], list[tuple[int, int]], int] | None:
         """Allocation and strided view of the part of a box that is inside the tensor."""
         m = self.machine
         clip = t.clipped(box)
@@ -185,19 +217,21 @@ class Bulk:
         if not empty and (region is None or start < region.base or start + span > region.end):
             near = region.label if region else "no allocation"
             m.reporter.add(
-                "out-of-bounds", pc, f"a {t} at {list(box)} reaches outside of {near}",
+                "out-of-bounds",
+                pc,
+                f"a {t} at {list(box)} reaches outside of {near}",
                 missing="sizes and strides of the tensor that the map was made for",
-            )  # fmt: skip
+            )
             return None
         if region is None:
             return None
         at = (start - region.low) if not empty else 0
         view = region.views[t.element][at // t.element :]
-        if empty:
-            shape = (0,) * len(shape)
         return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
 
-    def _fetch(self, t: TensorMap, box: tuple[int, ...], warp: int, pc: int) -> NDArray[np.uint8] | None:
+    def _fetch(
+        self, t: TensorMap, box: tuple[int, ...], warp: int, pc: int
+    ) -> NDArray[np.uint8] | None:
         """The bytes of a box, zeros where it leaves the tensor."""
         found = self._window(t, box, pc)
         if found is None:
@@ -211,7 +245,16 @@ class Bulk:
         self._touched(region, at, view, warp, pc, False)
         return data.reshape(-1).view(np.uint8)
 
-    def _touched(self, region: Region, at: int, view: NDArray[Any], warp: int, pc: int, writing: bool, atomic: bool = False) -> None:
+    def _touched(
+        self,
+        region: Region,
+        at: int,
+        view: NDArray[Any],
+        warp: int,
+        pc: int,
+        writing: bool,
+        atomic: bool = False,
+    ) -> None:
         m = self.machine
         if not m.checks or not view.size:
             return
@@ -230,8 +273,10 @@ class Bulk:
                 m.memory_map.known(region, flat, view.itemsize, pc, who)
         m.memory_map.touch(region, np.unique(flat >> m.memory_map.shift), pc, writing, who, atomic)
 
-    def store_tensor(self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int) -> None:
-        """``cp.async.bulk.tensor`` from shared to global memory; with ``operation``, a reduction."""
+    def store_tensor(
+        self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int
+    ) -> None:
+        """``cp.async.bulk.tensor`` from shared to global memory, or a reduction there."""
         m = self.machine
         ids = m.ids[s]
         n = len(ids)
@@ -239,7 +284,13 @@ class Bulk:
         words = np.broadcast_to(descriptor, n)
         coordinates = [np.broadcast_to(x, n) for x in at]
         # The DSL lets all lanes of a warp issue the same store, and the hardware does it once.
-        alike = zip(m.warp[ids].tolist(), place.tolist(), words.tolist(), *(c.tolist() for c in coordinates), strict=True)
+        alike = zip(
+            m.warp[ids].tolist(),
+            place.tolist(),
+            words.tolist(),
+            *(c.tolist() for c in coordinates),
+            strict=True,
+        )
         first = {key: i for i, key in reversed(list(enumerate(alike)))}
         for i in range(n) if operation else sorted(first.values()):
             t = self._map(int(words[i]), pc)
@@ -247,7 +298,9 @@ class Bulk:
             self._store(t, box, int(place[i]), operation, int(m.warp[ids[i]]), pc)
         m.note("TMA store", s, pc)
 
-    def _store(self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, warp: int, pc: int) -> None:
+    def _store(
+        self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, warp: int, pc: int
+    ) -> None:
         m = self.machine
         found = self._window(t, box, pc)
         if found is None or not self._placed(t, place, pc):
@@ -259,7 +312,12 @@ class Bulk:
         if operation:
             with m.lock:
                 old = np.ascontiguousarray(view).reshape(-1)
-                new = combine(operation, tensormap.NAMES[t.kind], old, np.ascontiguousarray(inside).reshape(-1))
+                new = combine(
+                    operation,
+                    tensormap.NAMES[t.kind],
+                    old,
+                    np.ascontiguousarray(inside).reshape(-1),
+                )
                 view[...] = new.reshape(view.shape)
         else:
             view[...] = inside
@@ -269,7 +327,7 @@ class Bulk:
         m = self.machine
         chunks, granules = self._place(t, place)
         _, clock = m.clocks.issue(BULK, warp)
-        self.groups[warp].clock = clock
+        self.groups[warp].clock, self.groups[warp].pc = clock, pc
         if m.checks:
             m.shadow.unit_read(granules, warp, BULK, clock, pc)
         if t.count % 16:
@@ -292,10 +350,11 @@ class Bulk:
             while len(mine) > most:
                 clocks.finish(w, BULK * clocks.warps + w, mine.popleft())
 
-    def left(self) -> list[int]:
-        """Warps that ended while a store still read their CTA's shared memory."""
+    def left(self) -> list[tuple[int, int]]:
+        """Warps that ended while a store still read their CTA's shared memory, and where it is."""
         clocks = self.machine.clocks
-        return [w for w, g in enumerate(self.groups) if g.clock > clocks.seen[w, BULK * clocks.warps + w]]
+        seen = [int(clocks.seen[w, BULK * clocks.warps + w]) for w in range(clocks.warps)]
+        return [(w, g.pc) for w, g in enumerate(self.groups) if g.clock > seen[w]]
 
     # Bytes in a row ---------------------------------------------------------------------------
     def _plain(self, address: Any, count: Any, s: Any) -> Any:
@@ -304,27 +363,38 @@ class Bulk:
         ids = m.ids[s]
         n = len(ids)
         return zip(
-            m.warp[ids].tolist(), m.cta_offset[ids].tolist(),
-            np.broadcast_to(address, n).tolist(), np.broadcast_to(count, n).tolist(), strict=True,
-        )  # fmt: skip
+            m.warp[ids].tolist(),
+            m.cta_offset[ids].tolist(),
+            np.broadcast_to(address, n).tolist(),
+            np.broadcast_to(count, n).tolist(),
+            strict=True,
+        )
 
     def _legal(self, shared: int, other: int, count: int, pc: int) -> bool:
         m = self.machine
         if shared % 16 or other % 16 or count % 16:
             m.reporter.add(
-                "misaligned", pc, f"a bulk copy of {count} bytes between {other:#x} and shared {shared % m.shared.size:#x}",
+                "misaligned",
+                pc,
+                f"a bulk copy of {count} bytes between {other:#x} and shared "
+                f"{shared % m.shared.size:#x}",
                 missing="16-byte alignment of both addresses and of the size",
-            )  # fmt: skip
+            )
             return False
         if m.shared.outside(np.array([shared]), count)[0]:
             m.reporter.add(
-                "out-of-bounds", pc, f"a bulk copy of {count} bytes at shared {shared % m.shared.size:#x}; shared memory "
+                "out-of-bounds",
+                pc,
+                f"a bulk copy of {count} bytes at shared {shared % m.shared.size:#x}; shared "
+                "memory "
                 f"ends at {m.shared.end:#x}",
-            )  # fmt: skip
+            )
             return False
         return True
 
-    def _global(self, address: int, count: int, warp: int, pc: int, writing: bool, atomic: bool = False) -> tuple[Region, int] | None:
+    def _global(
+        self, address: int, count: int, warp: int, pc: int, writing: bool, atomic: bool = False
+    ) -> tuple[Region, int] | None:
         m = self.machine
         region = m.memory_map.find(address)
         what = "bulk write" if writing else "bulk read"
@@ -340,7 +410,9 @@ class Bulk:
         shift = self.machine.shared.shift
         return slice(at >> shift, (at + count) >> shift)
 
-    def copy_in(self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int) -> None:
+    def copy_in(
+        self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int
+    ) -> None:
         """``cp.async.bulk.shared::cluster.global``."""
         m = self.machine
         places = m.shared.physical(np.broadcast_to(to, len(m.ids[s])), m.cta_offset[s])
@@ -358,7 +430,9 @@ class Bulk:
             pairs = [(int(places[i]), int(bars[i]))]
             if masks is not None:
                 ranks = [k for k in range(m.ctas) if int(masks[i]) >> k & 1]
-                pairs = [(pairs[0][0] % size + k * size, pairs[0][1] % size + k * size) for k in ranks]
+                pairs = [
+                    (pairs[0][0] % size + k * size, pairs[0][1] % size + k * size) for k in ranks
+                ]
             for place, bar in pairs:
                 m.shared.bytes[place : place + n] = region.data[at : at + n]
                 if m.checks:
@@ -369,7 +443,9 @@ class Bulk:
         """``cp.async.bulk.global.shared::cta``."""
         self.reduce_out("", "u8", to, source, count, s, pc)
 
-    def reduce_out(self, operation: str, kind: str, to: Any, source: Any, count: Any, s: Any, pc: int) -> None:
+    def reduce_out(
+        self, operation: str, kind: str, to: Any, source: Any, count: Any, s: Any, pc: int
+    ) -> None:
         """``cp.reduce.async.bulk.global.shared::cta``."""
         m = self.machine
         places = m.shared.physical(np.broadcast_to(source, len(m.ids[s])), m.cta_offset[s])
@@ -379,7 +455,7 @@ class Bulk:
                 continue
             found = self._global(address, n, warp, pc, True, bool(operation))
             _, clock = m.clocks.issue(BULK, warp)
-            self.groups[warp].clock = clock
+            self.groups[warp].clock, self.groups[warp].pc = clock, pc
             if m.checks:
                 m.shadow.unit_read(self._span(place, n), warp, BULK, clock, pc)
             if found is None:
@@ -387,7 +463,9 @@ class Bulk:
             region, at = found
             self._land(region.data[at : at + n], m.shared.bytes[place : place + n], operation, kind)
 
-    def _land(self, target: NDArray[np.uint8], data: NDArray[np.uint8], operation: str, kind: str) -> None:
+    def _land(
+        self, target: NDArray[np.uint8], data: NDArray[np.uint8], operation: str, kind: str
+    ) -> None:
         if not operation:
             target[:] = data
             return
@@ -396,7 +474,9 @@ class Bulk:
             old = np.ascontiguousarray(target).view(f"u{width}")
             target[:] = combine(operation, kind, old, data.copy().view(f"u{width}")).view(np.uint8)
 
-    def copy_across(self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int) -> None:
+    def copy_across(
+        self, to: Any, source: Any, count: Any, barrier: Any, mask: Any, s: Any, pc: int
+    ) -> None:
         """``cp.async.bulk.shared::cluster.shared::cta``: to another CTA of the cluster."""
         m = self.machine
         n = len(m.ids[s])
@@ -415,11 +495,15 @@ class Bulk:
             m.shared.bytes[target : target + size] = m.shared.bytes[place : place + size].copy()
             m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)
 
-    def store_async(self, to: Any, width: int, values: list[Any], barrier: Any, s: Any, pc: int) -> None:
+    def store_async(
+        self, to: Any, width: int, values: list[Any], barrier: Any, s: Any, pc: int
+    ) -> None:
         """``st.async``: a store to another CTA that counts bytes on a barrier there."""
         self.reduce_async("exch", f"u{8 * width}", to, values, barrier, s, pc)
 
-    def reduce_async(self, operation: str, kind: str, to: Any, values: list[Any], barrier: Any, s: Any, pc: int) -> None:
+    def reduce_async(
+        self, operation: str, kind: str, to: Any, values: list[Any], barrier: Any, s: Any, pc: int
+    ) -> None:
         """``red.async``."""
         m = self.machine
         ids = m.ids[s]
@@ -431,8 +515,12 @@ class Bulk:
         for i, warp in enumerate(m.warp[ids].tolist()):
             actor, clock = m.clocks.issue(BULK, warp)
             if m.checks and operation == "exch":
-                m.shadow.unit_write(self._span(int(at[i]), max(size, m.shared.granule)), warp, BULK, clock, pc)
+                m.shadow.unit_write(
+                    self._span(int(at[i]), max(size, m.shared.granule)), warp, BULK, clock, pc
+                )
             for j, value in enumerate(values):
                 place = slice(int(at[i]) // width + j, int(at[i]) // width + j + 1)
-                view[place] = combine(operation, kind, view[place], np.broadcast_to(value, len(ids))[i : i + 1])
+                view[place] = combine(
+                    operation, kind, view[place], np.broadcast_to(value, len(ids))[i : i + 1]
+                )
             m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)

@@ -57,7 +57,9 @@ class CpAsync:
         address, lanes = source[wanted], ids[wanted]
         read = count if (taken[wanted] == count).all() else int(taken[wanted].min())
         chosen = np.flatnonzero(wanted)
-        for region, offset, part in m.memory.global_at(address, count if read == count else 1, lanes, pc, "read"):
+        for region, offset, part in m.memory.global_at(
+            address, count if read == count else 1, lanes, pc, "read"
+        ):
             rows = chosen if part is None else chosen[part]
             index = offset[:, None] + np.arange(count)
             data[rows] = region.data[np.minimum(index, region.length - 1)]
@@ -86,7 +88,7 @@ class CpAsync:
                 clocks.finish(w, CP_ASYNC * clocks.warps + w, mine.popleft())
 
     def arrive(self, address: Any, noinc: bool, s: Any, pc: int) -> None:
-        """``cp.async.mbarrier.arrive``: an arrival once all earlier copies of the thread are done."""
+        """``cp.async.mbarrier.arrive``: arrive once all earlier copies of the thread are done."""
         m, clocks = self.machine, self.machine.clocks
         n = len(m.ids[s])
         at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)

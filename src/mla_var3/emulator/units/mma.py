@@ -57,7 +57,9 @@ class Mma:
         x = values(_unpacked(codes, shape, shape.b), shape.b)
         return x.transpose(1, 0, 3, 2).reshape(warps, -1, 8)
 
-    def _accumulate(self, shape: Shape, product: NDArray[Any], d: list[int], c: list[int], s: Any, warps: int) -> None:
+    def _accumulate(
+        self, shape: Shape, product: NDArray[Any], d: list[int], c: list[int], s: Any, warps: int
+    ) -> None:
         m = self.machine
         # [warps, half, row, quad, pair] to [half, pair][lane]
         grid = product.reshape(warps, 2, 8, 4, 2)
@@ -77,7 +79,16 @@ class Mma:
             else:
                 m.rf[d[i]][s] = m.rf[c[i]][s] + part
 
-    def _double(self, shape: Shape, d: list[int], a: list[int], b: list[int], c: list[int], s: Any, warps: int) -> None:
+    def _double(
+        self,
+        shape: Shape,
+        d: list[int],
+        a: list[int],
+        b: list[int],
+        c: list[int],
+        s: Any,
+        warps: int,
+    ) -> None:
         """m8n8k4 in float64."""
         m = self.machine
         x = m.qf[a[0]][s].reshape(warps, 8, 4)
@@ -86,13 +97,15 @@ class Mma:
         for i in range(2):
             m.qf[d[i]][s] = m.qf[c[i]][s] + grid[..., i].reshape(-1)
 
-    def _scaled(self, shape: Shape, a: list[int], b: list[int], scales: Any, s: Any, warps: int) -> tuple[Any, Any]:
+    def _scaled(
+        self, shape: Shape, a: list[int], b: list[int], scales: Any, s: Any, warps: int
+    ) -> tuple[Any, Any]:
         """Operands times their block scales (``block_scale``)."""
         kind, vector, word_a, word_b, byte_a, thread_a, byte_b, thread_b = scales
         x, y = self._a(shape, a, s, warps), self._b(shape, b, s, warps)
         n = len(self.machine.ids[s])
         parts = [np.broadcast_to(v, n).reshape(warps, 8, 4) for v in (word_a, word_b)]
-        # A's scales: lanes of a quad chosen by the thread id hold rows g and g + 8 (PTX, "block scaling").
+        # The lanes of a quad that the thread id names hold rows g and g + 8 ("block scaling").
         at, bt = int(np.ravel(thread_a)[0]), int(np.ravel(thread_b)[0])
         ab, bb = int(np.ravel(byte_a)[0]), int(np.ravel(byte_b)[0])
         rows = np.concatenate([parts[0][:, :, 2 * at], parts[0][:, :, 2 * at + 1]], 1)
@@ -116,5 +129,3 @@ def _unpacked(codes: NDArray[Any], shape: Shape, kind: str) -> NDArray[Any]:
     if shape.k == 64:
         return np.stack([codes & 15, codes >> 4], -1).reshape(*codes.shape[:-1], -1)
     return (codes >> 2) & 15
-
-

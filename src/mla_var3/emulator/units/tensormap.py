@@ -7,7 +7,7 @@ confirmed by running its examples.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,10 +19,32 @@ from mla_var3.errors import EmulatorError
 #: Bytes per element by the hardware's code of the type.
 ELEMENT = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
 NAMES = {
-    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32",
-    9: "f64", 10: "bf16", 11: "f32", 12: "f32",
-}  # fmt: skip
-CODES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 9, "bf16": 10}
+    0: "u8",
+    1: "u16",
+    2: "u32",
+    3: "s32",
+    4: "u64",
+    5: "s64",
+    6: "f16",
+    7: "f32",
+    8: "f32",
+    9: "f64",
+    10: "bf16",
+    11: "f32",
+    12: "f32",
+}
+CODES = {
+    "u8": 0,
+    "u16": 1,
+    "u32": 2,
+    "s32": 3,
+    "u64": 4,
+    "s64": 5,
+    "f16": 6,
+    "f32": 7,
+    "f64": 9,
+    "bf16": 10,
+}
 BYTES = 128
 
 
@@ -71,11 +93,16 @@ class TensorMap:
         boxes = [(q[6] >> 56) & 255, *((q[7] >> (8 * i)) & 255 for i in range(4))]
         steps = [(((q[6] >> 32) >> (3 * i)) & 7) + 1 for i in range(5)]
         return cls(
-            q[0], kind,
-            tuple(d + 1 for d in dims[:rank]), tuple(strides[:rank]),
-            tuple(b + 1 for b in boxes[:rank]), tuple(steps[:rank]),
-            (flags >> 13) & 3, (flags >> 11) & 3, bool((flags >> 16) & 1),
-        )  # fmt: skip
+            q[0],
+            kind,
+            tuple(d + 1 for d in dims[:rank]),
+            tuple(strides[:rank]),
+            tuple(b + 1 for b in boxes[:rank]),
+            tuple(steps[:rank]),
+            (flags >> 13) & 3,
+            (flags >> 11) & 3,
+            bool((flags >> 16) & 1),
+        )
 
     def encode(self) -> bytes:
         """The 128 bytes."""
@@ -93,7 +120,11 @@ class TensorMap:
         q[2] = low[1] | low[2] << 32
         q[3] = low[3] | sum(h << (32 + 4 * i) for i, h in enumerate(high))
         q[4], q[5] = dims[0] | dims[1] << 32, dims[2] | dims[3] << 32
-        q[6] = dims[4] | sum((s - 1) << (32 + 3 * i) for i, s in enumerate(self.steps)) | boxes[0] << 56
+        q[6] = (
+            dims[4]
+            | sum((s - 1) << (32 + 3 * i) for i, s in enumerate(self.steps))
+            | boxes[0] << 56
+        )
         q[7] = sum(b << (8 * i) for i, b in enumerate(boxes[1:]))
         return struct.pack("<16Q", *q)
 
@@ -124,10 +155,13 @@ class TensorMap:
             out.append((min(first, n), max(last, min(first, n))))
         return out
 
-    def window(self, at: tuple[int, ...], clip: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    def window(
+        self, at: tuple[int, ...], clip: list[tuple[int, int]]
+    ) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
         """Lowest address, bytes spanned, shape and strides of the inside part, outermost first."""
         start = self.base + sum(
-            (c + f * e) * s for c, (f, _), s, e in zip(at, clip, self.strides, self.steps, strict=True)
+            (c + f * e) * s
+            for c, (f, _), s, e in zip(at, clip, self.strides, self.steps, strict=True)
         )
         shape = tuple(last - first for first, last in clip)
         strides = tuple(s * e for s, e in zip(self.strides, self.steps, strict=True))
@@ -140,7 +174,14 @@ def tile_chunks(start: int, count: int, swizzle: int) -> NDArray[np.int64]:
     return swizzled(start + np.arange(0, count, 16), swizzle) // 16
 
 
-def tiled(base: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], kind: str, swizzle: int = 0) -> TensorMap:
+def tiled(
+    base: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    kind: str,
+    swizzle: int = 0,
+) -> TensorMap:
     """A map of a strided tensor, innermost first, as a host would encode it.
 
     Args:
@@ -154,29 +195,36 @@ def tiled(base: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple
     return TensorMap(base, CODES[kind], dims, strides, box, (1,) * len(dims), swizzle)
 
 
-def replaced(old: TensorMap, field: str, ordinal: int, value: int) -> TensorMap:
-    """``tensormap.replace``: one field changed.
+def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
+    """``tensormap.replace``: the 128 bytes with one field changed.
+
+    A field of a dimension beyond the map's rank may be written too: it is not looked at.
 
     Raises:
         EmulatorError: The field is not known.
     """
+    q = list(struct.unpack("<16Q", raw))
 
-    def at(values: tuple[int, ...], v: int) -> tuple[int, ...]:
-        return (*values[:ordinal], v, *values[ordinal + 1 :])
+    def put(word: int, first: int, width: int, code: int) -> None:
+        mask = (1 << width) - 1
+        q[word] = q[word] & ~(mask << first) | (code & mask) << first
 
     match field:
         case "global_address":
-            return replace(old, base=value)
+            q[0] = value
         case "global_dim":
-            return replace(old, dims=at(old.dims, value))
+            put(4 + ordinal // 2, 32 * (ordinal % 2), 32, value - 1)
         case "global_stride":
-            return replace(old, strides=(*old.strides[: ordinal + 1], value, *old.strides[ordinal + 2 :]))
+            put(1 + (ordinal + 1) // 2, 32 * ((ordinal + 1) % 2), 32, value >> 4)
+            put(3, 32 + 4 * ordinal, 4, value >> 36)
         case "box_dim":
-            return replace(old, box=at(old.box, value))
+            put(*((6, 56) if ordinal == 0 else (7, 8 * (ordinal - 1))), 8, value - 1)
         case "element_stride":
-            return replace(old, steps=at(old.steps, value))
+            put(6, 32 + 3 * ordinal, 3, value - 1)
         case "swizzle_mode":
-            return replace(old, swizzle=value)
-    raise EmulatorError(f"tensormap.replace of {field} is not emulated")
-
-
+            put(1, 13, 2, value)
+        case "rank":
+            put(1, 4, 3, value)
+        case _:
+            raise EmulatorError(f"tensormap.replace of {field} is not emulated")
+    return struct.pack("<16Q", *q)

@@ -29,7 +29,9 @@ class Pending:
     #: Committed groups: the clock of their last product, and what its warps had seen together.
     groups: deque[tuple[int, NDArray[np.int64] | None]] = field(default_factory=deque)
     #: Registers in flight: clock of the group (None: not committed), accumulators, inputs, pc.
-    registers: list[tuple[int | None, frozenset[int], frozenset[int], int]] = field(default_factory=list)
+    registers: list[tuple[int | None, frozenset[int], frozenset[int], int]] = field(
+        default_factory=list
+    )
     #: Registers written since the last wgmma.fence, and where.
     dirty: dict[int, int] = field(default_factory=dict)
 
@@ -39,9 +41,13 @@ class WarpgroupProducts:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.tiles: dict[tuple[int, int, int, int, bool], tuple[NDArray[np.int64], NDArray[np.int64], Any]] = {}
+        self.tiles: dict[
+            tuple[int, int, int, int, bool], tuple[NDArray[np.int64], NDArray[np.int64], Any]
+        ] = {}
         used = (i for i in machine.program.constants.values() if isinstance(i, Wgmma))
-        rows = {int(r) for w in used for part in (w.rows, w.a_rows) if part is not None for r in part}
+        rows = {
+            int(r) for w in used for part in (w.rows, w.a_rows) if part is not None for r in part
+        }
         #: Registers that any wgmma uses: only writes to those are watched.
         self.used = frozenset(rows)
         self.start()
@@ -72,10 +78,13 @@ class WarpgroupProducts:
         m = self.machine
         at = segment.reads.get(register, segment.writes.get(register, segment.start))
         m.reporter.add(
-            "pending-accumulator", at,
+            "pending-accumulator",
+            at,
             f"{m.warp_name(warp)} touches a register of a wgmma that may still run",
-            pc, m.warp_name(warp), missing="wgmma.wait_group before the register is touched",
-        )  # fmt: skip
+            pc,
+            m.warp_name(warp),
+            missing="wgmma.wait_group before the register is touched",
+        )
 
     def fence(self, _: int, s: Any) -> None:
         """``wgmma.fence``."""
@@ -87,7 +96,9 @@ class WarpgroupProducts:
         for w in self.machine.warps_of(s):
             mine = self.warps[w]
             mine.groups.append((mine.clock, mine.joined))
-            mine.registers = [(mine.clock if c is None else c, a, i, p) for c, a, i, p in mine.registers]
+            mine.registers = [
+                (mine.clock if c is None else c, a, i, p) for c, a, i, p in mine.registers
+            ]
 
     def wait(self, most: int, s: Any) -> None:
         """``wgmma.wait_group``."""
@@ -113,7 +124,11 @@ class WarpgroupProducts:
         b, keep = np.broadcast_to(b, n), np.broadcast_to(keep, n)
         for low in range(0, n, GROUP):
             first = int(ids[low])
-            if len(ids[low : low + GROUP]) != GROUP or m.own[first] % GROUP or int(ids[low + GROUP - 1]) - first != GROUP - 1:
+            if (
+                len(ids[low : low + GROUP]) != GROUP
+                or m.own[first] % GROUP
+                or int(ids[low + GROUP - 1]) - first != GROUP - 1
+            ):
                 raise m.reporter.stop(pc, "a wgmma is met by a part of a warpgroup")
             word = None if a is None else int(a[low])
             self._one(w, word, int(b[low]), bool(keep[low]), first, pc)
@@ -134,7 +149,9 @@ class WarpgroupProducts:
         if m.checks:
             self._checked(w, int(m.warp[first]), read_b, reads, pc)
 
-    def _left(self, w: Wgmma, word: int | None, lanes: slice, size: int, base: int, pc: int) -> tuple[NDArray[Any], Any]:
+    def _left(
+        self, w: Wgmma, word: int | None, lanes: slice, size: int, base: int, pc: int
+    ) -> tuple[NDArray[Any], Any]:
         """A as [64, k], and which granules each warp's quarter of it is."""
         if w.a_rows is None:
             codes, _, quarters = self._tile(word or 0, 64, w.k, size, w.a_transposed, base, pc)
@@ -144,7 +161,9 @@ class WarpgroupProducts:
         x = values(words.view(f"u{size}"), w.a)
         return x.transpose(2, 1, 3, 0, 4).reshape(64, w.k), None
 
-    def _tile(self, word: int, rows: int, depth: int, size: int, transposed: bool, base: int, pc: int) -> tuple[NDArray[Any], NDArray[np.int64], Any]:
+    def _tile(
+        self, word: int, rows: int, depth: int, size: int, transposed: bool, base: int, pc: int
+    ) -> tuple[NDArray[Any], NDArray[np.int64], Any]:
         """Codes of a tile ([rows, depth], or [depth, rows] if transposed) and its granules."""
         m = self.machine
         key = (word, rows, depth, size, transposed)
@@ -161,7 +180,9 @@ class WarpgroupProducts:
             [q + offset for q in quarters] if quarters is not None else None,
         )
 
-    def _place(self, word: int, rows: int, depth: int, size: int, transposed: bool, pc: int) -> tuple[Any, Any, Any]:
+    def _place(
+        self, word: int, rows: int, depth: int, size: int, transposed: bool, pc: int
+    ) -> tuple[Any, Any, Any]:
         m, descriptor = self.machine, Descriptor.of(word)
         chunks = descriptor.chunks(rows, depth, size, transposed)
         self._legal(descriptor, chunks, pc)
@@ -184,19 +205,23 @@ class WarpgroupProducts:
         low, high = int(chunks.min()), int(chunks.max()) + 16
         if low < SHARED_START or high > m.shared.end:
             m.reporter.add(
-                "out-of-bounds", pc,
-                f"a matrix descriptor reaches shared {low:#x} to {high:#x}, and shared memory spans "
+                "out-of-bounds",
+                pc,
+                f"a matrix descriptor reaches shared {low:#x} to {high:#x}, and shared memory "
+                "spans "
                 f"{SHARED_START:#x} to {m.shared.end:#x}",
                 missing="the right start, leading and stride offsets in the descriptor",
-            )  # fmt: skip
+            )
         repeat = 128 << d.swizzle
         if d.swizzle and d.offset == 0 and d.start % repeat >= 16 << d.swizzle:
             m.reporter.add(
-                "descriptor", pc,
-                f"a matrix descriptor with the {16 << d.swizzle}-byte swizzle starts at shared {d.start:#x}, off its "
+                "descriptor",
+                pc,
+                f"a matrix descriptor with the {16 << d.swizzle}-byte swizzle starts at shared "
+                f"{d.start:#x}, off its "
                 f"{repeat}-byte pattern",
                 missing=f"a tile aligned to {repeat} bytes, or the base offset",
-            )  # fmt: skip
+            )
 
     def _store(self, w: Wgmma, product: NDArray[Any], keep: bool, lanes: slice) -> None:
         """Add [64, n] to the accumulator's rows."""
@@ -204,12 +229,16 @@ class WarpgroupProducts:
         # Row 16 warp + 8 half + group, column 8 block + 2 quad + pair.
         grid = product.reshape(4, 2, 8, w.n // 8, 4, 2)
         first = int(w.rows[0])
-        contiguous = int(w.rows[-1]) - first == len(w.rows) - 1 and bool((np.diff(w.rows) == 1).all())
+        contiguous = int(w.rows[-1]) - first == len(w.rows) - 1 and bool(
+            (np.diff(w.rows) == 1).all()
+        )
         rows = slice(first, first + len(w.rows)) if contiguous else w.rows
         if w.d == "f16":
-            total = grid.transpose(3, 1, 0, 2, 4, 5).reshape(w.n // 4, GROUP, 2)
+            total: Any = grid.transpose(3, 1, 0, 2, 4, 5).reshape(w.n // 4, GROUP, 2)
             if keep:
-                total = total + np.ascontiguousarray(m.r[rows, lanes]).view(F16).reshape(w.n // 4, GROUP, 2)
+                total = total + np.ascontiguousarray(m.r[rows, lanes]).view(F16).reshape(
+                    w.n // 4, GROUP, 2
+                )
             m.r[rows, lanes] = half_pairs(total.astype(F16).view(np.uint16))
             return
         total = grid.transpose(3, 1, 5, 0, 2, 4).reshape(w.n // 2, GROUP)
@@ -223,7 +252,9 @@ class WarpgroupProducts:
         else:
             target[rows, lanes] = total
 
-    def _checked(self, w: Wgmma, w0: int, read_b: NDArray[np.int64], quarters: Any, pc: int) -> None:
+    def _checked(
+        self, w: Wgmma, w0: int, read_b: NDArray[np.int64], quarters: Any, pc: int
+    ) -> None:
         """Order of what was read, and what is in flight from now on."""
         m, clocks = self.machine, self.machine.clocks
         warps = range(w0, w0 + 4)
@@ -243,7 +274,14 @@ class WarpgroupProducts:
             self.in_flight += 1
         self._reads(w0, stamps, read_b, quarters, pc)
 
-    def _reads(self, w0: int, stamps: list[tuple[int, int]], read_b: NDArray[np.int64], quarters: Any, pc: int) -> None:
+    def _reads(
+        self,
+        w0: int,
+        stamps: list[tuple[int, int]],
+        read_b: NDArray[np.int64],
+        quarters: Any,
+        pc: int,
+    ) -> None:
         m, clocks = self.machine, self.machine.clocks
         memory = m.shared
         seen = clocks.seen[w0 : w0 + 4]
@@ -262,11 +300,13 @@ class WarpgroupProducts:
             late = registers & self.warps[v].dirty.keys()
             if late:
                 m.reporter.add(
-                    "missing-wgmma-fence", pc,
-                    f"a wgmma of {m.warp_name(v)} uses a register written since the last wgmma.fence",
-                    self.warps[v].dirty[next(iter(late))], m.warp_name(v),
+                    "missing-wgmma-fence",
+                    pc,
+                    f"a wgmma of {m.warp_name(v)} uses a register written since the last "
+                    "wgmma.fence",
+                    self.warps[v].dirty[next(iter(late))],
+                    m.warp_name(v),
                     missing="wgmma.fence after the write and before the wgmma",
-                )  # fmt: skip
+                )
                 for r in late:
                     del self.warps[v].dirty[r]
-

@@ -1,0 +1,76 @@
+"""The CuTe DSL's own host functions on CPU tensors; needs the DSL, no GPU."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mla_var3.emulator.commands import _divided
+
+dsl = pytest.mark.skipif(
+    importlib.util.find_spec("cutlass") is None,
+    reason="the CuTe DSL is not installed (extra cute)",
+)
+SCRIPT = """\
+import sys
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def double(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    y[thread] = x[thread] + x[thread]
+
+
+@cute.jit
+def host(x: cute.Tensor, y: cute.Tensor):
+    double(x, y).launch(grid=(1, 1, 1), block=(int(sys.argv[1]), 1, 1))
+
+
+a = torch.arange(64, dtype=torch.float32, device="cuda")
+b = torch.zeros(64, device="cuda")
+host(from_dlpack(a), from_dlpack(b))
+assert torch.equal(b, 2 * a)
+"""
+
+
+def emulated(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mla_var3.emulator", "run", str(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@dsl
+def test_a_script_runs_unmodified(tmp_path: Path) -> None:
+    script = tmp_path / "double.py"
+    script.write_text(SCRIPT)
+    done = emulated(script, "64")
+    assert done.returncode == 0, done.stderr
+    assert "256 bytes read, 256 written, 0 findings" in done.stdout
+
+
+@dsl
+def test_its_mistake_is_reported_with_the_line(tmp_path: Path) -> None:
+    script = tmp_path / "double.py"
+    script.write_text(SCRIPT)
+    done = emulated(script, "96")
+    assert done.returncode == 1, done.stderr
+    assert "out-of-bounds" in done.stdout
+    assert "double.py:12" in done.stdout
+
+
+def test_a_missing_script_is_one_sentence(tmp_path: Path) -> None:
+    done = emulated(tmp_path / "none.py")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_flags_before_the_script_are_ours() -> None:
+    ours, theirs = _divided(["--seeds", "3", "fmha.py", "--seeds", "9"])
+    assert ours == ["--seeds", "3"]
+    assert theirs == ["fmha.py", "--seeds", "9"]

@@ -1,0 +1,128 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""Grids: processes, clusters that wait for each other, schedules, races between CTAs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator.launcher import dim3, launch
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.report import KINDS, as_json
+from mla_var3.emulator.timeline import difference
+from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+SCALE = (
+    HEAD
+    + """
+.visible .entry scale(.param .u64 x, .param .u64 y, .param .u32 shift)
+{
+.reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .f32 %f<4>;
+ld.param.u64 %rd1, [x]; ld.param.u64 %rd2, [y]; ld.param.u32 %r6, [shift];
+mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mad.lo.u32 %r4, %r1, %r2, %r3;
+mul.wide.u32 %rd3, %r4, 4; add.u64 %rd4, %rd1, %rd3; ld.global.f32 %f1, [%rd4]; add.f32 %f1, %f1, %f1;
+shr.u32 %r5, %r4, %r6; mul.wide.u32 %rd5, %r5, 4; add.u64 %rd6, %rd2, %rd5; st.global.f32 [%rd6], %f1;
+ret;
+}
+"""
+)
+#: CTA 0 waits until CTA 1 has set a flag.
+FLAG = (
+    HEAD
+    + """
+.visible .entry flag(.param .u64 flag, .param .u64 out)
+{
+.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>;
+ld.param.u64 %rd1, [flag]; ld.param.u64 %rd2, [out]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1;
+@%p1 bra SET;
+W: ld.acquire.gpu.global.u32 %r2, [%rd1]; setp.ne.u32 %p2, %r2, 1;
+@%p2 bra W;
+ld.global.u32 %r3, [%rd2]; add.u32 %r3, %r3, 1; st.global.u32 [%rd2], %r3;
+ret;
+SET: st.global.u32 [%rd2], 41; st.release.gpu.global.u32 [%rd1], 1;
+ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_processes_give_the_same(jobs: int) -> None:
+    x, y = np.arange(1024, dtype="f4"), np.zeros(1024, "f4")
+    done = launch(SCALE, [x, y, 0], 16, 64, options=Options(jobs=jobs))
+    assert (y == 2 * x).all()
+    assert not done.diagnostics
+    assert done.counts.total_bytes("global read") == 4096
+    assert done.counts.total_flops == 1024
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctas_that_write_the_same_bytes_race(jobs: int) -> None:
+    x, y = np.arange(1024, dtype="f4"), np.zeros(1024, "f4")
+    done = launch(SCALE, [x, y, 9], 16, 64, options=Options(jobs=jobs))
+    assert "global-race" in {d.kind for d in done.diagnostics}
+
+
+def test_a_cta_may_wait_for_a_later_one() -> None:
+    flag, out = np.zeros(1, "u4"), np.zeros(1, "u4")
+    done = launch(FLAG, [flag, out], 2, 1)
+    assert out[0] == 42
+    assert not done.diagnostics
+
+
+def test_without_the_order_it_is_a_race() -> None:
+    flag, out = np.zeros(1, "u4"), np.zeros(1, "u4")
+    weak = FLAG.replace("ld.acquire.gpu.global", "ld.volatile.global")
+    from mla_var3.emulator.options import STRICT
+
+    done = launch(weak, [flag, out], 2, 1, options=Options(model=STRICT))
+    assert "global-race" in {d.kind for d in done.diagnostics}
+
+
+def test_a_seed_replays_its_schedule() -> None:
+    lines = [RING.run(options=Options(seed=3, timeline=True))[1].timeline for _ in range(2)]
+    assert lines[0] is not None
+    assert lines[1] is not None
+    assert lines[0].spans == lines[1].spans
+    assert not difference(*lines)
+    other = RING.run(options=Options(seed=4, timeline=True))[1].timeline
+    assert other is not None
+    assert difference(lines[0], other)
+
+
+def test_a_timeline_is_drawn() -> None:
+    _, done = GEMM.run(options=Options(timeline=True))
+    assert done.timeline is not None
+    svg = done.timeline.svg(lambda pc: f"ptx {pc}")
+    assert svg.startswith("<svg")
+    assert "warp 4" in svg
+    events = json.loads(done.timeline.chrome(lambda pc: pc))["traceEvents"]
+    assert {"run", "wait", "wgmma", "TMA load"} <= {e["name"] for e in events}
+
+
+def test_diagnostics_are_json() -> None:
+    _, done = MIRROR.run({"ready": ""})
+    first = json.loads(as_json(done.diagnostics))[0]
+    assert first["kind"] in KINDS
+    assert first["at"]["file"] == "kernel.py"
+    assert first["other"]["line"] == MIRROR.line("fill")
+    assert first["missing"]
+
+
+def test_a_report_says_who_and_what_is_missing() -> None:
+    _, done = MIRROR.run({"ready": ""})
+    text = str(next(d for d in done.diagnostics if d.kind == "race"))
+    assert f"kernel.py:{MIRROR.line('take')}" in text
+    assert f"kernel.py:{MIRROR.line('fill')}" in text
+    assert "missing: a barrier" in text
+
+
+def test_sizes_are_three() -> None:
+    assert dim3(4) == (4, 1, 1)
+    assert dim3((2, 3)) == (2, 3, 1)
+
+
+def test_several_clusters_keep_apart() -> None:
+    assert PAIR.run()[1].clusters == 1
+    assert SPLIT.run()[1].clusters == 4
