@@ -148,7 +148,7 @@ def test_an_interrupt_while_modules_load_is_one_sentence(module, tmp_path):
 def test_every_module_that_can_be_run_is_guarded():
     package = Path(front.__file__).parent
     files = [*package.rglob("*.py"), *(package / "kernel").resolve().rglob("__main__.py")]
-    texts = [text for file in files if "__name__ ==" in (text := file.read_text())]
+    texts = [text for file in files if '__name__ == "__main__"' in (text := file.read_text())]
     assert len(texts) >= len(MODULES)
     assert all(
         'if __name__ == "__main__":\n    run(' in text.replace("front.run", "run") for text in texts

@@ -89,8 +89,9 @@ def test_h200_prefers_what_was_measured() -> None:
     published = h200.ceilings("bfloat16", published=True)
     assert (published.tflops, published.gbps) == (989.5, 4800.0)
     assert published.source_kind == "published"
-    # No fp16 GEMM was measured, so only its DRAM ceiling is.
-    assert h200.ceilings("float16").source_kind == "published compute, measured bandwidth"
+    # Both 16-bit types stand on one basis.
+    half = h200.ceilings("float16")
+    assert (half.tflops, half.source_kind) == (722.0, "measured")
     assert h200.sm_count == 132
     assert h200.l2_bytes == 60 * 2**20
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mla_var3 import front
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import prologue, recording, replay
@@ -120,5 +121,10 @@ def annotate(spec: Path) -> int:
     return 0
 
 
+def main() -> int:
+    """Annotate the plan of the file that the process's first argument names."""
+    return annotate(Path(sys.argv[1]))
+
+
 if __name__ == "__main__":
-    sys.exit(annotate(Path(sys.argv[1])))
+    front.run("mla_var3.profiling.annotation:main")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mla_var3 import front
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import registry
@@ -78,4 +79,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    front.run("mla_var3.profiling.replay:main")
