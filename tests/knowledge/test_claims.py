@@ -15,7 +15,11 @@ DEFAULT_WORKER_WARPS = 4
 
 @pytest.mark.parametrize(
     "record",
-    list(records.find(design="flash_mla", target="static/sm_90", mode="static")),
+    list(
+        records.find(
+            design="flash_mla", language="cutile-dsl", target="static/sm_90", mode="static"
+        )
+    ),
     ids=lambda record: f"{record.kernel.version}-{record.slug}",
 )
 def test_o12_rule_predicts_which_version_spills(record: records.Record) -> None:

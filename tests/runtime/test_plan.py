@@ -20,7 +20,7 @@ MACHINE = Machine("nvidia-h200-sxm", *PEAKS, 132)
 LARGE = {"mla": {"b": 256, "s": 64}, "gemm": {}, "attention": {"b": 64}}
 SMALL = {
     "mla": {"b": 1, "h": 4, "s": 2, "t": 50},
-    "gemm": {"m": 40, "n": 30, "k": 16},
+    "gemm": {"m": 40, "n": 32, "k": 16},
     "attention": {"b": 1, "h": 2, "s": 2, "t": 50},
 }
 
