@@ -118,7 +118,7 @@ def read(root: Path) -> tuple[Learning, list[tuple[str, str]]]:
     return learning, faults
 
 
-Item = TypeVar("Item", bound=_Model)
+Item = TypeVar("Item", bound=BaseModel)
 
 
 def _read(

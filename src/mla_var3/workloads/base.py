@@ -141,7 +141,7 @@ class Problem(ABC):
         """The torch dtype of inputs and outputs."""
         import torch
 
-        return getattr(torch, DTYPES[self.dtype])  # type: ignore[no-any-return]
+        return getattr(torch, DTYPES[self.dtype])
 
     @property
     def element_bytes(self) -> int:

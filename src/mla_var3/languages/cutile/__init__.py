@@ -24,10 +24,10 @@ class _Cutile:
     key = "cutile-dsl"
     package = "cutile"
     title = "cuTile DSL"
-    archs = ("sm_90", "sm_100", "sm_120")
-    tools = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
-    hints = ("occupancy", "num_ctas", "num_worker_warps")
-    metrics = (
+    archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
+    tools: tuple[str, ...] = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+    hints: tuple[str, ...] = ("occupancy", "num_ctas", "num_worker_warps")
+    metrics: tuple[StageMetric, ...] = (
         StageMetric(
             "num_worker_warps", "", "tiling", None, "stages[].tiling.num_worker_warps",
             "Warps asked for the worker groups; 0 when left to the compiler.",

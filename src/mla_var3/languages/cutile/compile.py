@@ -106,7 +106,9 @@ def compile_kernel(
         InterpreterError: ``kernel`` is no cuTile kernel, or ``args`` do not fit it.
     """
     job = TileJob(kernel, tuple(args), arch)
-    return compile_many([job], workers=1, cache_dir=cache_dir, timeout=timeout)[0].facts
+    facts = compile_many([job], workers=1, cache_dir=cache_dir, timeout=timeout)[0].facts
+    assert isinstance(facts, CutileFacts)
+    return facts
 
 
 def compile_many(

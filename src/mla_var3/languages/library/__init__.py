@@ -24,7 +24,7 @@ class _Library:
     package = "library"
     title = "Library"
     archs: tuple[str, ...] = ()
-    tools = ("torch",)
+    tools: tuple[str, ...] = ("torch",)
     hints: tuple[str, ...] = ()
     metrics: tuple[StageMetric, ...] = ()
 
