@@ -25,7 +25,9 @@ class _Cutile:
     package = "cutile"
     title = "cuTile DSL"
     archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
-    tools: tuple[str, ...] = ("cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+    tools: tuple[str, ...] = (
+        "cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm",
+    )  # fmt: skip
     hints: tuple[str, ...] = ("occupancy", "num_ctas", "num_worker_warps")
     metrics: tuple[StageMetric, ...] = (
         StageMetric(
