@@ -81,11 +81,7 @@ def check_versions(
     Raises:
         HyperMlaError: A process was killed.
     """
-    jobs = [
-        (v.qualified, v.version, i)
-        for v in versions
-        for i in range(len(v.plan_class()().check_plans()))
-    ]
+    jobs = [(v.qualified, v.version, i) for v in versions for i in problems(v)]
     outcomes: list[CheckOutcome] = []
     with _pool(min(workers or os.cpu_count() or 1, len(jobs))) as pool:
         # Workers inherit the mask: an interrupt while they import would print a traceback each.
@@ -101,6 +97,18 @@ def check_versions(
             if outcome.explanation:
                 console.print(f"          {outcome.explanation}", markup=False)
     return outcomes
+
+
+def problems(version: Version) -> list[int]:
+    """Numbers of the small problems that are checked here; see ``Language.cpu_problems``."""
+    import torch
+
+    plans = version.plan_class()().check_plans()
+    most = languages.find(version.language).cpu_problems
+    if most is None or torch.cuda.is_available():
+        return list(range(len(plans)))
+    cheapest = sorted(range(len(plans)), key=lambda i: plans[i]._algorithmic_flops_bytes().flops)
+    return sorted(cheapest[:most])
 
 
 @contextlib.contextmanager

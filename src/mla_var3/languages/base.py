@@ -63,6 +63,8 @@ class Language(Protocol):
         archs: What is compiled for when nobody asks for an arch; empty when nothing is compiled.
         tools: Distributions whose versions shape its results.
         hints: Tiling fields that are hints to its compiler.
+        cpu_problems: How many of a version's small problems ``check`` runs on a CPU, the cheapest
+            first; None for all of them.
         metrics: Figures that only its kernels have.
     """
 
@@ -72,6 +74,7 @@ class Language(Protocol):
     archs: tuple[str, ...]
     tools: tuple[str, ...]
     hints: tuple[str, ...]
+    cpu_problems: int | None
     metrics: tuple[StageMetric, ...]
 
     def known_archs(self) -> tuple[str, ...]:

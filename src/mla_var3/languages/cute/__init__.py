@@ -35,6 +35,8 @@ class _Cute:
     archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
     tools: tuple[str, ...] = ("nvidia-cutlass-dsl", "nvidia-cuda-nvcc")
     hints: tuple[str, ...] = ()
+    #: Compiling and lowering a problem's PTX takes some ten seconds before anything runs.
+    cpu_problems: int | None = 2
     metrics: tuple[StageMetric, ...] = (
         _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),

@@ -29,6 +29,7 @@ class _Cutile:
         "cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm",
     )  # fmt: skip
     hints: tuple[str, ...] = ("occupancy", "num_ctas", "num_worker_warps")
+    cpu_problems: int | None = None
     metrics: tuple[StageMetric, ...] = (
         StageMetric(
             "num_worker_warps", "", "tiling", None, "stages[].tiling.num_worker_warps",

@@ -26,6 +26,7 @@ class _Library:
     archs: tuple[str, ...] = ()
     tools: tuple[str, ...] = ("torch",)
     hints: tuple[str, ...] = ()
+    cpu_problems: int | None = None
     metrics: tuple[StageMetric, ...] = ()
 
     def known_archs(self) -> tuple[str, ...]:
