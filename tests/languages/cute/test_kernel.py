@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -56,7 +57,6 @@ def test_the_language_is_light_to_import():
 
 def test_the_language_says_what_it_cannot():
     language = find("cute-dsl")
-    assert "compiled, not executed" in language.cannot_execute()
     with pytest.raises(UnknownNameError):
         language.cannot_compile("sm_42")
 
@@ -106,8 +106,30 @@ class TestCuteKernel:
         with pytest.raises(PlanError, match="gemm is no CuTe kernel but other"):
             require_cute(other)
 
-    def test_on_a_cpu_it_is_compiled_and_not_executed(self):
-        with pytest.raises(NotExecutableError, match="gemm: compiled, not executed"):
+    def test_on_a_cpu_it_runs_from_its_ptx_and_says_what_it_did(self):
+        from mla_var3.runtime.execution import recording
+
+        kernel = gemm()
+        a, b, c = (
+            dataclasses.replace(x, tensor=torch.randn(x.tensor.shape).to(x.tensor.dtype))
+            for x in kernel.launch_fn(kernel.tiling)[1]
+        )
+        host = kernel.launch_fn(kernel.tiling)[0]
+        kernel.launch_fn = lambda _tiling: (host, (a, b, c))
+        kernel._output_tensors = {"c": c.tensor.fill_(float("nan"))}
+        with recording() as executions:
+            out = kernel()["c"].float()
+        expected = a.tensor.float() @ b.tensor.float().T
+        assert (out - expected).norm() < 1e-2 * expected.norm()
+        (done,) = executions
+        assert done.mma_flops == 2 * out.numel() * a.tensor.shape[1]
+        assert done.diagnostics == ()
+
+    def test_without_the_pinned_dsl_it_is_compiled_and_not_executed(self, monkeypatch):
+        from mla_var3.languages.cute import emulation
+
+        monkeypatch.setattr(emulation, "cannot_execute", lambda: "the CuTe DSL is not installed")
+        with pytest.raises(NotExecutableError, match="gemm: the CuTe DSL is not installed"):
             gemm(output=torch.empty(256, 128))()
 
     def test_a_library_in_use_decides_which_tilings_there_are(self):
