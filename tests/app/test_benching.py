@@ -32,7 +32,7 @@ def ran(monkeypatch):
         outcome = passed(stages=[stage(static=static_facts())])
         if version.version == "v1":
             outcome = records.Failed(error="does not compile")
-        made = record(version.design, version.version, outcome)
+        made = record(version.qualified, version.version, outcome)
         return ProfileResult((made,))
 
     monkeypatch.setattr(launcher, "has_gpu", lambda: False)
@@ -49,7 +49,7 @@ def timed(monkeypatch):
         calls.append((mode, settings))
         outcome = passed(total=duration(8000.0 / 2 ** len(calls)))
         made = record(
-            version.design, version.version, outcome, target="nvidia-h200-sxm", mode="event"
+            version.qualified, version.version, outcome, target="nvidia-h200-sxm", mode="event"
         )
         return ProfileResult((made,))
 

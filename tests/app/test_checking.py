@@ -41,11 +41,11 @@ class TestCheck:
                 raise PlanError("no plan")
             if text == "killed":
                 raise concurrent.futures.BrokenExecutor
-            name = design.partition("@")[0]
+            key = registry.find(design, version).key
             if text == "skip":
-                return CheckOutcome(f"{name} {version}", f"slug-{index}", skipped="needs a GPU")
+                return CheckOutcome(key, f"slug-{index}", skipped="needs a GPU")
             error = math.nan if text else 1e-3
-            return CheckOutcome(f"{name} {version}", f"slug-{index}", error, text)
+            return CheckOutcome(key, f"slug-{index}", error, text)
 
         monkeypatch.setattr(checking, "_check_one", outcome)
         return wrong

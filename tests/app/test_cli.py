@@ -141,19 +141,31 @@ class TestMain:
         assert len(cli.listing().splitlines()) == len(registry.designs())
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        ["mla_var3.kernel", "flash_mla"],
-        ["mla_var3.kernel.cutile.mla.flash_mla"],
-    ],
-    ids=" ".join,
+#: What is printed where nobody says which of a design's languages is meant.
+TAKEN = (
+    "· flash_mla exists in cutile-dsl, cute-dsl: taking cutile-dsl "
+    "(--lang=cute-dsl takes another)\n"
 )
-def test_module_forms_refuse_bad_input_without_a_traceback(form):
+
+
+@pytest.mark.parametrize(
+    ("form", "note"),
+    [
+        ("mla_var3.kernel flash_mla", TAKEN),
+        ("mla_var3.kernel flash_mla@cutile-dsl", ""),
+        ("mla_var3.kernel flash_mla@cute-dsl", ""),
+        ("mla_var3.kernel.cutile.mla.flash_mla", ""),
+        ("mla_var3.kernel.cute_python.mla.flash_mla", ""),
+    ],
+)
+def test_module_forms_refuse_bad_input_without_a_traceback(form, note):
     done = subprocess.run(
-        [sys.executable, "-m", *form, "v1", "--t=-1"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", *form.split(), "v1", "--t=-1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: t=-1 is below 1\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, note, "error: t=-1 is below 1\n")
 
 
 def test_every_design_has_its_own_form():

@@ -569,7 +569,11 @@ sys.exit(case.explain() or 0)
 
 @pytest.mark.parametrize(
     ("name", "design"),
-    [("flash_mla", "flash_mla"), ("mla_var6_plus_v4", "mla_var6_plus")],
+    [
+        ("flash_mla", "flash_mla"),
+        ("flash_mla_v1", "flash_mla"),
+        ("mla_var6_plus_v4", "mla_var6_plus"),
+    ],
 )
 def test_clone_passes_check_at_once(name: str, design: str, tmp_path: Path) -> None:
     root = tmp_path / "kernels"

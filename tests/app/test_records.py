@@ -12,7 +12,8 @@ from mla_var3 import records
 from mla_var3.app import records as commands
 from mla_var3.app import verify
 from mla_var3.errors import RecordError, UnknownNameError
-from mla_var3.records import integrity
+from mla_var3.paths import kernels_dir
+from mla_var3.records import integrity, sources
 from mla_var3.runtime import registry
 
 TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
@@ -20,15 +21,20 @@ TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
-    """A repository whose history holds the sources of flash_mla, and no records."""
+    """The kernels' own repository, of which flash_mla is there, and no records."""
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    kernels = tmp_path / "kernels"
+    monkeypatch.setattr(sources, "kernels_dir", lambda: kernels)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org")
     subprocess.run([*git, "init", "-q"], check=True)
-    for version in registry.designs()["flash_mla"]:
-        for file in version.source_files():
-            subprocess.run([*git, "hash-object", "-w", str(file)], check=True, capture_output=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    files = {file for v in registry.designs()["flash_mla"] for file in v.source_files()}
+    for file in sorted({kernels_dir() / "__init__.py", *files}):
+        copy = kernels / file.relative_to(kernels_dir())
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    subprocess.run([*git, "add", "kernels"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "x"], check=True)
     integrity._objects.cache_clear()
     yield tmp_path
     integrity._objects.cache_clear()
@@ -82,10 +88,15 @@ def test_sound_records_have_no_fault(sound, capsys):
     assert faults(capsys) == []
 
 
-def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit):
+def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit, sound, capsys, monkeypatch):
     """As around an installed wheel: the kernels are not tracked by the repository here."""
-    assert len(commit) == 40
+    assert records.git_state() == records.Git(commit=commit, dirty=False)
+    monkeypatch.setattr(sources, "kernels_dir", kernels_dir)
     assert records.git_state() is None
+    sound(git=records.Git(commit="d" * 40, dirty=None))
+    integrity._objects.cache_clear()
+    assert commands.main(["verify"]) == 0
+    assert "not verified: no git history" in capsys.readouterr().out
 
 
 class TestForgeries:

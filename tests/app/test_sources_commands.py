@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,15 +40,16 @@ COMMANDS = [
     ("python -m mla_var3.kernel flash_mla v1 --prof_type=nsys", 2, "--prof_type=static needs none"),
 ]  # fmt: skip
 
-#: Scripts of the sources: how they are called, and what they then say.
-SCRIPTS = [
-    "./scripts/lock-gpu-clock.sh",
-    "./scripts/reset-gpu-clock.sh",
-    "tests/benchmark/bench_all_mla.py",
-    "tests/benchmark/bench_mla.py",
-    "tests/benchmark/bench_mla_var6_plus.py",
-    "tests/benchmark/bench_mla_var6_plus_v3.py",
-    "tests/benchmark/bench_mla_var6_plus_v4.py",
+#: Scripts of the sources that lock clocks; ``tests/scripts`` has what they do to a GPU.
+CLOCK_SCRIPTS = ["./scripts/lock-gpu-clock.sh", "./scripts/reset-gpu-clock.sh"]
+
+#: Scripts of the sources that take times, and the command whose flags they take.
+BENCH_SCRIPTS = [
+    ("tests/benchmark/bench_all_mla.py", "mla_var3.app.commands bench"),
+    ("tests/benchmark/bench_mla.py", "mla_var3.kernel DESIGN"),
+    ("tests/benchmark/bench_mla_var6_plus.py", "mla_var3.kernel mla_var6_plus v0"),
+    ("tests/benchmark/bench_mla_var6_plus_v3.py", "mla_var3.kernel mla_var6_plus v3"),
+    ("tests/benchmark/bench_mla_var6_plus_v4.py", "mla_var3.kernel mla_var6_plus v4"),
 ]
 
 
@@ -131,11 +134,31 @@ class TestOnAGpu:
         assert len(list(folder.iterdir())) == 2
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_of_the_sources_are_there(script):
-    path = ROOT / script
-    if not path.exists():
-        pytest.skip("not there yet")
-    assert path.is_file()
-    if path.suffix == ".sh":
-        assert path.stat().st_mode & 0o111
+def script(name: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a script of the checkout."""
+    command = [name, *arguments] if name.endswith(".sh") else [sys.executable, name, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("name", "usage"), BENCH_SCRIPTS)
+def test_bench_scripts_explain_their_flags(name, usage, root):
+    code, out, err = script(name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: python -m {usage} ")
+    assert not list(root.iterdir())
+
+
+@pytest.mark.parametrize("name", CLOCK_SCRIPTS)
+@pytest.mark.parametrize("finds", ["exit 9", "exit 0"], ids=["no driver", "no GPU"])
+def test_clock_scripts_say_that_there_is_no_gpu(name, finds, tmp_path):
+    """``nvidia-smi`` is played: clocks of a GPU that is here stay as they are."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\n{finds}\n")
+    smi.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    said = "nvidia-smi finds no GPU: no clock is changed\n"
+    assert script(name, PATH=path) == (0, said, "")
