@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from generators.page import Page
 from generators.text import cell, rebase, sections, table
 from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.learning import EXAMPLES, PATHS, Example, Learning, LearningPath, load
+from mla_var3.knowledge.learning import EXAMPLES, PATHS, Example, Learning, LearningPath
 from mla_var3.knowledge.markdown import neutralise
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def example_source(name: str) -> str:
 
 def places(site: Site) -> Mapping[str, str]:
     """Page of each file."""
-    learning = load(site.root)
+    learning = site.learning
     found = {path_source(name): f"learning/{name}.md" for name in learning.paths}
     found |= {example_source(name): f"learning/examples/{name}.md" for name in learning.examples}
     return found | {PATHS: INDEX, EXAMPLES: INDEX} if found else {}
@@ -37,7 +37,7 @@ def places(site: Site) -> Mapping[str, str]:
 
 def pages(site: Site) -> list[Page]:
     """The family's pages; none without a path or an example."""
-    learning = load(site.root)
+    learning = site.learning
     if not learning.paths and not learning.examples:
         return []
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import html
 import io
@@ -25,7 +26,7 @@ from generators.text import cell, docstring, sections
 from mla_var3 import devices, roofline
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import learning, metrics
+from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, repo_path
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FrontMatter
@@ -142,7 +143,7 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "metrics": _metric_links(site, link),
         "modes": list(typing.get_args(options.ProfType)),
         "next": next_version(versions),
-        "paths": learning.load(site.root).paths,
+        "paths": site.learning.paths,
         "pattern": lambda id_: _pattern_link(site, id_, link),
         "patterns": lambda **wanted: [
             meta
@@ -192,9 +193,10 @@ def _record_of(site: Site, version: Version) -> str:
 
 
 def _single_stage(site: Site) -> Version:
-    """A version whose tiling fields are plain flags."""
+    """A version whose tiling fields are plain flags, among them the hint that skills set."""
     for version in reversed(site.versions):
-        if len(version.plan_class().tiling_types) == 1:
+        types = list(version.plan_class().tiling_types.values())
+        if len(types) == 1 and "num_worker_warps" in {f.name for f in dataclasses.fields(types[0])}:
             return version
     raise KnowledgeError("no version has a single stage: mend the skills that name one")
 

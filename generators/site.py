@@ -7,6 +7,7 @@ import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,8 @@ from mla_var3 import devices as device_files
 from mla_var3 import knowledge, paths
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.learning import Learning
+from mla_var3.knowledge.learning import load as read_learning
 from mla_var3.knowledge.pages import Catalogue
 from mla_var3.records import Duration, Passed, Record
 from mla_var3.runtime import registry
@@ -115,6 +118,11 @@ class Site:
     devices: tuple[device_files.Device, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
+
+    @cached_property
+    def learning(self) -> Learning:
+        """Learning paths and examples."""
+        return read_learning(self.root)
 
     def designs(self) -> dict[str, list[Version]]:
         """Versions of each design in order, by the key that users type."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -151,7 +153,22 @@ def _renamed(before: Version, after: Version) -> dict[str, str]:
     except CloneError:
         # Two of its names would become one: the diff then shows the renaming as well.
         return sources
+    kept = {name for text in _sources(after).values() for name in _defined(text)}
     return {
-        rewriter.path(Path(path)).as_posix(): rewriter.module(Path(path), text)
+        rewriter.path(Path(path)).as_posix(): _keep(text, rewriter.module(Path(path), text), kept)
         for path, text in sources.items()
     }
+
+
+def _defined(text: str) -> list[str]:
+    """Classes and functions at the top of a module, in order."""
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return [node.name for node in ast.parse(text).body if isinstance(node, kinds)]
+
+
+def _keep(old: str, renamed: str, kept: set[str]) -> str:
+    """``renamed`` with the names of ``old`` that the later version goes by as well."""
+    for name, made in zip(_defined(old), _defined(renamed), strict=True):
+        if name in kept and made not in kept:
+            renamed = re.sub(rf"\b{re.escape(made)}\b", name, renamed)
+    return renamed

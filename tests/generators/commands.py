@@ -8,11 +8,10 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import tyro
-
 from generators.reference import sessions_of
-from mla_var3 import devices
-from mla_var3.app import commands, options
+from mla_var3 import devices, workloads
+from mla_var3.app import benching, options
+from mla_var3.arguments import parse
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
 from tests.generators.checking import ROOT
@@ -86,14 +85,16 @@ def _clone(arguments: list[str], new: set[str]) -> None:
     found = [version for version in registry.versions() if version.name == source]
     assert len(found) == 1, f"no version is called {source}"
     assert re.fullmatch(r"v[1-9]\d*", target)
-    key = f"{found[0].design} {target}"
+    key = f"{found[0].design_key} {target}"
     assert key not in {version.key for version in registry.versions()}, f"{key} is there already"
     new.add(key)
 
 
 def _bench(arguments: list[str], new: set[str]) -> None:
-    found = tyro.cli(commands._bench_type(), args=arguments, use_underscores=True)
-    assert commands.bench_plans(found)
+    versions = benching.chosen(arguments)
+    workload = workloads.find(versions[0].layer)
+    found = parse(benching.flags_of(workload), arguments, "bench", None)
+    assert [benching.plan_of(version, workload, found) for version in versions]
 
 
 def _knowledge(arguments: list[str], new: set[str]) -> None:

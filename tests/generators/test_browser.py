@@ -163,7 +163,7 @@ def test_the_filter_offers_and_finds_what_the_knowledge_says(show, site, index):
         "impact": lambda meta: (meta.impact,),
         "basis": lambda meta: (meta.basis,),
         "kind": lambda meta: (meta.kind,),
-        "language": lambda meta: (catalogue.LANGUAGE_NAMES[meta.scope],),
+        "language": lambda meta: (catalogue.language_title(meta.scope),),
     }
     for name, values in facets.items():
         offered = page.locator(f"select[name={name}] option").evaluate_all(

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from generators import catalogue
+from generators import catalogue, kernels
 from generators.catalogue import label, pattern_path
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import metrics
+from mla_var3.runtime import registry
 from tests.generators.checking import dead_links, html_of, see
 from tests.generators.planted import small_pages, small_site
 from tests.knowledge.trees import ANTI, PAGE, make_record
@@ -69,8 +70,8 @@ def test_backlinks_to_versions(site):
         versions = versions.split("\n## ")[0].replace("&#95;", "_")
         for key in (*meta.used_by, *meta.violated_by):
             assert key in keys
-            design, version = key.split()
-            assert f"[{key}](../../kernels/{design}/{version}.md)" in versions
+            page = kernels.version_page(registry.find(*key.split()))
+            assert f"[{key}](../../{page})" in versions
 
 
 def test_relations_run_both_ways(site):
@@ -140,9 +141,8 @@ def test_evidence_follows_the_record(tree):
 def test_stale_evidence_is_marked(tree):
     tree.record(make_record("v1", sources={"x": "b" * 40}))
     content = by_path(small_site(tree))["catalogue/optimizations/o1-group.md"].content
-    assert (
-        "168 registers](../../records/static/sm_90/flash_mla/v1/b1/static.json) (stale)" in content
-    )
+    address = "../../records/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json"
+    assert f"168 registers]({address}) (stale)" in content
 
 
 def test_links_of_a_planted_catalogue_resolve(tree):
@@ -201,8 +201,8 @@ def test_conditions_that_could_end_the_code_are_words(text):
 
 
 def test_a_page_that_cannot_be_rendered_is_named(tree):
-    tree.replace(PAGE, "v1/b1/static.json registers }}", "v1/b1/static.json tma_loads }}")
-    with pytest.raises(KnowledgeError, match=r"o1-group\.md: .*states no tma_loads"):
+    tree.replace(PAGE, "static.json registers }}", "static.json total_us }}")
+    with pytest.raises(KnowledgeError, match=r"o1-group\.md: .*states no total_us"):
         catalogue.pages(small_site(tree))
 
 

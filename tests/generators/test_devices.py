@@ -40,4 +40,7 @@ def test_each_conflict_has_the_figure_used_and_its_reason(content, device):
 def test_mixed_ceilings_say_which_is_measured(content):
     text = content["devices/nvidia-h200-sxm.md"]
     assert re.search(r"\| bfloat16 \|.*\| measured \|", text)
-    assert re.search(r"\| float16 \|.*\| published compute, measured bandwidth \|", text)
+    assert re.search(r"\| float16 \| reference \|.*\| measured \|", text)
+    assert re.search(
+        r"\| float8 \| reference \|.*\| published compute, measured bandwidth \|", text
+    )

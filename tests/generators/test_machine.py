@@ -139,7 +139,9 @@ def test_measured_ratios_of_a_skill_come_from_one_run_and_lead_to_it(site):
     for ratio, name in cells:
         after = site.catalogue.record(name)
         slug = re.sub(r"-d\d+(-k\d+)-n\d+", r"\1", after.slug)
-        before = site.catalogue.record(f"results/nvidia-h200-sxm/flash_mla/v2/{slug}/event.json")
+        before = site.catalogue.record(
+            f"results/nvidia-h200-sxm/cutile/mla/flash_mla/v2/{slug}/event.json"
+        )
         assert before.run == after.run
         times = [record.outcome.total.median_us for record in (before, after)]
         assert float(ratio) == pytest.approx(times[0] / times[1], rel=5e-3)
@@ -307,7 +309,8 @@ def test_a_changed_record_changes_every_form(site, pages):
     assert shown
     assert shown <= moved
     assert {copy_path(path) for path in shown} <= moved
-    version = f"kernels/{old.kernel.design}/{old.kernel.version}.md"
+    kernel = old.kernel
+    version = f"kernels/{kernel.layer}/{kernel.language}/{kernel.design}/{kernel.version}.md"
     assert before[version] != after[version]
 
 

@@ -73,7 +73,7 @@ def test_flags_are_those_that_the_command_line_takes(version):
 
 def test_a_design_s_page_has_every_flag_of_every_version(site, found):
     for design, versions in site.designs().items():
-        text = found[f"reference/cli/{design}.md"].content
+        text = found[f"reference/cli/{reference._file(versions)}"].content
         for version in versions:
             for flag in flags_of(version):
                 assert f"| `{flag.name}` |" in text
