@@ -16,18 +16,12 @@ from mla_var3.workloads.base import (
     axis_metric,
     option,
 )
+from mla_var3.workloads.mla.costs import seen_pairs
 
 if TYPE_CHECKING:
     import torch
 
 MAX_EXTENT = 1 << 24
-
-
-def seen_pairs(s: int, t: int, causal: bool) -> int:
-    """Query-key pairs of one head; bottom-right aligned, query i sees keys ``0 .. t-s+i``."""
-    if not causal:
-        return s * t
-    return sum(min(max(t - s + i + 1, 0), t) for i in range(s))
 
 
 @dataclass(frozen=True, kw_only=True)
