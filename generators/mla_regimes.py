@@ -74,11 +74,6 @@ def analysis_page(site: Site, document: Document) -> Page:
     def override(name: str, arguments: tuple[str, ...]) -> str | None:
         if name == "analysis" and arguments[:2] == ("mla", "map"):
             return f"{map_figure(regimes.regime_map(arguments[2]))}\n\n{as_table(*arguments[1:])}"
-        if name == "analysis" and arguments == ("mla", "devices"):
-            text = regimes.figure("devices")
-            for device in regimes.usable_devices():
-                text = text.replace(f"| {device.name} |", f"| {cell(device.name)} |")
-            return text
         if name == "analysis" and arguments == ("mla", "calculator"):
             return calculator()
         return None

@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from mla_var3 import devices
+from mla_var3 import devices, tables
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, predict
-from mla_var3.tables import table
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import problems
 
@@ -457,7 +456,7 @@ def _map(device: str) -> str:
             [f"s = {s}", *(_SHORT[c.winner] + (f", n = {c.n}" if 0 < c.n < c.t and
              c.winner == "mla_var6_plus" else "") for c in row)]
         )  # fmt: skip
-    return table(["", *(f"t = {t}" for t in found.t_values)], rows)
+    return tables.table(["", *(f"t = {t}" for t in found.t_values)], rows)
 
 
 def _best(device: str) -> str:
@@ -468,7 +467,7 @@ def _best(device: str) -> str:
         times = [f"{point.time_us[kernel]:,.0f} us" for kernel in KERNELS]
         rows.append([str(s), str(point.n), *times, f"{point.gain:.2f}x", point.bound])
     head = ["s", "best n", *(f"`{kernel}`" for kernel in KERNELS), "gain", "bound"]
-    return table(head, rows)
+    return tables.table(head, rows)
 
 
 def _prefix(device: str) -> str:
@@ -479,7 +478,7 @@ def _prefix(device: str) -> str:
         + [f"{shared_prefix_gain(Shape(b=b), s, t, shared, ceilings):.2f}x" for b in batches]
         for s in (1, 2, 4, 16)
     ]
-    return table(["", *(f"b = {b}" for b in batches)], rows)
+    return tables.table(["", *(f"b = {b}" for b in batches)], rows)
 
 
 def _devices() -> str:
@@ -487,17 +486,17 @@ def _devices() -> str:
     for device in usable_devices():
         roof = device.ceilings(DTYPE)
         rows.append(
-            [device.name, f"{roof.tflops:,g} TFLOP/s", f"{roof.gbps:,g} GB/s",
+            [tables.cell(device.name), f"{roof.tflops:,g} TFLOP/s", f"{roof.gbps:,g} GB/s",
              _ridge(roof), roof.source_kind]
         )  # fmt: skip
-    return table(["Device", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], rows)
+    return tables.table(["Device", "Arithmetic", "DRAM", "Ridge point", "Ceilings"], rows)
 
 
 def _calculator() -> str:
     """Stands for the calculator in plain Markdown; a site puts its own in this place."""
     spec = calculator_spec()
     rows = [[f"`{k['name']}`", f"`{k['flops']}`", f"`{k['bytes']}`"] for k in spec["kernels"]]
-    return table(["Kernel", "FLOPs", "Bytes"], rows)
+    return tables.table(["Kernel", "FLOPs", "Bytes"], rows)
 
 
 FIGURES: Mapping[str, FigureSpec] = {
