@@ -10,8 +10,9 @@ from typing import Any
 
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import launches, ptx
-from mla_var3.records import BarrierGroup, CuteFacts, LineFacts, RegisterBudget
+from mla_var3.records import BarrierGroup, CuteFacts, RegisterBudget
 from mla_var3.static import sass
+from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
 
 _TEXT_SECTION = re.compile(r"^\.text\.(\S+):$", re.MULTILINE)
@@ -303,28 +304,6 @@ def short_name(mangled: str, known: Iterable[str] = ()) -> str:
     for mark in ("_tensor", "_TiledMMA", "_CopyAtom", "_FakeTensor", "_object_at_", "__"):
         name = name.split(mark, 1)[0]
     return name
-
-
-def line_facts(instructions: Sequence[sass.Instruction]) -> list[LineFacts]:
-    """SASS instructions by Python line, in order of file and line."""
-    by_line: dict[tuple[str, int], list[sass.Instruction]] = {}
-    for instruction in instructions:
-        if instruction.file is not None and instruction.line:
-            place = (relative_source(instruction.file), instruction.line)
-            by_line.setdefault(place, []).append(instruction)
-    tma = {*sass.TMA_LOADS, *sass.TMA_STORES}
-    return [
-        LineFacts(
-            file=file,
-            line=line,
-            instructions=len(group),
-            mma=sum(sass.mma_family(i.opcode) is not None for i in group),
-            spill_loads=sum(i.base == "LDL" for i in group),
-            spill_stores=sum(i.base == "STL" for i in group),
-            tma=sum(i.base in tma for i in group),
-        )
-        for (file, line), group in sorted(by_line.items())
-    ]
 
 
 def source_map(text: str, listing: str) -> str:

@@ -27,9 +27,10 @@ from mla_var3.languages.base import CompileJob as KernelJob
 from mla_var3.languages.cutile import toolchain
 from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.languages.cutile.remarks import parse_remarks
-from mla_var3.records import CutileFacts, LineFacts, StaticFacts
+from mla_var3.records import CutileFacts, StaticFacts
 from mla_var3.static import sass, tools
 from mla_var3.static.cache import Cache, key_of
+from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
@@ -418,7 +419,7 @@ def read_facts(
             "tma_stores": sum(mix.get(name, 0) for name in sass.TMA_STORES),
             "async_copies": mix.get("LDGSTS", 0),
             "remarks": tuple(found),
-            "lines": tuple(_lines(instructions)),
+            "lines": tuple(line_facts(instructions)),
         }
     )
 
@@ -438,24 +439,3 @@ def mma_work(tileir: str) -> tuple[int, int]:
             count += 1
             flops += 2 * math.prod(shapes[0]) * shapes[1][-1]
     return count, flops
-
-
-def _lines(instructions: Sequence[sass.Instruction]) -> list[LineFacts]:
-    by_line: dict[tuple[str, int], list[sass.Instruction]] = {}
-    for instruction in instructions:
-        if instruction.file is not None and instruction.line is not None:
-            place = (relative_source(instruction.file), instruction.line)
-            by_line.setdefault(place, []).append(instruction)
-    tma = {*sass.TMA_LOADS, *sass.TMA_STORES}
-    return [
-        LineFacts(
-            file=file,
-            line=line,
-            instructions=len(group),
-            mma=sum(sass.mma_family(i.opcode) is not None for i in group),
-            spill_loads=sum(i.base == "LDL" for i in group),
-            spill_stores=sum(i.base == "STL" for i in group),
-            tma=sum(i.base in tma for i in group),
-        )
-        for (file, line), group in sorted(by_line.items())
-    ]
