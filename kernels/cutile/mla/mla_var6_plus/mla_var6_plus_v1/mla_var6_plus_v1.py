@@ -87,7 +87,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             },
             tiling=self.tiling("attention"),
             autotune_configs=self._autotune_configs()["attention"],
-            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+            algorithmic_flops_bytes_fn=lambda _: self.paths_cost(),
             _name="attention",
         )
         combine = self.combine(parts, wv, int(old > 0), int(new > 0))
