@@ -7,7 +7,6 @@ repository is copied.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mla_var3.errors import KnowledgeError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, KnowledgeError
 from mla_var3.examples.model import Example
 from mla_var3.knowledge.schema import Id, Line
 
@@ -128,9 +128,9 @@ def _read(
     for file in sorted((root / folder).glob("*.toml")):
         name = f"{folder}/{file.name}"
         try:
-            found[file.stem] = model.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            faults.append((name, f"cannot be read: {error}"))
+            found[file.stem] = model.model_validate(inputs.read_toml(file))
+        except InputError as error:
+            faults.append((name, error.reason))
         except ValidationError as error:
             for row in error.errors():
                 where = ".".join(map(str, row["loc"])) or "the file"
