@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.app import conformance, run
-from mla_var3.errors import UnknownNameError, UsageError
+from mla_var3.errors import HyperMlaError, UnknownNameError, UsageError
 
 
 @pytest.mark.parametrize(
