@@ -176,7 +176,7 @@ def devices(session: nox.Session) -> None:
 
 @shared
 def knowledge(session: nox.Session) -> None:
-    """knowledge -- lint | query "words" | match RECORD | backtest | reference: the knowledge base."""
+    """knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns."""
     tool(session, "mla_var3.knowledge")
 
 
