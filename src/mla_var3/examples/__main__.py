@@ -17,7 +17,7 @@ from mla_var3.examples import pin, store
 from mla_var3.examples.model import Example
 from mla_var3.paths import repo_root
 
-#: Columns of the reading when the output is no terminal.
+#: Columns of the reading when the output is not a terminal.
 PIPE_WIDTH = 100
 
 
