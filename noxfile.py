@@ -86,7 +86,10 @@ def leave(code: int) -> NoReturn:
 def tests(session: nox.Session) -> None:
     """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
     install(session, "dev", "docs")
-    everything = ("-n", "auto", "--dist", "worksteal", "--cov", "--cov-report=term:skip-covered")
+    everything = (
+        "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder",
+        "--cov", "--cov-report=term:skip-covered",
+    )  # fmt: skip
     python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")
 
 
