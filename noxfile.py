@@ -95,7 +95,7 @@ def tests(session: nox.Session) -> None:
 
 @shared
 def benchmarks(session: nox.Session) -> None:
-    """Benchmarks of the tools themselves (interpreter, site build)."""
+    """Benchmarks of the tools themselves (interpreter, site build, advice)."""
     install(session, "dev", "docs")
     python(session, "-m", "pytest", "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
 
@@ -179,7 +179,7 @@ def devices(session: nox.Session) -> None:
 
 @shared
 def knowledge(session: nox.Session) -> None:
-    """knowledge -- lint | query "words" | match RECORD | reference: the knowledge base."""
+    """knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns."""
     tool(session, "mla_var3.knowledge")
 
 
