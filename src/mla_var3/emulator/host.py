@@ -16,7 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mla_var3.emulator import ffi
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
@@ -44,7 +46,6 @@ ATTRIBUTE_BYTES, CLUSTER_DIMENSION = 72, 4
 #: cudaDeviceAttr: multiprocessors, major, minor, opt-in shared memory.
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
-KDL_CUDA = 2
 
 
 class Emulation:
@@ -323,6 +324,9 @@ def _patched(
     )
     tensor = runtime._Tensor
     stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
+    if ffi.installed():
+        for owner, name, value in ffi.replacements(emulation.own):
+            stack.enter_context(replaced(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(replaced(HardwareInfo, name, method))
@@ -352,7 +356,11 @@ def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:
         kwargs["shared_libs"] = []
         original(self, module, *args, **kwargs)
         self.emulator_runtime = _Runtime(_newest(folder))
-        for name, callback in self.emulator_runtime.callbacks.items():
+        symbols = dict(self.emulator_runtime.callbacks)
+        if ffi.installed():
+            self.emulator_symbols = ffi.Symbols()
+            symbols |= self.emulator_symbols.callbacks
+        for name, callback in symbols.items():
             self.raw_register_runtime(name, ctypes.cast(callback, POINTER))
 
     return init
@@ -372,20 +380,15 @@ def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensor(original: Callable[..., None], emulation: Emulation) -> Callable[..., None]:
     """Tensors on the CPU say that they are on a GPU, and their memory becomes known."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
-    name_of = ctypes.pythonapi.PyCapsule_GetName
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("enable_tvm_ffi"):
+            original(self, ffi.gpu_view(tensor, emulation.own), *args, **kwargs)
+            return
         original(self, tensor, *args, **kwargs)
         if hasattr(tensor, "untyped_storage"):
             emulation.own(tensor)
-        capsule = self._dlpack_data
-        name = name_of(capsule)
-        if name == b"dltensor":
-            # DLTensor: void* data, then the device's type.
-            ctypes.cast(pointer(capsule, name) + 8, ctypes.POINTER(ctypes.c_int32))[0] = KDL_CUDA
+        on_gpu(self._dlpack_data)
 
     return init
 

@@ -242,15 +242,23 @@ class WarpgroupProducts:
             m.r[rows, lanes] = half_pairs(total.astype(F16).view(np.uint16))
             return
         total = grid.transpose(3, 1, 5, 0, 2, 4).reshape(w.n // 2, GROUP)
-        target = m.rs if w.d == "s32" else m.rf
         if w.d == "s32":
-            total = total.astype(np.int64).astype(np.int32)
-        if keep and contiguous:
-            target[rows, lanes] += total
-        elif keep:
-            target[rows, lanes] = target[rows, lanes] + total
+            m.rs[rows, lanes] = self._integers(w, total, keep, rows, lanes)
+        elif keep and contiguous:
+            m.rf[rows, lanes] += total
         else:
-            target[rows, lanes] = total
+            m.rf[rows, lanes] = m.rf[rows, lanes] + total if keep else total
+
+    def _integers(
+        self, w: Wgmma, total: NDArray[Any], keep: bool, rows: Any, lanes: slice
+    ) -> NDArray[np.int32]:
+        """Sums of integers, which wrap unless they saturate."""
+        wide = total.astype(np.int64)
+        if keep:
+            wide = wide + self.machine.rs[rows, lanes]
+        if w.saturate:
+            wide = np.clip(wide, -(2**31), 2**31 - 1)
+        return wide.astype(np.int32)
 
     def _checked(
         self, w: Wgmma, w0: int, read_b: NDArray[np.int64], quarters: Any, pc: int
