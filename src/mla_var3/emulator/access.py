@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import formats
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
@@ -102,7 +103,7 @@ class Memory:
     def _spaces(self, address: NDArray[Any], s: Any) -> list[tuple[str, Any, Any]]:
         """Generic addresses by space: name, which of them, their threads."""
         window = address.astype(U64) >> WINDOW_SHIFT
-        kinds = np.unique(window).tolist()
+        kinds = distinct(window)
         names = [SPACE_OF_WINDOW.get(k, "global") for k in kinds]
         if len(kinds) == 1:
             return [(names[0], slice(None), s)]

@@ -72,6 +72,7 @@ def wgmma(op: Op) -> list[str]:
     )
     first = "None" if a is not None else op.get(1, "u64")
     constant = op.constant(shape)
-    return [
-        f"wgmma.run({constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}, {op.s}, {op.pc})"
-    ]
+    operands = f"{constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}"
+    if op.pc in op.writer.program.queued:
+        return [f"wgmma.queue({operands})"]
+    return [f"wgmma.run({operands}, {op.s}, {op.pc})"]
