@@ -14,6 +14,11 @@ HALF_ULP = U64(0x1FFFFFFF), U64(0x10000000)
 TINY32 = 2.0**-126
 
 
+def spread(value: Any, n: int) -> Any:
+    """One value per thread; most often it is so already, and ``broadcast_to`` is slow to say so."""
+    return value if getattr(value, "shape", None) == (n,) else np.broadcast_to(value, n)
+
+
 def divide(a: Any, b: Any) -> Any:
     """Signed division that rounds toward zero; a division by zero gives all ones, as nvcc's."""
     wide = I64
@@ -73,7 +78,7 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     product = np.multiply(a, b, dtype=F64)
     total = np.atleast_1d(product + c)
     risky = (total.view(U64) & HALF_ULP[0]) == HALF_ULP[1]
-    if risky.any() or (np.abs(total) < TINY32).any():
+    if np.count_nonzero(risky) or np.count_nonzero(np.abs(total) < TINY32):
         total = formats.odd32(total, _sum_error(product, np.asarray(c, F64), total))
     return total.astype(F32)
 
@@ -134,9 +139,7 @@ def directed(x: Any, dtype: Any, mode: str) -> Any:
 
 def flush(x: Any) -> Any:
     """float32 values with subnormals replaced by zeros of their sign (``.ftz``)."""
-    x = np.asarray(x)
-    small = np.abs(x) < F32(TINY32)
-    return np.where(small, np.copysign(F32(0), x), x) if small.any() else x
+    return x * (np.abs(x) >= F32(TINY32))
 
 
 def saturate(x: Any) -> Any:
@@ -147,7 +150,7 @@ def saturate(x: Any) -> Any:
 def float_min(a: Any, b: Any, nan: bool = False) -> Any:
     """The smaller value; of a number and a NaN the number, unless ``nan``; -0 is below +0."""
     low = np.minimum(a, b) if nan else _number(np.minimum(a, b), a, b)
-    if not np.all(low):
+    if np.count_nonzero(low) < np.size(low):
         zeros = (low == 0) & (a == b)
         low = np.where(zeros & (np.signbit(a) | np.signbit(b)), -np.abs(low), low)
     return low
@@ -156,7 +159,7 @@ def float_min(a: Any, b: Any, nan: bool = False) -> Any:
 def float_max(a: Any, b: Any, nan: bool = False) -> Any:
     """The larger value; of a number and a NaN the number, unless ``nan``; +0 is above -0."""
     high = np.maximum(a, b) if nan else _number(np.maximum(a, b), a, b)
-    if not np.all(high):
+    if np.count_nonzero(high) < np.size(high):
         zeros = (high == 0) & (a == b)
         high = np.where(zeros & ~(np.signbit(a) & np.signbit(b)), np.abs(high), high)
     return high
@@ -165,7 +168,7 @@ def float_max(a: Any, b: Any, nan: bool = False) -> Any:
 def _number(chosen: Any, a: Any, b: Any) -> Any:
     """``chosen``, or the operand that is a number (numpy's fmin keeps a signaling NaN)."""
     nan = np.isnan(chosen)
-    return np.where(nan, np.where(np.isnan(a), b, a), chosen) if nan.any() else chosen
+    return np.where(nan, np.where(np.isnan(a), b, a), chosen) if np.count_nonzero(nan) else chosen
 
 
 def to_integer(x: Any, mode: str, width: int, signed: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -97,6 +98,11 @@ class Program:
         self.rows[name] = (group, self.counts[group])
         self.counts[group] += 1
         return self.rows[name]
+
+    @cache  # noqa: B019  # A program lives as long as its names.
+    def row_names(self, stem: str, count: int) -> list[str]:
+        """What lowered code calls the rows of a bank."""
+        return [f"{stem}{i}" for i in range(count)]
 
     def address_of(self, variable: str) -> int:
         """Where a variable of the module lies in this process; its memory is made on first use."""

@@ -66,9 +66,9 @@ class SharedMemory:
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
         """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
         low = (np.asarray(address).astype(np.int64)) & 0xFFFFFFFF
-        if self.ctas == 1:
-            return np.where(low >> 24 == 1, low & OFFSET, low)
         rank = low >> 24
+        if self.ctas == 1:
+            return np.where(rank == 1, low & OFFSET, low) if np.count_nonzero(rank) else low
         return np.where(rank == 0, cta_offset, (rank - 1) * self.size) + (low & OFFSET)
 
     def outside(self, physical: NDArray[np.int64], count: int) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator import functions as fn
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 
@@ -124,8 +125,8 @@ class Sync:
         """``mbarrier.init``."""
         m = self.machine
         n = len(m.ids[s])
-        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
-        counts, warps = np.broadcast_to(count, n), m.warp[s]
+        at = fn.spread(m.shared.physical(address, m.cta_offset[s]), n)
+        counts, warps = fn.spread(count, n), m.warp[s]
         for i in sorted({int(x): i for i, x in enumerate(at.tolist())}.values()):
             self._init(int(at[i]), int(counts[i]), int(warps[i]), pc)
 
@@ -192,10 +193,10 @@ class Sync:
         """Arrivals and expected bytes of threads; returns the state that each saw before."""
         m = self.machine
         n = len(m.ids[s])
-        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
+        at = fn.spread(m.shared.physical(address, m.cta_offset[s]), n)
         counts, bytes_ = (
-            np.broadcast_to(count, n).astype(np.int64),
-            np.broadcast_to(tx, n).astype(np.int64),
+            fn.spread(count, n).astype(np.int64),
+            fn.spread(tx, n).astype(np.int64),
         )
         warps, state = m.warp[s], np.zeros(n, U64)
         for place in distinct(at):
@@ -292,7 +293,7 @@ class Sync:
         code that takes its answer for granted shows.
         """
         m, s = self.machine, fragment.s
-        at = m.shared.physical(np.broadcast_to(address, fragment.n), m.cta_offset[s])
+        at = m.shared.physical(fn.spread(address, fragment.n), m.cta_offset[s])
         done = np.zeros(fragment.n, bool)
         for place in distinct(at):
             here = at == place
