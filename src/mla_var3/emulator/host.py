@@ -17,7 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mla_var3.emulator import ffi
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
@@ -47,7 +49,6 @@ MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
 #: The host function in a compiled module, by the name that an engine finds it under.
 _ENTRY = re.compile(r"llvm\.func @(_mlir_ciface_\w+)\(")
-KDL_CUDA = 2
 
 
 class Emulation:
@@ -370,6 +371,9 @@ def _patched(
     )
     tensor = runtime._Tensor
     stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
+    if ffi.installed():
+        for owner, name, value in ffi.replacements(emulation.own):
+            stack.enter_context(replaced(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(replaced(HardwareInfo, name, method))
@@ -415,7 +419,11 @@ def _engine_of(module: str) -> Any:
 def _registered(engine: Any, text: str) -> _Runtime:
     """The runtime symbols of an engine, whose launches run kernels of a PTX text."""
     runtime = _Runtime(text)
-    for name, callback in runtime.callbacks.items():
+    symbols = dict(runtime.callbacks)
+    if ffi.installed():
+        engine.emulator_symbols = ffi.Symbols()  # Callbacks have to outlive the engine's calls.
+        symbols |= engine.emulator_symbols.callbacks
+    for name, callback in symbols.items():
         engine.raw_register_runtime(name, ctypes.cast(callback, POINTER))
     return runtime
 
@@ -440,20 +448,15 @@ def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensor(original: Callable[..., None], emulation: Emulation) -> Callable[..., None]:
     """Tensors on the CPU say that they are on a GPU, and their memory becomes known."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
-    name_of = ctypes.pythonapi.PyCapsule_GetName
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("enable_tvm_ffi"):
+            original(self, ffi.gpu_view(tensor, emulation.own), *args, **kwargs)
+            return
         original(self, tensor, *args, **kwargs)
         if hasattr(tensor, "untyped_storage"):
             emulation.own(tensor)
-        capsule = self._dlpack_data
-        name = name_of(capsule)
-        if name == b"dltensor":
-            # DLTensor: void* data, then the device's type.
-            ctypes.cast(pointer(capsule, name) + 8, ctypes.POINTER(ctypes.c_int32))[0] = KDL_CUDA
+        on_gpu(self._dlpack_data)
 
     return init
 
