@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,16 @@ class Emulation:
 
     Attributes:
         options: How kernels are run; may be changed between launches.
-        launches: One entry per launch, in order.
+        others: Further ways in which each launch is run first, on memory that is put back.
+        launches: One entry per launch and way, in order; that of ``options`` is the last.
+        error: The exception that ended a script which ran in it; None if there was none.
     """
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, others: Sequence[Options] = ()) -> None:
+        self.options, self.others = options, tuple(others)
         self.launches: list[Launch] = []
         self.failure: BaseException | None = None
+        self.error: Exception | None = None
         self.programs: dict[tuple[str, str], Program] = {}
         self.memory: dict[int, tuple[int, str, Any, bool]] = {}
         #: Applied to a PTX text before it is run; for experiments.
@@ -106,16 +109,14 @@ class Emulation:
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
-        done = run(
-            program,
-            bytes(block),
-            call.grid,
-            call.block,
-            call.cluster,
-            call.shared,
-            regions,
-            self.options,
-        )
+        shape = (call.grid, call.block, call.cluster, call.shared)
+        for options in self.others:
+            before = [ctypes.string_at(r.base, r.size) for r in regions]
+            again = [Region(r.base, r.size, r.label, r.known is not None) for r in regions]
+            self.launches.append(run(program, bytes(block), *shape, again, options))
+            for region, old in zip(regions, before, strict=True):
+                ctypes.memmove(region.base, old, region.size)
+        done = run(program, bytes(block), *shape, regions, self.options)
         self.launches.append(done)
         for line in done.printed:
             print(line, end="")
@@ -255,13 +256,17 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def emulate(options: Options | None = None, arch: str | None = None) -> Iterator[Emulation]:
+def emulate(
+    options: Options | None = None, arch: str | None = None, others: Sequence[Options] = ()
+) -> Iterator[Emulation]:
     """Compile and run CuTe DSL functions on CPU tensors inside this block.
 
     Args:
         options: How to run.
         arch: What to compile for, such as ``sm_90a``; by default what CUTE_DSL_ARCH says, else
             sm_90a.
+        others: Further schedules or memory models under which each launch is run first, on memory
+            that is put back; nothing is compiled again for them.
 
     Yields:
         The findings, counts and texts of every launch.
@@ -274,7 +279,7 @@ def emulate(options: Options | None = None, arch: str | None = None) -> Iterator
     require_dsl()
     if _active is not None:
         raise EmulatorError("emulate() is active already")
-    emulation = Emulation(options or Options())
+    emulation = Emulation(options or Options(), others)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulator-")))
         _patched(stack, emulation, folder, arch)
