@@ -58,12 +58,12 @@ def execute(
     with emulate(Options(jobs=JOBS), TARGET) as run:
         for tensor in unwritten:
             run.own(tensor, unwritten=True)
-        _run(host, arguments)
+        call(host, arguments)
     return _execution(name, run)
 
 
-def _run(host: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile the host function for these very tensors, and call it."""
+def call(host: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile a host function for these very tensors, and call it, inside of ``emulate``."""
     import cuda.bindings.driver as cuda
     from cutlass import cute
 
