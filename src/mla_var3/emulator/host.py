@@ -56,13 +56,16 @@ class Emulation:
 
     Attributes:
         options: How kernels are run; may be changed between launches.
-        launches: One entry per launch, in order.
+        others: Further ways in which each launch is run first, on memory that is put back.
+        launches: One entry per launch and way, in order; that of ``options`` is the last.
+        error: The exception that ended a script which ran in it; None if there was none.
     """
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, others: Sequence[Options] = ()) -> None:
+        self.options, self.others = options, tuple(others)
         self.launches: list[Launch] = []
         self.failure: BaseException | None = None
+        self.error: Exception | None = None
         self.programs: dict[tuple[str, str], Program] = {}
         self.memory: dict[int, tuple[int, str, Any, bool]] = {}
         #: Applied to a PTX text before it is run; for experiments.
@@ -110,16 +113,14 @@ class Emulation:
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
-        done = run(
-            program,
-            bytes(block),
-            call.grid,
-            call.block,
-            call.cluster,
-            call.shared,
-            regions,
-            self.options,
-        )
+        shape = (call.grid, call.block, call.cluster, call.shared)
+        for options in self.others:
+            before = [ctypes.string_at(r.base, r.size) for r in regions]
+            again = [Region(r.base, r.size, r.label, r.known is not None) for r in regions]
+            self.launches.append(run(program, bytes(block), *shape, again, options))
+            for region, old in zip(regions, before, strict=True):
+                ctypes.memmove(region.base, old, region.size)
+        done = run(program, bytes(block), *shape, regions, self.options)
         self.launches.append(done)
         for line in done.printed:
             print(line, end="")
@@ -287,13 +288,17 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def emulate(options: Options | None = None, arch: str | None = None) -> Iterator[Emulation]:
+def emulate(
+    options: Options | None = None, arch: str | None = None, others: Sequence[Options] = ()
+) -> Iterator[Emulation]:
     """Compile and run CuTe DSL functions on CPU tensors inside this block.
 
     Args:
         options: How to run.
         arch: What to compile for, such as ``sm_90a``; by default what CUTE_DSL_ARCH says, else
             sm_90a.
+        others: Further schedules or memory models under which each launch is run first, on memory
+            that is put back; nothing is compiled again for them.
 
     Yields:
         The findings, counts and texts of every launch.
@@ -304,18 +309,21 @@ def emulate(options: Options | None = None, arch: str | None = None) -> Iterator
     """
     require_dsl()
     with contextlib.ExitStack() as stack:
-        emulation = stack.enter_context(emulating(options))
+        emulation = stack.enter_context(emulating(options, others))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulator-")))
         _patched(stack, emulation, folder, arch)
         yield emulation
 
 
 @contextlib.contextmanager
-def emulating(options: Options | None = None) -> Iterator[Emulation]:
+def emulating(
+    options: Options | None = None, others: Sequence[Options] = ()
+) -> Iterator[Emulation]:
     """Launches inside this block come here; for host code that is compiled already.
 
     Args:
         options: How to run.
+        others: Further ways in which each launch is run first.
 
     Yields:
         The findings, counts and texts of every launch; ``Emulation.call`` runs host code.
@@ -326,7 +334,7 @@ def emulating(options: Options | None = None) -> Iterator[Emulation]:
     global _active
     if _active is not None:
         raise EmulatorError("emulate() is active already")
-    _active = emulation = Emulation(options or Options())
+    _active = emulation = Emulation(options or Options(), others)
     try:
         yield emulation
     except Exception as error:
