@@ -164,7 +164,7 @@ def conformance(session: nox.Session) -> None:
 
 @shared
 def examples(session: nox.Session) -> None:
-    """examples -- fetch|index|show|extract: the CUTLASS examples, read with our notes."""
+    """examples -- fetch|index|show|extract|path: the CUTLASS examples, and paths over them."""
     tool(session, "mla_var3.examples")
 
 
