@@ -167,7 +167,7 @@ def conformance(session: nox.Session) -> None:
 
 @shared
 def examples(session: nox.Session) -> None:
-    """examples -- fetch|index|show|extract|import: the CUTLASS examples, read with our notes."""
+    """examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths."""
     tool(session, "mla_var3.examples")
 
 
