@@ -6,9 +6,11 @@ from typing import Any
 from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
 from mla_var3.workloads.mla.costs import (
     best_new_tokens,
+    best_prefix_tokens,
     flash_attention_cost,
     flash_mla_cost,
     mixed_cost,
+    prefix_cost,
     seen_pairs,
 )
 from mla_var3.workloads.mla.problems import (
@@ -16,6 +18,7 @@ from mla_var3.workloads.mla.problems import (
     LatentProblem,
     MixedProblem,
     MlaProblem,
+    SharedPrefixProblem,
     attention_reference,
 )
 
@@ -25,11 +28,14 @@ __all__ = [
     "LatentProblem",
     "MixedProblem",
     "MlaProblem",
+    "SharedPrefixProblem",
     "attention_reference",
     "best_new_tokens",
+    "best_prefix_tokens",
     "flash_attention_cost",
     "flash_mla_cost",
     "mixed_cost",
+    "prefix_cost",
     "seen_pairs",
 ]
 
@@ -60,6 +66,8 @@ WORKLOAD = Workload(
         axis_metric("query_tokens", "s", "Query tokens per sequence: 1 when decoding."),
         axis_metric("context_tokens", "t", "Keys per sequence."),
         axis_metric("new_tokens", "n", "Newest tokens kept decompressed by the mixed design."),
+        axis_metric("shared_tokens", "shared", "First tokens that a group of sequences shares."),
+        axis_metric("prefix_groups", "groups", "Groups of sequences, each with its own prefix."),
         axis_metric("latent_dim", "k", "Width of the compressed cache."),
         axis_metric("head_dim", "d", "Head dimension without the position part."),
         axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),
