@@ -5,26 +5,33 @@ from typing import Any
 
 from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
 from mla_var3.workloads.mla.costs import (
+    FP8_GROUP,
     best_new_tokens,
     best_prefix_tokens,
     flash_attention_cost,
     flash_mla_cost,
+    fp8_latent_cost,
+    fp8_row_bytes,
     mixed_cost,
     prefix_cost,
     seen_pairs,
 )
 from mla_var3.workloads.mla.problems import (
     DecompressedProblem,
+    Fp8LatentProblem,
     LatentProblem,
     MixedProblem,
     MlaProblem,
     SharedPrefixProblem,
     attention_reference,
+    fp8_rows,
 )
 
 __all__ = [
+    "FP8_GROUP",
     "WORKLOAD",
     "DecompressedProblem",
+    "Fp8LatentProblem",
     "LatentProblem",
     "MixedProblem",
     "MlaProblem",
@@ -34,6 +41,9 @@ __all__ = [
     "best_prefix_tokens",
     "flash_attention_cost",
     "flash_mla_cost",
+    "fp8_latent_cost",
+    "fp8_row_bytes",
+    "fp8_rows",
     "mixed_cost",
     "prefix_cost",
     "seen_pairs",

@@ -54,6 +54,23 @@ def flash_mla_cost(
     )
 
 
+#: Values of the latent cache that share one fp32 scale where it is kept in fp8.
+FP8_GROUP = 128
+
+
+def fp8_row_bytes(k: int, p: int, w: int) -> int:
+    """Bytes of a token: e4m3 latents, an fp32 scale per group of them, the rotary part."""
+    return k + 4 * (k // FP8_GROUP) + w * p
+
+
+def fp8_latent_cost(
+    b: int, h: int, s: int, t: int, k: int, p: int, w: int, pairs: int | None = None
+) -> Cost:
+    """``flash_mla_cost`` with the latent cache in fp8; arithmetic stays in 16 bits."""
+    whole = flash_mla_cost(b, h, s, t, k, p, w, pairs)
+    return Cost(whole.flops, whole.bytes + b * t * (fp8_row_bytes(k, p, w) - w * (k + p)))
+
+
 def mixed_cost(
     b: int,
     h: int,
