@@ -29,7 +29,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
         for index in range(rows.count())
     }
     assert shown == pytest.approx(cell.time_us, rel=1e-12)
-    assert f"Use {cell.winner}" in tab.page.inner_text(".calculator-answer")
+    assert f"prefers {cell.winner}" in tab.page.inner_text(".calculator-answer")
     assert tab.page.evaluate("window.stays")
     tab.check()
 
