@@ -86,7 +86,10 @@ def leave(code: int) -> NoReturn:
 def tests(session: nox.Session) -> None:
     """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
     install(session, "dev", "docs")
-    everything = ("-n", "auto", "--dist", "worksteal", "--cov", "--cov-report=term:skip-covered")
+    everything = (
+        "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder",
+        "--cov", "--cov-report=term:skip-covered",
+    )  # fmt: skip
     python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")
 
 
@@ -164,7 +167,7 @@ def conformance(session: nox.Session) -> None:
 
 @shared
 def examples(session: nox.Session) -> None:
-    """examples -- fetch|index|show|extract: the CUTLASS examples, read with our notes."""
+    """examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths."""
     tool(session, "mla_var3.examples")
 
 

@@ -2,8 +2,8 @@
 
 A region's *shadows* hold one entry per element: whether it was read or written, and in which
 *phase* of which block. Blocks run here in one order and on a GPU in any, so an element that one
-block writes and another touches is reported unless a release and an acquire order the two. A release ends
-the phase of its block: what the block does afterwards is not published by it.
+block writes and another touches is reported unless a release and an acquire order the two. A
+release ends the phase of its block: what the block does afterwards is not published by it.
 """
 
 from __future__ import annotations
