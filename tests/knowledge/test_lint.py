@@ -253,6 +253,7 @@ FAULTS = [
             PAGE, "    quoted: $64", "TeX"),
     Planted("directive-unknown", add("{{ figure 3 }}"), PAGE, "{{ figure"),
     Planted("directive-failed", add("{{ evidence | safe }}"), PAGE, "{{ evidence |"),
+    Planted("long-bullet", add("- start " + "word " * 80), PAGE, "- start"),
     Planted("directive-alone", add("here {{ analysis mla devices }}"), PAGE, "here {{"),
     Planted("directive-failed", add("{{ record results/x.json registers }}"), PAGE,
             "{{ record results/x"),

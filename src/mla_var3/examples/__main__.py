@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.examples fetch|index|show|extract|path``."""
+"""Command line: ``python -m mla_var3.examples fetch|index|show|path|extract|import``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mla_var3.arguments import named
 from mla_var3.errors import KnowledgeError, UsageError
 from mla_var3.examples import pin, store
 from mla_var3.examples.model import Example
-from mla_var3.paths import repo_root
+from mla_var3.paths import kernels_dir, repo_root
 
 if TYPE_CHECKING:
     from mla_var3.examples.learning import Learning, Step
@@ -113,6 +113,30 @@ def extract(
     return 0
 
 
+def import_(
+    example: Annotated[tyro.conf.Positional[str], named("PATH")],
+    design: str,
+    arch: str = "",
+) -> int:
+    """Make a design of ours that drives an example in place.
+
+    Args:
+        example: Path below the examples' folder, or id.
+        design: Name of the design.
+        arch: What it has to compile for; the example's own arch by default.
+    """
+    from mla_var3.examples.importing import bring
+
+    tree = pin.tree(repo_root())
+    print(f"compiling {example} without a GPU")
+    folder, found = bring(repo_root(), kernels_dir(), tree, example, design, arch)
+    print(
+        f"wrote kernels/{folder.relative_to(kernels_dir()).as_posix()}/\n"
+        f"next: nox -s profile -- {design} --lang=cute-dsl --arch={arch or found.arch}"
+    )
+    return 0
+
+
 def path(
     name: Annotated[tyro.conf.Positional[str], named("[PATH]")] = "",
     step: Annotated[tyro.conf.Positional[int], named("[STEP]")] = 0,
@@ -206,7 +230,14 @@ def _annotated(asked: str) -> tuple[str, Example]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (the process's by default) names."""
     command, rest, prog = arguments.choose(
-        {"fetch": fetch, "index": index, "show": show, "extract": extract, "path": path},
+        {
+            "fetch": fetch,
+            "index": index,
+            "show": show,
+            "path": path,
+            "extract": extract,
+            "import": import_,
+        },
         sys.argv[1:] if argv is None else argv,
         "python -m mla_var3.examples",
     )
