@@ -166,10 +166,10 @@ class Memory:
         m, size = self.machine, width * count
         at, good = self.shared_at(address, size, s, pc, "read")
         if m.checks:
-            g, w = m.shared.granules(at, size), m.warp[s]
+            g, w, lane = m.shared.granules(at, size), m.warp[s], m.lane[s]
             if good is not None:
-                g, w = g[good], w[good]
-            m.shadow.thread_read(g, w, pc)
+                g, w, lane = g[good], w[good], lane[good]
+            m.shadow.thread_read(g, w, lane, pc)
         view, index = m.shared.views[width], at // width
         return [view[index + i] if i else view[index] for i in range(count)]
 
@@ -177,10 +177,10 @@ class Memory:
         m, size = self.machine, width * len(values)
         at, good = self.shared_at(address, size, s, pc, "write")
         if m.checks:
-            g, w = m.shared.granules(at, size), m.warp[s]
+            g, w, lane = m.shared.granules(at, size), m.warp[s], m.lane[s]
             if good is not None:
-                g, w = g[good], w[good]
-            m.shadow.thread_write(g, w, pc)
+                g, w, lane = g[good], w[good], lane[good]
+            m.shadow.thread_write(g, w, lane, pc)
             m.sync.overwritten(at, size, pc, s)
         view, index = m.shared.views[width], at // width
         for i, value in enumerate(values):
