@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.kernels import design_link, run_version, what_times_cover
-from generators.mla_regimes import SOURCE
 from generators.problems import Best, best
 from generators.source import repo_name
 from generators.text import cell, sections, table
@@ -26,6 +25,8 @@ from mla_var3.workloads.mla import WORKLOAD, regimes
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
+#: The cost analysis.
+SOURCE = "knowledge/workloads/mla.md"
 #: Context length at which designs are compared.
 CONTEXT = 4096
 #: Archs whose default devices show the regime of a design.
@@ -137,11 +138,7 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     The batch is the one that was timed at most query counts, of equals the largest; without
     records that of the analysis.
     """
-    kernels = {
-        versions[0].design: kernel
-        for versions in _designs(site)
-        if (kernel := analysed(versions)) is not None
-    }
+    kernels = kernels_by_design(site)
     timed = [run for run in site.runs if run.record.target == device.key and _comparable(run)]
     timed = [run for run in timed if run.record.kernel.design in kernels
              and run.record.kernel.layer == WORKLOAD.key]  # fmt: skip
@@ -155,7 +152,7 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     def choice(s: int) -> Choice:
         times = {k: regimes.prediction(k, shape, s, CONTEXT, ceilings) for k in regimes.KERNELS}
         mine = runs.get(s, [])
-        groups = {k: [run for run in mine if _held(run, kernels) == k] for k in times}
+        groups = {k: [run for run in mine if held_by(run, kernels) == k] for k in times}
         model = regimes.cell(shape, s, CONTEXT, ceilings)
         work = regimes.cost(model.winner, shape, s, CONTEXT, model.n)
         return Choice(
@@ -176,7 +173,16 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     )
 
 
-def _held(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
+def kernels_by_design(site: Site) -> dict[str, regimes.Kernel]:
+    """Kernel of the analysis that stands for each design."""
+    return {
+        versions[0].design: kernel
+        for versions in _designs(site)
+        if (kernel := analysed(versions)) is not None
+    }
+
+
+def held_by(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
     """The kernel of the analysis whose cache a run had: the mixed design has any of the three."""
     kernel, n = kernels[run.record.kernel.design], run.record.problem.get("n")
     if kernel != "mla_var6_plus" or n is None:

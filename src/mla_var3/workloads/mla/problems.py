@@ -39,6 +39,9 @@ MAX_EXTENT = 1 << 24
 MAX_ELEMENTS = 1 << 40
 #: LSE is computed in fp32 from exact products of the same inputs; absolute, since it is a log.
 LSE_TOLERANCE = 2e-3
+#: A score so far from 0 that exp of it is 0 or infinite, also against a maximum or a mask of -1000
+#: in log2; near enough that fp32 keeps the LSE's tolerance.
+FAR = 830.0
 
 
 def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,6 +108,8 @@ class MlaProblem(Problem):
     causal: bool = option(False, "bottom-right aligned causal mask")
     #: Factor on the last of the random queries, and so on its scores, which else are near 1.
     spread: float = dataclasses.field(default=1.0, metadata={"hidden": True})
+    #: Added to each score of the last query; see ``FAR``.
+    shift: float = dataclasses.field(default=0.0, metadata={"hidden": True})
 
     @property
     def d_qk(self) -> int:
@@ -156,22 +161,27 @@ class MlaProblem(Problem):
 
     def check_plans(self) -> list[Self]:
         """Decode, speculative and prefill; ragged t; both masks, head counts and dtypes."""
-        rows: list[tuple[int, int, int, int, bool, str, float]] = [
-            # b, h, s, t, causal, dtype, spread
-            (2, 16, 1, 200, False, "bf16", 1.0),
-            (1, 128, 1, 77, True, "fp16", 1.0),
-            (2, 16, 2, 130, True, "bf16", 48.0),  # exp overflows unless each row's maximum goes off
-            (1, 16, 5, 256, False, "fp16", 1.0),
-            (1, 16, 5, 67, True, "bf16", 1.0),
-            (1, 2, 5, 2112, False, "bf16", 1.0),  # rounding in the running sums adds up
-            (1, 16, 16, 193, True, "fp16", 1.0),
-            (1, 20, 130, 150, True, "bf16", 1.0),  # heads that fill no whole group of 16
-            (1, 16, 5, 3, True, "bf16", 1.0),  # rows that see no key
+        rows: list[tuple[int, int, int, int, bool, str, float, float]] = [
+            # b, h, s, t, causal, dtype, spread, shift
+            (2, 16, 1, 200, False, "bf16", 1.0, FAR),
+            (1, 128, 1, 77, True, "fp16", 1.0, 0.0),
+            # exp overflows unless each row's maximum goes off
+            (2, 16, 2, 130, True, "bf16", 48.0, 0.0),
+            (1, 16, 5, 256, False, "fp16", 1.0, 0.0),
+            (1, 16, 5, 67, True, "bf16", 1.0, -FAR),
+            (1, 2, 5, 2112, False, "bf16", 1.0, 0.0),  # rounding in the running sums adds up
+            (1, 3, 130, 193, True, "fp16", 1.0, 0.0),
+            # heads that fill no whole group of 16; tiles that reach one row into the next head
+            (1, 17, 127, 150, True, "bf16", 1.0, 0.0),
+            (1, 16, 5, 3, True, "bf16", 1.0, 0.0),  # rows that see no key
         ]
-        return [
-            dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=causal, dtype=dtype, spread=spread)
-            for b, h, s, t, causal, dtype, spread in rows
-        ]
+        names = ("b", "h", "s", "t", "causal", "dtype", "spread", "shift")
+        return [dataclasses.replace(self, **dict(zip(names, row, strict=True))) for row in rows]
+
+    def extreme(self) -> str:
+        if self.shift:
+            return f"scores near {self.shift:g}"
+        return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def shrunk(self) -> Self:
         """The same problem small enough to interpret in about a second; t stays ragged.
@@ -189,6 +199,13 @@ class MlaProblem(Problem):
         for x in queries:
             x[:, :, -1] *= self.spread  # [b, h, s, *]
         return queries
+
+    def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
+        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] now adds the shift."""
+        if self.shift:
+            kpe[..., 0] = 1.0
+            qpe[:, :, -1, 0] = self.shift / self.scale
+        return kpe
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:
@@ -213,7 +230,8 @@ class LatentProblem(MlaProblem):
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
         # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
-        return *self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe), z, kpe
+        queries = self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe)
+        return *queries, z, self._shifted(qpe, kpe)
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -320,10 +338,10 @@ class DecompressedProblem(MlaProblem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, d, p = self.b, self.h, self.s, self.t, self.d, self.p
-        q, qpe, *rest = self.random(
+        q, qpe, key, value, kpe = self.random(
             device, (b, h, s, d), (b, h, s, p), (b, t, h, d), (b, t, h, d), (b, t, p)
         )
-        return *self._spread(q, qpe), *rest
+        return *self._spread(q, qpe), key, value, self._shifted(qpe, kpe)
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -406,7 +424,8 @@ class MixedProblem(MlaProblem):
             (b, new, h, d), (b, new, h, d), (h, k, d),
         )  # fmt: skip
         q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
-        return *self._spread(q, q_latent, qpe), z, kpe, key, value, wv * k**-0.5
+        queries = self._spread(q, q_latent, qpe)
+        return *queries, z, self._shifted(qpe, kpe), key, value, wv * k**-0.5
 
     @by_sequence(shared=1)
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
