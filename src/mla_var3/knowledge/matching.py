@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import evidence, metrics
 from mla_var3.knowledge.metrics import Origin, Reading
 from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
-from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
+from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, PairEvidence, Trigger
 from mla_var3.paths import repo_root
 from mla_var3.records import Record
 from mla_var3.workloads import workloads
@@ -72,6 +72,7 @@ class NextStep:
         page: Path of the page from the top of the checkout.
         because: Which value fired which trigger.
         score: See ``Match``.
+        gain: The most that a pair of records shows it to have gained; empty without one.
     """
 
     id: str
@@ -79,9 +80,11 @@ class NextStep:
     page: str
     because: str
     score: float
+    gain: str = ""
 
     def __str__(self) -> str:
-        return f"{self.title} ({self.page}): {self.because}"
+        gained = f"; measured gain: {self.gain}" if self.gain else ""
+        return f"{self.title} ({self.page}): {self.because}{gained}"
 
 
 def fire(trigger: Trigger, readings: Sequence[Reading]) -> Fired | None:
@@ -158,7 +161,22 @@ def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -
             step = NextStep(meta.id, meta.title, found.page.name, because, found.score)
             if meta.id not in best or best[meta.id].score < step.score:
                 best[meta.id] = step
-    return sorted(best.values(), key=lambda step: (-step.score, natural(step.id)))[:top]
+    first = sorted(best.values(), key=lambda step: (-step.score, natural(step.id)))[:top]
+    pages = {page.pattern.id: page for page in catalogue.patterns}
+    return [replace(step, gain=gain(pages[step.id], catalogue)) for step in first]
+
+
+def gain(page: Document, catalogue: Catalogue) -> str:
+    """The largest gain in time among a page's pairs of records; empty where it has none.
+
+    Raises:
+        HyperMlaError: A record of the page is missing or not sound.
+    """
+    pairs = [item for item in page.pattern.evidence if isinstance(item, PairEvidence)]
+    found = [row for pair in pairs for row in evidence.compare(pair, catalogue)]
+    timed = [row for row in found if row.after.metric.name == "total_us" and (row.ratio or 0) > 1]
+    most = max(timed, key=lambda row: row.ratio or 0, default=None)
+    return evidence.change_text(most.after.metric, most.ratio) if most else ""
 
 
 def next_steps(
