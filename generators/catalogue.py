@@ -11,6 +11,7 @@ from generators.kernels import language_title
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import cell, rendered, sections, table
+from mla_var3.examples.learning import PATHS
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
@@ -323,12 +324,23 @@ def pattern_page(site: Site, document: Document) -> Page:
         "## Versions",
         _versions(site, meta, link),
     ]
+    if taught := _learned(site, meta.id, link):
+        parts += ["## Learn it", f"Shown in {taught}."]
     if overlays:
         parts += ["## In a language", _relations(overlays, link)]
     if others:
         parts += ["## Related", _relations(others, link)]
     nav = ("Catalogue", group, label(meta))
     return Page(path, sections(*parts), document.name, nav)
+
+
+def _learned(site: Site, id_: str, link: Link) -> str:
+    """The steps of learning paths that show a pattern, as links."""
+    return ", ".join(
+        f"[{cell(site.learning.paths[name].title)}, step {number}]"
+        f"({link(f'{PATHS}/{name}.toml')}#step-{number})"
+        for name, number in site.learning.steps_on(id_)
+    )
 
 
 def _facts(meta: FrontMatter) -> str:

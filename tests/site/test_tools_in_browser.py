@@ -15,7 +15,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
     tab = open_tab()
     tab.open("")
     tab.page.evaluate("window.stays = true")
-    tab.page.click(".md-tabs__link:has-text('Regimes')")
+    tab.page.click(".md-tabs__link:has-text('MLA')")
     tab.page.wait_for_url(f"{BASE}mla/")
     tab.page.wait_for_selector(".calculator tbody tr")
     tab.page.select_option(".calculator select", "nvidia-b200")
@@ -67,6 +67,6 @@ def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
 
 def test_abbreviations_are_explained(open_tab: OpenTab):
     tab = open_tab()
-    tab.open("catalogue/")
+    tab.open("mla/")
     tab.page.wait_for_selector("article abbr:has-text('MLA')")
     tab.check()

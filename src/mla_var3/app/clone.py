@@ -160,6 +160,7 @@ class Rewriter:
                     "version that can be cloned"
                 ) from error
             self.bound |= {path.stem, *path.parts[:-1], *_bound(tree)}
+        self._identifiers: dict[str, str] = {}
         renamed: dict[str, str] = {}
         for name in sorted(self.bound):
             other = renamed.setdefault(names.rename(name), name)
@@ -171,7 +172,11 @@ class Rewriter:
 
     def identifier(self, name: str) -> str:
         """Rename what the package itself binds; what it imports from elsewhere stays."""
-        return self.names.rename(name) if name in self.bound else name
+        if name not in self.bound:
+            return name
+        if name not in self._identifiers:  # A module says most of its names many times.
+            self._identifiers[name] = self.names.rename(name)
+        return self._identifiers[name]
 
     def dotted(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Rename an absolute module path; only what lies inside the version's package changes."""

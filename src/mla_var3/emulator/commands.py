@@ -73,17 +73,18 @@ def _run(argv: list[str], prog: str) -> int:
         return EXIT_BAD_INPUT
     from mla_var3.emulator.script import run_script
 
-    seeds = [run.seed] if run.seed is not None else [None, *range(1, run.seeds)]
-    found: list[Diagnostic] = []
-    for seed in seeds:
-        emulation = run_script(Path(script[0]), script[1:], run.options(seed), run.arch)
-        found += emulation.diagnostics
-        _summary(emulation, run)
+    others = [] if run.seed is not None else [run.options(s) for s in range(1, run.seeds)]
+    path, options = Path(script[0]), run.options(run.seed)
+    emulation = run_script(path, script[1:], options, run.arch, others)
+    found: list[Diagnostic] = emulation.diagnostics
+    _summary(emulation, run)
     for d in found:
         print(d)
     if run.json:
         run.json.write_text(as_json(found) + "\n")
         print(f"diagnostics: {run.json}")
+    if emulation.error is not None:
+        raise emulation.error
     return 1 if found else 0
 
 

@@ -325,7 +325,7 @@ def read(path: Path) -> Table:
     return Table.model_validate_json(path.read_text())
 
 
-def write(path: Path, table: Table) -> None:
+def write(path: Path, table: BaseModel) -> None:
     """Write a table, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -395,6 +395,8 @@ def _facts(example: Example, c: Conformance) -> dict[str, Any]:
             run = run_script(Path(example.path), example.arguments.split(), options, example.arch)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever an example raises is its outcome.
             return {"status": _status(error), "reason": _sentence(error)}
+        if run.error is not None:
+            return {"status": _status(run.error), "reason": _sentence(run.error)}
         for launch in run.launches:
             facts["emulated_seconds"] += launch.seconds
             facts["clusters"] += launch.clusters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -148,4 +149,36 @@ def of_facts(facts: StaticFacts | None, device: Device | None = None) -> Occupan
         shared_bytes=facts.shared_bytes,
         tensor_memory_columns=facts.tensor_memory_columns,
         device=device.key,
+    )
+
+
+def fit_together(facts: Sequence[StaticFacts], device: Device | None) -> bool | None:
+    """Whether one SM holds a block of each kernel at the same time.
+
+    Args:
+        facts: Facts of compiles for one arch.
+        device: The device.
+
+    Returns:
+        None without a device, and where a limit is UNKNOWN.
+    """
+    try:
+        limits = None if device is None else device.sm_limits()
+    except DeviceFigureError:
+        return None
+    if limits is None:
+        return None
+    shared = sum(
+        round_up(f.shared_bytes + limits.reserved_shared_per_block, SHARED_ALLOCATION_UNIT)
+        for f in facts
+    )
+    registers = sum(
+        round_up(f.registers * limits.warp_size, limits.register_allocation_unit)
+        * -(-f.threads_per_block // limits.warp_size)
+        for f in facts
+    )
+    return (
+        shared <= limits.shared_memory_per_sm
+        and registers <= limits.registers_per_sm
+        and sum(f.threads_per_block for f in facts) <= limits.threads_per_sm
     )
