@@ -82,12 +82,14 @@ class Times:
     Attributes:
         title: What it shows.
         axis: The sweep.
+        meaning: The sweep in words.
         lines: All versions.
         bound: Value of the sweep and microseconds that nothing can beat.
     """
 
     title: str
     axis: str
+    meaning: str
     lines: tuple[Line, ...]
     bound: tuple[tuple[float, float], ...]
 
@@ -128,7 +130,7 @@ class Times:
             axes.set_xticks(shown, [f"{value:g}" for value in shown])
             axes.yaxis.set_major_formatter(FuncFormatter(_tick))
             axes.yaxis.set_major_locator(LogLocator())
-            axes.set_xlabel(self.axis)
+            axes.set_xlabel(f"{self.axis}: {self.meaning}" if width == WIDE else self.axis)
             axes.set_ylabel("median time")
             labels = [
                 (line.points[-1], line.label, svg.SERIES[line.color % len(svg.SERIES)])
@@ -304,7 +306,8 @@ def figure(drawing: Drawing) -> str:
         f'<div class="chart__{name}">\n{_svg(drawing, width).strip()}\n</div>'
         for name, width in (("wide", WIDE), ("narrow", NARROW))
     )
-    return f'<figure class="chart" tabindex="0">\n{shown}\n</figure>'
+    said = f"<strong>{html.escape(drawing.title)}.</strong> {html.escape(drawing.message)}"
+    return f'<figure class="chart">\n{shown}\n<figcaption>{said}</figcaption>\n</figure>'
 
 
 def _svg(drawing: Drawing, width: float) -> str:

@@ -47,6 +47,12 @@ class Setting:
     fresh: dict[float, int]
 
     @property
+    def meaning(self) -> str:
+        """What the sweep is, in words."""
+        layer = next(iter(self.problems.values())).layer
+        return workloads()[layer].axes.get(self.axis, "sizes that vary together")
+
+    @property
     def conditions(self) -> str:
         """Device and the sizes that do not vary."""
         varying = self.axis.split(" = ")
@@ -213,9 +219,9 @@ def chart(
         found = {version: runs for version, runs in found.items() if runs}
         for runs in found.values():
             for value, run in runs.items():
-                bound = roofline.bound(run.record)
-                if bound is not None:
-                    least[value] = min(least.get(value, bound.time_us), bound.time_us)
+                work = roofline.bound(run.record)
+                if work is not None:
+                    least[value] = min(least.get(value, work.time_us), work.time_us)
         lead = min(found, key=lambda version: _typical(found[version]), default=None)
         lines += [
             charts.Line(
@@ -229,7 +235,8 @@ def chart(
         ]
     if len(where.problems) < 2 or not lines:
         return ""
-    drawing = charts.Times(title, where.axis, tuple(lines), tuple(sorted(least.items())))
+    bound = tuple(sorted(least.items()))
+    drawing = charts.Times(title, where.axis, where.meaning, tuple(lines), bound)
     return charts.figure(drawing)
 
 

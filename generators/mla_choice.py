@@ -119,17 +119,23 @@ class Comparison:
         """Query counts at which the model prefers a kernel of the analysis."""
         return [choice.s for choice in self.choices if choice.model.winner == kernel]
 
-    def fastest_at(self, design: str) -> list[int]:
+    def fastest_at(self, design: Version) -> list[int]:
         """Query counts at which a version of a design was measured fastest of all."""
-        return [c.s for c in self.measured if c.runs[0].record.kernel.design == design]
+        return [c.s for c in self.measured if _is_of(c.runs[0], design)]
 
-    def best_versions(self, design: str) -> dict[str, list[int]]:
+    def best_versions(self, design: Version) -> dict[str, list[int]]:
         """Version of a design to use at each query count at which it was timed, by version."""
         found: dict[str, list[int]] = {}
         for choice in self.measured:
-            if own := [run for run in choice.runs if run.record.kernel.design == design]:
+            if own := [run for run in choice.runs if _is_of(run, design)]:
                 found.setdefault(best(own).run.record.kernel.version, []).append(choice.s)
         return found
+
+
+def _is_of(run: Run, version: Version) -> bool:
+    """Whether a run is of the design of a version, in its language."""
+    kernel = run.record.kernel
+    return (kernel.language, kernel.design) == (version.language, version.design)
 
 
 def compare(site: Site, device: devices.Device) -> Comparison:
@@ -385,7 +391,7 @@ def workload(site: Site, link: Link) -> str:
             design_link(versions[0], link),
             _best_versions(versions, found, link),
             _preferred(versions, found),
-            _fastest(versions[0].design, found),
+            _fastest(versions[0], found),
         ]
         for versions in _designs(site)
     ]
@@ -413,7 +419,7 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
             f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",
             f"{found.shape.b}",
             _preferred(versions, found),
-            _fastest(versions[0].design, found),
+            _fastest(versions[0], found),
             _best_versions(versions, found, link),
         ]
         for found in compared
@@ -429,7 +435,7 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
 
 def _best_versions(versions: list[Version], found: Comparison, link: Link) -> str:
     """Fastest version of a design, with the query counts where that is not always the same."""
-    best_of = found.best_versions(versions[0].design)
+    best_of = found.best_versions(versions[0])
     links = [
         (f"[{v.version}]({link(repo_name(v.path))})", best_of[v.version])
         for v in versions
@@ -449,8 +455,8 @@ def _preferred(versions: list[Version], found: Comparison) -> str:
     return f"s = {', '.join(map(str, counts))}" if counts else "no s of the table"
 
 
-def _fastest(design: str, found: Comparison) -> str:
+def _fastest(design: Version, found: Comparison) -> str:
     if not found.measured:
         return "not measured"
     counts = found.fastest_at(design)
-    return f"s = {', '.join(map(str, counts))}" if counts else "no s measured"
+    return f"s = {', '.join(map(str, counts))}" if counts else "never fastest"

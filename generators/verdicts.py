@@ -105,15 +105,12 @@ class Verdict:
         (most, least), than = self.extremes, f"than {self.before.version}"
         up, down = most.word == "faster", least.word == "slower"
         if up and down:
-            return f"{_cap(most.said)} {than} at {most.at}, {least.said} at {least.at}"
+            return f"Up to {most.said} {than} at {most.at}, up to {least.said} at {least.at}"
         if not up and not down:
             return f"As fast as {self.before.version}, within {NOISE:.0%} at every problem measured"
         telling = most if up else least
-        return f"{_cap(telling.said)} {than} at {telling.at}"
-
-
-def _cap(text: str) -> str:
-    return text[:1].upper() + text[1:]
+        upto = "" if len(self.steps) == 1 else "Up to "
+        return f"{upto}{telling.said} {than} at {telling.at}"
 
 
 def of(site: Site, version: Version, before: Version | None) -> Verdict:

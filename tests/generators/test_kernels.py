@@ -263,13 +263,13 @@ def steps_of(site, *medians: tuple[float, float], run_after: str = "aaaa"):
 
 def test_a_verdict_reads_as_people_say_it(site):
     faster = steps_of(site, (10.0, 5.0), (10.0, 9.9))
-    assert (faster.word, faster.headline) == ("faster", "2x faster than v1 at s=1")
+    assert (faster.word, faster.headline) == ("faster", "Up to 2x faster than v1 at s=1")
     assert [step.word for step in faster.steps] == ["faster", "neutral"]
     mixed = steps_of(site, (10.0, 5.0), (10.0, 20.0))
     assert mixed.word == "mixed"
-    assert mixed.headline == "2x faster than v1 at s=1, 2x slower at s=4"
+    assert mixed.headline == "Up to 2x faster than v1 at s=1, up to 2x slower at s=4"
     slower = steps_of(site, (10.0, 21.0), (10.0, 10.1))
-    assert (slower.word, slower.headline) == ("slower", "2.1x slower than v1 at s=1")
+    assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
     assert "badge--slower" in slower.badge
     level = steps_of(site, (10.0, 10.2))
     assert (level.word, level.headline[:14]) == ("neutral", "As fast as v1,")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from mla_var3 import roofline
 from mla_var3.knowledge import match, next_steps, steps
 from mla_var3.knowledge.history import PRIOR
-from mla_var3.knowledge.matching import WORTH, most
+from mla_var3.knowledge.matching import WORTH, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
 
 from .trees import ANTI, H200, PAGE, PROTOCOL, failed_record, make_record, timed_record
@@ -233,3 +235,10 @@ def test_triggers_are_shown_with_their_conditions():
     inner = Condition(metric="b", comparison="==", value=True)
     trigger = Trigger(metric="a", comparison=">", value=1, with_=(inner,))
     assert str(trigger) == "a > 1 and b == true"
+
+
+def test_a_step_says_what_it_was_measured_to_gain():
+    step = NextStep("o1", "Do it", "o1.md", "x > 1", 2.0, ("o2",), (3.0, 1.25, 2.0))
+    assert str(step) == "Do it (o1.md): x > 1; measured gain 1.25x to 3x; see also o2"
+    assert str(replace(step, measured=(2.0,), also=())).endswith("x > 1; measured gain 2x")
+    assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1"

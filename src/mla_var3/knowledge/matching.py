@@ -58,6 +58,7 @@ class NextStep:
         because: Which value fired which trigger.
         gain: See ``Match``.
         also: Ids of pages that say the same.
+        measured: Gains of the steps that applied it where it was called for.
     """
 
     id: str
@@ -66,10 +67,18 @@ class NextStep:
     because: str
     gain: float
     also: tuple[str, ...] = ()
+    measured: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         more = f"; see also {', '.join(self.also)}" if self.also else ""
-        return f"{self.title} ({self.page}): {self.because}{more}"
+        return f"{self.title} ({self.page}): {self.because}{self._brought}{more}"
+
+    @property
+    def _brought(self) -> str:
+        """What it was measured to gain, the least and the most where they differ."""
+        ordered = [f"{gain:.3g}x" for gain in sorted(self.measured)]
+        ends = dict.fromkeys([*ordered[:1], *ordered[-1:]])
+        return f"; measured gain {' to '.join(ends)}" if ends else ""
 
 
 def most(record: Record, stage: str | None) -> float:
@@ -160,18 +169,19 @@ def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -
     for record in made:
         where = f" on {record.target.removeprefix('static/')}" if len(made) > 1 else ""
         for found in match(record, catalogue, gains[record.kernel.layer]):
-            step = _step(found, where)
+            step = _step(found, where, gains[record.kernel.layer])
             if step.id not in best or best[step.id].gain < step.gain:
                 best[step.id] = step
     return sorted(best.values(), key=lambda step: (-step.gain, natural(step.id)))[:top]
 
 
-def _step(found: Match, where: str) -> NextStep:
+def _step(found: Match, where: str, gains: Gains) -> NextStep:
     meta = found.page.pattern
+    measured = tuple(gain.factor for gain in gains.get(meta.id, ()))
     told = dict.fromkeys(str(fired) for fired in found.fired)
     because = "; ".join(list(told)[:2]) + where
     also = tuple(page.pattern.id for page in found.also)
-    return NextStep(meta.id, meta.title, found.page.name, because, found.gain, also)
+    return NextStep(meta.id, meta.title, found.page.name, because, found.gain, also, measured)
 
 
 def next_steps(
