@@ -74,3 +74,29 @@ def test_flags_before_the_script_are_ours() -> None:
     ours, theirs = _divided(["--seeds", "3", "fmha.py", "--seeds", "9"])
     assert ours == ["--seeds", "3"]
     assert theirs == ["fmha.py", "--seeds", "9"]
+
+
+IN_PLACE = SCRIPT.replace("y[thread] = x[thread] + x[thread]", "x[thread] = x[thread] + 1.0")
+
+
+@dsl
+def test_other_schedules_run_on_the_same_memory_and_a_failed_assertion_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mla_var3.emulator.options import STRICT, Options
+    from mla_var3.emulator.script import run_script
+
+    script = tmp_path / "add.py"
+    # 96 threads on 64 elements: the findings of both ways must survive the assertion.
+    script.write_text(IN_PLACE.replace("torch.equal(b, 2 * a)", "a[63] == 64, float(a[63])"))
+    others = [Options(seed=1), Options(model=STRICT)]
+    done = run_script(script, ["64"], Options(), "sm_90a", others)
+    assert done.error is None, "each way must start from the same memory"
+    assert [launch.diagnostics for launch in done.launches] == [[], [], []]
+
+    script.write_text(IN_PLACE.replace("torch.equal(b, 2 * a)", "False"))
+    done = run_script(script, ["96"], Options(), "sm_90a", others)
+    assert isinstance(done.error, AssertionError)
+    assert {d.kind for d in done.diagnostics} == {"out-of-bounds"}
+    assert {d.schedule for d in done.diagnostics} == {"lowest pc first", "seed 1"}
+    assert {d.model for d in done.diagnostics} == {"default", "strict"}

@@ -1,4 +1,4 @@
-"""``nox -s conformance -- SUITE``: what others wrote, run here, and the table of how it went."""
+"""``nox -s conformance -- SUITE``: what must hold, run here, and the table of how it went."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def cutlass_examples(argv: Sequence[str], prog: str) -> int:
     return main(["conformance", *argv])
 
 
+def seeded(argv: Sequence[str], prog: str) -> int:
+    """Bugs seeded into CuTe kernels, in the emulator."""
+    from mla_var3.languages.cute.seeding import main
+
+    return main(argv, prog)
+
+
 def _interpreter(suite: str, argv: Sequence[str]) -> int:
     from mla_var3.interpreter.commands import main
 
@@ -37,6 +44,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "cutile-python": cutile_python,
     "tilegym": tilegym,
     "cutlass-examples": cutlass_examples,
+    "seeded": seeded,
 }
 
 

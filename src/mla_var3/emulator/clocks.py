@@ -84,3 +84,9 @@ class Clocks:
         cta, own = divmod(warp, per_cta)
         where = f" of CTA {cta} of the cluster" if self.warps > per_cta else ""
         return f"{UNITS[unit]} {own}{where}"
+
+    def thread(self, warp: int, lane: int, per_cta: int) -> str:
+        """A thread in words."""
+        cta, own = divmod(warp, per_cta)
+        where = f" of CTA {cta} of the cluster" if self.warps > per_cta else ""
+        return f"thread {32 * own + lane} (warp {own}, lane {lane}){where}"

@@ -19,7 +19,7 @@ from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
 from mla_var3.emulator.report import Reporter
 from mla_var3.emulator.sched import Scheduler
-from mla_var3.emulator.shared import PC_BITS, PC_MASK, Shadow, SharedMemory
+from mla_var3.emulator.shared import PC_MASK, Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.emulator.units.bulk import Bulk
@@ -109,7 +109,7 @@ class Machine:
             ("hf", self.h.view(F16)),
             ("p", self.p),
         ):
-            g.update((f"{name}{i}", row) for i, row in enumerate(rows))
+            g.update(zip(self.program.row_names(name, len(rows)), rows, strict=True))
         g.update(
             np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
         )
@@ -282,12 +282,12 @@ class Machine:
 
     def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:
         """An atomic on shared memory: ordered with other atomics, checked against the rest."""
-        shared, warp = self.shared, self.warp[s]
+        shared, warp, lane = self.shared, self.warp[s], self.lane[s]
         plain = ~np.isin(shared.written[granules] & PC_MASK, self.scheduler.atomics).all(1)
         if plain.any():
-            self.shadow.thread_read(granules[plain], warp[plain], pc)
+            self.shadow.thread_read(granules[plain], warp[plain], lane[plain], pc)
         shared.writer[granules] = warp[:, None]
-        shared.written[granules] = self.clocks.seen[warp, warp][:, None] << PC_BITS | pc
+        shared.written[granules] = self.shadow.stamp(warp, lane, pc)
 
     def warps_of(self, s: Any) -> list[int]:
         """Warps that have a thread in ``s``."""
@@ -306,9 +306,7 @@ class Machine:
     def thread(self, s: Any, i: int) -> str:
         """The ``i``-th thread of ``s``."""
         t = int(self.ids[s][i])
-        own = int(self.own[t])
-        where = f" of CTA {int(self.cta[t])} of the cluster" if self.ctas > 1 else ""
-        return f"thread {own} (warp {own // 32}, lane {own % 32}){where}"
+        return self.clocks.thread(int(self.warp[t]), int(self.lane[t]), self.warps_per_cta)
 
     def warp_name(self, warp: int) -> str:
         """A warp in words."""

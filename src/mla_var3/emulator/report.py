@@ -133,7 +133,7 @@ class Reporter:
         conflict = self.site(other) if other >= 0 else None
         place = (at.file, at.line) if at.line else pc
         place2 = (conflict.file, conflict.line) if conflict and conflict.line else other
-        key = (kind, place, place2)
+        key = (kind, place, place2, _apart(kind, who))
         if (old := self.found.get(key)) is not None:
             self.found[key] = replace(old, times=old.times + 1)
         elif len(self.found) < self.MOST:
@@ -158,7 +158,7 @@ class Reporter:
             other: object = -1
             if d.other:
                 other = (d.other.file, d.other.line) if d.other.line else d.other.pc
-            key = (d.kind, place, other)
+            key = (d.kind, place, other, _apart(d.kind, d.who))
             old = self.found.get(key)
             self.found[key] = replace(old, times=old.times + d.times) if old else d
 
@@ -169,6 +169,11 @@ class Reporter:
     def stop(self, pc: int, what: str) -> EmulatorError:
         """An error that ends the launch, naming instruction and line."""
         return EmulatorError(f"{what} at {self.site(pc)}")
+
+
+def _apart(kind: str, who: str) -> str:
+    """What tells findings of a kind at one place apart: of a deadlock, everyone that waits."""
+    return who if kind == "deadlock" else ""
 
 
 def as_json(diagnostics: list[Diagnostic]) -> str:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.ptx import Instruction
+from mla_var3.emulator.stops import describe, places
 from mla_var3.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Fragment:
         self.tried = False
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
         self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
+        self.place = int(ids[0]) // GROUP
         self.warps = machine.warps_of(self.s)
         self.refresh(machine)
 
@@ -62,6 +65,9 @@ class Scheduler:
             np.int64,
         )
         self.fragments: list[Fragment] = []
+        wanted = machine.options.stop
+        self.stops = places(self.program.kernel, wanted) if wanted else set()
+        self.program.cut(self.stops)
         used = machine.wgmma.used
         self.watched = {pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()}
 
@@ -69,8 +75,9 @@ class Scheduler:
         """All threads stand at the first instruction."""
         m = self.machine
         self.stuck = False
+        self.stopped = 0
         self.random = np.random.default_rng(seed) if seed is not None else None
-        self.order: NDArray[Any] = np.zeros(m.threads // GROUP + 1)
+        self.order = [0] * (m.threads // GROUP + 1)
         self.drawn = self.turns = self.idle = 0
         self.last_progress = -1
         self.favored: Fragment | None = None
@@ -105,13 +112,14 @@ class Scheduler:
 
     def _next(self) -> Fragment | None:
         if self.random is not None and self.drawn % REDRAW == 0:
-            self.order = self.random.permutation(len(self.order))
+            self.order = self.random.permutation(len(self.order)).tolist()
         self.drawn += 1
         ready = [f for f in self.fragments if f.wait is None]
         if not ready:
             return None
-        best = min(ready, key=self._rank)
+        best = ready[0]
         if len(ready) > 1:
+            best = min(ready, key=self._rank)
             self.turns = self.turns + 1 if best is self.idle_fragment() else 0
             self._last = best
             if self.turns > PATIENCE:
@@ -123,8 +131,8 @@ class Scheduler:
         """The fragment that ran last."""
         return getattr(self, "_last", None)
 
-    def _rank(self, f: Fragment) -> tuple[float, int]:
-        return (float(self.order[f.ids[0] // GROUP]), f.pc)
+    def _rank(self, f: Fragment) -> tuple[int, int]:
+        return (self.order[f.place], f.pc)
 
     def _merge(self, fragment: Fragment) -> None:
         """Join all fragments at the same instruction; the result is ``favored``."""
@@ -132,14 +140,13 @@ class Scheduler:
         if len(self.fragments) == 1:
             fragment.wait = None
             return
-        mine = fragment.ids[0] // GROUP
         same = [
             f
             for f in self.fragments
             if f.pc == fragment.pc
             and f is not fragment
             and f.wait in (None, "converge")
-            and (self.random is None or f.ids[0] // GROUP == mine)
+            and (self.random is None or f.place == fragment.place)
         ]
         if same:
             for f in [*same, fragment]:
@@ -166,6 +173,8 @@ class Scheduler:
             if f.pc >= len(instructions):
                 self._exit(f)
                 return
+            if f.pc in self.stops:
+                self._stop(f)
             if f.pc in program.blocking:
                 m.steps += 1
                 m.ticks += 1
@@ -180,6 +189,14 @@ class Scheduler:
                 or (until and m.steps >= until)
             ):
                 return
+
+    def _stop(self, f: Fragment) -> None:
+        """Print what there is to see, as often as the stop asks for."""
+        m, wanted = self.machine, self.machine.options.stop
+        if wanted is None or self.stopped >= wanted.times or f.tried or f.wait:
+            return
+        self.stopped += 1
+        m.printed.append(describe(m, wanted, f))
 
     def _segment(self, f: Fragment) -> bool:
         """Run one segment; False where the fragment must wait for the rest of its warps."""
@@ -364,7 +381,7 @@ class Scheduler:
         at = 1 if reduce else 0
         numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
-        if len(kinds := np.unique(keys)) > 1:
+        if len(kinds := distinct(keys)) > 1:
             # At once, or the parts would merge again.
             for part in self._split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
                 self._named(part, i)
@@ -372,10 +389,10 @@ class Scheduler:
         most = 1 if not reduce else 2
         sized = len(i.args) > (at + most if reduce else at + 1)
         threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
-        if threads is not None and self._too_many(f, int(kinds[0]), threads):
+        if threads is not None and self._too_many(f, kinds[0], threads):
             return False
         if reduce:
-            self._vote(f, i, int(kinds[0]))
+            self._vote(f, i, kinds[0])
         wait = "arrive" not in i.parts
         f.wait = "named" if wait else None
         f.pc += 1

@@ -26,23 +26,38 @@ def capability(arch: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def environment(options: Options, arch: str) -> Iterator[Emulation]:
+def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> Iterator[Emulation]:
     """``emulate`` for whole scripts: torch.cuda, timers and the driver are replaced too."""
     import torch
 
     from mla_var3.emulator.torch_mode import cuda_on_cpu
 
-    with emulate(options, arch) as emulation, contextlib.ExitStack() as stack:
+    with emulate(options, arch, others) as emulation, contextlib.ExitStack() as stack:
         import cutlass.cute.testing
         import cutlass.testing
 
         for module in (cutlass.cute.testing, cutlass.testing):
-            if hasattr(module, "benchmark"):
-                stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
+            stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
+        stack.enter_context(replaced(cutlass.testing, "_benchmark_for_autotune", _once))
         _driver(stack)
         stack.enter_context(cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors))
         torch.set_num_threads(1)
         yield emulation
+
+
+def _once(
+    function: Any,
+    *arguments: Any,
+    warmup_iterations: int,
+    iterations: int,
+    use_cold_l2: bool,
+    print_verbose: bool,
+    current_stream: Any = None,
+    **named: Any,
+) -> float:
+    """One run in place of a timing: the tuner takes its results for the real ones."""
+    function(*arguments, **named)
+    return 1.0
 
 
 def _driver(stack: contextlib.ExitStack) -> None:
@@ -56,8 +71,17 @@ def _driver(stack: contextlib.ExitStack) -> None:
     stack.enter_context(replaced(driver, "cuDeviceGet", lambda *_: (*done, driver.CUdevice(0))))
 
 
-def run_script(path: Path, arguments: Sequence[str], options: Options, arch: str) -> Emulation:
-    """Run a script as ``python script.py arguments`` would.
+def run_script(
+    path: Path,
+    arguments: Sequence[str],
+    options: Options,
+    arch: str,
+    others: Sequence[Options] = (),
+) -> Emulation:
+    """Run a script as ``python script.py arguments`` would, each launch in all ways that are asked.
+
+    An exception of the script's, such as a failed assertion, is kept as ``error``: what was found
+    until then tells why.
 
     Raises:
         EmulatorError: The file does not exist, or a launch cannot be emulated.
@@ -66,17 +90,27 @@ def run_script(path: Path, arguments: Sequence[str], options: Options, arch: str
         raise EmulatorError(f"there is no script {path}")
     folder = str(path.resolve().parent)
     with contextlib.ExitStack() as stack:
-        emulation = stack.enter_context(environment(options, arch))
+        emulation = stack.enter_context(environment(options, arch, others))
         stack.enter_context(replaced(sys, "argv", [str(path), *arguments]))
         stack.enter_context(replaced(sys, "path", [folder, *sys.path]))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as stop:
-            if stop.code not in (None, 0):
-                raise
+        emulation.error = _ended(path)
     return emulation
+
+
+def _ended(path: Path) -> Exception | None:
+    """Run a script to its end; the exception that ended it, unless the emulator raised it."""
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise
+    except EmulatorError:
+        raise
+    except Exception as error:  # noqa: BLE001  # Whatever it is, the findings come first.
+        return error
+    return None
 
 
 def quiet(function: Any, *args: Any) -> tuple[Any, str]:

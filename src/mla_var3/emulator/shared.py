@@ -14,9 +14,12 @@ from mla_var3.emulator.report import Reporter
 
 POISON = 0xA5
 OFFSET = 0xFFFFFF
-#: Bits of a stamp that hold the instruction (see ``ptx.MAX_INSTRUCTIONS``).
-PC_BITS = 20
-PC_MASK = (1 << PC_BITS) - 1
+#: A stamp is the actor's clock, the lane, and the instruction (see ``ptx.MAX_INSTRUCTIONS``).
+PC_BITS, LANE_BITS = 20, 5
+PC_MASK, LANE_MASK = (1 << PC_BITS) - 1, (1 << LANE_BITS) - 1
+CLOCK = PC_BITS + LANE_BITS
+#: Granules in more pieces than these are looked at by index.
+MOST_RANGES = 8
 #: What orders an access after one by each unit.
 AFTER_WRITE = {
     GENERIC: "a barrier between the two",
@@ -48,7 +51,6 @@ class SharedMemory:
         self.shift = granule.bit_length() - 1
         count = total // granule
         self.writer = np.zeros(count, np.int16)
-        # A stamp is the actor's clock and, below it, the instruction.
         self.written = np.zeros(count, np.int64)
         # Pages of rows that no actor touches are never made.
         self.read = np.zeros((clocks.actors, count), np.int64)
@@ -64,9 +66,9 @@ class SharedMemory:
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
         """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
         low = (np.asarray(address).astype(np.int64)) & 0xFFFFFFFF
-        if self.ctas == 1:
-            return np.where(low >> 24 == 1, low & OFFSET, low)
         rank = low >> 24
+        if self.ctas == 1:
+            return np.where(rank == 1, low & OFFSET, low) if np.count_nonzero(rank) else low
         return np.where(rank == 0, cta_offset, (rank - 1) * self.size) + (low & OFFSET)
 
     def outside(self, physical: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
@@ -81,6 +83,15 @@ class SharedMemory:
         return first[:, None] + np.arange(k) if k > 1 else first[:, None]
 
 
+def ranges(granules: NDArray[np.int64]) -> list[Any]:
+    """Sorted granules as slices, which are looked at faster, where these are few."""
+    cuts = np.flatnonzero(np.diff(granules) != 1) + 1
+    if len(cuts) >= MOST_RANGES:
+        return [granules]
+    parts = np.split(granules, cuts)
+    return [slice(int(p[0]), int(p[-1]) + 1) for p in parts]
+
+
 class Shadow:
     """Checks of accesses to shared memory."""
 
@@ -91,38 +102,49 @@ class Shadow:
         self.per_cta = per_cta
 
     # Threads ----------------------------------------------------------------------------------
-    def thread_read(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
-        """Threads of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
+    def thread_read(
+        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+    ) -> None:
+        """Lanes ``lane`` [n] of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
         if not len(g):
             return
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
+        bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
         if bad.any():
-            self._race("read", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
+            i, j = np.argwhere(bad)[0]
+            self._race("read", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
         known = m.known[g]
         if not known.all():
-            q, who = g[~known][0], int(np.broadcast_to(w, g.shape)[~known][0])
-            self._poison(pc, q, self.name(who))
+            i, j = np.argwhere(~known)[0]
+            self._poison(pc, g[i, j], self.thread(warp[i], lane[i]))
         self._rows(range(int(warp[0]), int(warp[-1]) + 1))
-        m.read[w, g] = seen[w, w] << PC_BITS | pc
+        m.read[w, g] = self.stamp(warp, lane, pc)
 
-    def thread_write(self, g: NDArray[np.int64], warp: NDArray[np.int64], pc: int) -> None:
-        """Threads of warps ``warp`` [n] write granules ``g`` [n, k]."""
+    def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
+        """Stamps [n, 1] of what lanes of warps do now."""
+        clock = self.clocks.seen[warp, warp]
+        return (clock << CLOCK | lane << PC_BITS | pc)[:, None]
+
+    def thread_write(
+        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+    ) -> None:
+        """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k]."""
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = (m.written[g] >> PC_BITS) > seen[w, m.writer[g]]
+        bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
         if bad.any():
-            self._race("write", pc, g[bad][0], int(np.broadcast_to(w, g.shape)[bad][0]), GENERIC)
+            i, j = np.argwhere(bad)[0]
+            self._race("write", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
         rows = m.rows
         if len(rows):
-            stamps = m.read[rows[:, None, None], g[None]] >> PC_BITS
+            stamps = m.read[rows[:, None, None], g[None]] >> CLOCK
             late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
             if late.any():
                 a, i, j = np.argwhere(late)[0]
-                self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC)
+                self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC, int(lane[i]))
         m.writer[g] = w
-        m.written[g] = seen[w, w] << PC_BITS | pc
+        m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
 
     # Units ------------------------------------------------------------------------------------
@@ -134,7 +156,7 @@ class Shadow:
     def may_read(self, g: Any, warp: int, unit: int, pc: int) -> None:
         """Check a read by a unit, without noting it."""
         m, seen = self.memory, self.clocks.seen[warp]
-        writer, written = m.writer[g], m.written[g] >> PC_BITS
+        writer, written = m.writer[g], m.written[g] >> CLOCK
         bad = written > seen[writer]
         if bad.any():
             self._race("read", pc, self._first(g, bad), warp, unit)
@@ -144,9 +166,22 @@ class Shadow:
         if not known.all():
             self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
 
+    def clear(self, g: Any, warps: range) -> bool:
+        """Whether one unit wrote granules ``g``, and these warps have all seen it; the usual case.
+
+        Then a read by their units needs no closer look.
+        """
+        m, clocks = self.memory, self.clocks
+        writer = m.writer[g]
+        who = int(writer[0])
+        if who < clocks.warps or not (writer == who).all() or not m.known[g].all():
+            return False
+        seen = clocks.seen[warps.start : warps.stop, who].min()
+        return bool(int(m.written[g].max()) >> CLOCK <= seen)
+
     def mark_read(self, g: Any, actor: int, clocks: list[int], pc: int) -> None:
         """Note a read by actors that follow each other."""
-        stamps = [c << PC_BITS | pc for c in clocks]
+        stamps = [c << CLOCK | pc for c in clocks]
         n = len(stamps)
         self._rows(range(actor, actor + n))
         if n == 1:
@@ -157,19 +192,19 @@ class Shadow:
     def unit_write(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
         """A unit working for a warp writes granules ``g``."""
         m, seen = self.memory, self.clocks.seen[warp]
-        bad = (m.written[g] >> PC_BITS) > seen[m.writer[g]]
+        bad = (m.written[g] >> CLOCK) > seen[m.writer[g]]
         if bad.any():
             self._race("write", pc, self._first(g, bad), warp, unit)
         rows = m.rows
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
-            late = (stamps >> PC_BITS) > seen[rows][:, None]
+            late = (stamps >> CLOCK) > seen[rows][:, None]
             if late.any():
                 a, i = np.argwhere(late)[0]
                 q = (g.start + i) if isinstance(g, slice) else g[i]
                 self._race_read(pc, q, int(rows[a]), warp, unit)
         m.writer[g] = unit * self.clocks.warps + warp
-        m.written[g] = clock << PC_BITS | pc
+        m.written[g] = clock << CLOCK | pc
         m.known[g] = True
 
     def _fenced(
@@ -193,15 +228,16 @@ class Shadow:
             missing[here] = late
         if missing.any():
             q = self._first(g, missing)
-            actor = unit * clocks.warps + warp
+            reader = self._actor(unit, warp, 0)
+            wrote = self._done_by(int(self.memory.writer[q]), int(self.memory.written[q]))
             self.reporter.add(
                 "missing-proxy-fence",
                 pc,
-                f"shared {self.place(q)} was written by {self.name(self.memory.writer[q])} and is "
-                f"read by {self.name(actor)} without fence.proxy.async",
+                f"shared {self.place(q)} was written by {wrote} and is read by {reader} without "
+                "fence.proxy.async",
                 self.write_pc(q),
-                self.name(actor),
-                self.name(self.memory.writer[q]),
+                reader,
+                wrote,
                 "fence.proxy.async between the write and the barrier before the read",
             )
 
@@ -229,33 +265,46 @@ class Shadow:
         i = int(np.argmax(mask))
         return int(g.start + i) if isinstance(g, slice) else int(g.ravel()[i])
 
-    def _race(self, what: str, pc: int, q: int, warp: int, unit: int) -> None:
+    def _race(self, what: str, pc: int, q: int, warp: int, unit: int, lane: int = 0) -> None:
         m = self.memory
-        before, after = int(m.writer[q]), unit * self.clocks.warps + warp
+        before, after = int(m.writer[q]), self._actor(unit, warp, lane)
+        wrote = self._done_by(before, int(m.written[q]))
         self.reporter.add(
             "race",
             pc,
-            f"shared {self.place(q)} is written by {self.name(before)} and "
-            f"{'read' if what == 'read' else 'written'} by "
-            f"{self.name(after)}, and nothing orders the two",
+            f"shared {self.place(q)} is written by {wrote} and "
+            f"{'read' if what == 'read' else 'written'} by {after}, and nothing orders the two",
             self.write_pc(q),
-            self.name(after),
-            self.name(before),
+            after,
+            wrote,
             AFTER_WRITE[before // self.clocks.warps],
         )
 
-    def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int) -> None:
-        m, after = self.memory, unit * self.clocks.warps + warp
+    def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int, lane: int = 0) -> None:
+        stamp = int(self.memory.read[reader, q])
+        after, read = self._actor(unit, warp, lane), self._done_by(reader, stamp)
         self.reporter.add(
             "race",
             pc,
-            f"shared {self.place(q)} is still read by {self.name(reader)} when "
-            f"{self.name(after)} writes it",
-            int(m.read[reader, q] & PC_MASK),
-            self.name(after),
-            self.name(reader),
+            f"shared {self.place(q)} is still read by {read} when {after} writes it",
+            stamp & PC_MASK,
+            after,
+            read,
             AFTER_READ[reader // self.clocks.warps],
         )
+
+    def _actor(self, unit: int, warp: int, lane: int) -> str:
+        """A thread, or a unit that works for a warp, in words."""
+        own = unit == GENERIC
+        return self.thread(warp, lane) if own else self.name(unit * self.clocks.warps + warp)
+
+    def _done_by(self, actor: int, stamp: int) -> str:
+        """Whose stamp it is, in words."""
+        return self._actor(*divmod(actor, self.clocks.warps), stamp >> PC_BITS & LANE_MASK)
+
+    def thread(self, warp: int, lane: int) -> str:
+        """A thread in words."""
+        return self.clocks.thread(int(warp), int(lane), self.per_cta)
 
     def _poison(self, pc: int, q: int, who: str) -> None:
         self.reporter.add(

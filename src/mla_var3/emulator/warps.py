@@ -136,23 +136,23 @@ class Warps:
     # Matrices ---------------------------------------------------------------------------------
     def _rows(
         self, address: Any, count: int, s: Any, pc: int, what: str
-    ) -> tuple[NDArray[np.int64], Any]:
-        """Physical addresses of the rows of ``count`` matrices, [warps, count, 8]."""
+    ) -> tuple[NDArray[np.int64], Any, Any]:
+        """Addresses of the rows of ``count`` matrices, [warps, count, 8], their warps and lanes."""
         m = self.machine
         full, _ = self._spread(np.asarray(address), s)
         used = full[:, : 8 * count].reshape(-1)
         ids = m.ids[s].reshape(-1, 32)[:, : 8 * count].reshape(-1)
         at, _ = m.memory.shared_at(used, 16, ids, pc, what)
-        return at.reshape(-1, count, 8), m.warp[ids]
+        return at.reshape(-1, count, 8), m.warp[ids], m.lane[ids]
 
     def ldmatrix(
         self, address: Any, count: int, trans: bool, s: Any, pc: int
     ) -> list[NDArray[np.uint32]]:
         """``ldmatrix``: ``count`` matrices of 8 by 8 halves over the lanes."""
         m = self.machine
-        rows, warp = self._rows(address, count, s, pc, "read")
+        rows, warp, lane = self._rows(address, count, s, pc, "read")
         if m.checks:
-            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, pc)
+            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
         x = m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
         if trans:
             x = x.swapaxes(2, 3)
@@ -162,9 +162,9 @@ class Warps:
     def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
         """``stmatrix``."""
         m = self.machine
-        rows, warp = self._rows(address, len(values), s, pc, "write")
+        rows, warp, lane = self._rows(address, len(values), s, pc, "write")
         if m.checks:
-            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, pc)
+            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
             m.sync.overwritten(rows.reshape(-1), 16, pc, s)
         x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint16)
         if trans:

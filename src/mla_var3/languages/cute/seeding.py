@@ -1,0 +1,265 @@
+"""Running of seeded bugs: each edited kernel in a process of its own, under both memory models."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from mla_var3 import arguments
+from mla_var3.emulator import seeded
+from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.report import Diagnostic
+from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
+from mla_var3.errors import EmulatorError
+from mla_var3.languages.cute import forked, signature
+from mla_var3.paths import repo_root
+from mla_var3.runtime import registry
+
+#: The arch of these kernels.
+TARGET = "sm_90a"
+#: Seconds that one kernel may take.
+LIMIT = 600.0
+#: Segments after which a cluster of these small problems is called endless.
+MAX_STEPS = 100_000
+#: Every kernel runs under both models, and the unmodified ones under two schedules more.
+OPTIONS = Options(model=STRICT, counting="off", max_steps=MAX_STEPS)
+OTHERS = (dataclasses.replace(OPTIONS, model=DEFAULT),)
+SEEDS = tuple(dataclasses.replace(OPTIONS, seed=seed) for seed in (1, 2))
+
+
+def source_of(subject: Subject, bug: Bug | None, cutlass: Path | None) -> Path:
+    """The file that a bug edits."""
+    if bug is not None and bug.file is not None:
+        return repo_root() / bug.file
+    if subject.version is not None:
+        return registry.find(*subject.version.split()).path
+    script = subject.script or ""
+    if not script.startswith(CUTLASS):
+        return repo_root() / script
+    if cutlass is None:
+        raise EmulatorError("a checkout of NVIDIA/cutlass must be named for its examples")
+    return cutlass / script.removeprefix(CUTLASS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeded:
+    """Run kernels with seeded bugs, and write the table of what the emulator says of each.
+
+    Attributes:
+        cutlass: A checkout of NVIDIA/cutlass; without one its examples keep what the table says.
+        only: Run those whose key (``kernel/bug``) contains this, and keep the rest of the table.
+        workers: Processes at a time.
+        out: Where the table goes.
+    """
+
+    cutlass: Annotated[Path, arguments.named("--cutlass=DIR")] = Path("third_party/cutlass")
+    only: str = ""
+    workers: int = 1
+    out: Path = seeded.TABLE
+
+
+def main(argv: Sequence[str], prog: str) -> int:
+    """Entry point of the command: 0, or 1 where a bug was missed or a right kernel was not clean.
+
+    Raises:
+        EmulatorError: No key contains what ``only`` says, or the list of bugs is not sound.
+    """
+    asked: Seeded = arguments.parse(Seeded, argv, prog)
+    subjects = seeded.read()
+    keys = [f"{name}/{bug}" for name, s in subjects.items() for bug in (CLEAN, *s.bugs)]
+    if not any(asked.only in key for key in keys):
+        raise EmulatorError(f"no seeded bug's key contains {asked.only!r}")
+    out = repo_root() / asked.out
+    done = {o.key: o for o in seeded.table(out).outcomes} if out.is_file() else {}
+    cutlass = asked.cutlass.resolve() if asked.cutlass.is_dir() else None
+    for outcome in examine_all(subjects, cutlass, asked.only, asked.workers):
+        done[outcome.key] = outcome
+        print(outcome, flush=True)
+        # The file's order, without what it no longer lists.
+        seeded.save((done[key] for key in keys if key in done), out)
+    print(f"{seeded.summary(done[key] for key in keys if key in done)}; wrote {asked.out}")
+    return 0 if all(done[key].ok for key in keys if key in done) else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What a run gave: the values, and the reports of each launch."""
+
+    values: Values
+    diagnostics: list[Diagnostic]
+    refused: str = ""
+
+
+def examine(name: str, subject: Subject, bug_name: str, cutlass: Path | None = None) -> Outcome:
+    """Run one kernel, edited or not, in this process.
+
+    Raises:
+        EmulatorError: The edit does not fit the source.
+    """
+    bug = subject.bugs.get(bug_name)
+    source = source_of(subject, bug, cutlass)
+    shown = _shown(source, cutlass)
+    text, line = source.read_text(encoding="utf-8"), 0
+    if bug is not None:
+        text, line = edited(text, bug)
+    with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
+        copy = Path(folder, source.name)
+        copy.write_text(text, encoding="utf-8")
+        others = OTHERS if bug is not None else (*OTHERS, *SEEDS)
+        run = _run_version if subject.version else _run_script
+        seen = run(subject, source, copy, others)
+        names = {str(copy): shown}
+        return judged(
+            name, bug_name, bug, seen.diagnostics, seen.values, seen.refused, names
+        ).model_copy(update={"source": shown, "line": line})
+
+
+def _shown(path: Path, cutlass: Path | None) -> str:
+    if cutlass is not None and path.is_relative_to(cutlass):
+        return path.relative_to(cutlass).as_posix()
+    return path.resolve().relative_to(repo_root().resolve()).as_posix()
+
+
+def _run_script(subject: Subject, source: Path, copy: Path, others: Iterable[Options]) -> Seen:
+    import torch
+
+    from mla_var3.emulator.host import replaced
+    from mla_var3.emulator.script import environment
+
+    torch.manual_seed(0)
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(environment(OPTIONS, subject.arch, tuple(others)))
+        stack.enter_context(replaced(sys, "argv", [str(copy), *subject.arguments.split()]))
+        stack.enter_context(replaced(sys, "path", [str(source.parent), *sys.path]))
+        values, refused = _attempt(lambda: runpy.run_path(str(copy), run_name="__main__"))
+    return Seen(values, run.diagnostics, refused)
+
+
+def _attempt(work: Callable[[], object]) -> tuple[Values, str]:
+    """Whether a script's own assertions hold, or why it has no end."""
+    try:
+        work()
+    except AssertionError:
+        return "wrong", ""
+    except EmulatorError as error:
+        return "none", str(error)
+    return "right", ""
+
+
+def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Options]) -> Seen:
+    import torch
+
+    from mla_var3.emulator import emulate
+    from mla_var3.runtime.check import compare, poison_outputs
+
+    torch.manual_seed(0)
+    found = registry.find(*(subject.version or "").split())
+    with _module(source, copy):
+        plan = found.plan_class()(**subject.problem)
+        inputs = plan.prepare_inputs("cpu")
+        kernels = plan.plan(*inputs)
+        poison_outputs(kernels)
+        with emulate(OPTIONS, TARGET, tuple(others)) as run:
+            for _, kernel in kernels.stages():
+                kernel.tiling = dataclasses.replace(kernel.tiling, **subject.tiling)
+                _call(*kernel.host())  # type: ignore[attr-defined]
+        reference, outputs = plan.reference_fn(*inputs), kernels.output_tensors
+        errors = [compare(n, outputs[n], x, plan.tolerance(n)) for n, x in reference.items()]
+    return Seen("right" if all(e.ok for e in errors) else "wrong", run.diagnostics)
+
+
+def _call(host: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile a host function for these very tensors, and call it, inside of ``emulate``."""
+    import cuda.bindings.driver as cuda
+    from cutlass import cute
+
+    specs = signature.specs(host, arguments)
+    values = [_value(spec, value) for spec, value in zip(specs, arguments, strict=True)]
+    stream = cuda.CUstream(0)
+    compiled = cute.compile(host, *values, stream)
+    constant = signature.ConstantSpec
+    given = [v for spec, v in zip(specs, values, strict=True) if not isinstance(spec, constant)]
+    compiled(*given, stream)
+
+
+def _value(spec: signature.Spec, value: Any) -> Any:
+    """An argument as the DSL takes it; a CPU tensor says which of its axes vary."""
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    tensor = value.tensor if isinstance(value, signature.Dynamic) else value
+    if not isinstance(tensor, torch.Tensor):
+        return signature.fake(spec, value)
+    wrapped = from_dlpack(tensor, assumed_align=signature.ALIGNMENT)
+    order = tuple(range(tensor.ndim))
+    for axis in value.axes if isinstance(value, signature.Dynamic) else ():
+        wrapped = wrapped.mark_compact_shape_dynamic(axis % tensor.ndim, order, value.multiple_of)
+    return wrapped
+
+
+@contextlib.contextmanager
+def _module(source: Path, copy: Path) -> Iterator[None]:
+    """A kernel's module, or one that it imports, comes from the copy."""
+    parts = source.resolve().relative_to((repo_root() / "kernels").resolve()).with_suffix("").parts
+    name = ".".join((registry.PACKAGE, *parts))
+    for loaded in [n for n in sys.modules if n.startswith(registry.PACKAGE + ".")]:
+        del sys.modules[loaded]
+    specification = importlib.util.spec_from_file_location(name, copy)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+# The whole set ----------------------------------------------------------------------------------
+def examine_all(
+    subjects: Mapping[str, Subject], cutlass: Path | None, only: str, workers: int
+) -> Iterator[Outcome]:
+    """Run all kernels, each edit in a process of its own, and give the outcomes as they come."""
+    _warm()
+    work = {
+        (name, bug): functools.partial(examine, name, subject, bug, cutlass)
+        for name, subject in subjects.items()
+        for bug in (CLEAN, *subject.bugs)
+        if only in f"{name}/{bug}"
+        and not (cutlass is None and (subject.script or "").startswith(CUTLASS))
+    }
+    with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
+        ended = forked.run(
+            work, folder=Path(folder), workers=workers, timeout=LIMIT, explain=_sentence
+        )
+        for (name, bug), end in ended:
+            failed = Outcome(kernel=name, bug=bug, source="", refused=end.failure or "")
+            yield end.result or failed
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _warm() -> None:
+    """Load what every kernel needs before processes are forked."""
+    import torch
+
+    from mla_var3.emulator import script  # noqa: F401
+    from mla_var3.emulator.host import require_dsl
+
+    require_dsl()
+    import cutlass.cute.runtime
+    import cutlass.utils  # noqa: F401
+
+    torch.set_num_threads(1)
