@@ -197,7 +197,7 @@ def site_libraries(session: nox.Session) -> None:
 
 @shared
 def docs(session: nox.Session) -> None:
-    """docs [-- offline]: build the site, strictly, and check every link in it."""
+    """docs [-- offline]: lint the knowledge, build the site, check its links and what it runs."""
     kinds = {"": ("mkdocs.yml", "site"), "offline": ("mkdocs-offline.yml", "site-offline")}
     kind = " ".join(session.posargs)
     if kind not in kinds:
@@ -206,7 +206,9 @@ def docs(session: nox.Session) -> None:
     config, folder = kinds[kind]
     site_libraries(session)
     started = time.monotonic()
+    python(session, "-m", "mla_var3.knowledge", "lint")  # What lint refuses is not published.
     python(session, "-m", "mkdocs", "build", "--strict", "--config-file", config, **SITE_ENV)
+    python(session, "-m", "generators.scan", folder)
     # Strict mkdocs leaves raw HTML and what the theme links to unchecked.
     session.run(
         str(WORKBENCH / "bin" / "lychee"), "--offline", "--include-fragments", "--no-progress",

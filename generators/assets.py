@@ -6,14 +6,12 @@ npm reads ``third_party/package-lock.json`` and checks each package against its 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +19,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mla_var3 import front
-from mla_var3.errors import ToolchainError
+from mla_var3 import front, inputs
+from mla_var3.errors import InputError, ToolchainError
 from mla_var3.paths import repo_root
 
 #: Folder of the libraries on the site.
@@ -55,8 +53,8 @@ def load(root: Path) -> Assets:
     """
     path = root / "third_party" / "assets.toml"
     try:
-        return Assets.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        return Assets.model_validate(inputs.read_toml(path))
+    except (InputError, ValidationError) as error:
         raise ToolchainError(f"third_party/assets.toml is not sound: {error}") from error
 
 
@@ -83,10 +81,10 @@ def installed(root: Path) -> dict[str, str]:
 
 def _integrities(lock: Path) -> dict[str, str]:
     try:
-        packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+        packages = inputs.read_json(lock)["packages"]
         # The entry without a name is the project itself.
         return {place: entry["integrity"] for place, entry in packages.items() if place}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (InputError, LookupError, TypeError, AttributeError) as error:
         raise ToolchainError(f"{lock.name} cannot be read: {error!r}") from error
 
 

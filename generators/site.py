@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -193,8 +193,11 @@ class Site:
         return f"files/{path}.txt"
 
 
-#: Folders whose files become pages, or parts of pages.
-PUBLISHED = ("docs", "generators", "kernels", "knowledge", "results")
+#: Folders and files that become pages, or parts of pages.
+PUBLISHED = (
+    "docs", "generators", "kernels", "knowledge", "results", "src",
+    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "mkdocs.yml", "noxfile.py",
+)  # fmt: skip
 
 
 def _inside(path: Path, root: Path) -> bool:
@@ -202,13 +205,17 @@ def _inside(path: Path, root: Path) -> bool:
 
 
 def refuse_links_out(root: Path) -> None:
-    """Raise KnowledgeError for a link in a published folder that leads out of the checkout."""
+    """Raise KnowledgeError for something published that is a link out of the checkout."""
     for top in PUBLISHED:
-        for folder, folders, files in os.walk(root / top):
-            for path in (Path(folder, name) for name in (*folders, *files)):
-                if path.is_symlink() and not _inside(path, root):
-                    name = path.relative_to(root)
-                    raise KnowledgeError(f"{name} is a link that leads out of the checkout")
+        for path in (root / top, *_below(root / top)):
+            if path.is_symlink() and not _inside(path, root):
+                name = path.relative_to(root)
+                raise KnowledgeError(f"{name} is a link that leads out of the checkout")
+
+
+def _below(top: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(top):
+        yield from (Path(folder, name) for name in (*folders, *files))
 
 
 def relative(page: str, target: str) -> str:

@@ -35,6 +35,22 @@ class UsageError(HyperMlaError):
     """A command line that cannot be understood."""
 
 
+class InputError(HyperMlaError):
+    """A file, or what a tool printed, that cannot be read as what it should be.
+
+    Args:
+        name: The file.
+        reason: What is wrong with it; the sentence goes on from the name.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)  # Both, so that it can be sent between processes.
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return " ".join(self.args)
+
+
 class PlanError(HyperMlaError):
     """Problem sizes that make no sense together."""
 

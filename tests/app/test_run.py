@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.app import conformance, run
-from mla_var3.errors import UnknownNameError, UsageError
+from mla_var3.errors import HyperMlaError, UnknownNameError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_what_is_not_a_script_is_one_sentence(tmp_path, content, said):
     script = tmp_path / "script.py"
     if content is not None:
         script.write_bytes(content)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(HyperMlaError, match=said):
         run.main([str(script)])
 
 

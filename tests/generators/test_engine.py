@@ -80,12 +80,16 @@ def test_what_is_no_file_of_the_checkout_is_refused(site, target):
         site.link("index.md")(target)
 
 
-@pytest.mark.parametrize("name", ["docs/leak.md", "knowledge/leak.md", "results/leak.json"])
+@pytest.mark.parametrize(
+    "name", ["docs/leak.md", "knowledge/leak.md", "results/leak.json", "README.md", "docs"]
+)
 def test_a_link_that_leads_out_of_the_checkout_is_refused(tree, tmp_path_factory, name):
     secret = tmp_path_factory.mktemp("elsewhere") / "secret.md"
     secret.write_text("# Secret\n")
     (tree.root / name).parent.mkdir(exist_ok=True)
-    (tree.root / name).symlink_to(secret)
+    if (tree.root / name).exists():
+        (tree.root / name).rename(tree.root / "moved")
+    (tree.root / name).symlink_to(secret.parent if name == "docs" else secret)
     with pytest.raises(KnowledgeError, match=f"{name} is a link that leads out of the checkout"):
         engine.load(tree.root)
 

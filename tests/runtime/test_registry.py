@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,28 @@ class TestSources:
         files = {f.name for f in registry.find("mla_var6_plus", "v4").source_files()}
         assert {"common.py", "mla_var6_plus_v4.py", "mla_var6_plus_v4_latent.py"} <= files
         assert "mla_var6_plus_v3.py" not in files
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def f(:\n", r"cannot be imported: SyntaxError: invalid syntax .*line 1"),
+        ("\nimport no_such_module\n", r"ModuleNotFoundError: No module .* line 2\)"),
+        ("x = 1 / 0\n", r"ZeroDivisionError: division by zero \(.*broken_version.py, line 1\)"),
+    ],
+)
+def test_a_version_that_cannot_be_imported_is_one_sentence(source, said, tmp_path, monkeypatch):
+    (tmp_path / "broken_version.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_version", raising=False)
+    version = dataclasses.replace(registry.find("flash_mla"), module="broken_version")
+    with pytest.raises(PlanError, match=said) as error:
+        version.plan_class()
+    assert "\n" not in str(error.value)
+
+
+def test_sources_that_are_not_python_are_one_sentence(tmp_path):
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    version = dataclasses.replace(registry.find("flash_mla"), path=tmp_path / "broken.py")
+    with pytest.raises(PlanError, match=r"broken.py is not Python: invalid syntax .*line 1"):
+        version.source_files()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mla_var3 import front
+from mla_var3 import front, inputs
 from mla_var3.arguments import HELP
 from mla_var3.errors import UsageError
 
@@ -50,12 +50,11 @@ def uses_cute(script: Path) -> bool:
     """Whether a script imports the CuTe DSL.
 
     Raises:
-        UsageError: It cannot be read as Python; names the line.
+        InputError: It cannot be read.
+        UsageError: It is not Python; names the line.
     """
     try:
-        tree = ast.parse(script.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{script} cannot be read: {error}") from error
+        tree = ast.parse(inputs.read_text(script))
     except (SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} is not a Python script: {error}") from error
     names = set()

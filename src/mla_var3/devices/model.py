@@ -8,7 +8,6 @@ Where they do, a ``[[used]]`` entry names the one to use and why. A figure that 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,11 +23,12 @@ from pydantic import (
     model_validator,
 )
 
+from mla_var3 import inputs
 from mla_var3.devices import units
 from mla_var3.devices.ceilings import Ceilings, SourceKind
 from mla_var3.devices.limits import SmLimits
 from mla_var3.devices.machine import Machine
-from mla_var3.errors import DeviceFigureError, HyperMlaError, UnknownNameError
+from mla_var3.errors import DeviceFigureError, HyperMlaError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     import torch
@@ -446,9 +446,11 @@ def read(path: Path) -> Device:
 def parse(path: Path) -> tuple[Device | None, list[str]]:
     """Parse a device file into a device, or into one sentence for each fault."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        return None, [f"{path.name}: cannot be read: {error}"]
+        document = inputs.read_toml(path)
+    except InputError as error:
+        return None, [
+            f"{path.name}: cannot be read: {error.reason.removeprefix('cannot be read: ')}"
+        ]
     head = document.pop("device", None)
     used, figures = document.pop("used", []), document.pop("figure", [])
     faults = [

@@ -403,7 +403,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 def _newest(folder: Path) -> str:
     """The PTX that was just compiled: the DSL writes it right before it makes the engine."""
     texts = sorted(folder.glob("*.ptx"), key=lambda p: p.stat().st_mtime_ns)
-    return texts[-1].read_text() if texts else ""
+    return texts[-1].read_text(encoding="utf-8") if texts else ""
 
 
 def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mla_var3.errors import KnowledgeError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, KnowledgeError
 
 PIN = "third_party/cutlass.toml"
 FOLDER = "third_party/cutlass"
@@ -44,8 +44,8 @@ def load(root: Path) -> Pin:
         KnowledgeError: It is missing or not sound.
     """
     try:
-        return Pin.model_validate(tomllib.loads((root / PIN).read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        return Pin.model_validate(inputs.read_toml(root / PIN))
+    except (InputError, ValidationError) as error:
         said = " ".join(str(error).split())
         raise KnowledgeError(f"{PIN} is not sound: {said}") from error
 

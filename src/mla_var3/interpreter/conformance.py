@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from enum import StrEnum
 from fnmatch import fnmatch
@@ -22,7 +21,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mla_var3.errors import InterpreterError, ToolchainError, UnknownNameError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, InterpreterError, ToolchainError, UnknownNameError
 from mla_var3.paths import repo_root, results_dir, write_atomic
 
 #: Names the folder of checkouts, each in a folder named as its suite; a flag comes before it.
@@ -137,7 +137,7 @@ def suites() -> dict[str, Path]:
     return {
         path.stem: path
         for path in sorted(folder.glob("*.toml"))
-        if "[suite]" in path.read_text(encoding="utf-8")
+        if "[suite]" in inputs.read_text(path)
     }
 
 
@@ -148,9 +148,8 @@ def read_suite(path: Path) -> Suite:
         InterpreterError: If it is not one.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Suite(name=path.stem, **content["suite"])
-    except (tomllib.TOMLDecodeError, KeyError, ValidationError) as error:
+        return Suite(name=path.stem, **inputs.read_toml(path)["suite"])
+    except (InputError, KeyError, TypeError, ValidationError) as error:
         raise InterpreterError(f"{path} is not a suite: {' '.join(str(error).split())}") from error
 
 
@@ -218,7 +217,7 @@ def run_suite(suite: Suite, folder: Path, only: str = "", sample: int | None = N
         path += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
         subprocess.run(command, cwd=folder, env=environment, check=False)
-        lines = results.read_text().splitlines() if results.exists() else []
+        lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     if not lines:
         raise InterpreterError(f"no test of {suite.name} ran in {folder}")
     return tabulate(suite, [json.loads(line) for line in lines], sample)
@@ -295,8 +294,8 @@ def read(name: str) -> Table:
         InterpreterError: If there is none, or it is not a table.
     """
     try:
-        return Table.model_validate_json(path_of(name).read_text(encoding="utf-8"))
-    except (OSError, ValidationError) as error:
+        return Table.model_validate_json(inputs.read_text(path_of(name)))
+    except (InputError, ValidationError) as error:
         raise InterpreterError(f"{path_of(name)} is not a table of a suite: {error}") from error
 
 

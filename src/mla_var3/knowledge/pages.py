@@ -20,8 +20,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from pydantic import ValidationError
 
-from mla_var3 import records
-from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3 import inputs, records
+from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
 from mla_var3.paths import relative, repo_root
@@ -265,10 +265,10 @@ def _read(document: Document, root: Path) -> None:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise _StopError("file-size", 1, f"{size} bytes exceed the limit of {MAX_BYTES}")
-        data = path.read_bytes()
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise _StopError("file-readable", 1, message) from error
+        data = inputs.read_bytes(path)
+    except (OSError, InputError) as error:
+        said = error.reason if isinstance(error, InputError) else f"cannot be read: {error}"
+        raise _StopError("file-readable", 1, said) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import front
+from mla_var3 import front, inputs
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import prologue, recording, replay
@@ -68,7 +68,7 @@ def _collect(run: Run) -> Observed:
     run.settings.say("profiling each stage with nsight-python")
     spec = replay.write(run.folder, run.version, run.plan)
     replay.run(replay.command(spec, __name__), "nsight-python")
-    values = json.loads((run.folder / VALUES).read_text(encoding="utf-8"))
+    values = inputs.read_json(run.folder / VALUES)
     return Observed(values, recording.toolchain(["nsight-python"]))
 
 

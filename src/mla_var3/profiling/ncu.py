@@ -111,12 +111,16 @@ def parse_raw(text: str) -> list[dict[str, float | str]]:
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         raise ToolchainError("ncu printed no table of counters: " + " ".join(text.split())[:300])
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    try:
+        rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    except csv.Error as error:
+        raise ToolchainError(f"ncu printed no table of counters: {error}") from error
     if not rows:
         return []
     units, launches = rows[0], rows[1:]
+    # Cells beyond the header lie under None.
     return [
-        {name: _base(value, units.get(name) or "") for name, value in row.items() if value}
+        {k: _base(v, units.get(k) or "") for k, v in row.items() if k is not None and v}
         for row in launches
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import binding, prologue, replay
@@ -55,26 +55,30 @@ def parse_nsys(text: str) -> list[Launch]:
             Launch(row["Name"], int(row["Start (ns)"]), int(row["Duration (ns)"]), int(row["Strm"]))
             for row in csv.DictReader(io.StringIO(text[max(start, 0) :]))
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ToolchainError(f"nsys printed no kernel trace (missing {error})") from error
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        said = str(error)[:120]
+        raise ToolchainError(f"nsys printed no kernel trace (missing {said})") from error
 
 
-def parse_chrome(trace: dict[str, list[dict[str, object]]]) -> list[Launch]:
-    """Kernel launches of a Chrome trace that torch.profiler exported."""
-    found = []
-    for entry in trace.get("traceEvents", []):
-        if entry.get("cat") == "kernel":
-            detail = entry.get("args")
-            stream = detail.get("stream", 0) if isinstance(detail, dict) else 0
-            found.append(
-                Launch(
-                    str(entry["name"]),
-                    round(float(str(entry["ts"])) * 1e3),
-                    round(float(str(entry["dur"])) * 1e3),
-                    int(str(stream)),
-                )
-            )
+def parse_chrome(trace: Any) -> list[Launch]:
+    """Kernel launches of a Chrome trace that torch.profiler exported.
+
+    Raises:
+        ToolchainError: It is not such a trace.
+    """
+    try:
+        found = [_launch(e) for e in trace.get("traceEvents", ()) if e.get("cat") == "kernel"]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        said = str(error)[:120]
+        raise ToolchainError(f"torch.profiler exported no kernel trace ({said})") from error
     return sorted(found, key=lambda launch: launch.start_ns)
+
+
+def _launch(entry: dict[str, Any]) -> Launch:
+    detail = entry.get("args")
+    stream = detail.get("stream", 0) if isinstance(detail, dict) else 0
+    start, duration = (round(float(str(entry[name])) * 1e3) for name in ("ts", "dur"))
+    return Launch(str(entry["name"]), start, duration, int(str(stream)))
 
 
 def overlap(launches: Iterable[Launch]) -> float:
@@ -137,4 +141,4 @@ def _with_cupti(run: Run) -> list[Launch]:
         torch.cuda.synchronize()
     trace = run.folder / "trace.json"
     profiler.export_chrome_trace(str(trace))
-    return parse_chrome(json.loads(trace.read_text(encoding="utf-8")))
+    return parse_chrome(inputs.read_json(trace))

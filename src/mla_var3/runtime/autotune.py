@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mla_var3.errors import HyperMlaError, TilingError
+from mla_var3 import inputs
+from mla_var3.errors import HyperMlaError, InputError, TilingError
 from mla_var3.paths import out_dir, write_atomic
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
@@ -80,14 +81,14 @@ def load(version: Version, plan: KernelPlan, device_key: str) -> dict[str, Tilin
     if not path.is_file():
         return {}
     try:
-        stored = json.loads(path.read_text())
+        stored = inputs.read_json(path)
         if stored["sources"] != version.sources():
             return {}
         types = plan.tiling_types
         tilings = {name: types[name](**values) for name, values in stored["tilings"].items()}
         for tiling in tilings.values():
             tiling.validate(plan)
-    except (ValueError, KeyError, TypeError, AttributeError, TilingError):
+    except (InputError, ValueError, KeyError, TypeError, AttributeError, TilingError):
         return {}  # A store from another time is tuned anew.
     return tilings
 

@@ -7,10 +7,13 @@ import functools
 import importlib
 import inspect
 import re
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-from mla_var3.errors import PlanError, UnknownNameError
+from mla_var3 import inputs
+from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import identify
 from mla_var3.runtime.plan import KernelPlan
@@ -70,8 +73,12 @@ class Version:
         return Path(self.package, self.layer, self.design, self.version)
 
     def plan_class(self) -> type[KernelPlan]:
-        """The one concrete KernelPlan subclass that the version's module defines."""
-        module = importlib.import_module(self.module)
+        """The one concrete KernelPlan subclass that the version's module defines.
+
+        Raises:
+            PlanError: The module cannot be imported, or defines none or several.
+        """
+        module = _imported(self.module)
         found = [
             value
             for value in vars(module).values()
@@ -104,10 +111,31 @@ class Version:
         return identify(self.source_files(), kernels_dir())
 
 
+def _imported(module: str) -> ModuleType:
+    """The module; whatever its source does wrong is one sentence that names the line."""
+    try:
+        return importlib.import_module(module)
+    except HyperMlaError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+        kind = type(error).__name__
+        raise PlanError(f"{module} cannot be imported: {kind}: {said}{where}") from error
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(inputs.read_text(file))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise PlanError(f"{file} is not Python: {error}") from error
+
+
 def _kernel_imports(file: Path, root: Path) -> list[Path]:
     """Files below ``root`` that ``file`` imports, absolutely or relatively."""
     found = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(_parsed(file)):
         modules: list[tuple[Path, str]] = []
         if isinstance(node, ast.ImportFrom):
             start = file.parents[node.level - 1] if node.level else root
@@ -134,7 +162,7 @@ def packages() -> dict[str, str]:
     """Language key of each package below ``kernels/``, as its ``LANGUAGE`` declares it."""
     found = {}
     for file in sorted(kernels_dir().glob("*/__init__.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in _parsed(file).body:
             match node:
                 case ast.Assign(targets=[ast.Name(id="LANGUAGE")], value=ast.Constant(value=key)):
                     found[file.parent.name] = str(key)

@@ -30,12 +30,16 @@ FAST_FAMILY = {
 _INSTRUCTION = re.compile(
     r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][A-Za-z0-9_.]*)"
 )
-_LINE = re.compile(r'^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Twelve digits are more lines and bytes than there are, and fewer than Python refuses to convert.
+_LINE = re.compile(r'^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d{1,12})\b')
 _RESERVED = re.compile(r"^\.nv\.shared\.reserved\.", re.MULTILINE)
-_TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]*,\s*(%r\d+);")
-_USAGE = re.compile(r"Function (?P<name>\S+):\s*\n\s*(?P<items>REG:.*)")
+_TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]{0,200},\s*(%r\d{1,9});")
+_USAGE = re.compile(r"Function (?P<name>\S+):[ \t]*\n\s*(?P<items>REG:.*)")
+_ITEM = re.compile(r"([A-Z]+):(\d{1,12})\b")
+_NUMBER = re.compile(r"0x[0-9a-f]{1,16}\b|\b\d{1,12}\b")
 _ATTRIBUTE = re.compile(
-    r"Attribute:\s*EIATTR_(?P<name>\w+)\s*\n\s*Format:\s*\w+\s*\n\s*Value:(?P<value>[^\n]*)"
+    r"Attribute:[ \t]*EIATTR_(?P<name>\w+)[ \t]*\n\s*Format:[ \t]*\w+[ \t]*\n"
+    r"\s*Value:(?P<value>[^\n]*)"
 )
 
 
@@ -123,7 +127,7 @@ def parse_resources(text: str) -> list[Resources]:
     """
     found = []
     for match in _USAGE.finditer(text):
-        items = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", match["items"])}
+        items = {key: int(value) for key, value in _ITEM.findall(match["items"])}
         try:
             found.append(Resources(match["name"], items["REG"], items["STACK"], items["SHARED"]))
         except KeyError as error:
@@ -142,8 +146,8 @@ def parse_attributes(text: str) -> dict[str, tuple[int, ...]]:
     """
     found: dict[str, tuple[int, ...]] = {}
     for match in _ATTRIBUTE.finditer(text):
-        numbers = re.findall(r"0x[0-9a-f]+|\b\d+\b", match["value"])
-        found.setdefault(match["name"], tuple(int(number, 0) for number in numbers))
+        numbers = _NUMBER.findall(match["value"])
+        found.setdefault(match["name"], tuple(int(n, 16 if "x" in n else 10) for n in numbers))
     return found
 
 
@@ -192,7 +196,7 @@ def tensor_memory_columns(cubin: bytes) -> int:
     """
     columns = 0
     for match in _TENSOR_MEMORY.finditer(cubin):
-        size = re.search(rb"mov\.[bu]32\s+" + re.escape(match[1]) + rb",\s*(\d+);", cubin)
+        size = re.search(rb"mov\.[bu]32\s+" + re.escape(match[1]) + rb",\s*(\d{1,9});", cubin)
         if size is None:
             raise ToolchainError("the cubin allocates an unknown amount of tensor memory")
         columns += int(size[1])

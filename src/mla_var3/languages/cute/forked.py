@@ -126,7 +126,7 @@ def _ended(one: _Running, timeout: float) -> Ended[Result]:
 
 
 def _said(one: _Running) -> str:
-    return one.log.read_text(errors="replace") if one.log.exists() else ""
+    return one.log.read_text(encoding="utf-8", errors="replace") if one.log.exists() else ""
 
 
 def _stop(one: _Running) -> None:

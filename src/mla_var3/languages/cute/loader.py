@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mla_var3.errors import ToolchainError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, ToolchainError
 
 #: Schema that this module reads; see ``manifest.py``.
 SCHEMA_VERSION = 1
@@ -65,9 +65,9 @@ class Library:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = inputs.read_json(path)
         version = content["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (InputError, KeyError, TypeError) as error:
         raise ToolchainError(f"{path} cannot be read as a manifest: {error}") from error
     if version != SCHEMA_VERSION:
         raise ToolchainError(

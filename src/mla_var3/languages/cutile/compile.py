@@ -325,7 +325,7 @@ def _compile(task: _Task, cache: Cache, runner: tools.Runner, timeout: float) ->
         tileir = read("tileirdisasm", source)
         listing = read("nvdisasm", "--print-line-info", "--print-code", cubin)
         image = cubin.read_bytes()
-        yaml = remarks.read_text() if remarks.is_file() else ""
+        yaml = remarks.read_text(encoding="utf-8") if remarks.is_file() else ""
         facts = read_facts(
             task.base,
             tileir=tileir,

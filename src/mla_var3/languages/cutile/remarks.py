@@ -23,7 +23,15 @@ _LOCATION = re.compile(r"^loc\([^)]*\):\s*")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that keeps a document's tag (the kind of remark) in its ``kind`` key."""
+    """SafeLoader that keeps a document's tag (the kind of remark) in its ``kind`` key.
+
+    The compiler writes no alias; a chain of them would print as more text than memory holds.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "it has an alias", None)
+        return super().compose_node(parent, index)
 
 
 def _tagged(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
@@ -47,16 +55,17 @@ def parse_remarks(text: str) -> list[Remark]:
     """
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
-        records = {_record(document) for document in documents if document}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        merged = Counter(r[1:] for r in {_record(document) for document in documents if document})
+        return [
+            Remark(file=file, line=line, kind=kind, category=category, message=message, count=count)
+            for (file, line, kind, category, message), count in sorted(merged.items())
+        ]
+    except (
+        yaml.YAMLError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
         raise ToolchainError(
             f"the compiler's remarks cannot be read ({' '.join(str(error).split())[:120]})"
         ) from error
-    merged = Counter(record[1:] for record in records)
-    return [
-        Remark(file=file, line=line, kind=kind, category=category, message=message, count=count)
-        for (file, line, kind, category, message), count in sorted(merged.items())
-    ]
 
 
 def _record(document: dict[str, Any]) -> tuple[int, str, int, RemarkKind, str, str]:

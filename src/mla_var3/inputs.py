@@ -1,0 +1,95 @@
+"""Files that others wrote, read so that none of them hangs, fills memory or ends in a traceback.
+
+A path may name a device or a pipe, text may be nested without end, and a number may have more
+digits than Python converts. Each of these is one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mla_var3.errors import InputError
+
+#: Largest file that is read; a profiler's timeline of thousands of launches is a tenth of it.
+MAX_BYTES = 64 << 20
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: A regular file, or a link to one.
+
+    Raises:
+        InputError: It is missing, a folder, a pipe or a device, or larger than ``MAX_BYTES``.
+    """
+    try:
+        # A pipe that nobody writes to would block an ordinary open.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(str(path), "cannot be read: it is a pipe or a device")
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # A NUL in a path is a ValueError.
+        said = getattr(error, "strerror", error)
+        raise InputError(str(path), f"cannot be read: {said}") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(str(path), f"cannot be read: it is larger than {MAX_BYTES} bytes")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """The content of a UTF-8 file.
+
+    Raises:
+        InputError: As for ``read_bytes``, or it is not UTF-8.
+    """
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        said = f"cannot be read: byte {error.start} is not UTF-8"
+        raise InputError(str(path), said) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        InputError: As for ``read_text``, or it is not TOML.
+    """
+    return dict(parsed(tomllib.loads, read_text(path), f"{path}", "TOML"))
+
+
+def read_json(path: Path) -> Any:
+    """The value that a JSON file holds.
+
+    Raises:
+        InputError: As for ``read_text``, or it is not JSON.
+    """
+    return parsed(json.loads, read_text(path), f"{path}", "JSON")
+
+
+def parsed(parser: Callable[[str], Any], text: str, name: str, form: str) -> Any:
+    """What a parser makes of ``text``.
+
+    Args:
+        parser: Raises ValueError for what it refuses.
+        text: What to parse.
+        name: Says in errors where the text came from.
+        form: The form that it should have, such as JSON.
+
+    Raises:
+        InputError: The parser refuses it, or it is nested too deeply.
+    """
+    try:
+        return parser(text)
+    except RecursionError as error:
+        raise InputError(name, f"cannot be read: not {form}: it is nested too deeply") from error
+    except ValueError as error:
+        said = " ".join(str(error).split())[:200]
+        raise InputError(name, f"cannot be read: not {form}: {said}") from error
