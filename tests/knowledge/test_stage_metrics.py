@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mla_var3 import devices
 from mla_var3.knowledge import metrics
 
-from .trees import PROTOCOL, make_record, timed_record
+from .trees import H200, PROTOCOL, make_record, timed_record
 
 
 def two_stages(shared, total_us=20.0, names=("attention.old", "attention.new")):
@@ -59,9 +60,9 @@ def test_the_protocol_says_whether_l2_was_flushed(flushed):
 
 
 def test_traffic_is_measured_in_l2_sizes():
-    device_l2 = 50 * 1024 * 1024
+    device_l2 = devices.load(H200["key"]).l2_bytes
     record = timed_record("v0")
     stage = record.outcome.stages[0].model_copy(update={"bytes": 2 * device_l2})
     outcome = record.outcome.model_copy(update={"stages": [stage]})
     (found,) = values(record.model_copy(update={"outcome": outcome}), "bytes_over_l2")
-    assert found == pytest.approx(2, rel=0.1)
+    assert found == 2
