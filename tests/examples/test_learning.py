@@ -81,8 +81,14 @@ def test_paths_in_the_terminal(small, capsys):
     assert "Which threads issue the TMA loads" in text
     assert "Warp 0 alone issues both" not in text
     assert "line 136" in text
+    assert "Read: examples/python/CuTeDSL" in text
+    path = PATHS.examples["blackwell-tutorial-gemm-fp16-gemm-0"].path
+    (small / pin.FOLDER / path).parent.mkdir(parents=True)
+    (small / pin.FOLDER / path).touch()
     assert main(["path", "a-fundamentals", "1", "--answers"]) == 0
-    assert "Warp 0 alone issues both" in said(capsys)
+    text = said(capsys)
+    assert "Warp 0 alone issues both" in text
+    assert "Read: third_party/cutlass/examples/python/CuTeDSL" in text
 
 
 def test_an_answer_is_compared_with_what_the_script_works_out(small, capsys):

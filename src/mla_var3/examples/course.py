@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3 import records
-from mla_var3.examples import show
+from mla_var3.examples import pin, show
 from mla_var3.examples.learning import PATHS, Learning, LearningPath, Step
 from mla_var3.examples.model import PATTERN_TITLES
 from mla_var3.paths import kernels_dir
@@ -59,7 +59,7 @@ def step_text(root: Path, learning: Learning, name: str, number: int, answers: b
     parts = [
         f"# {letter(name)}{number}. {learning.title(step)}",
         step.teaches,
-        f"Read: {_subject(learning, step)}",
+        f"Read: {_subject(root, learning, step)}",
         "## What to look for",
         _list(step.look),
         "## Before you read on",
@@ -83,11 +83,13 @@ def _list(rows: Iterator[str] | tuple[str, ...] | list[str]) -> str:
     return "\n".join(f"- {row}" for row in rows)
 
 
-def _subject(learning: Learning, step: Step) -> str:
+def _subject(root: Path, learning: Learning, step: Step) -> str:
     if step.version is not None:
         return f"`{source_of(step.version)}`"
     example = learning.examples[step.example or ""]
-    return f"`{example.path}` ({example.length} lines, for {example.arch}) <{example.address()}>"
+    fetched = f"{pin.FOLDER}/{example.path}"
+    path = fetched if (root / fetched).is_file() else example.path
+    return f"`{path}` ({example.length} lines, for {example.arch}) <{example.address()}>"
 
 
 def _questions(step: Step, answers: bool) -> Iterator[str]:
