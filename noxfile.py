@@ -86,13 +86,16 @@ def leave(code: int) -> NoReturn:
 def tests(session: nox.Session) -> None:
     """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
     install(session, "dev", "docs")
-    everything = ("-n", "auto", "--dist", "worksteal", "--cov", "--cov-report=term:skip-covered")
+    everything = (
+        "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder",
+        "--cov", "--cov-report=term:skip-covered",
+    )  # fmt: skip
     python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")
 
 
 @shared
 def benchmarks(session: nox.Session) -> None:
-    """Benchmarks of the tools themselves (interpreter, site build)."""
+    """Benchmarks of the tools themselves (interpreter, site build, advice)."""
     install(session, "dev", "docs")
     python(session, "-m", "pytest", "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
 
@@ -164,7 +167,7 @@ def conformance(session: nox.Session) -> None:
 
 @shared
 def examples(session: nox.Session) -> None:
-    """examples -- fetch|index|show|extract: the CUTLASS examples, read with our notes."""
+    """examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths."""
     tool(session, "mla_var3.examples")
 
 
@@ -176,7 +179,7 @@ def devices(session: nox.Session) -> None:
 
 @shared
 def knowledge(session: nox.Session) -> None:
-    """knowledge -- lint | query "words" | match RECORD | reference: the knowledge base."""
+    """knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns."""
     tool(session, "mla_var3.knowledge")
 
 

@@ -115,8 +115,11 @@ def _device(site: Site, device: Device) -> Page:
     return Page(
         path,
         sections(
-            meta(title=device.name, description=f"{device.name}: figures and their sources"),
-            f"# {cell(device.name)}",
+            meta(
+                title=f"{device.name}: its figures",
+                description=f"{device.name}: figures and their sources",
+            ),
+            f"# {cell(device.name)}: its figures",
             cell(device.note),
             table(["", ""], [row for row in facts if row[1]]),
             "## Rates",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from generators.text import rendered
 from mla_var3.knowledge import markdown
@@ -46,17 +47,45 @@ def introduction(devlog: Document, catalogue: Catalogue, link: Link) -> str:
     return _render(devlog, text, "## Sources", catalogue, link)
 
 
-def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> str:
-    """A version's entry, its headings one level up; empty when it has none."""
+@dataclass(frozen=True)
+class Story:
+    """A version's entry, rendered.
+
+    Attributes:
+        verdict: What its heading says after the version.
+        parts: Text of each section by its title, in order; headings inside are one level up.
+    """
+
+    verdict: str
+    parts: Mapping[str, str]
+
+    def lead(self, title: str) -> str:
+        """The first sentence of a section; empty without one."""
+        first = self.parts.get(title, "").strip().split("\n\n")[0].removeprefix("- ")
+        plain = re.sub(r'(\]\([^\s)]+) "[^"]*"\)', r"\1)", first.split("\n- ")[0])
+        return re.split(r"(?<=[a-z0-9)`%]\.) (?=[A-Z`\[])", plain)[0]
+
+
+def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> Story | None:
+    """A version's entry; None when it has none."""
     for found, section in _entries(devlog):
         if found == version:
             # The directives look the heading up; rendered, it gives the verdict.
             text = f"### {section.title}\n\n{_MEASURED.sub('', section.text)}"
             text = _render(devlog, text, "#### Sources", catalogue, link)
             heading, _, body = text.partition("\n")
-            verdict = heading.partition(":")[2].strip()
-            return f"**{verdict[:1].upper()}{verdict[1:]}.**\n{_raised(body)}"
-    return ""
+            verdict = heading.partition(":")[2].strip().removeprefix("negative: ")
+            return Story(f"{verdict[:1].upper()}{verdict[1:]}.", dict(_parts(_raised(body))))
+    return None
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """Title and text below each heading of the third level, outside code."""
+    prose = markdown.blank(text, markdown.code_regions(text))
+    marks = [*re.finditer(r"^### (.*?)(?: *\{.*\})?$", prose, re.MULTILINE)]
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    for mark, end in zip(marks, ends, strict=True):
+        yield mark[1].strip(), text[mark.end() : end].strip()
 
 
 def _render(devlog: Document, text: str, sources: str, catalogue: Catalogue, link: Link) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from generators import analyses, kernels, problems
+from generators import analyses, kernels, ladder, problems
 from generators.kernels import design_link, next_version, run_version
 from generators.page import Page
 from generators.source import repo_name
@@ -25,7 +25,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
         "o12-worker-warps-by-spills",
         "a9-default-warps-large-accumulator",
     ),
-    "Decoding reads the cache once a head.": ("o2-head-grouping",),
+    "Decoding reads the cache once per head.": ("o2-head-grouping",),
     "The grid does not fill the GPU, or its last wave is nearly empty.": (
         "o16-split-kv",
         "o1-proportional-block-split",
@@ -56,9 +56,11 @@ def pages(site: Site) -> list[Page]:
                     description="MLA attention kernels in Python: versions, knowledge, records",
                     hide=["navigation"],
                 ),
-                "# HyperMLA",
-                "A workbench and knowledge base for GPU kernels written in Python, Multi-head "
-                "Latent Attention first: NVIDIA's cuTile and CuTe DSLs. It serves three ends:",
+                "# See why your attention kernel is slow, and what fixes it",
+                "HyperMLA is a workbench and knowledge base for GPU kernels in Python (NVIDIA's "
+                "cuTile and CuTe DSLs), Multi-head Latent Attention first. Every step keeps its "
+                "prediction, its measurement and its mistakes, and runs without a GPU.",
+                _ladder(site, link),
                 _doors(link),
                 _advice(site, link),
                 "## Workloads",
@@ -75,6 +77,16 @@ def pages(site: Site) -> list[Page]:
             nav=("Home",),
         )
     ]
+
+
+def _ladder(site: Site, link: Link) -> str:
+    """Every step of the workload with the longest history: drawn, and as a table to unfold."""
+    layers = site.layers()
+    if not layers:
+        return ""
+    layer = max(layers, key=lambda key: sum(map(len, layers[key])))
+    title = f"Time of every {problems.layer_title(layer)} kernel here"
+    return ladder.section(site, layers[layer], link, title=title, folded=True)
 
 
 def _doors(link: Link) -> str:

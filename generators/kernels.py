@@ -8,12 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import analyses, devlogs, problems
+from generators import analyses, devlogs, ladder, problems, verdicts
 from generators.compiled import facts_tables
+from generators.devlogs import Story
 from generators.page import Page
 from generators.problems import Problem
 from generators.source import annotated, repo_name, tabs, version_diff
 from generators.text import cell, code, docstring, meta, sections, table
+from generators.verdicts import Verdict, together
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.records import Correctness, Failed, Record, Skipped
@@ -101,10 +103,10 @@ def pages(site: Site) -> list[Page]:
         found.append(_workload(site, layer, designs))
         for versions in designs:
             found.append(_design(site, versions))
-            before = None
-            for version in versions:
-                found.append(_version(site, version, before))
-                before = version
+            for before, version, after in zip(
+                [None, *versions], versions, [*versions[1:], None], strict=False
+            ):
+                found.append(_version(site, version, before, after))
     return found
 
 
@@ -202,6 +204,9 @@ def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
             _summary(layer),
             "## Designs",
             _designs(site, designs, link),
+            "## The ladder",
+            ladder.section(site, designs, link, title=f"Time of every version, {title}")
+            or "No version was timed yet.",
             what_times_cover(designs, link),
             analysis.workload(site, link) if analysis else "",
             _axes(workloads()[layer]) if layer in workloads() else "",
@@ -245,10 +250,13 @@ def _design(site: Site, versions: list[Version]) -> Page:
             cell(_purpose(versions)),
             f"Computes [{cell(problems.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}.",
-            overview,
-            analysis.design(site, versions, link) if analysis else "",
+            "## The ladder",
+            _ladder(site, versions, link),
             "## Versions",
             _timeline(site, versions, link),
+            analysis.design(site, versions, link) if analysis else "",
+            "## About the design" if overview else "",
+            overview,
             "## Shared stage helpers { data-search-exclude }" if files else "",
             tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
             if files
@@ -257,6 +265,14 @@ def _design(site: Site, versions: list[Version]) -> Page:
         source=devlog.name if devlog else f"{folder}/__init__.py",
         nav=_nav(first),
     )
+
+
+def _ladder(site: Site, versions: list[Version], link: Link) -> str:
+    shown = ladder.section(
+        site, [versions], link, title=f"Time of every version of {versions[0].design_key}",
+        every=True,
+    )  # fmt: skip
+    return shown or "No version of this design was timed yet."
 
 
 def _timeline(site: Site, versions: list[Version], link: Link) -> str:
@@ -287,17 +303,18 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
 
 def _gained(site: Site, versions: list[Version], link: Link) -> str:
     """What each step of the history gained: a row per problem, a column per step."""
-    steps = {new.version: _gains(site, old, new) for old, new in pairwise(versions)}
-    compared = [run.record for found in steps.values() for run, _ in found]
+    steps = {new.version: verdicts.of(site, new, old).steps for old, new in pairwise(versions)}
+    compared = [step.run.record for found in steps.values() for step in found]
     if not compared:
         return ""
-    varying = _varying(compared)
+    varying = problems.varying_shared(compared)
     several = len({record.target for record in compared}) > 1
     said: dict[tuple[str, Problem, str], dict[str, str]] = {}
     for version, found in steps.items():
-        for run, gain in found:
-            key = (run.record.target, problems.problem_of(run.record), _at(run, varying, several))
-            said.setdefault(key, {})[version] = problems.record_link(run, link, gain)
+        for step in found:
+            run, at = step.run, _at(step.run, varying, several)
+            key = (run.record.target, problems.problem_of(run.record), at)
+            said.setdefault(key, {})[version] = problems.record_link(run, link, step.said)
     rows = [
         [key[-1], *(shown.get(version, "") for version in steps)]
         for key, shown in sorted(said.items(), key=lambda item: (item[0][0], item[0][1].order))
@@ -308,12 +325,6 @@ def _gained(site: Site, versions: list[Version], link: Link) -> str:
         f"Times of one run against each other. {_conditions(compared, varying, several)}",
         table(head, rows),
     )
-
-
-def _varying(compared: list[Record]) -> list[str]:
-    """The axes, of those that designs share, in which problems differ."""
-    shared = problems.compared(compared[0].kernel.layer, compared[0].problem)
-    return [name for name in problems.varying(compared) if name in shared]
 
 
 def _at(run: Run, varying: list[str], several: bool) -> str:
@@ -341,57 +352,148 @@ def _compiled(runs: list[Run], arch: str) -> str:
     return ", ".join(values) + stale
 
 
-def _gains(site: Site, before: Version, after: Version) -> list[tuple[Run, str]]:
-    """Runs with how their time compares with that of the version before in the same run."""
-    old = {_together(run): run for run in site.runs_of(before) if run.is_timed}
-    return [
-        (run, problems.ratio(other.total.median_us, run.total.median_us))
-        for run in site.runs_of(after)
-        if run.is_timed and run.record.run and (other := old.get(_together(run))) is not None
-    ]
-
-
-def _together(run: Run) -> tuple[object, ...]:
-    """What two runs must share for their times to compare."""
-    record = run.record
-    return record.run, record.target, record.mode, problems.problem_of(record)
-
-
-def _version(site: Site, version: Version, before: Version | None) -> Page:
+def _version(site: Site, version: Version, before: Version | None, after: Version | None) -> Page:
     path = version_page(version)
-    link = site.link(path)
-    runs = site.runs_of(version)
+    link, runs = site.link(path), site.runs_of(version)
     devlog = site.catalogue.devlogs.get(version.design_key)
-    entry = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else ""
+    story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
+    found = verdicts.of(site, version, before)
     sources = _own_files(version)
-    changes = version_diff(before, version) if before else ""
+    neighbors = [other for other in (before, after) if other is not None]
     return Page(
         path,
         sections(
             meta(title=version.key, description=docstring(version.path)),
             f"# {cell(version.key)}",
             cell(docstring(version.path)),
-            _identity(version, link),
-            "## Static facts",
-            _static(site, version, before, link),
-            "## Results",
-            _results(site, runs, link),
-            _checks(site, runs, link),
-            _failures(site, runs, link),
-            "## Patterns",
-            _patterns(site, version, link),
-            "## Devlog",
-            entry or "The devlog has no entry for this version yet.",
+            _card(site, version, found, story, neighbors, link),
+            f"## Against {before.version}, problem by problem" if found.steps and before else "",
+            verdicts.chips(found.steps),
+            _chips_note(found),
+            "## The story { #devlog }",
+            _story(story),
+            f"## What changed in the code since {before.version} {{ data-search-exclude }}"
+            if before
+            else "",
+            (version_diff(before, version) or "The sources differ in names only.")
+            if before
+            else "",
+            "## Facts",
+            _facts(site, version, before, link),
             "## Source { data-search-exclude }",
             _source_note(runs),
             tabs({file.name: annotated(file, repo_name(file), runs) for file in sources}),
-            f"## Changes since {before.version} {{ data-search-exclude }}" if before else "",
-            (changes or "The sources differ in names only.") if before else "",
-            "Names of the earlier version are shown as the later one has them." if changes else "",
         ),
         source=repo_name(version.path),
         nav=_nav(version, version.version),
     )
+
+
+#: Sections of an entry that the verdict card sums up, with what the card calls them.
+_SUMMED = {"Changed": "What changed", "Why": "Why", "Predicted": "Predicted"}
+
+
+def _card(
+    site: Site, version: Version, found: Verdict, story: Story | None, neighbors: list[Version],
+    link: Link,
+) -> str:  # fmt: skip
+    """Verdict first: how it went, in one sentence, then why, and what to read next."""
+    parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
+    parts["Measured"] = f"{found.headline}." if found.headline else _unmeasured(site, version)
+    listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
+    verdict = [f"**{story.verdict}**" if story else "", found.badge]
+    return sections(
+        f'<div class="verdict verdict--{found.word.split()[0]}" markdown="1">',
+        " ".join(reversed([text for text in verdict if text])),
+        _fastest_there(site, version, found, link),
+        f'<div class="verdict__parts" markdown="1">\n\n{listed}\n</div>',
+        _identity(version, link),
+        "Read next: " + " · ".join([
+            *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in neighbors),
+            f"[all of {cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})",
+            *_named_patterns(site, version, link),
+        ]),
+        "</div>",
+    )  # fmt: skip
+
+
+def _unmeasured(site: Site, version: Version) -> str:
+    timed = [run for run in site.runs_of(version) if run.is_timed]
+    if not timed:
+        return "Not timed yet."
+    first = problems.fastest(timed)[0]
+    return f"{problems.duration(first.total)} at {cell(site.problem_text(first))}."
+
+
+def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
+    """How far the version is from the fastest of its run, where the verdict was read."""
+    runs = [run for run in site.runs_of(version) if run.is_timed]
+    step = found.largest
+    mine = step.run if step else next(iter(problems.fastest(runs)), None)
+    if mine is None or mine.record.run is None:
+        return ""
+    same = [run for run in site.runs if run.is_timed and together(run) == together(mine)]
+    best = min(same, key=lambda run: run.total.median_us)
+    at = cell(str(problems.problem_of(mine.record)))
+    if best is mine:
+        return f"The fastest of its run at {at}: {problems.duration(mine.total)}."
+    behind = problems.ratio(best.total.median_us, mine.total.median_us)
+    return (
+        f"At {at} it is {behind} than {run_version(site, best, link)}, the fastest of that run "
+        f"({problems.duration(mine.total)} against {problems.duration(best.total)})."
+    )
+
+
+def _chips_note(found: Verdict) -> str:
+    if not found.steps or found.before is None:
+        return ""
+    return (
+        f"Change in time against {found.before.version}, each in one run; a minus is faster. Less "
+        f"than {verdicts.NOISE:.0%} either way counts as no change."
+    )
+
+
+def _story(story: Story | None) -> str:
+    if story is None:
+        return "The devlog has no entry for this version yet."
+    return sections(*(f"### {title}\n\n{text}" for title, text in story.parts.items() if text))
+
+
+def _facts(site: Site, version: Version, before: Version | None, link: Link) -> str:
+    """Everything measured and compiled, each folded under a line that sums it up."""
+    runs = site.runs_of(version)
+    timed = sum(run.is_timed for run in runs)
+    compiled = [f"{arch} {text}" for arch in compiled_for(version) if (text := _sum(runs, arch))]
+    checks = [check for run in runs if (check := checked(run)) is not None]
+    passed = sum(check.status == "passed" for check in checks)
+    return sections(
+        _fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
+        _fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
+        _fold("Correctness", f"{passed} of {len(checks)} records passed",
+              _checks(site, runs, link)),
+        _fold("Runs that did not pass", "", _failures(site, runs, link)),
+        _fold("Patterns", "which it applies or shows", _patterns(site, version, link)),
+    )  # fmt: skip
+
+
+def _fold(title: str, said: str, text: str) -> str:
+    """Text that opens when asked; the line that stays says what is in it."""
+    if not text:
+        return ""
+    told = f"<span>{cell(said)}</span>" if said else ""
+    return (
+        f'<details class="facts" markdown="1">\n<summary><strong>{title}</strong> {told}'
+        f"</summary>\n\n{text}\n\n</details>"
+    )
+
+
+def _sum(runs: list[Run], arch: str) -> str:
+    """Registers and spills of an arch in a few words."""
+    found = _compiled(runs, arch).partition(" (")[0].split(", ")
+    if len(found) != 2:
+        return ""
+    spills = "no spills" if found[1] == "0" else f"{found[1]} spill instructions"
+    return f"{found[0]} registers, {spills}"
 
 
 def _identity(version: Version, link: Link) -> str:
@@ -425,7 +527,7 @@ def _static(site: Site, version: Version, before: Version | None, link: Link) ->
     changes = " Where the version before differs, its figure stands first." if before else ""
     return sections(
         cell(f"At {common}.{changes}" if common else changes.strip()),
-        *(f"### {cell(name)}\n\n{shown}" for name, shown in tables.items()),
+        *(f"**{cell(name)}**\n\n{shown}" for name, shown in tables.items()),
     )
 
 
@@ -488,7 +590,7 @@ def _stages(site: Site, timed: list[Run], link: Link) -> str:
         problems.LEAST_BYTES, "Record",
     ]  # fmt: skip
     shown = table(head, rows)
-    return f"### Stages\n\n{shown}" if shown else ""
+    return f"**Stages**\n\n{shown}" if shown else ""
 
 
 def _checks(site: Site, runs: list[Run], link: Link) -> str:
@@ -526,7 +628,6 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
     if not rows:
         return ""
     return sections(
-        "### Correctness",
         table(head, rows),
         table(["Where", "Problem", "What failed", "Record"], failed),
     )
@@ -555,24 +656,36 @@ def _failures(site: Site, runs: list[Run], link: Link) -> str:
         for stage, status, said in [why_not(run)]
         if said
     ]
-    shown = table(["Where", "Problem", "Stage", "Outcome", "Why", "Record"], rows)
-    return f"### Runs that did not pass\n\n{shown}" if shown else ""
+    return table(["Where", "Problem", "Stage", "Outcome", "Why", "Record"], rows)
 
 
 def _patterns(site: Site, version: Version, link: Link) -> str:
-    applied, violated = [], []
+    applied, shown = (
+        "\n".join(f"- {text}" for text in found) for found in _pattern_links(site, version, link)
+    )
+    return sections(
+        "Applies:" if applied else "No pattern of the catalogue names this version as applying it.",
+        applied,
+        "Shows or leaves out:" if shown else "",
+        shown,
+    )
+
+
+def _pattern_links(site: Site, version: Version, link: Link) -> tuple[list[str], list[str]]:
+    """Patterns that a version applies, and those that it shows or leaves out."""
+    applied, shown = [], []
     for page in site.catalogue.patterns:
-        entry = f"- [{cell(page.pattern.title)}]({link(page.name)})"
+        entry = f"[{cell(page.pattern.title)}]({link(page.name)})"
         if _is_named(site, page.pattern.used_by, version):
             applied.append(entry)
         if _is_named(site, page.pattern.violated_by, version):
-            violated.append(entry)
-    return sections(
-        "Applies:" if applied else "No pattern of the catalogue names this version as applying it.",
-        "\n".join(applied),
-        "Shows or leaves out:" if violated else "",
-        "\n".join(violated),
-    )
+            shown.append(entry)
+    return applied, shown
+
+
+def _named_patterns(site: Site, version: Version, link: Link) -> list[str]:
+    """The first pattern that a version applies, and the first that it shows."""
+    return [text for found in _pattern_links(site, version, link) for text in found[:1]]
 
 
 def _is_named(site: Site, keys: Iterable[str], version: Version) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.kernels import design_link, run_version, what_times_cover
-from generators.mla_regimes import SOURCE
 from generators.problems import Best, best
 from generators.source import repo_name
 from generators.text import cell, sections, table
@@ -26,6 +25,8 @@ from mla_var3.workloads.mla import WORKLOAD, regimes
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
+#: The cost analysis.
+SOURCE = "knowledge/workloads/mla.md"
 #: Context length at which designs are compared.
 CONTEXT = 4096
 #: Archs whose default devices show the regime of a design.
@@ -118,17 +119,23 @@ class Comparison:
         """Query counts at which the model prefers a kernel of the analysis."""
         return [choice.s for choice in self.choices if choice.model.winner == kernel]
 
-    def fastest_at(self, design: str) -> list[int]:
+    def fastest_at(self, design: Version) -> list[int]:
         """Query counts at which a version of a design was measured fastest of all."""
-        return [c.s for c in self.measured if c.runs[0].record.kernel.design == design]
+        return [c.s for c in self.measured if _is_of(c.runs[0], design)]
 
-    def best_versions(self, design: str) -> dict[str, list[int]]:
+    def best_versions(self, design: Version) -> dict[str, list[int]]:
         """Version of a design to use at each query count at which it was timed, by version."""
         found: dict[str, list[int]] = {}
         for choice in self.measured:
-            if own := [run for run in choice.runs if run.record.kernel.design == design]:
+            if own := [run for run in choice.runs if _is_of(run, design)]:
                 found.setdefault(best(own).run.record.kernel.version, []).append(choice.s)
         return found
+
+
+def _is_of(run: Run, version: Version) -> bool:
+    """Whether a run is of the design of a version, in its language."""
+    kernel = run.record.kernel
+    return (kernel.language, kernel.design) == (version.language, version.design)
 
 
 def compare(site: Site, device: devices.Device) -> Comparison:
@@ -137,11 +144,7 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     The batch is the one that was timed at most query counts, of equals the largest; without
     records that of the analysis.
     """
-    kernels = {
-        versions[0].design: kernel
-        for versions in _designs(site)
-        if (kernel := analysed(versions)) is not None
-    }
+    kernels = kernels_by_design(site)
     timed = [run for run in site.runs if run.record.target == device.key and _comparable(run)]
     timed = [run for run in timed if run.record.kernel.design in kernels
              and run.record.kernel.layer == WORKLOAD.key]  # fmt: skip
@@ -155,7 +158,7 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     def choice(s: int) -> Choice:
         times = {k: regimes.prediction(k, shape, s, CONTEXT, ceilings) for k in regimes.KERNELS}
         mine = runs.get(s, [])
-        groups = {k: [run for run in mine if _held(run, kernels) == k] for k in times}
+        groups = {k: [run for run in mine if held_by(run, kernels) == k] for k in times}
         model = regimes.cell(shape, s, CONTEXT, ceilings)
         work = regimes.cost(model.winner, shape, s, CONTEXT, model.n)
         return Choice(
@@ -176,7 +179,16 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     )
 
 
-def _held(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
+def kernels_by_design(site: Site) -> dict[str, regimes.Kernel]:
+    """Kernel of the analysis that stands for each design."""
+    return {
+        versions[0].design: kernel
+        for versions in _designs(site)
+        if (kernel := analysed(versions)) is not None
+    }
+
+
+def held_by(run: Run, kernels: Mapping[str, regimes.Kernel]) -> regimes.Kernel:
     """The kernel of the analysis whose cache a run had: the mixed design has any of the three."""
     kernel, n = kernels[run.record.kernel.design], run.record.problem.get("n")
     if kernel != "mla_var6_plus" or n is None:
@@ -379,7 +391,7 @@ def workload(site: Site, link: Link) -> str:
             design_link(versions[0], link),
             _best_versions(versions, found, link),
             _preferred(versions, found),
-            _fastest(versions[0].design, found),
+            _fastest(versions[0], found),
         ]
         for versions in _designs(site)
     ]
@@ -407,7 +419,7 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
             f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",
             f"{found.shape.b}",
             _preferred(versions, found),
-            _fastest(versions[0].design, found),
+            _fastest(versions[0], found),
             _best_versions(versions, found, link),
         ]
         for found in compared
@@ -423,7 +435,7 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
 
 def _best_versions(versions: list[Version], found: Comparison, link: Link) -> str:
     """Fastest version of a design, with the query counts where that is not always the same."""
-    best_of = found.best_versions(versions[0].design)
+    best_of = found.best_versions(versions[0])
     links = [
         (f"[{v.version}]({link(repo_name(v.path))})", best_of[v.version])
         for v in versions
@@ -443,8 +455,8 @@ def _preferred(versions: list[Version], found: Comparison) -> str:
     return f"s = {', '.join(map(str, counts))}" if counts else "no s of the table"
 
 
-def _fastest(design: str, found: Comparison) -> str:
+def _fastest(design: Version, found: Comparison) -> str:
     if not found.measured:
         return "not measured"
     counts = found.fastest_at(design)
-    return f"s = {', '.join(map(str, counts))}" if counts else "no s measured"
+    return f"s = {', '.join(map(str, counts))}" if counts else "never fastest"

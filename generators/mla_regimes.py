@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from generators import problems
+from generators import mla_advisor, problems
+from generators.mla_choice import SOURCE
 from generators.page import Page
 from generators.text import cell, rendered, sections, table
 from mla_var3 import devices
@@ -24,7 +25,7 @@ from mla_var3.workloads.mla.regimes import Kernel, RegimeMap
 if TYPE_CHECKING:
     from generators.site import Site
 
-SOURCE, PAGE = "knowledge/workloads/mla.md", "mla/index.md"
+PAGE = "mla/index.md"
 #: Context lengths at which crossings are shown.
 CONTEXTS = (1024, 4096, 16384, 131072)
 #: Part of a drawing's cache key: raise it when the drawing changes.
@@ -75,7 +76,7 @@ def analysis_page(site: Site, document: Document) -> Page:
         if name == "analysis" and arguments[:2] == ("mla", "map"):
             return f"{map_figure(regimes.regime_map(arguments[2]))}\n\n{as_table(*arguments[1:])}"
         if name == "analysis" and arguments == ("mla", "calculator"):
-            return calculator()
+            return calculator(mla_advisor.measured(site))
         return None
 
     body = rendered(document, site.catalogue, link, override)
@@ -196,6 +197,8 @@ def _draw(found: RegimeMap) -> str:
 
 #: Inputs that are shown at once; the others are folded away.
 _FIRST = ("b", "h", "s", "t")
+#: Types that the advisor asks about; both have the rates of 16 bits.
+DTYPES = {"bf16": "bf16", "fp16": "fp16"}
 
 
 @functools.cache
@@ -204,8 +207,13 @@ def calculator_spec() -> dict[str, Any]:
     return regimes.calculator_spec()
 
 
-def calculator() -> str:
-    """The form that ``docs/assets/js/calculator.js`` brings to life, with what it computes from."""
+def calculator(measured: Mapping[str, Any] | None = None) -> str:
+    """The advisor's form, which ``docs/assets/js/calculator.js`` brings to life.
+
+    Args:
+        measured: What records say; see ``mla_advisor.measured``. Without it the model answers
+            alone.
+    """
     spec = calculator_spec()
     inputs = {item["name"]: _input(item) for item in spec["inputs"]}
     first = "\n".join(inputs[name] for name in _FIRST)
@@ -213,16 +221,20 @@ def calculator() -> str:
     options = "".join(map(_option, spec["devices"]))
     # Not in a script element: instant navigation would run it, whatever its type.
     data = html.escape(json.dumps(spec))
-    return f"""<div class="calculator" data-spec="{data}">
-<form aria-label="Calculator">
+    records = html.escape(json.dumps(measured)) if measured else ""
+    return f"""<div class="calculator" data-spec="{data}" data-measured="{records}">
+<form aria-label="Advisor">
 <p><label>device <select name="device">{options}</select></label></p>
+{_choice("cache", "your cache holds", mla_advisor.CACHES)}
 {first}
+{_choice("dtype", "data type", DTYPES)}
 <details>
 <summary>Other sizes</summary>
 {rest}
 </details>
 </form>
-<p class="calculator-answer" role="status">The calculator needs JavaScript; \
+<div class="advice" role="status"></div>
+<p class="calculator-answer">The calculator needs JavaScript; \
 the formulas stand above.</p>
 <table hidden>
 <caption>Reference times, from the cost models and two rates of the device</caption>
@@ -231,6 +243,14 @@ the formulas stand above.</p>
 <tbody></tbody>
 </table>
 </div>"""
+
+
+def _choice(name: str, label: str, options: Mapping[Any, str]) -> str:
+    shown = "".join(
+        f'<option value="{html.escape(key)}">{html.escape(text)}</option>'
+        for key, text in options.items()
+    )
+    return f'<p><label>{label} <select name="{name}">{shown}</select></label></p>'
 
 
 def _option(device: Mapping[str, Any]) -> str:

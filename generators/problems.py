@@ -112,6 +112,12 @@ def varying(made: Iterable[Record]) -> list[str]:
     return [name for name in names if len({record.problem.get(name) for record in made}) > 1]
 
 
+def varying_shared(made: Sequence[Record]) -> list[str]:
+    """The axes, of those that designs of a workload share, in which problems differ."""
+    shared = compared(made[0].kernel.layer, made[0].problem) if made else ()
+    return [name for name in varying(made) if name in shared]
+
+
 def constant(made: Sequence[Record]) -> list[str]:
     """Axes in which the problems of records agree."""
     differing = varying(made)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from generators import kernels, problems
+from generators import charts, kernels, problems
 from generators.kernels import checked, run_version, why_not
 from generators.page import Page
-from generators.problems import Problem
 from generators.text import cell, meta, sections, table
 from mla_var3 import devices, roofline
 from mla_var3.devices import Device
@@ -19,30 +15,12 @@ from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import CPU
-from mla_var3.roofline.figures import Point, Roof, roofline_svg
 from mla_var3.runtime import registry
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
 EXPLORER = "results/explorer.md"
-#: Points of one roofline figure: as many as there are markers that can be told apart.
-MOST_POINTS = 6
-#: So many figures pay for starting processes to draw them.
-WORTH_PROCESSES = 8
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Arguments of a roofline figure."""
-
-    title: str
-    roofs: tuple[Roof, ...]
-    points: tuple[Point, ...]
-
-    def svg(self) -> str:
-        """The figure, drawn or from the cache."""
-        return roofline_svg(self.title, self.roofs, self.points)
 
 
 def target_page(target: str) -> str:
@@ -72,30 +50,11 @@ def places(site: Site) -> Mapping[str, str]:
 def pages(site: Site) -> list[Page]:
     """Index, explorer, then a page per target."""
     targets = _targets(site)
-    drawings = {
-        (target, problem): drawing
-        for target, runs in targets.items()
-        for problem, group in problems.by_problem(runs).items()
-        if (drawing := _drawing(target, problem, group)) is not None
-    }
-    figures = dict(zip(drawings, draw(list(drawings.values())), strict=True))
     return [
         _index(site, targets),
         _explorer(site),
-        *(
-            _target(site, target, runs, {p: svg for (t, p), svg in figures.items() if t == target})
-            for target, runs in targets.items()
-        ),
+        *(_target(site, target, runs) for target, runs in targets.items()),
     ]
-
-
-def draw(drawings: Sequence[Drawing]) -> list[str]:
-    """The figures, several at a time when there are many."""
-    if len(drawings) < WORTH_PROCESSES:
-        return [drawing.svg() for drawing in drawings]
-    # Forked, since a fresh process would first import the libraries for seconds.
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
-        return list(pool.map(Drawing.svg, drawings, chunksize=2))
 
 
 def _device_of(target: str) -> Device | None:
@@ -108,47 +67,39 @@ def _device_of(target: str) -> Device | None:
         return None
 
 
-def _drawing(target: str, problem: Problem, runs: list[Run]) -> Drawing | None:
+def _roofline(target: str, layer: str, runs: list[Run]) -> str:
+    """One figure per workload of a GPU: each design's best at each problem, as a path."""
     device = _device_of(target)
-    if device is None:
-        return None
+    paths = _paths(runs)
+    if device is None or not paths or target.startswith("static/"):
+        return ""
+    dtype = problems.problem_of(problems.fastest(runs)[0].record).dtype
     try:
-        bound, reference = device.bound(problem.dtype), device.ceilings(problem.dtype)
+        bound, reference = device.bound(dtype), device.ceilings(dtype)
     except (DeviceFigureError, UnknownNameError):
-        return None  # The page says so.
-    roofs = [Roof("bound", bound)]
+        return ""  # The page says so.
+    roofs = [("bound", bound)]
     if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
-        roofs.append(Roof("reference rates", reference))
-    points = _allowed(runs) if target.startswith("static/") else _measured(runs)
-    if not points:
-        return None
-    title = f"Roofline of {device.name}, {problems.layer_title(problem.layer)} at {problem}"
-    return Drawing(title, tuple(roofs), tuple(points))
+        roofs.append(("reference", reference))
+    title = f"Roofline of {device.name}, {problems.layer_title(layer)}"
+    return charts.figure(charts.Roofline(title, tuple(roofs), paths))
 
 
-def _measured(runs: list[Run]) -> list[Point]:
-    """The fastest run of each version; of those the fastest."""
-    points = []
-    for run in _best_of_each(runs, _version)[:MOST_POINTS]:
-        assert run.outcome is not None
-        work, time = run.outcome, run.total.median_us
-        if work.flops and work.bytes:
-            label = f"{_version(run)} (stale)" if run.stale else _version(run)
-            reached = work.flops / time / 1e6
-            points.append(Point(label, work.flops / work.bytes, reached, "measured"))
-    return points
-
-
-def _allowed(runs: list[Run]) -> list[Point]:
-    """What the bound allows each design, by the work of its latest version."""
-    points = []
-    for design, run in list({_design(run): run for run in runs if run.outcome}.items()):
-        least = roofline.bound(run.record)
-        assert run.outcome is not None
-        if least is not None and run.outcome.flops and run.outcome.bytes:
-            reached = run.outcome.flops / least.time_us / 1e6
-            points.append(Point(design, least.intensity, reached, "predicted"))
-    return points[:MOST_POINTS]
+def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
+    """The fastest run of each design at each problem, by intensity."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
+    for problem, group in problems.by_problem(runs).items():
+        for run in _best_of_each(group, _design):
+            work, time = run.outcome, run.total.median_us
+            if work is not None and work.flops and work.bytes:
+                stale = " (stale)" if run.stale else ""
+                point = (work.flops / work.bytes, work.flops / time / 1e6)
+                said = f"{_version(run)}{stale} at {problem}"
+                found.setdefault(_design(run), []).append((*point, said))
+    return tuple(
+        charts.Path(design, tuple(sorted(points)), color)
+        for color, (design, points) in enumerate(sorted(found.items()))
+    )
 
 
 def _design(run: Run) -> str:
@@ -240,38 +191,36 @@ def _champion(site: Site, run: Run, link: Link) -> list[str]:
     ]
 
 
-def _target(site: Site, target: str, runs: list[Run], figures: Mapping[Problem, str]) -> Page:
+def _target(site: Site, target: str, runs: list[Run]) -> Page:
     path = target_page(target)
     link = site.link(path)
     name = problems.target_name(target)
     device = _device_of(target)
-    title = name if device is None or target == device.key else f"{name} ({device.name})"
+    title = f"Results on {name}"
+    if target.startswith("static/"):
+        title = f"Compiled for {name}" + (f" ({device.name})" if device else "")
     return Page(
         path,
         sections(
             meta(title=title, description=f"Rooflines and leaderboards of {name}"),
             f"# {cell(title)}",
             _about(target, device, link),
-            *(_layer(site, layer, own, figures, link)
+            *(_layer(site, target, layer, own, link)
               for layer, own in problems.by_layer(runs).items()),
         ),
         nav=("Results", name),
     )  # fmt: skip
 
 
-def _layer(
-    site: Site, layer: str, runs: list[Run], figures: Mapping[Problem, str], link: Link
-) -> str:
+def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> str:
     """What a target has of one workload."""
-    parts, only_checked = [_reading(site, runs, link)], []
+    parts, only_checked = [_reading(site, runs, link), _roofline(target, layer, runs)], []
     for problem, group in problems.by_problem(runs).items():
         boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
         if not any(boards):
             only_checked += group
             continue
         parts.append(f"### {cell(str(problem))}")
-        if problem in figures:
-            parts.append(f'<figure class="roofline" tabindex="0">\n{figures[problem]}\n</figure>')
         parts += boards
     parts += [_failures(site, runs, link), _checked_only(only_checked)]
     return sections(f"## {cell(problems.layer_title(layer))}", *parts)
@@ -286,9 +235,12 @@ def _about(target: str, device: Device | None, link: Link) -> str:
     if target.startswith("static/"):
         return (
             f"What the compiler makes of each version for {target.removeprefix('static/')}, "
-            f"without a GPU. Hollow marks are the bound on {page}, which no kernel can beat."
+            f"without a GPU; the bound is that of {page}, which no kernel can beat."
         )
-    return f"Measured on {page}. Filled marks are the fastest record of a version. {problems.RATES}"
+    return (
+        f"Measured on {page}. In the roofline a path is a design: its fastest version at each "
+        f"problem, in order of intensity. {problems.RATES}"
+    )
 
 
 def _reading(site: Site, runs: list[Run], link: Link) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from generators import (
     catalogue,
+    conformance,
     devices,
     handwritten,
     home,
@@ -28,9 +29,9 @@ from generators.page import Page, unique
 from mla_var3 import devices as device_files
 from mla_var3 import knowledge, paths
 from mla_var3.errors import KnowledgeError
+from mla_var3.examples.learning import Learning
+from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.learning import Learning
-from mla_var3.knowledge.learning import load as read_learning
 from mla_var3.knowledge.pages import Catalogue
 from mla_var3.records import Duration, Passed, Record
 from mla_var3.runtime import registry
@@ -58,6 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     mla_regimes,
     devices,
     results,
+    conformance,
     learning,
     reference,
     handwritten,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import difflib
+import functools
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from generators import diff
 from generators.text import fence
 from mla_var3.app.clone import Names, Rewriter
 from mla_var3.errors import CloneError
@@ -21,6 +22,8 @@ from mla_var3.tables import cell
 if TYPE_CHECKING:
     from generators.site import Run
 
+#: Path and text of each file of a version.
+Sources = tuple[tuple[str, str], ...]
 #: What of a line's instructions is worth a word, with how it is called.
 _COUNTED = {"spill_loads": "spill loads", "spill_stores": "spill stores", "mma": "tensor-core"}
 
@@ -101,33 +104,34 @@ def annotated(file: Path, name: str, runs: Iterable[Run]) -> str:
 
 
 def version_diff(before: Version, after: Version) -> str:
-    """What changed between two versions, with the names of the later one throughout.
+    """What changed between two versions; a renaming alone is no change.
 
     Args:
         before: The earlier version.
         after: The later version, of the same design.
 
     Returns:
-        One ``diff`` code block per file that both have and that differs, and a sentence on files
-        that only one of them has; empty when nothing differs.
+        The files that differ, side by side, and a sentence on files that only one of them has;
+        empty when nothing differs.
     """
-    old, new = _renamed(before, after), _sources(after)
-    blocks = [
-        _one_sided("New", new.keys() - old.keys()),
-        _one_sided("Gone", old.keys() - new.keys()),
+    return _compared(before, after, *(tuple(_sources(v).items()) for v in (before, after)))
+
+
+# Renaming parses each file anew: seconds for all versions, and most have not changed since.
+@functools.cache
+def _compared(before: Version, after: Version, one: Sources, other: Sources) -> str:
+    old, new = dict(one), dict(other)
+    named = _renamed(before, after)
+    parts = [
+        _one_sided("New", new.keys() - named.keys()),
+        _one_sided("Gone", named.keys() - new.keys()),
+        diff.table(
+            diff.lines_of(before.version, old, named),
+            diff.lines_of(after.version, new, new),
+            after.path.name,
+        ),
     ]
-    # The module first, then its stages and the package.
-    for path in sorted(old.keys() & new.keys(), key=lambda path: (path != after.path.name, path)):
-        changes = difflib.unified_diff(
-            old[path].splitlines(),
-            new[path].splitlines(),
-            f"{before.version}/{path}",
-            f"{after.version}/{path}",
-            lineterm="",
-        )
-        if text := "\n".join(changes):
-            blocks.append(fence(text, "diff"))
-    return "\n\n".join(block for block in blocks if block)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _one_sided(word: str, paths: Iterable[str]) -> str:

@@ -134,3 +134,23 @@ class TestCheck:
         monkeypatch.setattr(registry, "other_languages", lambda _: ["cute-dsl"])
         commands.main(["check", "flash_mla", "v1"])
         assert "flash_mla exists in cutile-dsl, cute-dsl: taking cutile" in capsys.readouterr().out
+
+
+def test_few_problems_still_try_more_than_one_tiling(monkeypatch):
+    version = registry.find("flash_mla", "v1")
+    monkeypatch.setattr(type(languages.find("cutile-dsl")), "cpu_problems", 2)
+    tried = [checking.cases_of(version)[i].sizes for i in checking.problems(version)]
+    assert sorted(tried) == ["default", "halved"]
+
+
+def test_what_was_tried_stands_in_one_line():
+    version = registry.find("flash_mla", "v1")
+    orders = [case.order for case in checking.cases_of(version)]
+    outcomes = [CheckOutcome(version.key, "", order=order) for order in orders]
+    assert checking.tried([version], outcomes) == (
+        "9 problems; blocks started forward, reverse, random; tilings default, halved, doubled; "
+        "scores near 830; scores spread 48-fold; scores near -830"
+    )
+    outcomes = [CheckOutcome(version.key, "", skipped="needs a GPU") for _ in orders[1:]]
+    one = CheckOutcome(version.key, "", order="forward")
+    assert "1 problem; blocks started forward;" in checking.tried([version], [one, *outcomes])

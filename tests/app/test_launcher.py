@@ -13,7 +13,7 @@ from mla_var3.errors import (
     UnknownNameError,
     UsageError,
 )
-from mla_var3.profiling import annotation, modes, report
+from mla_var3.profiling import annotation, modes, report, summary
 from mla_var3.runtime import registry
 
 VERSION = registry.find("flash_mla")
@@ -35,7 +35,8 @@ def profiled(monkeypatch, tmp_path):
         )  # fmt: skip
 
     monkeypatch.setattr(modes, "run", fake)
-    monkeypatch.setattr(report, "render", lambda *_args, **_: "# summary")
+    monkeypatch.setattr(report, "render", lambda *_args, **_: "# everything")
+    monkeypatch.setattr(summary, "render", lambda *_args, **_: "# summary")
     return calls
 
 
@@ -52,6 +53,17 @@ def no_gpu(monkeypatch):
 
 def run(version=VERSION, **options) -> int:
     return launcher.run(version, version.plan_class()(), RunOptions(**options))
+
+
+def test_one_screen_unless_all_is_asked_for(profiled, no_gpu, capsys):
+    run()
+    short = capsys.readouterr().out
+    run(verbose=True)
+    whole = capsys.readouterr().out
+    assert "summary" in short
+    assert "--verbose" in short
+    assert "everything" in whole
+    assert "summary" not in whole
 
 
 class TestDefaultMode:

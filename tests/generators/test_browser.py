@@ -95,13 +95,74 @@ def test_the_calculator_equals_the_library(show, key):
             assert shown[0] == scaled(work.flops, "FLOP")
             assert shown[1] == scaled(work.bytes, "B")
         answer = page.locator(".calculator-answer").inner_text()
-        assert answer.startswith(f"Use {cell.winner}"), sizes
+        assert answer.startswith(f"The cost model prefers {cell.winner}"), sizes
         bound = {"compute": "arithmetic", "memory": "memory"}[cell.bound]
         assert f"bound by {bound}" in answer
         if cell.gain > 1.005:
             assert f"{cell.gain:.2f}x" in answer
         assert f"{ceilings.tflops:g} TFLOP/s" in answer
         assert page.locator("tr.calculator-winner").get_attribute("data-kernel") == cell.winner
+
+
+ANSWER = {"device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 4, "t": 4096}
+MEASURED = {
+    "axes": ["b", "h", "s", "t"],
+    "bounds": {"nvidia-h200-sxm": {"tflops": 989.5, "gbps": 4800.0}},
+    "runs": {"nvidia-h200-sxm": ["cutile-dsl"], "nvidia-b200": ["cutile-dsl"]},
+    "answers": [
+        {**ANSWER, "cache": "flash_mla", "found": [
+            {"version": "fast v1", "us": 400.0, "share": 0.5, "run": "a", "stale": False, "n": 0},
+            {"version": "next v2", "us": 800.0, "share": 0.25, "run": "a", "stale": False, "n": 0},
+        ]},
+        {**ANSWER, "cache": "mla_var6_plus", "found": [
+            {"version": "mixed v4", "us": 840.0, "share": 0.2, "run": "a", "stale": False,
+             "n": 320},
+        ]},
+        {**ANSWER, "s": 64, "cache": "flash_mla", "found": [
+            {"version": "wide v1", "us": 6000.0, "share": 0.5, "run": "b", "stale": False, "n": 0},
+        ]},
+    ],
+}  # fmt: skip
+
+
+def advice(page, **inputs) -> str:
+    for name, value in inputs.items():
+        if name in ("device", "cache", "dtype"):
+            page.select_option(f"select[name={name}]", value)
+        else:
+            page.fill(f"input[name={name}]", str(value))
+    return page.inner_text(".advice")
+
+
+def test_the_advisor_names_what_was_measured(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=32, s=4)
+    assert said.startswith("Use fast v1")
+    assert "Confidence high" in said
+    assert "400 us, 50 % of the bound" in said
+    assert "Next: next v2, 800 us (2.00x)" in said
+    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=4 --t=4096" in said
+    # The model prefers the mix at s=4; the record refutes it.
+    assert "Not advised: mixed v4" in said
+    assert "2.1x slower" in said
+
+
+def test_the_advisor_says_how_near_its_record_is(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=8, s=4, t=4096)
+    assert "Confidence medium" in said
+    assert "b is 8, measured 32" in said
+    assert "an estimate" in said
+    assert "Confidence low" in advice(page, t=131072)
+    assert "only bf16 was measured" in advice(page, dtype="fp16")
+    assert advice(page, b=32, s=100, t=4096).startswith("Use wide v1")
+
+
+def test_the_advisor_names_nothing_that_was_not_measured_or_cannot_run(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    assert "Nothing was measured on" in advice(page, device="nvidia-b200")
+    page = show(regimes.calculator({**MEASURED, "runs": {"nvidia-b200": []}}), "calculator.js")
+    assert "No kernel here runs on" in advice(page, device="nvidia-b200")
 
 
 def scaled(value: float, unit: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
 
-from generators import compiled, devlogs, kernels, problems, source
+from generators import compiled, devlogs, diff, kernels, problems, source, verdicts
 from generators import site as engine
 from generators.site import Run
 from mla_var3.knowledge.pages import load
@@ -26,6 +27,10 @@ def found(site):
 
 def run(made, stale: bool = False) -> Run:
     return Run(f"results/{made.path.as_posix()}", made, stale)
+
+
+def version_page(site, version: str) -> str:
+    return str(kernels._version(site, registry.find("flash_mla", version), None, None).content)
 
 
 def compile_run(version: str = "v1", arch: str = "sm_90", stale: bool = False, **facts) -> Run:
@@ -113,20 +118,43 @@ def test_annotations_are_numbered_where_the_lines_are(tmp_path):
 
 def test_files_are_tabs_when_there_are_several():
     assert source.tabs({"a.py": "text"}) == "text"
-    html = html_of(source.tabs({"a.py": "```python\nx = 1\n```", "b.py": "b"}))
-    assert html.count('type="radio"') == 2
-    assert "x" in html
+    shown = html_of(source.tabs({"a.py": "```python\nx = 1\n```", "b.py": "b"}))
+    assert shown.count('type="radio"') == 2
+    assert "x" in shown
 
 
 # -- differences -----------------------------------------------------------------------------------
 
 
-def test_a_diff_shows_what_changed_and_no_renaming():
+def test_every_line_of_a_diff_stands_in_its_file():
+    before, after = registry.find("flash_mla", "v0"), registry.find("flash_mla", "v1")
+    text = source.version_diff(before, after).partition("</table>")[0]
+    cells = re.findall(r"<td>(\d*)</td><td[^>]*>(.*?)</td>", text)
+    assert len(cells) > 40
+    lines = [version.path.read_text().splitlines() for version in (before, after)]
+    for index, (number, shown) in enumerate(cells):
+        if number and "<code>" in shown:
+            plain = html.unescape(re.sub(r"<span.*?</span> |</?code>", "", shown))
+            assert plain.replace("\xa0", " ") == lines[index % 2][int(number) - 1]
+
+
+def test_a_diff_shows_no_renaming_as_a_change():
     before, after = registry.find("flash_mla", "v0"), registry.find("flash_mla", "v1")
     text = source.version_diff(before, after)
-    assert text.startswith("``` { .diff }\n--- v0/flash_mla_v1.py")
-    removed = [line for line in text.splitlines() if re.match(r"-(class|def) ", line)]
-    assert removed == []
+    removed = re.findall(r'aria-label="removed">-</span> (.*?)</code>', text)
+    assert removed
+    assert not [line for line in removed if re.match(r"(class|def) ", line)]
+
+
+def test_code_that_moved_to_another_file_is_no_deletion():
+    block = "".join(f"    step({i})\n" for i in range(5))
+    old = {"a.py": f"def run():\n{block}", "b.py": "x = 1\n"}
+    new = {"a.py": "def run():\n    pass\n", "b.py": f"x = 1\n\n\ndef other():\n{block}"}
+    sides = [diff.lines_of(side, text, text) for side, text in (("v0", old), ("v1", new))]
+    text = diff.table(*sides, "a.py")
+    assert "5 lines moved to b.py, line 5" in text
+    assert "5 lines moved from a.py, line 2" in text
+    assert "step(" not in text
 
 
 def test_files_of_one_version_only_are_named():
@@ -186,14 +214,10 @@ def test_rows_of_several_modes_say_which(site):
             total=duration(10.0), stages=[stage("flash_mla_v1", duration=duration(9.0))]))
         for mode in ("event", "ncu")
     ]  # fmt: skip
-    found = {page.path: page.content for page in kernels.pages(on(site, *runs))}
-    for heading in ("## Results", "### Stages"):
-        assert [
-            row[2] for row in rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], heading)
-        ] == [
-            "event",
-            "ncu",
-        ]
+    text = version_page(on(site, *runs), "v1")
+    for heading in ("<strong>Times</strong>", "**Stages**"):
+        shown = rows(text, heading)
+        assert [row[2] for row in shown] == ["event", "ncu"]
 
 
 def test_ratios_name_the_sizes_that_differ_and_the_others_once(site):
@@ -216,16 +240,52 @@ def test_an_error_that_is_not_finite_is_said(site):
     case = CheckedCase(problem={"b": 1}, max_relative_error=None)
     wrong = timed("v1", 1.0, outcome=passed(
         correctness=correctness("failed", cases=[case, case], message="NaN")))  # fmt: skip
-    found = {page.path: page.content for page in kernels.pages(on(site, wrong))}
-    row = rows(found["kernels/mla/cutile-dsl/flash_mla/v1.md"], "### Correctness")[0]
+    row = rows(version_page(on(site, wrong), "v1"), "<strong>Correctness")[0]
     assert row[2:5] == ["0 of 1 passed", "2", "not finite"]
 
 
 def test_a_negative_verdict_has_no_markup_inside_its_own(found):
-    html = html_of(found["kernels/mla/cutile-dsl/mla_var6_plus/index.md"].content)
-    verdicts = re.findall(r"<strong>(.*?)</strong>", html)
-    assert [v for v in verdicts if v.startswith("negative: ")]
-    assert "**" not in "".join(re.findall(r"<td>(.*?)</td>", html))
+    shown = html_of(found["kernels/mla/cutile-dsl/mla_var6_plus/index.md"].content)
+    said = re.findall(r"<strong>(.*?)</strong>", shown)
+    assert [text for text in said if text.startswith("negative: ")]
+    assert "**" not in "".join(re.findall(r"<td>(.*?)</td>", shown))
+
+
+def steps_of(site, *medians: tuple[float, float], run_after: str = "aaaa"):
+    runs = []
+    for s, (before, after) in zip((1, 4, 16), medians, strict=False):
+        at = {"problem": {**SIZES, "s": s}}
+        runs += [timed("v1", before, slug=f"{s}-1", **at),
+                 timed("v2", after, run=run_after, slug=f"{s}-2", **at)]  # fmt: skip
+    old, new = registry.find("flash_mla", "v1"), registry.find("flash_mla", "v2")
+    return verdicts.of(on(site, *runs), new, old)
+
+
+def test_a_verdict_reads_as_people_say_it(site):
+    faster = steps_of(site, (10.0, 5.0), (10.0, 9.9))
+    assert (faster.word, faster.headline) == ("faster", "Up to 2x faster than v1 at s=1")
+    assert [step.word for step in faster.steps] == ["faster", "neutral"]
+    mixed = steps_of(site, (10.0, 5.0), (10.0, 20.0))
+    assert mixed.word == "mixed"
+    assert mixed.headline == "Up to 2x faster than v1 at s=1, up to 2x slower at s=4"
+    slower = steps_of(site, (10.0, 21.0), (10.0, 10.1))
+    assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
+    assert "badge--slower" in slower.badge
+    level = steps_of(site, (10.0, 10.2))
+    assert (level.word, level.headline[:14]) == ("neutral", "As fast as v1,")
+
+
+def test_a_verdict_compares_within_one_run_only(site):
+    assert steps_of(site, (10.0, 5.0), run_after="bbbb").word == "not measured"
+
+
+def test_a_version_page_leads_with_its_verdict(found):
+    text = found["kernels/mla/cutile-dsl/mla_var6_plus/v4.md"].content
+    marks = ["badge--negative", "**Changed**", "**Measured**", "## The story", "## What changed in",
+             "## Facts", "## Source {"]  # fmt: skip
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert "<summary><strong>Static facts</strong>" in text
 
 
 # -- devlogs ---------------------------------------------------------------------------------------
@@ -256,23 +316,24 @@ def test_the_introduction_cites_its_own_sources(devlog, site):
 
 
 def test_an_entry_has_its_sections_one_level_up(devlog, site):
-    text = devlogs.entry(devlog, "v0", site.catalogue, lambda target: target)
-    assert "\n### What changed\n" in text
-    assert "```python\n#### no heading\n```" in text
-    assert "Measured" not in text
-    assert "v1" not in text
-    assert "<script>" not in html_of(text)
+    story = devlogs.entry(devlog, "v0", site.catalogue, lambda target: target)
+    assert list(story.parts) == ["What changed"]
+    assert story.lead("What changed") == "All."
+    assert "```python\n#### no heading\n```" in story.parts["What changed"]
+    assert "<script>" not in html_of(story.verdict)
 
 
 def test_an_entry_cites_its_own_sources(devlog, site):
-    text = devlogs.entry(devlog, "v1", site.catalogue, lambda target: target)
-    assert text.startswith("**Negative: second.**")
-    assert "machine b" in text
-    assert "machine a" not in text
+    story = devlogs.entry(devlog, "v1", site.catalogue, lambda target: target)
+    assert story.verdict == "Second."
+    assert "machine b" in story.parts["Sources"]
+    assert "machine a" not in "".join(story.parts.values())
+    # A link of the card has no title, which may hold a sentence's end.
+    assert story.lead("What changed") == "See [7 us](#sources)."
 
 
 def test_a_version_without_entry_is_empty(devlog, site):
-    assert devlogs.entry(devlog, "v7", site.catalogue, lambda target: target) == ""
+    assert devlogs.entry(devlog, "v7", site.catalogue, lambda target: target) is None
 
 
 # -- problems --------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import pytest
 
 from generators import learning
 from generators.navigation import summary
+from generators.page import Page
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge.learning import EXAMPLES, PATHS, load
+from mla_var3.examples.learning import EXAMPLES, EXERCISES, PATHS, load
 from tests.generators.checking import ROOT, dead_links, see
 from tests.generators.planted import small_pages, small_site
 
@@ -28,19 +29,32 @@ text = "The *thread* layout; see [O2](../optimizations/o1-group.md)."
 line = 7
 text = "Imports `cute`."
 """
-PATH = """title = "First steps"
+REST = """look = ["The copy."]
+patterns = ["o1-group"]
+
+[[steps.questions]]
+ask = "Who copies?"
+answer = "Every thread."
+
+[steps.exercise]
+task = "How many?"
+script = "count.py"
+answer = "3"
+why = "One and two."
+"""
+PATH = f"""title = "First steps"
 summary = "From nothing to a copy."
 prerequisites = ["CUDA's memory spaces"]
 
 [[steps]]
 example = "add"
 teaches = "Layouts and partitions."
-
+{REST}
 [[steps]]
 example = "gemm"
 teaches = "Pipelines."
 prerequisites = ["add"]
-"""
+{REST}"""
 
 
 @pytest.fixture
@@ -48,6 +62,7 @@ def filled(tree):
     tree.write(f"{EXAMPLES}/add.toml", EXAMPLE)
     tree.write(f"{EXAMPLES}/gemm.toml", EXAMPLE.replace("Elementwise add", "A GEMM"))
     tree.write(f"{PATHS}/first.toml", PATH)
+    tree.write(f"{EXERCISES}/count.py", "print(1 + 2)\n")
     return tree
 
 
@@ -72,7 +87,8 @@ def test_pages_and_their_place(filled):
     assert [page.nav[0] for page in found.values()] == ["Learning"] * 4
     assert "[First steps](learning/first.md)" in summary(found.values())
     assert found["learning/first.md"].source == f"{PATHS}/first.toml"
-    assert list(dead_links(found.values(), small_pages(site))) == []
+    files = [Page(f"files/{name}.txt", b"") for name in site.copied]
+    assert list(dead_links(found.values(), [*small_pages(site), *files])) == []
 
 
 def test_a_path_is_its_steps_in_order(filled):
@@ -82,6 +98,26 @@ def test_a_path_is_its_steps_in_order(filled):
     assert "Know before: CUDA's memory spaces." in text
     assert "Know before: [Elementwise add](examples/add.md)." in text
     assert f"https://github.com/NVIDIA/cutlass/blob/{COMMIT}/examples/python" in text
+
+
+def test_a_step_has_all_its_parts(filled):
+    found = {page.path: page for page in learning.pages(small_site(filled))}
+    first = found["learning/first.md"].content.partition("## 2.")[0]
+    parts = (
+        "What to look for", "- The copy.", '??? question "Who copies?"', "    Every thread.",
+        "[Line 7](", "What the compiler makes of it", "It was not compiled yet",
+        "- [O1 group](../catalogue/optimizations/o1-group.md)", "path FIRST 1 --answer ANSWER",
+        '??? success "Answer"', "    **3**. One and two.", "Next: [A GEMM](#step-2)",
+    )  # fmt: skip
+    places = [first.index(part) for part in parts]
+    assert places == sorted(places)
+    assert 'data-path="first" data-steps="2"' in first
+
+
+def test_a_pattern_leads_to_the_steps_that_show_it(filled):
+    pages = {page.path: page for page in small_pages(small_site(filled))}
+    text = pages["catalogue/optimizations/o1-group.md"].content
+    assert "[First steps, step 1](../../learning/first.md#step-1)" in text
 
 
 def test_an_example_is_annotated_in_order_of_lines(filled):
@@ -144,6 +180,12 @@ def test_a_step_must_name_an_example(filled):
         load(filled.root)
 
 
+def test_a_step_must_name_an_exercise(filled):
+    (filled.root / EXERCISES / "count.py").unlink()
+    with pytest.raises(KnowledgeError, match=r"step 1 names an exercise, but there is no .*count"):
+        load(filled.root)
+
+
 def test_a_file_that_is_no_text(filled):
     filled.write(f"{PATHS}/first.toml", b"\xff\xfe")
     with pytest.raises(KnowledgeError, match=r"first\.toml: cannot be read"):
@@ -155,5 +197,6 @@ def test_the_documented_form_loads(tree):
     blocks = re.findall(r"```toml\n# (\S+)\n(.*?)```", text, re.DOTALL)
     for name, block in blocks:
         tree.write(name, block.replace("<40 hexadecimal digits>", COMMIT))
+    tree.write(f"{EXERCISES}/first_exercise.py", "print(42)\n")
     found = load(tree.root)
     assert (len(found.paths), len(found.examples)) == (1, 1)

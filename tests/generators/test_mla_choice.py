@@ -287,7 +287,7 @@ def test_kernels_show_what_was_measured_beside_the_model(site):
     page = kernels._workload(made, "mla", made.layers()["mla"])
     row = next(r for r in rows(page.content, "## Which design to use") if "var6" in r[0])
     assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 2, 4, 8, 16, 32, 64",
-                       "no s measured"]  # fmt: skip
+                       "never fastest"]  # fmt: skip
     h200, b200, _ = rows(
         kernels._design(made, made.designs()["flash_mla_split_kv"]).content,
         "## Regime",
@@ -302,3 +302,11 @@ def test_versions_that_lead_at_different_queries_are_all_named(site):
     made = on(site, *runs)
     row = rows(kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime")[0]
     assert row[-1] == "[v3](v3.md) at s = 16; [v4](v4.md) at s = 1"
+
+
+def test_a_design_in_another_language_is_another_design(site):
+    made = on(site, at("flash_mla", "v2", 1, 230.0), at("flash_mla@cute-dsl", "v4", 1, 73.0))
+    found = compare(made, H200)
+    ours, other = (made.designs()[key][0] for key in ("flash_mla", "flash_mla@cute-dsl"))
+    assert (found.fastest_at(ours), found.fastest_at(other)) == ([], [1])
+    assert found.best_versions(ours) == {"v2": [1]}

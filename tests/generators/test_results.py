@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import shutil
+from collections import Counter
 from dataclasses import replace
-
-import pytest
 
 from generators import devices, home, kernels, problems, results
 from generators import site as engine
@@ -19,7 +17,7 @@ from mla_var3.devices.model import UNKNOWN
 from mla_var3.records import Failed, Skipped
 from tests.factories import passed
 from tests.generators.checking import dead_links, see
-from tests.generators.runs import GPU, on, rows, timed
+from tests.generators.runs import GPU, SIZES, on, rows, timed
 from tests.site import site_records, site_tree
 
 
@@ -36,7 +34,6 @@ def test_a_leaderboard_ranks_by_time_and_fresh_before_stale(site):
     found = rows(text, "### b=8 h=128 s=4 t=4096 bf16")
     assert [re.findall(r"v\d", row[0])[0] for row in found] == ["v1", "v0", "v2"]
     assert "(stale)" in found[2][-1]
-    assert "flash_mla v2 (stale)" in text
 
 
 def test_ratios_are_formed_within_one_run_only(site):
@@ -47,36 +44,58 @@ def test_ratios_are_formed_within_one_run_only(site):
 
 def test_a_timeline_compares_within_one_run_only(site):
     def gains(*runs: Run) -> str:
-        pages = kernels.pages(on(site, *runs))
-        return next(
-            str(p.content) for p in pages if p.path == "kernels/mla/cutile-dsl/flash_mla/index.md"
-        )
+        made = on(site, *runs)
+        return str(kernels._design(made, made.designs()["flash_mla"]).content)
 
     assert "[3x faster](" in gains(timed("v0", 30.0), timed("v1", 10.0))
     assert "[3x faster](" not in gains(timed("v0", 30.0), timed("v1", 10.0, run="bbbb"))
 
 
-def test_a_figure_shows_as_many_points_as_can_be_told_apart(site):
+def figure(text: str) -> str:
+    return text[text.index('<figure class="chart"') : text.index("</figure>")]
+
+
+def test_a_roofline_has_every_problem_of_every_design(site):
     runs = [
-        timed(version.version, 10.0 + index, design=version.design_key, slug=f"n{index}")
-        for index, version in enumerate(site.versions)
+        timed("v1", 10.0 * s, design=design, slug=f"{design}{s}", problem={**SIZES, "s": s})
+        for design in ("flash_mla", "flash_attention")
+        for s in (1, 4, 16)
     ]
-    drawing = results._drawing(GPU, problems.problem_of(runs[0].record), runs)
-    assert drawing is not None
-    assert len(drawing.points) == results.MOST_POINTS
-    assert drawing.points[0].tflops == pytest.approx(1e9 / 10.0 / 1e6)
-    assert [roof.label for roof in drawing.roofs] == ["bound", "reference rates"]
+    shown = figure(page(on(site, *runs), f"results/{GPU}.md").content)
+    wide = shown[: shown.index('<div class="chart__narrow">')]
+    assert wide.count('<g class="mark"><title>') == 6
+    assert "flash_mla v1 at b=8 h=128 s=16 t=4096 bf16: 6.25 TFLOP/s" in wide
+    assert "Bound: 989.5 TFLOP/s" in wide
 
 
-def test_many_figures_are_those_that_one_process_draws(site, tmp_path, monkeypatch):
-    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
-    drawings = [
-        results._drawing(GPU, problems.problem_of(run.record), [run])
-        for run in (timed("v1", 10.0 + index) for index in range(results.WORTH_PROCESSES))
-    ]
-    many = results.draw(drawings)
-    shutil.rmtree(tmp_path / ".cache")
-    assert [drawing.svg() for drawing in drawings] == many
+def test_nothing_that_was_only_compiled_stands_under_a_roof(site):
+    made = timed("v1", 1.0, target="static/sm_120", mode="static", outcome=passed(), run=None)
+    assert "<svg" not in page(on(site, made), "results/sm_120.md").content
+
+
+def test_a_ladder_draws_every_version_and_follows_its_record(site):
+    def drawn(slowest: float) -> str:
+        runs = [timed(v, us * s, slug=f"{v}{s}", problem={**SIZES, "s": s})
+                for s in (1, 4, 16) for v, us in (("v0", slowest), ("v1", 10.0))]  # fmt: skip
+        made = on(site, *runs)
+        return kernels._design(made, made.designs()["flash_mla"]).content
+
+    before, after = drawn(30.0), drawn(40.0)
+    assert "At s=1 v1 is the fastest with 10 us, v0 the slowest with 30 us" in before
+    assert "v0, s=16: 480 us" in figure(before)
+    assert "v0, s=16: 640 us" in figure(after)
+    assert figure(before).count("<svg") == 2
+    steps = rows(before, "## The ladder")
+    assert [row[2] for row in steps] == ["30 us", "10 us", "not measured"]
+    assert "3x faster" in steps[1][-1]
+
+
+def test_no_two_pages_share_a_title(pages):
+    titles = Counter(
+        found[1] for p in pages if p.path.endswith(".md")
+        if (found := re.search(r"^# (.+)$", str(p.content), re.MULTILINE))
+    )  # fmt: skip
+    assert [title for title, count in titles.items() if count > 1] == []
 
 
 def test_bounds_and_reference_times_are_never_called_one_another(site):
@@ -125,7 +144,7 @@ def test_a_run_on_the_cpu_and_one_that_was_skipped(site):
     skipped = timed("v1", 1.0, outcome=Skipped(reason="needs sm_90"), slug="s")
     made = on(site, cpu, skipped)
     text = page(made, "results/cpu.md").content
-    assert text.startswith('---\ntitle: "CPU"')
+    assert text.startswith('---\ntitle: "Results on CPU"')
     assert rows(text, "### Checked only")[0][1] == "passed"
     text = page(made, f"results/{GPU}.md").content
     assert rows(text, "### Runs that did not pass")[0][3:5] == ["skipped", "needs sm&#95;90"]

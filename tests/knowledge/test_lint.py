@@ -86,6 +86,24 @@ summary = "From nothing to a copy."
 [[steps]]
 example = "add"
 teaches = "A copy."
+look = ["The copy."]
+patterns = ["o1-group"]
+
+[[steps.questions]]
+ask = "Who copies?"
+answer = "Every thread."
+
+[steps.exercise]
+task = "How many?"
+script = "count.py"
+answer = "3"
+why = "One and two."
+"""
+PIN = f"""address = "https://example.org/x"
+tag = "v1.0.0"
+commit = "{"0" * 40}"
+license = "none"
+folders = ["examples"]
 """
 EXAMPLE = f"""title = "Elementwise add"
 repository = "https://example.org/x"
@@ -102,6 +120,8 @@ text = "The layout."
 def lesson(tree: Tree) -> None:
     tree.write(LESSON_FILE, LESSON)
     tree.write(EXAMPLE_FILE, EXAMPLE)
+    tree.write("knowledge/learning-paths/exercises/count.py", "print(1 + 2)\n")
+    tree.write("third_party/cutlass.toml", PIN)
 
 
 SECTION = "## Pitfalls\n\nNone known.\n\n"
@@ -233,6 +253,7 @@ FAULTS = [
             PAGE, "    quoted: $64", "TeX"),
     Planted("directive-unknown", add("{{ figure 3 }}"), PAGE, "{{ figure"),
     Planted("directive-failed", add("{{ evidence | safe }}"), PAGE, "{{ evidence |"),
+    Planted("long-bullet", add("- start " + "word " * 80), PAGE, "- start"),
     Planted("directive-alone", add("here {{ analysis mla devices }}"), PAGE, "here {{"),
     Planted("directive-failed", add("{{ record results/x.json registers }}"), PAGE,
             "{{ record results/x"),
@@ -318,6 +339,16 @@ FAULTS = [
             says="sumary"),
     Planted("learning-file", both(lesson, sub("line = 7", "line = 0", EXAMPLE_FILE)), EXAMPLE_FILE,
             says="annotations.0.line"),
+    Planted("learning-file", both(lesson, sub("add", "none", LESSON_FILE)), LESSON_FILE,
+            says="no knowledge/examples/none.toml"),
+    Planted("learning-pinned", both(lesson, sub("commit = \"0", "commit = \"1", EXAMPLE_FILE)),
+            LESSON_FILE, says="pins v1.0.0"),
+    Planted("learning-pinned", both(lesson, write("third_party/cutlass/.commit", "0" * 40)),
+            LESSON_FILE, says="v1.0.0 has no add.py"),
+    Planted("learning-pattern", both(lesson, sub("o1-group", "o1-none", LESSON_FILE)),
+            LESSON_FILE, says="'o1-none'"),
+    Planted("learning-place", both(lesson, sub('example = "add"', 'version = "nothing v9"',
+            LESSON_FILE)), LESSON_FILE, says="design 'nothing'"),
     Planted("learning-number", both(lesson, sub("A copy", "Takes 12 us", LESSON_FILE)),
             LESSON_FILE, says="12 us"),
     # devlogs

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3 import roofline
 from mla_var3.knowledge import match, next_steps, steps
+from mla_var3.knowledge.history import PRIOR
+from mla_var3.knowledge.matching import WORTH, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
 
-from .trees import ANTI, H200, PAGE, failed_record, make_record, timed_record
+from .trees import ANTI, H200, PAGE, PROTOCOL, failed_record, make_record, timed_record
 
 
 def ids(record, tree):
@@ -20,9 +25,9 @@ def test_the_values_that_fired_are_told(tree):
     assert str(fired) == (
         "spill_instructions = 3 instructions in stage main (spill_instructions > 0)"
     )
-    assert found["o1-group"].score == 3 * 4 * 2
+    assert found["o1-group"].gain == pytest.approx(PRIOR["high"])
     assert found["o1-group"].known_violation
-    assert found["a1-spill"].score == 2 * 4 * 2
+    assert found["a1-spill"].gain == pytest.approx(PRIOR["medium"])
     assert list(found) == ["o1-group", "a1-spill"]
 
 
@@ -132,10 +137,69 @@ def test_next_steps_of_several_records_name_the_target(tree):
 
 
 def test_the_best_record_of_a_page_counts(tree):
-    weak = make_record("v0", design="flash_mla", target="static/sm_100")
-    strong = timed_record("v0", device={**H200, "arch": "sm_90"})
-    by_id = {s.id: s for s in steps([weak, strong], tree.catalogue())}
-    assert by_id["o1-group"].because.endswith("on nvidia-h200-sxm")
+    open_end = make_record("v0", target="static/sm_90")
+    near_its_bound = near(0.6)
+    by_id = {s.id: s for s in steps([near_its_bound, open_end], tree.catalogue())}
+    assert by_id["o1-group"].because.endswith("on sm_90")
+
+
+def at_bound(fraction):
+    """Times of a stage whose FLOPs would take ``fraction`` of them at the H200's bound."""
+    us = roofline.bound(make_record("v0", target="nvidia-h200-sxm", mode="disabled", device=H200,
+                                    stage=WORK, outcome=WORK)).time_us / fraction  # fmt: skip
+    duration = {"median_us": us, "min_us": us, "max_us": us, "samples": 1}
+    return {
+        "total": duration,
+        "protocol": PROTOCOL,
+        "stage": {**WORK, "duration": duration},
+        **WORK,
+    }
+
+
+WORK = {"flops": 10**12, "bytes": 10**9}
+
+
+def near(fraction, **changes):
+    times = at_bound(fraction)
+    stage = times.pop("stage") | changes
+    return timed_record("v0", outcome=times, stage=stage)
+
+
+def test_what_the_bound_leaves_limits_the_gain(tree):
+    found = match(near(0.8), tree.catalogue())
+    assert [m.gain for m in found] == [pytest.approx(1.25, rel=1e-3)] * len(found)
+    assert match(near(0.95), tree.catalogue()) == []
+
+
+def test_less_work_is_worth_more_than_the_bound_leaves(tree):
+    tree.replace(PAGE, "affects:\n  registers: down", "affects:\n  flops: down")
+    (found,) = match(near(0.95), tree.catalogue())
+    assert found.gain == pytest.approx(PRIOR["high"])
+
+
+@given(st.floats(0.05, 1.0), st.floats(0.05, 1.0))
+def test_a_stage_brings_at_most_its_share(fraction, share):
+    record = near(fraction)
+    whole = record.outcome.total.median_us / share
+    names = ("median_us", "min_us", "max_us")
+    total = record.outcome.total.model_copy(update=dict.fromkeys(names, whole))
+    slower = record.model_copy(
+        update={"outcome": record.outcome.model_copy(update={"total": total})}
+    )
+    assert most(slower, "main") == pytest.approx(1 / (1 - share + share * fraction), rel=1e-6)
+    assert most(slower, "main") <= 1 / (1 - share) if share < 1 else True
+
+
+def test_pages_that_say_the_same_of_one_value_are_one_advice(tree):
+    tree.replace(ANTI, 'metric: mma_path, comparison: "==", value: HMMA',
+                 'metric: spill_instructions, comparison: ">", value: 2')  # fmt: skip
+    (found,) = match(make_record("v0"), tree.catalogue())
+    assert [page.pattern.id for page in (found.page, *found.also)] == ["o1-group", "a1-spill"]
+    assert next_steps(make_record("v0"), root=tree.root)[0].endswith("see also a1-spill")
+
+
+def test_a_gain_below_what_runs_differ_by_is_not_worth_a_word():
+    assert WORTH > 1.07
 
 
 def test_this_repositorys_pages_load_without_a_root():
@@ -171,3 +235,10 @@ def test_triggers_are_shown_with_their_conditions():
     inner = Condition(metric="b", comparison="==", value=True)
     trigger = Trigger(metric="a", comparison=">", value=1, with_=(inner,))
     assert str(trigger) == "a > 1 and b == true"
+
+
+def test_a_step_says_what_it_was_measured_to_gain():
+    step = NextStep("o1", "Do it", "o1.md", "x > 1", 2.0, ("o2",), (3.0, 1.25, 2.0))
+    assert str(step) == "Do it (o1.md): x > 1; measured gain 1.25x to 3x; see also o2"
+    assert str(replace(step, measured=(2.0,), also=())).endswith("x > 1; measured gain 2x")
+    assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1"

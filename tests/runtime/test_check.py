@@ -15,7 +15,6 @@ from mla_var3.runtime.check import (
     CaseResult,
     OutputError,
     check_plan,
-    check_plans,
     compare,
     poison_outputs,
 )
@@ -204,14 +203,6 @@ def test_every_output_has_a_reference_and_the_reverse(plan, names):
 def test_an_invalid_plan_is_refused_before_anything_runs():
     with pytest.raises(PlanError, match="size=0"):
         check_plan(ToyPlan(size=0))
-
-
-def test_plans_are_checked_in_order_and_told_one_by_one():
-    told = []
-    results = check_plans(ToyPlan(wrong=True).check_plans(), progress=told.append)
-    assert [r.plan.size for r in results] == [5, 16, 33]
-    assert told == results
-    assert [r.ok for r in check_plans([ToyPlan(), ToyPlan(wrong=True)])] == [True, False]
 
 
 @pytest.mark.gpu

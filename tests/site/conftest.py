@@ -44,6 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -
             found.tree.mkdir()
             site_tree.fetch_assets()
             site_tree.copy(found.tree)
+            site_tree.thin_examples(found.tree)
             site_records.write_all(found.tree / "results")
             site_tree.build(found.tree, found.online, HYPERMLA_SITE_URL=BASE)
             site_tree.build(found.tree, found.offline, config="mkdocs-offline.yml")

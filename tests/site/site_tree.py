@@ -27,6 +27,24 @@ def copy(target: Path) -> None:
             shutil.copy(file, target)
 
 
+def thin_examples(tree: Path, shown: int = 20) -> None:
+    """Leave the examples that other pages name, and the ``shown`` with the longest words.
+
+    Pages of examples are alike, and would be half of what a walk of the site visits.
+    """
+    folder = tree / "knowledge/examples"
+    pages = [file for file in (tree / "knowledge").rglob("*") if file.suffix in (".md", ".toml")]
+    named = "\n".join(file.read_text() for file in pages if file.parent != folder)
+    examples = sorted(folder.glob("*.toml"), key=_longest_word)
+    for file in examples[:-shown]:
+        if file.stem not in named:
+            file.unlink()
+
+
+def _longest_word(file: Path) -> int:
+    return max(map(len, file.read_text().split()))
+
+
 def build(tree: Path, site: Path, config: str = "mkdocs.yml", **env: str) -> str:
     """Build strictly; returns what mkdocs printed, and fails the test when it fails."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", str(site)]

@@ -15,7 +15,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
     tab = open_tab()
     tab.open("")
     tab.page.evaluate("window.stays = true")
-    tab.page.click(".md-tabs__link:has-text('Regimes')")
+    tab.page.click(".md-tabs__link:has-text('MLA')")
     tab.page.wait_for_url(f"{BASE}mla/")
     tab.page.wait_for_selector(".calculator tbody tr")
     tab.page.select_option(".calculator select", "nvidia-b200")
@@ -29,7 +29,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
         for index in range(rows.count())
     }
     assert shown == pytest.approx(cell.time_us, rel=1e-12)
-    assert f"Use {cell.winner}" in tab.page.inner_text(".calculator-answer")
+    assert f"prefers {cell.winner}" in tab.page.inner_text(".calculator-answer")
     assert tab.page.evaluate("window.stays")
     tab.check()
 
@@ -67,6 +67,27 @@ def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
 
 def test_abbreviations_are_explained(open_tab: OpenTab):
     tab = open_tab()
-    tab.open("catalogue/")
+    tab.open("mla/")
     tab.page.wait_for_selector("article abbr:has-text('MLA')")
+    tab.check()
+
+
+def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
+    from playwright.sync_api import expect
+
+    tab = open_tab()
+    tab.open("learning/a-fundamentals/")
+    count = tab.page.locator(".learning-path output")
+    expect(count).to_have_text("0 of 5 steps done")
+    tab.page.get_by_label("Step 2 done").check()
+    expect(count).to_have_text("1 of 5 steps done")
+    tab.page.reload()
+    expect(tab.page.get_by_label("Step 2 done")).to_be_checked()
+    expect(tab.page.get_by_label("Step 1 done")).not_to_be_checked()
+    answer = tab.page.get_by_text("Warp 0 alone issues both")
+    expect(answer).to_be_hidden()
+    tab.page.get_by_text("Which threads issue the TMA loads").click()
+    expect(answer).to_be_visible()
+    tab.open("learning/")
+    expect(tab.page.locator("[data-path=a-fundamentals]")).to_have_text("1 of 5 steps done")
     tab.check()

@@ -22,7 +22,7 @@ from mla_var3.workloads.mla import (
     mixed_cost,
     seen_pairs,
 )
-from mla_var3.workloads.mla.problems import MAX_EXTENT
+from mla_var3.workloads.mla.problems import FAR, MAX_EXTENT
 
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
@@ -161,6 +161,21 @@ class TestInputs:
         two = wide.reference_fn(*wide.prepare_inputs())["lse"]
         assert torch.equal(one[..., :-1], two[..., :-1])
         assert (two[..., -1] > 80).all()
+
+    @pytest.mark.parametrize("shift", [FAR, -FAR])
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_a_shift_moves_each_score_of_the_last_query(self, plan_class, shift):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=1, h=4, s=3, t=50, shift=shift, **fields)
+        lse = plan.reference_fn(*plan.prepare_inputs())["lse"][..., -1]
+        assert ((lse - shift).abs() < 12).all()
+        assert plan.extreme() == f"scores near {shift:g}"
+
+    def test_check_tries_scores_far_from_zero_and_a_tile_one_row_into_the_next_head(self):
+        plans = LATENT().check_plans()
+        assert {plan.shift for plan in plans} == {0.0, FAR, -FAR}
+        crossing = [p for p in plans if p.causal and p.h > 1 and p.s % 64 == 63]
+        assert {(p.s, p.t) for p in crossing} == {(127, 150)}
 
     @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
     def test_on_meta_only_shapes_are_made(self, plan_class):

@@ -1,5 +1,6 @@
-// The regime calculator. Formulas and ceilings come from the library, as data in the page;
-// this file only evaluates them. See calculator_spec in src/mla_var3/workloads/mla/regimes.py.
+// The advisor. What was measured, formulas and ceilings come as data in the page: see measured in
+// generators/mla_advisor.py and calculator_spec in src/mla_var3/workloads/mla/regimes.py. This file
+// finds the nearest record, evaluates the formulas, and keeps the inputs in the page's address.
 (function () {
   "use strict";
 
@@ -76,8 +77,8 @@
     const { rows, winner, gain } = result;
     const named = winner.name === "mla_var6_plus" ? " with n = " + winner.n + " of " + t : "";
     root.querySelector(".calculator-answer").textContent =
-      "Use " + winner.name + named + ": " + time(winner.us) + " at least, bound by " +
-      winner.bound + (gain > 1.005 ? ", " + gain.toFixed(2) + "x the better pure design" : "") +
+      "The cost model prefers " + winner.name + named + ": reference time " + time(winner.us) +
+      ", bound by " + winner.bound + (gain > 1.005 ? ", " + gain.toFixed(2) + "x the better pure design" : "") +
       ". Ceilings (" + device.ceiling_kind + "): " + device.tflops + " TFLOP/s, " +
       device.gbps + " GB/s.";
     const body = root.querySelector("tbody");
@@ -98,11 +99,112 @@
     root.querySelector("table").hidden = false;
   }
 
+  // How far a record is from the inputs, in factors of two over all axes.
+  function distance(measured, answer, sizes) {
+    return measured.axes.reduce(
+      (sum, name) => sum + Math.abs(Math.log2(sizes[name] / answer[name])), 0);
+  }
+
+  function nearest(measured, sizes, device, cache) {
+    return measured.answers
+      .filter((answer) => answer.device === device && answer.cache === cache)
+      .map((answer) => ({ answer, far: distance(measured, answer, sizes) }))
+      .reduce((one, other) => (!one || other.far < one.far ? other : one), null);
+  }
+
+  function boundAt(spec, measured, sizes, device, kernel, n) {
+    const rates = measured.bounds[device];
+    if (!rates) return null;
+    const names = [...Object.keys(sizes), "n", "tflops", "gbps", "flops", "bytes"];
+    const found = spec.kernels.find((item) => item.name === kernel);
+    const given = { ...sizes, ...rates, n: n };
+    given.flops = compile(found.flops, names)(given);
+    given.bytes = compile(found.bytes, names)(given);
+    return compile(spec.time_us, names)(given);
+  }
+
+  function confidence(far, answer, sizes, dtype, best) {
+    if (far === 0 && dtype === "bf16" && !best.stale) return "high: this very problem was measured";
+    if (far <= 2 && answer.h === sizes.h && dtype === "bf16") {
+      return "medium: the nearest record is at most four times off in all, with as many heads";
+    }
+    return "low: the nearest record is far away, so measure before you rely on it";
+  }
+
+  function paragraph(text, kind) {
+    const element = document.createElement("p");
+    element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
+  }
+
+  function command(version, sizes, device, n) {
+    const flags = ["b", "h", "s", "t"].map((name) => "--" + name + "=" + sizes[name]);
+    if (n) flags.push("--n=" + n);
+    const element = document.createElement("pre");
+    element.append(document.createElement("code"));
+    element.firstChild.textContent = "nox -s profile -- " + version + " " + flags.join(" ");
+    return element;
+  }
+
+  // What the records say, as elements in the order in which they are read.
+  function advice(spec, measured, sizes, device, cache, dtype, preferred) {
+    const name = (key) => (spec.devices.find((item) => item.key === key) || { name: key }).name;
+    const near = nearest(measured, sizes, device, cache);
+    if (!measured.runs[device] || !measured.runs[device].length) {
+      return [paragraph("No kernel here runs on " + name(device) + ".", "advice-answer"),
+        paragraph("Its times below are reference times of the cost model, for planning only.")];
+    }
+    if (!near) {
+      return [paragraph("Nothing was measured on " + name(device) + " with such a cache.",
+        "advice-answer"), paragraph("No kernel is advised: the times below are the model's, and " +
+        "where records exist they differ from it. Measure there first.")];
+    }
+    const { answer, far } = near;
+    const [best, next] = answer.found;
+    const where = measured.axes.map((axis) => axis + "=" + answer[axis]).join(" ");
+    const off = measured.axes.filter((axis) => answer[axis] !== sizes[axis])
+      .map((axis) => axis + " is " + sizes[axis] + ", measured " + answer[axis]);
+    if (dtype !== "bf16") off.push("only bf16 was measured");
+    const parts = [paragraph("Use " + best.version + (best.n ? " with n = " + best.n : ""),
+      "advice-answer")];
+    parts.push(paragraph("Confidence " + confidence(far, answer, sizes, dtype, best) + ". " +
+      (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
+    parts.push(paragraph("Measured there (" + where + "): " + time(best.us) +
+      (best.stale ? " (stale)" : "") +
+      (best.share ? ", " + Math.round(best.share * 100) + " % of the bound" : "") + "." +
+      (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
+        " (" + (next.us / best.us).toFixed(2) + "x)" : " (another run)") + "." : "")));
+    const least = boundAt(spec, measured, sizes, device, answer.cache, best.n);
+    if (least) {
+      parts.push(paragraph("Bound for your sizes: " + time(least) + ", which no kernel can beat." +
+        (best.share && far ? " At the record's share of it yours would take about " +
+          time(least / best.share) + ": an estimate." : "")));
+    }
+    const other = preferred !== cache && nearest(measured, sizes, device, preferred);
+    const rival = other && other.far === far && other.answer.found[0];
+    if (rival && rival.us > best.us) {
+      parts.push(paragraph("Not advised: " + rival.version + ". The cost model prefers its way, " +
+        "the record refutes it: " + time(rival.us) + " there" +
+        (rival.run === best.run ? ", " + (rival.us / best.us).toFixed(1) + "x slower." : ".")));
+    }
+    parts.push(paragraph("Not in this answer: a causal mask, other data types, a prefix that " +
+      "sequences share, the product with Wv after a latent kernel, and decompressing a cache."));
+    parts.push(command(best.version, sizes, device, best.n));
+    return parts;
+  }
+
   function setUp(root) {
     if (root.dataset.ready) return;
     root.dataset.ready = "true";
     const spec = JSON.parse(root.dataset.spec);
+    const measured = JSON.parse(root.dataset.measured || "null");
     const form = root.querySelector("form");
+    for (const [name, value] of new URLSearchParams(location.search)) {
+      const field = form.elements[name];
+      if (field && value) field.value = value;
+      if (field && !field.value) field.selectedIndex = 0;
+    }
 
     function update() {
       const sizes = {};
@@ -122,13 +224,28 @@
       if (fault) {
         root.querySelector(".calculator-answer").textContent = fault;
         root.querySelector("table").hidden = true;
+        root.querySelector(".advice").replaceChildren();
         return;
       }
       const device = spec.devices.find((item) => item.key === form.elements.device.value);
-      show(root, device, solve(spec, sizes, device), sizes.t);
+      const result = solve(spec, sizes, device);
+      show(root, device, result, sizes.t);
+      if (measured) {
+        const { cache, dtype } = form.elements;
+        root.querySelector(".advice").replaceChildren(...advice(
+          spec, measured, sizes, device.key, cache.value, dtype.value, result.winner.name));
+      }
     }
 
-    form.addEventListener("input", update);
+    function remember() {
+      const inputs = new URLSearchParams(new FormData(form));
+      history.replaceState(history.state, "", "?" + inputs + location.hash);
+    }
+
+    form.addEventListener("input", () => {
+      update();
+      remember();
+    });
     form.addEventListener("submit", (event) => event.preventDefault());
     update();
   }

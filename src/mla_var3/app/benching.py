@@ -43,6 +43,9 @@ class BenchOptions:
         None, "archs for static runs, comma separated (default: those of the language)"
     )
     bench_runs: int = option(50, "timed runs", minimum=1)
+    peers: bool = option(
+        False, "beside libraries, all in interleaved rounds after a warm-up, with energy"
+    )
     no_autotune: bool = option(False, "use the default tilings")
     check: bool = option(True, "compare with the reference before timing")
     csv: Path | None = option(None, "write the table to this file")
@@ -66,10 +69,7 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
     plans = [(version, plan_of(version, workload, options)) for version in versions]
     run = Runner(options)
     console = Console(soft_wrap=True, highlight=False)
-    rows: list[Row] = []
-    for number, (version, plan) in enumerate(plans, 1):
-        console.print(f"[{number}/{len(plans)}] {version.key}", markup=False)
-        rows += run(version, plan)
+    rows = run.all(plans, console)
     if all(row.record is None for row in rows):
         raise ToolchainError(rows[0].absent)
     Console(width=max(console.width, 140)).print(table(rows))
@@ -142,6 +142,33 @@ class Runner:
         self.options, self.gpu = options, has_gpu()
         if options.arch is not None and self.gpu:
             raise UsageError("--arch is for static runs; on a machine with a GPU bench times on it")
+
+    def all(self, plans: Sequence[tuple[Version, KernelPlan]], console: Console) -> list[Row]:
+        """Rows of all versions: one after another, or in interleaved rounds beside peers."""
+        if self.options.peers and self.gpu:
+            return self._in_rounds(plans, console)
+        rows: list[Row] = []
+        for number, (version, plan) in enumerate(plans, 1):
+            console.print(f"[{number}/{len(plans)}] {version.key}", markup=False)
+            rows += self(version, plan)
+        return rows
+
+    def _in_rounds(
+        self, plans: Sequence[tuple[Version, KernelPlan]], console: Console
+    ) -> list[Row]:
+        from mla_var3.profiling import rounds
+        from mla_var3.profiling.settings import Settings
+
+        settings = Settings(
+            bench_runs=self.options.bench_runs, no_autotune=self.options.no_autotune,
+            check=self.options.check, progress=lambda text: console.print(text, markup=False),
+        )  # fmt: skip
+        rows = []
+        for entry, record in rounds.timed(plans, settings):
+            if record is not None:
+                records.write(record)
+            rows.append(Row(entry.version, entry.plan, record, entry.absent))
+        return rows
 
     def __call__(self, version: Version, plan: KernelPlan) -> list[Row]:
         from mla_var3.profiling import modes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,8 @@ from rich.console import Console
 
 from mla_var3 import languages
 from mla_var3.errors import HyperMlaError, NotExecutableError
-from mla_var3.runtime import registry
+from mla_var3.runtime import cases, registry
+from mla_var3.runtime.cases import Case
 from mla_var3.runtime.registry import Version
 
 EXIT_FAILED = 1
@@ -30,6 +32,7 @@ class CheckOutcome:
         error: Largest relative error.
         explanation: What is wrong; empty when nothing is.
         skipped: Why it was not run; empty when it was.
+        order: The order in which its blocks started; None where nobody chose it.
     """
 
     version: str
@@ -37,6 +40,7 @@ class CheckOutcome:
     error: float = 0.0
     explanation: str = ""
     skipped: str = ""
+    order: str | None = None
 
     def line(self) -> str:
         """Verdict with markup for the console."""
@@ -62,7 +66,15 @@ def check(versions: Sequence[Version], console: Console) -> int:
     checked = len({o.version for o in ran})
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
+    console.print(f"tried {tried(versions, outcomes)}", markup=False)
     return EXIT_FAILED if wrong else 0
+
+
+def tried(versions: Sequence[Version], outcomes: Sequence[CheckOutcome]) -> str:
+    """What the problems that ran tried, in one line; outcomes as ``check_versions`` gives them."""
+    all_cases = [cases_of(v)[i] for v in versions for i in problems(v)]
+    ran = zip(all_cases, outcomes, strict=True)
+    return cases.tried([(case, o.order) for case, o in ran if not o.skipped])
 
 
 def check_versions(
@@ -99,16 +111,33 @@ def check_versions(
     return outcomes
 
 
+def cases_of(version: Version) -> list[Case]:
+    """How the small problems of a version are run here.
+
+    A GPU starts blocks as it likes, and may lack the registers or the memory for another tiling.
+    """
+    import torch
+
+    plan = version.plan_class()()
+    if torch.cuda.is_available():
+        return [Case(small, "default", "forward") for small in plan.check_plans()]
+    return cases.cases(plan)
+
+
 def problems(version: Version) -> list[int]:
     """Numbers of the small problems that are checked here; see ``Language.cpu_problems``."""
     import torch
 
-    plans = version.plan_class()().check_plans()
+    those = cases_of(version)
     most = languages.find(version.language).cpu_problems
     if most is None or torch.cuda.is_available():
-        return list(range(len(plans)))
-    cheapest = sorted(range(len(plans)), key=lambda i: plans[i]._algorithmic_flops_bytes().flops)
-    return sorted(cheapest[:most])
+        return list(range(len(those)))
+    flops = [case.plan._algorithmic_flops_bytes().flops for case in those]
+    cheapest = sorted(range(len(those)), key=flops.__getitem__)
+    # The cheapest of each tiling come first, so that few problems still try more than one.
+    alike = [[i for i in cheapest if those[i].sizes == sizes] for sizes in cases.SIZES]
+    turns = [i for turn in itertools.zip_longest(*alike) for i in turn if i is not None]
+    return sorted(turns[:most])
 
 
 @contextlib.contextmanager
@@ -137,13 +166,18 @@ def _check_one(design: str, version: str, index: int) -> CheckOutcome:
 
     torch.set_num_threads(1)
     found = registry.find(design, version)
-    plan = found.plan_class()().check_plans()[index]
+    case = cases_of(found)[index]
+    plan = case.plan
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reason = languages.find(found.language).cannot_execute() if device == "cpu" else None
     if reason is not None:
         return CheckOutcome(found.key, plan.slug(), skipped=reason)
     try:
-        result = check_plan(plan, device)
+        result = check_plan(plan, device, case.order if device == "cpu" else None)
     except NotExecutableError as error:
         return CheckOutcome(found.key, plan.slug(), skipped=str(error))
-    return CheckOutcome(found.key, plan.slug(), result.max_relative_error, result.explain())
+    orders = {execution.order for execution in result.executions}
+    return CheckOutcome(
+        found.key, plan.slug(), result.max_relative_error, result.explain(),
+        order=orders.pop() if len(orders) == 1 else None,
+    )  # fmt: skip

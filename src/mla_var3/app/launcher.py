@@ -47,7 +47,7 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     settings = settings_of(version, options, mode)
     for folder in (options.out_dir or out_dir(), results_dir()):
         _require_writable(folder)
-    from mla_var3.profiling import modes, report
+    from mla_var3.profiling import modes, report, summary
 
     with console.status(version.key) as status:
 
@@ -56,11 +56,17 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
             say(text)
 
         result = modes.run(mode, plan, progress=told, **settings)
-    console.print(Markdown(report.render(result.records, result.steps, brief=True)))
+    if options.verbose:
+        shown = report.render(result.records, result.steps, brief=True)
+    else:
+        shown = summary.render(result.records, result.steps)
+    console.print(Markdown(shown))
     for path in (*result.record_paths, *([result.report] if result.report else ())):
         print(f"wrote {relative(path)}")
     if result.files and result.report:
         print(f"wrote {relative(result.report.parent)}/ ({len(result.files)} more files)")
+    if result.report and not options.verbose:
+        print(f"the whole report: {relative(result.report)}, or again with --verbose")
     return 0 if result.ok else EXIT_FAILED
 
 

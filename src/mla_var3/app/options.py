@@ -46,6 +46,7 @@ class RunOptions:
     arch: str | None = option(
         None, "mode static: archs, comma separated (default: the language's, or the device's)"
     )
+    verbose: bool = option(False, "print every stage and every limit, not one line per target")
     lang: str | None = option(
         None, "language, where the design exists in several (the same as DESIGN@LANGUAGE)"
     )

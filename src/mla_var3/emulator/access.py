@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import formats
+from mla_var3.emulator import functions as fn
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
@@ -59,7 +61,7 @@ class Memory:
         self, space: str, address: Any, width: int, count: int, s: Any, pc: int, order: str
     ) -> list[Any]:
         """Values of each thread: ``count`` arrays [threads] of unsigned codes."""
-        address = np.broadcast_to(address, self.machine.ids[s].shape)
+        address = fn.spread(address, len(self.machine.ids[s]))
         if space == "generic":
             return self._generic_load(address, width, count, s, pc, order)
         return self._load(space, address, width, count, s, pc, order)
@@ -68,7 +70,7 @@ class Memory:
         self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
     ) -> None:
         """Write one value or several that follow each other, for each thread."""
-        address = np.broadcast_to(address, self.machine.ids[s].shape)
+        address = fn.spread(address, len(self.machine.ids[s]))
         if space == "generic":
             for name, part, lanes in self._spaces(address, s):
                 subset = [v if np.ndim(v) == 0 else v[part] for v in values]
@@ -102,7 +104,7 @@ class Memory:
     def _spaces(self, address: NDArray[Any], s: Any) -> list[tuple[str, Any, Any]]:
         """Generic addresses by space: name, which of them, their threads."""
         window = address.astype(U64) >> WINDOW_SHIFT
-        kinds = np.unique(window).tolist()
+        kinds = distinct(window)
         names = [SPACE_OF_WINDOW.get(k, "global") for k in kinds]
         if len(kinds) == 1:
             return [(names[0], slice(None), s)]
@@ -336,7 +338,7 @@ class Memory:
     ) -> list[Any]:
         """Read, modify and write as one; returns what stood there before."""
         m = self.machine
-        address = np.broadcast_to(address, m.ids[s].shape)
+        address = fn.spread(address, len(m.ids[s]))
         out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
         spaces = self._spaces(address, s) if space == "generic" else [(space, slice(None), s)]
         for name, part, lanes in spaces:

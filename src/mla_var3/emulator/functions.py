@@ -14,6 +14,11 @@ HALF_ULP = U64(0x1FFFFFFF), U64(0x10000000)
 TINY32 = 2.0**-126
 
 
+def spread(value: Any, n: int) -> Any:
+    """One value per thread; most often it is so already, and ``broadcast_to`` is slow to say so."""
+    return value if getattr(value, "shape", None) == (n,) else np.broadcast_to(value, n)
+
+
 def divide(a: Any, b: Any) -> Any:
     """Signed division that rounds toward zero; a division by zero gives all ones, as nvcc's."""
     wide = I64
@@ -73,7 +78,7 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     product = np.multiply(a, b, dtype=F64)
     total = np.atleast_1d(product + c)
     risky = (total.view(U64) & HALF_ULP[0]) == HALF_ULP[1]
-    if risky.any() or (np.abs(total) < TINY32).any():
+    if np.count_nonzero(risky) or np.count_nonzero(np.abs(total) < TINY32):
         total = formats.odd32(total, _sum_error(product, np.asarray(c, F64), total))
     return total.astype(F32)
 
@@ -134,31 +139,36 @@ def directed(x: Any, dtype: Any, mode: str) -> Any:
 
 def flush(x: Any) -> Any:
     """float32 values with subnormals replaced by zeros of their sign (``.ftz``)."""
-    x = np.asarray(x)
-    small = np.abs(x) < F32(TINY32)
-    return np.where(small, np.copysign(F32(0), x), x) if small.any() else x
+    return x * (np.abs(x) >= F32(TINY32))
 
 
 def saturate(x: Any) -> Any:
-    """Values clamped to [0, 1]; NaN gives 0 (``.sat``)."""
-    return np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype)
+    """Values clamped to [+0, 1]; NaN and -0 give +0 (``.sat``)."""
+    return np.where(x > 0, np.minimum(x, 1), 0).astype(x.dtype)
 
 
 def float_min(a: Any, b: Any, nan: bool = False) -> Any:
     """The smaller value; of a number and a NaN the number, unless ``nan``; -0 is below +0."""
-    low = np.minimum(a, b) if nan else np.fmin(a, b)
-    if not np.all(low):
-        low = np.where((low == 0) & (np.signbit(a) | np.signbit(b)), -np.abs(low), low)
+    low = np.minimum(a, b) if nan else _number(np.minimum(a, b), a, b)
+    if np.count_nonzero(low) < np.size(low):
+        zeros = (low == 0) & (a == b)
+        low = np.where(zeros & (np.signbit(a) | np.signbit(b)), -np.abs(low), low)
     return low
 
 
 def float_max(a: Any, b: Any, nan: bool = False) -> Any:
     """The larger value; of a number and a NaN the number, unless ``nan``; +0 is above -0."""
-    high = np.maximum(a, b) if nan else np.fmax(a, b)
-    if not np.all(high):
-        positive = (high == 0) & ~(np.signbit(a) & np.signbit(b))
-        high = np.where(positive, np.abs(high), high)
+    high = np.maximum(a, b) if nan else _number(np.maximum(a, b), a, b)
+    if np.count_nonzero(high) < np.size(high):
+        zeros = (high == 0) & (a == b)
+        high = np.where(zeros & ~(np.signbit(a) & np.signbit(b)), np.abs(high), high)
     return high
+
+
+def _number(chosen: Any, a: Any, b: Any) -> Any:
+    """``chosen``, or the operand that is a number (numpy's fmin keeps a signaling NaN)."""
+    nan = np.isnan(chosen)
+    return np.where(nan, np.where(np.isnan(a), b, a), chosen) if np.count_nonzero(nan) else chosen
 
 
 def to_integer(x: Any, mode: str, width: int, signed: bool) -> Any:
@@ -330,13 +340,18 @@ def join(codes: Any) -> Any:
     return np.ascontiguousarray(codes, U16).view(U32).reshape(-1)
 
 
-def exact_add(a: Any, b: Any) -> Any:
-    """Sum in float64 whose last bit is odd where it is not exact: one more rounding is right."""
+def exact_add(a: Any, b: Any, mode: str) -> Any:
+    """Sum in float64 whose last bit is odd where it is not exact: one more rounding is right.
+
+    A zero that is rounded down is -0 unless both terms are +0.
+    """
     x, y = np.asarray(a, F64), np.asarray(b, F64)
     total = np.atleast_1d(x + y)
+    if mode == "rm":
+        total = np.where((total == 0) & (np.signbit(x) | np.signbit(y)), -0.0, total)
     return formats.odd32(total, _sum_error(x, y, total))
 
 
-def exact_fma(a: Any, b: Any, c: Any) -> Any:
+def exact_fma(a: Any, b: Any, c: Any, mode: str) -> Any:
     """``a * b + c`` likewise."""
-    return exact_add(np.multiply(a, b, dtype=F64), c)
+    return exact_add(np.multiply(a, b, dtype=F64), c, mode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mla_var3.emulator import ffi
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
@@ -44,7 +47,8 @@ ATTRIBUTE_BYTES, CLUSTER_DIMENSION = 72, 4
 #: cudaDeviceAttr: multiprocessors, major, minor, opt-in shared memory.
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
-KDL_CUDA = 2
+#: The host function in a compiled module, by the name that an engine finds it under.
+_ENTRY = re.compile(r"llvm\.func @(_mlir_ciface_\w+)\(")
 
 
 class Emulation:
@@ -125,6 +129,34 @@ class Emulation:
             if region.known is not None and region.known.any():
                 n, label, keep, _ = self.memory[region.base]
                 self.memory[region.base] = (n, label, keep, False)
+
+    def call(self, module: str, text: str, arguments: Sequence[Any]) -> None:
+        """Run a host function that the DSL compiled before; its launches come here.
+
+        Args:
+            module: The host code, in MLIR's LLVM dialect.
+            text: The PTX of its kernels.
+            arguments: C values of its arguments, without the stream.
+
+        Raises:
+            EmulatorError: The module has no host function, or the function fails.
+        """
+        entry = _ENTRY.search(module)
+        if entry is None:
+            raise EmulatorError("the compiled module has no host function; the DSL changed")
+        engine = _engine_of(module)
+        runtime = _registered(engine, text)
+        library, device, status = POINTER(0), INT(0), INT(0)
+        place = ctypes.pointer(library)
+        for name, cells in (
+            ("cuda_init", (place, status)),
+            ("cuda_load_to_device", (place, device, status)),
+            (entry[1], (*arguments, POINTER(0), status)),
+        ):
+            _invoke(engine, name, cells)
+            if status.value and self.failure is None:
+                raise EmulatorError(f"{name} ended with status {status.value}")
+        del runtime  # Its callbacks had to outlive the calls.
 
 
 class _Call:
@@ -275,25 +307,44 @@ def emulate(
         ToolchainError: The pinned CuTe DSL is not here.
         EmulatorError: A launch is not possible, or a kernel meets what is not emulated.
     """
-    global _active
     require_dsl()
-    if _active is not None:
-        raise EmulatorError("emulate() is active already")
-    emulation = Emulation(options or Options(), others)
     with contextlib.ExitStack() as stack:
+        emulation = stack.enter_context(emulating(options, others))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulator-")))
         _patched(stack, emulation, folder, arch)
-        _active = emulation
-        try:
-            yield emulation
-        except Exception as error:
-            if emulation.failure is not None:
-                raise emulation.failure from error
-            raise
-        finally:
-            _active = None
+        yield emulation
+
+
+@contextlib.contextmanager
+def emulating(
+    options: Options | None = None, others: Sequence[Options] = ()
+) -> Iterator[Emulation]:
+    """Launches inside this block come here; for host code that is compiled already.
+
+    Args:
+        options: How to run.
+        others: Further ways in which each launch is run first.
+
+    Yields:
+        The findings, counts and texts of every launch; ``Emulation.call`` runs host code.
+
+    Raises:
+        EmulatorError: A launch is not possible, or a kernel meets what is not emulated.
+    """
+    global _active
+    if _active is not None:
+        raise EmulatorError("emulate() is active already")
+    _active = emulation = Emulation(options or Options(), others)
+    try:
+        yield emulation
+    except Exception as error:
         if emulation.failure is not None:
-            raise emulation.failure
+            raise emulation.failure from error
+        raise
+    finally:
+        _active = None
+    if emulation.failure is not None:
+        raise emulation.failure
 
 
 def _patched(
@@ -328,6 +379,9 @@ def _patched(
     )
     tensor = runtime._Tensor
     stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
+    if ffi.installed():
+        for owner, name, value in ffi.replacements(emulation.own):
+            stack.enter_context(replaced(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(replaced(HardwareInfo, name, method))
@@ -356,11 +410,37 @@ def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:
     def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         kwargs["shared_libs"] = []
         original(self, module, *args, **kwargs)
-        self.emulator_runtime = _Runtime(_newest(folder))
-        for name, callback in self.emulator_runtime.callbacks.items():
-            self.raw_register_runtime(name, ctypes.cast(callback, POINTER))
+        self.emulator_runtime = _registered(self, _newest(folder))
 
     return init
+
+
+def _engine_of(module: str) -> Any:
+    """A JIT engine of host code."""
+    from cutlass._mlir import execution_engine, ir
+
+    dialects: Any = ir  # It has no types.
+    with dialects.Context(), dialects.Location.unknown():
+        parsed = dialects.Module.parse(module)
+        return execution_engine.ExecutionEngine(parsed, opt_level=0, shared_libs=[])
+
+
+def _registered(engine: Any, text: str) -> _Runtime:
+    """The runtime symbols of an engine, whose launches run kernels of a PTX text."""
+    runtime = _Runtime(text)
+    symbols = dict(runtime.callbacks)
+    if ffi.installed():
+        engine.emulator_symbols = ffi.Symbols()  # Callbacks have to outlive the engine's calls.
+        symbols |= engine.emulator_symbols.callbacks
+    for name, callback in symbols.items():
+        engine.raw_register_runtime(name, ctypes.cast(callback, POINTER))
+    return runtime
+
+
+def _invoke(engine: Any, name: str, cells: Sequence[Any]) -> None:
+    """Call a function of an engine with the addresses of its arguments and of its result."""
+    pointers = (POINTER * len(cells))(*map(ctypes.addressof, cells))
+    ctypes.CFUNCTYPE(None, POINTER)(engine.raw_lookup(name))(pointers)
 
 
 def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -377,20 +457,15 @@ def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensor(original: Callable[..., None], emulation: Emulation) -> Callable[..., None]:
     """Tensors on the CPU say that they are on a GPU, and their memory becomes known."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
-    name_of = ctypes.pythonapi.PyCapsule_GetName
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("enable_tvm_ffi"):
+            original(self, ffi.gpu_view(tensor, emulation.own), *args, **kwargs)
+            return
         original(self, tensor, *args, **kwargs)
         if hasattr(tensor, "untyped_storage"):
             emulation.own(tensor)
-        capsule = self._dlpack_data
-        name = name_of(capsule)
-        if name == b"dltensor":
-            # DLTensor: void* data, then the device's type.
-            ctypes.cast(pointer(capsule, name) + 8, ctypes.POINTER(ctypes.c_int32))[0] = KDL_CUDA
+        on_gpu(self._dlpack_data)
 
     return init
 

@@ -109,7 +109,7 @@ class Machine:
             ("hf", self.h.view(F16)),
             ("p", self.p),
         ):
-            g.update((f"{name}{i}", row) for i, row in enumerate(rows))
+            g.update(zip(self.program.row_names(name, len(rows)), rows, strict=True))
         g.update(
             np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
         )

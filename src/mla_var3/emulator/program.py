@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -77,6 +78,8 @@ class Program:
         self.placed, self.static_shared = _shared_layout(self.kernel)
         self.local, self.local_bytes = _local_layout(self.kernel)
         self._accumulators()
+        #: Products that a later one of their chain does with its own.
+        self.queued, self.followers = _chains(self.kernel)
         self.writer = Writer(self)
         self.blocking = {i.pc for i in self.kernel.instructions if blocks(i)}
         self.segments = self._segments(set())
@@ -96,6 +99,11 @@ class Program:
         self.counts[group] += 1
         return self.rows[name]
 
+    @cache  # noqa: B019  # A program lives as long as its names.
+    def row_names(self, stem: str, count: int) -> list[str]:
+        """What lowered code calls the rows of a bank."""
+        return [f"{stem}{i}" for i in range(count)]
+
     def address_of(self, variable: str) -> int:
         """Where a variable of the module lies in this process; its memory is made on first use."""
         if variable not in self.storage:
@@ -108,7 +116,7 @@ class Program:
     def _accumulators(self) -> None:
         """Give the registers of each wgmma accumulator rows that follow each other."""
         for instruction in self.kernel.instructions:
-            if instruction.op.startswith("wgmma.mma_async"):
+            if is_product(instruction):
                 for name in vector(instruction.args[0]):
                     self.row(name)
 
@@ -130,10 +138,10 @@ class Program:
         for i in instructions:
             if i.pc in self.blocking:
                 leaders |= {i.pc, i.pc + 1}
-            elif together(i):
+            elif together(i) and i.pc not in self.followers:
                 leaders.add(i.pc)
-                if i.op.startswith("wgmma.wait_group"):
-                    leaders.add(i.pc + 1)
+            if i.op.startswith("wgmma.wait_group") or (is_product(i) and i.pc not in self.queued):
+                leaders.add(i.pc + 1)
         starts = sorted(x for x in leaders if x < len(instructions))
         out = {}
         for a, b in zip(starts, [*starts[1:], len(instructions)], strict=True):
@@ -150,6 +158,47 @@ class Program:
         for i in part:
             _uses(self, i, segment)
         return segment
+
+
+def is_product(i: Instruction) -> bool:
+    """Whether it is a ``wgmma.mma_async``."""
+    return i.op.startswith("wgmma.mma_async")
+
+
+def _chains(kernel: Kernel) -> tuple[set[int], set[int]]:
+    """Chains of products: all but the last of each, and all but the first of each.
+
+    They go into one accumulator one after the other at one Python line, and nothing between them
+    stops, touches memory or touches their registers: so they are one product along k.
+    """
+    queued: set[int] = set()
+    followers: set[int] = set()
+    targets, last, names = set(kernel.labels.values()), None, set[str]()
+    for i in kernel.instructions:
+        if is_product(i) and i.guard is None:
+            if last is not None and i.pc not in targets and _alike(last, i):
+                queued.add(last.pc)
+                followers.add(i.pc)
+            else:
+                names = set()
+            last, names = i, names | {*vector(i.args[0]), *vector(i.args[1])}
+        elif last is not None and (i.pc in targets or _cuts(i, names)):
+            last = None
+    return queued, followers
+
+
+def _alike(a: Instruction, b: Instruction) -> bool:
+    """Whether two products differ in their operands' places alone."""
+    kinds = {x.args[1].startswith("{") for x in (a, b)}
+    same = (a.op, a.args[0], a.args[4:], a.line) == (b.op, b.args[0], b.args[4:], b.line)
+    return same and len(kinds) == 1 and a.line is not None
+
+
+def _cuts(i: Instruction, names: set[str]) -> bool:
+    """Whether an instruction ends a chain of products with these registers."""
+    if blocks(i) or together(i) or any("[" in a for a in i.args):
+        return True
+    return any(not names.isdisjoint(vector(a)) for a in i.args)
 
 
 def together(instruction: Instruction) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.ptx import Instruction
 from mla_var3.emulator.stops import describe, places
@@ -37,6 +38,7 @@ class Fragment:
         self.tried = False
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
         self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
+        self.place = int(ids[0]) // GROUP
         self.warps = machine.warps_of(self.s)
         self.refresh(machine)
 
@@ -75,7 +77,7 @@ class Scheduler:
         self.stuck = False
         self.stopped = 0
         self.random = np.random.default_rng(seed) if seed is not None else None
-        self.order: NDArray[Any] = np.zeros(m.threads // GROUP + 1)
+        self.order = [0] * (m.threads // GROUP + 1)
         self.drawn = self.turns = self.idle = 0
         self.last_progress = -1
         self.favored: Fragment | None = None
@@ -110,13 +112,14 @@ class Scheduler:
 
     def _next(self) -> Fragment | None:
         if self.random is not None and self.drawn % REDRAW == 0:
-            self.order = self.random.permutation(len(self.order))
+            self.order = self.random.permutation(len(self.order)).tolist()
         self.drawn += 1
         ready = [f for f in self.fragments if f.wait is None]
         if not ready:
             return None
-        best = min(ready, key=self._rank)
+        best = ready[0]
         if len(ready) > 1:
+            best = min(ready, key=self._rank)
             self.turns = self.turns + 1 if best is self.idle_fragment() else 0
             self._last = best
             if self.turns > PATIENCE:
@@ -128,8 +131,8 @@ class Scheduler:
         """The fragment that ran last."""
         return getattr(self, "_last", None)
 
-    def _rank(self, f: Fragment) -> tuple[float, int]:
-        return (float(self.order[f.ids[0] // GROUP]), f.pc)
+    def _rank(self, f: Fragment) -> tuple[int, int]:
+        return (self.order[f.place], f.pc)
 
     def _merge(self, fragment: Fragment) -> None:
         """Join all fragments at the same instruction; the result is ``favored``."""
@@ -137,14 +140,13 @@ class Scheduler:
         if len(self.fragments) == 1:
             fragment.wait = None
             return
-        mine = fragment.ids[0] // GROUP
         same = [
             f
             for f in self.fragments
             if f.pc == fragment.pc
             and f is not fragment
             and f.wait in (None, "converge")
-            and (self.random is None or f.ids[0] // GROUP == mine)
+            and (self.random is None or f.place == fragment.place)
         ]
         if same:
             for f in [*same, fragment]:
@@ -379,7 +381,7 @@ class Scheduler:
         at = 1 if reduce else 0
         numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
-        if len(kinds := np.unique(keys)) > 1:
+        if len(kinds := distinct(keys)) > 1:
             # At once, or the parts would merge again.
             for part in self._split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
                 self._named(part, i)
@@ -387,10 +389,10 @@ class Scheduler:
         most = 1 if not reduce else 2
         sized = len(i.args) > (at + most if reduce else at + 1)
         threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
-        if threads is not None and self._too_many(f, int(kinds[0]), threads):
+        if threads is not None and self._too_many(f, kinds[0], threads):
             return False
         if reduce:
-            self._vote(f, i, int(kinds[0]))
+            self._vote(f, i, kinds[0])
         wait = "arrive" not in i.parts
         f.wait = "named" if wait else None
         f.pc += 1

@@ -18,6 +18,8 @@ OFFSET = 0xFFFFFF
 PC_BITS, LANE_BITS = 20, 5
 PC_MASK, LANE_MASK = (1 << PC_BITS) - 1, (1 << LANE_BITS) - 1
 CLOCK = PC_BITS + LANE_BITS
+#: Granules in more pieces than these are looked at by index.
+MOST_RANGES = 8
 #: What orders an access after one by each unit.
 AFTER_WRITE = {
     GENERIC: "a barrier between the two",
@@ -64,9 +66,9 @@ class SharedMemory:
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
         """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
         low = (np.asarray(address).astype(np.int64)) & 0xFFFFFFFF
-        if self.ctas == 1:
-            return np.where(low >> 24 == 1, low & OFFSET, low)
         rank = low >> 24
+        if self.ctas == 1:
+            return np.where(rank == 1, low & OFFSET, low) if np.count_nonzero(rank) else low
         return np.where(rank == 0, cta_offset, (rank - 1) * self.size) + (low & OFFSET)
 
     def outside(self, physical: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
@@ -79,6 +81,15 @@ class SharedMemory:
         first = physical >> self.shift
         k = max(1, count >> self.shift)
         return first[:, None] + np.arange(k) if k > 1 else first[:, None]
+
+
+def ranges(granules: NDArray[np.int64]) -> list[Any]:
+    """Sorted granules as slices, which are looked at faster, where these are few."""
+    cuts = np.flatnonzero(np.diff(granules) != 1) + 1
+    if len(cuts) >= MOST_RANGES:
+        return [granules]
+    parts = np.split(granules, cuts)
+    return [slice(int(p[0]), int(p[-1]) + 1) for p in parts]
 
 
 class Shadow:
@@ -154,6 +165,19 @@ class Shadow:
             self._fenced(g, writer, written, known, warp, unit, pc)
         if not known.all():
             self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
+
+    def clear(self, g: Any, warps: range) -> bool:
+        """Whether one unit wrote granules ``g``, and these warps have all seen it; the usual case.
+
+        Then a read by their units needs no closer look.
+        """
+        m, clocks = self.memory, self.clocks
+        writer = m.writer[g]
+        who = int(writer[0])
+        if who < clocks.warps or not (writer == who).all() or not m.known[g].all():
+            return False
+        seen = clocks.seen[warps.start : warps.stop, who].min()
+        return bool(int(m.written[g].max()) >> CLOCK <= seen)
 
     def mark_read(self, g: Any, actor: int, clocks: list[int], pc: int) -> None:
         """Note a read by actors that follow each other."""

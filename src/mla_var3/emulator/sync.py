@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator import functions as fn
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 
 if TYPE_CHECKING:
@@ -123,8 +125,8 @@ class Sync:
         """``mbarrier.init``."""
         m = self.machine
         n = len(m.ids[s])
-        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
-        counts, warps = np.broadcast_to(count, n), m.warp[s]
+        at = fn.spread(m.shared.physical(address, m.cta_offset[s]), n)
+        counts, warps = fn.spread(count, n), m.warp[s]
         for i in sorted({int(x): i for i, x in enumerate(at.tolist())}.values()):
             self._init(int(at[i]), int(counts[i]), int(warps[i]), pc)
 
@@ -183,9 +185,7 @@ class Sync:
 
     def invalidate(self, address: Any, s: Any, pc: int) -> None:
         """``mbarrier.inval``."""
-        for at in np.unique(
-            self.machine.shared.physical(address, self.machine.cta_offset[s])
-        ).tolist():
+        for at in distinct(self.machine.shared.physical(address, self.machine.cta_offset[s])):
             self.at(at, pc)
             self.mbarriers.pop(at, None)
 
@@ -193,15 +193,15 @@ class Sync:
         """Arrivals and expected bytes of threads; returns the state that each saw before."""
         m = self.machine
         n = len(m.ids[s])
-        at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
+        at = fn.spread(m.shared.physical(address, m.cta_offset[s]), n)
         counts, bytes_ = (
-            np.broadcast_to(count, n).astype(np.int64),
-            np.broadcast_to(tx, n).astype(np.int64),
+            fn.spread(count, n).astype(np.int64),
+            fn.spread(tx, n).astype(np.int64),
         )
         warps, state = m.warp[s], np.zeros(n, U64)
-        for place in np.unique(at).tolist():
+        for place in distinct(at):
             here = at == place
-            who = np.unique(warps[here]).tolist()
+            who = distinct(warps[here])
             barrier = self.at(place, pc, who)
             if barrier is None:
                 continue
@@ -213,7 +213,7 @@ class Sync:
                 barrier.count -= int(counts[here].sum())
             if barrier.pending == 0:
                 self.settle(barrier)
-        m.clocks.tick(np.unique(warps).tolist())
+        m.clocks.tick(distinct(warps))
         m.note("arrive", s, pc)
         return state
 
@@ -293,11 +293,11 @@ class Sync:
         code that takes its answer for granted shows.
         """
         m, s = self.machine, fragment.s
-        at = m.shared.physical(np.broadcast_to(address, fragment.n), m.cta_offset[s])
+        at = m.shared.physical(fn.spread(address, fragment.n), m.cta_offset[s])
         done = np.zeros(fragment.n, bool)
-        for place in np.unique(at).tolist():
+        for place in distinct(at):
             here = at == place
-            barrier = self.at(place, pc, np.unique(m.warp[s][here]).tolist())
+            barrier = self.at(place, pc, distinct(m.warp[s][here]))
             if barrier is None:
                 continue
             want = wanted[here] if np.ndim(wanted) else wanted
@@ -313,8 +313,8 @@ class Sync:
             if key not in self.timed_out:
                 self.timed_out.add(key)
                 done[:] = False
-        for place in np.unique(at[done]).tolist():
-            who = np.unique(m.warp[s][(at == place) & done]).tolist()
+        for place in distinct(at[done]):
+            who = distinct(m.warp[s][(at == place) & done])
             m.clocks.join(who, self.mbarriers[place].done)
         return done
 

@@ -1,10 +1,10 @@
-"""Command line: ``python -m mla_var3.examples fetch|index|show|extract``."""
+"""Command line: ``python -m mla_var3.examples fetch|index|show|path|extract|import``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -15,9 +15,12 @@ from mla_var3.arguments import named
 from mla_var3.errors import KnowledgeError, UsageError
 from mla_var3.examples import pin, store
 from mla_var3.examples.model import Example
-from mla_var3.paths import repo_root
+from mla_var3.paths import kernels_dir, repo_root
 
-#: Columns of the reading when the output is no terminal.
+if TYPE_CHECKING:
+    from mla_var3.examples.learning import Learning, Step
+
+#: Columns of the reading when the output is not a terminal.
 PIPE_WIDTH = 100
 
 
@@ -86,10 +89,7 @@ def show(example: Annotated[tyro.conf.Positional[str], named("PATH")]) -> int:
     from mla_var3.examples.show import reading
 
     name, found = _annotated(example)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
-    console.print(Markdown(reading(name, found)))
+    _print(reading(name, found))
     return 0
 
 
@@ -113,6 +113,102 @@ def extract(
     return 0
 
 
+def import_(
+    example: Annotated[tyro.conf.Positional[str], named("PATH")],
+    design: str,
+    arch: str = "",
+) -> int:
+    """Make a design of ours that drives an example in place.
+
+    Args:
+        example: Path below the examples' folder, or id.
+        design: Name of the design.
+        arch: What it has to compile for; the example's own arch by default.
+    """
+    from mla_var3.examples.importing import bring
+
+    tree = pin.tree(repo_root())
+    print(f"compiling {example} without a GPU")
+    folder, found = bring(repo_root(), kernels_dir(), tree, example, design, arch)
+    print(
+        f"wrote kernels/{folder.relative_to(kernels_dir()).as_posix()}/\n"
+        f"next: nox -s profile -- {design} --lang=cute-dsl --arch={arch or found.arch}"
+    )
+    return 0
+
+
+def path(
+    name: Annotated[tyro.conf.Positional[str], named("[PATH]")] = "",
+    step: Annotated[tyro.conf.Positional[int], named("[STEP]")] = 0,
+    answers: bool = False,
+    answer: str = "",
+    check: bool = False,
+) -> int:
+    """Walk a learning path: all of them, one, or one step, and check an exercise.
+
+    Args:
+        name: A path by its letter or its id.
+        step: A step of it, from 1.
+        answers: Show the answers of a step's questions.
+        answer: Your answer to a step's exercise; its script runs and tells whether it is right.
+        check: Run the exercises of a step, a path or all, and compare what they say with what
+            the path says.
+    """
+    from mla_var3.examples import course, learning
+
+    root = repo_root()
+    known = learning.load(root)
+    if not known.paths:
+        raise KnowledgeError(f"{learning.PATHS} holds no path")
+    chosen = known.find(name) if name else ""
+    if step and not 1 <= step <= len(known.paths[chosen].steps):
+        raise UsageError(f"path {chosen} has steps 1 to {len(known.paths[chosen].steps)}")
+    if answer and (not step or check):
+        raise UsageError("--answer is for one step, as in `path A 1 --answer 42`")
+    if answer:
+        return _judge(known.paths[chosen].steps[step - 1], answer)
+    if check:
+        return _check(known, chosen, step)
+    if step:
+        _print(course.step_text(root, known, chosen, step, answers))
+    else:
+        _print(course.contents(known, chosen) if chosen else course.overview(known))
+    return 0
+
+
+def _judge(step: Step, answer: str) -> int:
+    from mla_var3.examples.exercises import computed, same
+
+    print(f"running {step.exercise.file}")
+    if not same(answer, computed(repo_root(), step.exercise)):
+        print(f"{answer} is not right; read the task again, or run the script and print more")
+        return 1
+    print(f"right: {step.exercise.answer}. {step.exercise.why}")
+    return 0
+
+
+def _check(known: Learning, chosen: str, only: int) -> int:
+    from mla_var3.examples.exercises import computed, same
+
+    wrong = 0
+    for name, number, step in known.steps():
+        if (chosen and name != chosen) or (only and number != only):
+            continue
+        found = computed(repo_root(), step.exercise)
+        agrees = same(found, step.exercise.answer)
+        wrong += not agrees
+        verdict = "agrees" if agrees else f"the path says {step.exercise.answer}"
+        print(f"{name} {number} {step.exercise.script}: {found}, {verdict}", flush=True)
+    return 1 if wrong else 0
+
+
+def _print(text: str) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    console.print(Markdown(text))
+
+
 def _annotated(asked: str) -> tuple[str, Example]:
     """An indexed example by id or path; KnowledgeError when there is none."""
     known = store.read(repo_root())
@@ -134,7 +230,14 @@ def _annotated(asked: str) -> tuple[str, Example]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (the process's by default) names."""
     command, rest, prog = arguments.choose(
-        {"fetch": fetch, "index": index, "show": show, "extract": extract},
+        {
+            "fetch": fetch,
+            "index": index,
+            "show": show,
+            "path": path,
+            "extract": extract,
+            "import": import_,
+        },
         sys.argv[1:] if argv is None else argv,
         "python -m mla_var3.examples",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,11 @@ _BY_FOLDER = {
 }  # fmt: skip
 #: Tried in turn for an example whose folder names no arch.
 _BY_FEATURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+#: Words in names of the experimental primitives, which are PTX's, and the arch that PTX wants.
+_BY_WORDS = (
+    (re.compile(r"tcgen05|tmem", re.IGNORECASE), "sm_100"),
+    (re.compile(r"bulk|cluster|tensormap|elect_sync|stmatrix|mapa\b|^tma_"), "sm_90"),
+)
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,12 @@ class Entry:
         for part in self.path.split("/"):
             if part in _BY_FOLDER:
                 return _BY_FOLDER[part]
-        used = archs.features(set(self.source.names))
+        names = set(self.source.names)
+        used = archs.features(names)
         fitting = (arch for arch in _BY_FEATURES if archs.refusal(used, arch) is None)
-        return next(fitting, "sm_100")
+        found = next(fitting, "sm_100")
+        told = (arch for words, arch in _BY_WORDS if any(words.search(name) for name in names))
+        return max(found, next(told, found), key=archs.number)
 
     @property
     def is_script(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.examples.model import PATTERN_TITLES, Example, Found
-from mla_var3.examples.show import figures
+from mla_var3.examples.show import compiled_lines
 from mla_var3.paths import write_atomic
 
 FOLDER = "knowledge/languages/cute-dsl/optimizations"
@@ -47,7 +47,7 @@ def extract(root: Path, name: str, example: Example, pattern: str, page: str) ->
     if pattern not in shown:
         raise UnknownNameError(f"pattern of {name}", pattern, list(shown))
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", page):
-        raise KnowledgeError(f"{page!r} is no page id: lower case words joined by hyphens")
+        raise KnowledgeError(f"{page!r} is not a page id: lower case words joined by hyphens")
     file = root / FOLDER / f"{page}.md"
     if file.exists():
         raise KnowledgeError(f"{FOLDER}/{page}.md exists; choose another --page")
@@ -87,8 +87,7 @@ def _text(section: str, name: str, example: Example, found: Found) -> str:
         lines = "\n".join(f"- [line {line}]({example.address(line)})" for line in found.lines)
         return f"The example `{name}` shows {found.seen}.\n\n{lines}".rstrip()
     if section == "Performance evidence":
-        kernels = example.compiled.kernels if example.compiled else ()
-        told = "\n".join(f"- `{each.kernel}`: {figures(each)}" for each in kernels)
+        told = "\n".join(f"- {line}" for line in compiled_lines(example))
         return f"Static facts of the example, compiled for {example.arch}:\n\n{told}".rstrip()
     return f"TODO: {_QUESTIONS.get(section, 'write this section')}"
 

@@ -15,6 +15,7 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,9 @@ _DL_CUDA, _DEVICE_TYPE = 2, 8
 
 #: Elements up to which a tensor is real.
 SMALL = 4096
+
+#: What the addresses of tensors are multiples of on a GPU.
+ALIGNMENT = 512
 
 _RANDOM = {"randn", "rand", "randint", "randn_like", "rand_like", "normal", "bernoulli"}
 _RANDOM_IN_PLACE = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_"}
@@ -249,19 +253,30 @@ def _stand_in_torch(capability: tuple[int, int], multiprocessors: int) -> None:
         "get_device_name": lambda *_: "stand-in",
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+        setattr(torch.cuda, name, partial(answer))  # torch.compile wants no function twice.
     tensors: Any = runtime._Tensor
     original = tensors.__init__
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(tensor, torch.Tensor) and tensor.is_meta:
-            # Never touched, so that the system gives it no memory.
+        if isinstance(tensor, torch.Tensor):  # Nothing is launched, so its values do not matter.
             with torch._C.DisableTorchFunction():
-                tensor = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+                tensor = _untouched(tensor)
         original(self, tensor, *args, **kwargs)
         _call_cuda(self._dlpack_data)
 
     tensors.__init__ = init
+
+
+def _untouched(sketch: Any) -> Any:
+    """A tensor of the same shape, aligned as a GPU's are; the system gives it no memory."""
+    import torch
+
+    extents = zip(sketch.shape, sketch.stride(), strict=True)
+    elements = max(1, 1 + sum((size - 1) * stride for size, stride in extents))
+    room = torch.empty(elements * sketch.element_size() + ALIGNMENT, dtype=torch.uint8)
+    start = -room.data_ptr() % ALIGNMENT
+    bytes_of = room[start : start + elements * sketch.element_size()]
+    return bytes_of.view(sketch.dtype).as_strided(sketch.shape, sketch.stride())
 
 
 def _call_cuda(capsule: Any) -> None:

@@ -122,9 +122,9 @@ class Example(_Model):
         goal: What it teaches.
         kernels: Its device functions.
         length: Lines of the file.
+        annotations: Words for its lines.
         checklist: What it shows of the checklist.
         compiled: What compiling it gave; None where that was not tried.
-        annotations: Words for its lines.
     """
 
     title: Line = Field(max_length=90)
@@ -140,9 +140,9 @@ class Example(_Model):
     goal: str = ""
     kernels: tuple[str, ...] = ()
     length: int = Field(0, ge=0)
+    annotations: tuple[Annotation, ...] = ()
     checklist: tuple[Found, ...] = ()
     compiled: Compiled | None = None
-    annotations: tuple[Annotation, ...] = ()
 
     def address(self, line: int | None = None) -> str:
         """Where the file, or a line of it, can be read."""

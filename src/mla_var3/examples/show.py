@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mla_var3.examples.model import PATTERN_TITLES, CompiledKernel, Example
+from mla_var3.records import CuteFacts
 
 _FIGURES = (
     ("registers", "registers per thread"), ("spill_loads", "LDL"), ("spill_stores", "STL"),
@@ -53,19 +54,28 @@ def _entry(row: tuple[str, str, tuple[int, ...]]) -> str:
 
 def _compiled(example: Example) -> list[str]:
     compiled = example.compiled
+    if compiled is None or not compiled.kernels:
+        return compiled_lines(example)
+    head = f"Compiled for {example.arch} by {compiled.toolchain}, with its default arguments:"
+    return [head, "\n".join(f"- {line}" for line in compiled_lines(example))]
+
+
+def compiled_lines(example: Example) -> list[str]:
+    """What compiling an example gave: a line per device function, or why there is none."""
+    compiled = example.compiled
     if compiled is None:
         return ["It was not compiled yet; `nox -s examples -- index` does."]
     if not compiled.kernels:
         return [f"Not compiled ({compiled.toolchain}): {compiled.reason}."]
-    head = f"Compiled for {example.arch} by {compiled.toolchain}, with its default arguments:"
-    return [head, "\n".join(f"- `{each.kernel}`: {figures(each)}" for each in compiled.kernels)]
+    return [f"`{each.kernel}`: {_all_figures(each)}" for each in compiled.kernels]
 
 
-def figures(kernel: CompiledKernel) -> str:
+def _all_figures(kernel: CompiledKernel) -> str:
+    budgets = f"setmaxnreg {', '.join(kernel.register_budgets)}" if kernel.register_budgets else ""
+    return ", ".join(filter(None, [figures(kernel), budgets, kernel.occupancy]))
+
+
+def figures(kernel: CompiledKernel | CuteFacts) -> str:
     """A kernel's figures that are not zero, in words."""
-    told = [f"{value} {words}" for name, words in _FIGURES if (value := getattr(kernel, name))]
-    if kernel.register_budgets:
-        told.append(f"setmaxnreg {', '.join(kernel.register_budgets)}")
-    if kernel.occupancy:
-        told.append(kernel.occupancy)
+    told = (f"{value} {words}" for name, words in _FIGURES if (value := getattr(kernel, name)))
     return ", ".join(told)

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge lint|query|match|reference``."""
+"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|reference``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tyro
 from mla_var3 import arguments, front, records
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
-from mla_var3.knowledge import linting, matching, pages, reference, search
+from mla_var3.knowledge import backtest, linting, matching, pages, reference, search
 from mla_var3.paths import repo_root
 
 EXIT_FINDINGS = 1
@@ -68,7 +68,7 @@ def query(
 
 
 def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: int = 10) -> int:
-    """Rank the patterns that a record's metrics trigger.
+    """Rank the patterns that a record's metrics trigger, by the gain to be expected.
 
     Args:
         record: Path of the record.
@@ -78,11 +78,22 @@ def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: i
     found = matching.match(records.read(record), pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""
-        print(f"{item.score:5g}  {item.page.pattern.title}{mark}  {item.page.name}")
-        for fired in item.fired:
+        print(f"{item.gain:4.1f}x  {item.page.pattern.title}{mark}  {item.page.name}")
+        for fired in dict.fromkeys(map(str, item.fired)):
             print(f"       {fired}")
+        if item.also:
+            print(f"       see also {', '.join(page.pattern.id for page in item.also)}")
     if not found:
-        print("no trigger fires for this record")
+        print("nothing to say: no trigger fires, or nothing is left to gain")
+    return 0
+
+
+def replay() -> int:
+    """Replay the advice over the project's own history, each step without what it taught."""
+    done = backtest.backtest(pages.load_all())
+    for case in done.cases:
+        print(case)
+    print(done)
     return 0
 
 
@@ -109,7 +120,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when all is well, 1 when lint found errors.
     """
     command, rest, prog = arguments.choose(
-        {"lint": lint, "query": query, "match": match, "reference": renew_reference},
+        {
+            "lint": lint,
+            "query": query,
+            "match": match,
+            "backtest": replay,
+            "reference": renew_reference,
+        },
         sys.argv[1:] if argv is None else argv,
         "python -m mla_var3.knowledge",
     )

@@ -1,48 +1,31 @@
-"""Which pages are worth reading for a record: its metrics against the pages' triggers."""
+"""Which pages are worth reading for a record, ranked by the gain to be expected of each.
+
+A page is found by its triggers, on all that the records of a version state together. What it can be
+expected to bring follows from what it brought in like cases, and never exceeds what the bound of
+the stage leaves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mla_var3.knowledge import metrics
-from mla_var3.knowledge.metrics import Origin, Reading
+from mla_var3 import roofline
+from mla_var3.knowledge import history, triggers
+from mla_var3.knowledge.history import Gain
+from mla_var3.knowledge.joining import joined
 from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
-from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
+from mla_var3.knowledge.schema import SHARED
+from mla_var3.knowledge.triggers import Fired, Values
 from mla_var3.paths import repo_root
-from mla_var3.records import Record
-from mla_var3.workloads import workloads
+from mla_var3.records import Passed, Record
 
-#: What a fired trigger counts, by where its metric comes from: what was measured or compiled says
-#: more about a kernel than the problem sizes, which hold for every version alike.
-WEIGHT: dict[Origin, float] = {
-    "counter": 4,
-    "time": 4,
-    "static": 4,
-    "execution": 3,
-    "launch": 3,
-    "roofline": 2,
-    "tiling": 2,
-    "plan": 1,
-}
-IMPACT = {"high": 3, "medium": 2, "low": 1}
+#: The least gain worth a word: the same kernel moves by several percent between runs.
+WORTH = 1.1
 
-
-@dataclass(frozen=True)
-class Fired:
-    """A trigger and the value that fired it.
-
-    Attributes:
-        trigger: The trigger.
-        reading: The value.
-    """
-
-    trigger: Trigger
-    reading: Reading
-
-    def __str__(self) -> str:
-        return f"{self.reading} ({self.trigger})"
+Gains = Mapping[str, Sequence[Gain]]
 
 
 @dataclass(frozen=True)
@@ -51,15 +34,17 @@ class Match:
 
     Attributes:
         page: The page.
-        fired: Its triggers that fired, the heaviest first; one per trigger.
-        score: Impact times the summed weights of the triggers' metrics.
+        fired: What fired its triggers, where most is to be gained first.
+        gain: How many times faster it can be expected to make the version.
         known_violation: Whether the page lists the record's version under ``violated_by``.
+        also: Pages that say the same of the same value.
     """
 
     page: Document
     fired: tuple[Fired, ...]
-    score: float
+    gain: float
     known_violation: bool = False
+    also: tuple[Document, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,94 +56,132 @@ class NextStep:
         title: Title of the page.
         page: Path of the page from the top of the checkout.
         because: Which value fired which trigger.
-        score: See ``Match``.
+        gain: See ``Match``.
+        also: Ids of pages that say the same.
+        measured: Gains of the steps that applied it where it was called for.
     """
 
     id: str
     title: str
     page: str
     because: str
-    score: float
+    gain: float
+    also: tuple[str, ...] = ()
+    measured: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.title} ({self.page}): {self.because}"
+        more = f"; see also {', '.join(self.also)}" if self.also else ""
+        return f"{self.title} ({self.page}): {self.because}{self._brought}{more}"
+
+    @property
+    def _brought(self) -> str:
+        """What it was measured to gain, the least and the most where they differ."""
+        ordered = [f"{gain:.3g}x" for gain in sorted(self.measured)]
+        ends = dict.fromkeys([*ordered[:1], *ordered[-1:]])
+        return f"; measured gain {' to '.join(ends)}" if ends else ""
 
 
-def fire(trigger: Trigger, readings: Sequence[Reading]) -> Fired | None:
-    """The value that fires a trigger, or None.
+def most(record: Record, stage: str | None) -> float:
+    """How many times faster the whole run could be if a stage, or all of it, reached its bound.
 
-    The conditions under ``with`` must hold of the same stage where both speak of stages.
+    Infinite where nothing was timed or no bound is known.
     """
-    for reading in readings:
-        if reading.metric.name == trigger.metric and trigger.holds(reading.value):
-            places = [r for r in readings if None in (r.stage, reading.stage) or
-                      r.stage == reading.stage]  # fmt: skip
-            if all(_any(condition, places) for condition in trigger.with_):
-                return Fired(trigger, reading)
-    return None
+    outcome = record.outcome
+    if not isinstance(outcome, Passed) or outcome.total is None:
+        return math.inf
+    one = next((s for s in outcome.stages if s.name == stage), None)
+    fraction = roofline.fraction(record, one)
+    if fraction is None:
+        return math.inf
+    share = 1.0
+    if one is not None and one.duration is not None:
+        share = min(1.0, one.duration.median_us / outcome.total.median_us)
+    return 1 / (1 - share + share * min(1.0, fraction))
 
 
-def _any(condition: Condition, readings: Sequence[Reading]) -> bool:
-    return any(r.metric.name == condition.metric and condition.holds(r.value) for r in readings)
+def match(record: Record, catalogue: Catalogue, gains: Gains | None = None) -> list[Match]:
+    """Pages with a trigger that the record fires, the largest expected gain first.
 
+    A page that the version uses already is not news, and what can bring less than ``WORTH`` is not
+    said. Of pages that say the same of the same value the first speaks for the others.
 
-def applies(meta: FrontMatter, record: Record) -> bool:
-    """Whether a page speaks of the record's language, arch and regime.
-
-    What the record does not state (a run on the CPU has no arch) rules nothing out; neither does a
-    page that names none of the regimes of the record's workload.
+    Args:
+        record: The record, completed by the committed ones of the same sources.
+        catalogue: The pages.
+        gains: What pages brought; those of the catalogue's records by default.
     """
-    arch, regime = record.arch, metrics.regime_of(record)
-    workload = workloads().get(record.kernel.layer)
-    named = {r.name for r in workload.regimes}.intersection(meta.regimes) if workload else set()
-    return (
-        meta.scope in (SHARED, record.kernel.language)
-        and (arch is None or arch.rstrip("af") in meta.archs)
-        and (not named or regime is None or regime in named)
+    if gains is None:
+        gains = history.gains(catalogue, record.kernel.layer)
+    values = Values(joined(record, history.of_version(catalogue, record.kernel)))
+    found = [m for page in catalogue.patterns if (m := _weighed(page, values, catalogue, gains))]
+    return _once(sorted((m for m in found if m.gain >= WORTH), key=_rank))
+
+
+def _rank(found: Match) -> tuple[float, bool, bool, tuple[str | int, ...]]:
+    """Of equal gains what to do comes before what to leave, the principle before its spelling."""
+    meta = found.page.pattern
+    return -found.gain, meta.kind != "optimization", meta.scope != SHARED, natural(meta.id)
+
+
+def _weighed(page: Document, values: Values, catalogue: Catalogue, gains: Gains) -> Match | None:
+    meta, record = page.pattern, values.record
+    if not triggers.applies(meta, record) or catalogue.names(meta.used_by, record.kernel):
+        return None
+    found = triggers.fired(meta, values)
+    if not found:
+        return None
+    found.sort(key=lambda fired: -most(record, fired.stage))
+    gain = history.expected(meta.impact, record.problem, gains.get(meta.id, ()))
+    if not {"flops", "bytes"} & meta.affects.keys():  # Less work has a bound of its own.
+        gain = min(gain, most(record, found[0].stage))
+    violated = catalogue.names(meta.violated_by, record.kernel)
+    return Match(page, tuple(found), gain, violated)
+
+
+def _once(found: Sequence[Match]) -> list[Match]:
+    kept: list[Match] = []
+    for item in found:
+        twin = next((i for i, other in enumerate(kept) if _same_advice(other, item)), None)
+        if twin is None:
+            kept.append(item)
+        else:
+            kept[twin] = replace(kept[twin], also=(*kept[twin].also, item.page))
+    return kept
+
+
+def _same_advice(one: Match, other: Match) -> bool:
+    """Whether two pages name each other and were fired by one value."""
+    linked = (
+        other.page.pattern.id in one.page.pattern.interacts
+        or one.page.pattern.id in other.page.pattern.interacts
     )
-
-
-def match(record: Record, catalogue: Catalogue) -> list[Match]:
-    """Pages with a trigger that the record fires, best first.
-
-    A page that the version uses already is not news. Pages that list it under ``violated_by`` count
-    double; of equal scores the smaller id comes first.
-    """
-    readings = metrics.readings(record)
-    found = []
-    for page in catalogue.patterns:
-        meta = page.pattern
-        if not applies(meta, record) or catalogue.names(meta.used_by, record.kernel):
-            continue
-        fired = [f for trigger in meta.triggers if (f := fire(trigger, readings))]
-        if not fired:
-            continue
-        fired.sort(key=lambda f: -WEIGHT[f.reading.metric.origin])
-        violated = catalogue.names(meta.violated_by, record.kernel)
-        weight = sum(
-            WEIGHT[metrics.metric(name).origin] for name in {f.trigger.metric for f in fired}
-        )
-        score = IMPACT[meta.impact] * weight * (2 if violated else 1)
-        found.append(Match(page, tuple(fired), score, violated))
-    return sorted(found, key=lambda m: (-m.score, natural(m.page.pattern.id)))
+    return linked and bool({f.reading for f in one.fired} & {f.reading for f in other.fired})
 
 
 def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -> list[NextStep]:
     """What to try next after a run that left one record or several (one per arch, say).
 
-    A page counts once, for the record in which it scores best.
+    A page counts once, for the record in which it can bring most.
     """
     made = [made] if isinstance(made, Record) else list(made)
+    gains = {layer: history.gains(catalogue, layer) for layer in {r.kernel.layer for r in made}}
     best: dict[str, NextStep] = {}
     for record in made:
         where = f" on {record.target.removeprefix('static/')}" if len(made) > 1 else ""
-        for found in match(record, catalogue):
-            meta = found.page.pattern
-            because = "; ".join(map(str, found.fired[:2])) + where
-            step = NextStep(meta.id, meta.title, found.page.name, because, found.score)
-            if meta.id not in best or best[meta.id].score < step.score:
-                best[meta.id] = step
-    return sorted(best.values(), key=lambda step: (-step.score, natural(step.id)))[:top]
+        for found in match(record, catalogue, gains[record.kernel.layer]):
+            step = _step(found, where, gains[record.kernel.layer])
+            if step.id not in best or best[step.id].gain < step.gain:
+                best[step.id] = step
+    return sorted(best.values(), key=lambda step: (-step.gain, natural(step.id)))[:top]
+
+
+def _step(found: Match, where: str, gains: Gains) -> NextStep:
+    meta = found.page.pattern
+    measured = tuple(gain.factor for gain in gains.get(meta.id, ()))
+    told = dict.fromkeys(str(fired) for fired in found.fired)
+    because = "; ".join(list(told)[:2]) + where
+    also = tuple(page.pattern.id for page in found.also)
+    return NextStep(meta.id, meta.title, found.page.name, because, found.gain, also, measured)
 
 
 def next_steps(

@@ -19,7 +19,7 @@ from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.languages import StageMetric, languages
 from mla_var3.records import Passed, Record, Stage, StaticFacts, relative
 from mla_var3.static import sass
-from mla_var3.static.occupancy import of_facts
+from mla_var3.static.occupancy import fit_together, of_facts
 from mla_var3.workloads import AxisMetric, workloads
 
 Value = bool | int | float | str
@@ -141,6 +141,39 @@ def _waves(record: Record, stage: Stage) -> float | None:
 def _last_wave_fill(record: Record, stage: Stage) -> float | None:
     waves = _waves(record, stage)
     return None if waves is None else waves - math.ceil(waves) + 1
+
+
+def _bytes_over_l2(record: Record, stage: Stage) -> float | None:
+    device = roofline.device_of(record)
+    try:
+        return None if device is None else stage.bytes / device.l2_bytes
+    except DeviceFigureError:
+        return None
+
+
+def _flops_share(record: Record, stage: Stage) -> float | None:
+    outcome = _passed(record)
+    total = sum(s.flops for s in outcome.stages) if outcome else 0
+    return stage.flops / total if total else None
+
+
+def _side_by_side(record: Record, stage: Stage) -> bool | None:
+    """Whether one block of each stage of a group fits one SM; None for a stage on its own."""
+    outcome, (group, dot, _) = _passed(record), stage.name.rpartition(".")
+    if outcome is None or not dot:
+        return None
+    members = [s for s in outcome.stages if s.name.rpartition(".")[0] == group]
+    facts = [found for s in members if (found := _compiled(s)) is not None]
+    if len(members) < 2 or len(facts) < len(members):
+        return None
+    return fit_together(facts, roofline.device_of(record))
+
+
+def _overlap(record: Record, outcome: Passed) -> float | None:
+    times = [s.duration.median_us for s in outcome.stages if s.duration is not None]
+    if outcome.total is None or len(times) < 2 or len(times) < len(outcome.stages):
+        return None
+    return 1 - outcome.total.median_us / sum(times)
 
 
 def _intensity(record: Record, stage: Stage) -> float | None:
@@ -319,6 +352,11 @@ _ANY_RUN = (
          lambda r, s: s.flops),
     _row("roofline", "bytes", "bytes", "lower", "stages[].bytes",
          "Algorithmic DRAM traffic of the stage.", lambda r, s: s.bytes),
+    _row("roofline", "bytes_over_l2", "", "lower", "stages[].bytes, devices",
+         "Algorithmic traffic over the size of the device's L2.", _bytes_over_l2),
+    _row("roofline", "flops_share", "", None, "stages[].flops",
+         "FLOPs of the stage over those of all stages: near 0 for a stage that merges or converts.",
+         _flops_share),
     _row("roofline", "intensity", "FLOP/byte", None, "stages[].flops / bytes",
          "Arithmetic intensity of the stage.", _intensity),
     _row("roofline", "intensity_over_ridge", "", None, "intensity, devices",
@@ -377,6 +415,9 @@ _ANY_RUN = (
          "Warps that fit a multiprocessor.", _occupancy("warps")),
     _row("static", "occupancy_limiter", "", None, "stages[].static, devices",
          "Resource that keeps further blocks away.", _occupancy("limiter"), "text"),
+    _row("static", "side_by_side", "", None, "stages[].static, devices",
+         "Whether a block of each stage of a group fits a multiprocessor at the same time.",
+         _side_by_side, "flag"),
     _row("time", "duration_us", "us", "lower", "stages[].duration.median_us",
          "Median time of the stage.", lambda r, s: s.duration.median_us if s.duration else None),
     _run("time", "total_us", "us", "lower", "outcome.total.median_us",
@@ -389,6 +430,11 @@ _ANY_RUN = (
          "Algorithmic bytes over the median time.", _per_us("bytes", 1e3)),
     _run("time", "time_spread", "", "lower", "outcome.total",
          "Longest less shortest run, over the median.", _spread),
+    _run("time", "overlap", "", "higher", "outcome.total, stages[].duration",
+         "Share of the stages' summed times that running side by side saves.", _overlap),
+    _run("time", "l2_flushed", "", None, "outcome.protocol.l2_flush",
+         "Whether the L2 cache was flushed between timed runs.",
+         lambda r, o: o.protocol.l2_flush if o.protocol else None, "flag"),
     _ncu("tensor_pipe_percent", "%", "higher",
          "Share of cycles in which the tensor pipe works.",
          "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",

@@ -96,7 +96,21 @@ def _measured(record: Record, outcome: Passed) -> list[str]:
         f"Measured: median {total.median_us:.1f} us (min {total.min_us:.1f}, max "
         f"{total.max_us:.1f}, {total.samples} runs)"
     )
-    return [f"{text}, {1 / share:.2f} times the bound." if share else f"{text}.", ""]
+    measured = f"{text}, {1 / share:.2f} times the bound." if share else f"{text}."
+    return [measured, "", *_drawn(outcome)]
+
+
+def _drawn(outcome: Passed) -> list[str]:
+    drawn = outcome.energy
+    if drawn is None:
+        return []
+    clock = f" at {drawn.sm_clock_mhz:.0f} MHz" if drawn.sm_clock_mhz else ""
+    held = f", held down by {' and '.join(drawn.throttle)}" if drawn.throttle else ""
+    return [
+        f"Back to back: {drawn.launch_us:.1f} us, {drawn.joules:.3g} J per launch, "
+        f"{drawn.watts:.0f} W{clock}{held}.",
+        "",
+    ]
 
 
 def _stage_row(record: Record, stage: Stage) -> list[object]:

@@ -15,6 +15,8 @@ from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
+#: Runs launches back to back, as many as asked; gives microseconds.
+Replay = Callable[[int], float]
 Ended = tuple[KernelPlan, records.Passed | records.Failed]
 
 

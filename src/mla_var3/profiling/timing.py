@@ -52,8 +52,10 @@ class Timer:
 
     def samples_us(self, body: Callable[[], Any], runs: int | None = None) -> list[float]:
         """Microseconds of each of ``runs`` (default: all) replays of ``body``."""
-        graph = capture(body)
-        count = runs or self.bench_runs
+        return self.replays_us(capture(body), runs or self.bench_runs)
+
+    def replays_us(self, graph: torch.cuda.CUDAGraph, count: int) -> list[float]:
+        """Microseconds of each of ``count`` replays of a graph."""
         events = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
             for _ in range(count)

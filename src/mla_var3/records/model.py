@@ -105,13 +105,45 @@ class Duration(_Model):
 
 
 class Protocol(_Model):
-    """How the times of a record were taken."""
+    """How the times of a record were taken.
+
+    Attributes:
+        timer: What took them.
+        warmup_runs: Untimed runs before.
+        bench_runs: Timed runs.
+        l2_flush: Whether the L2 was flushed before each.
+        graph_replay: Whether each was the replay of a CUDA graph.
+        rounds: In how many rounds, each version once per round; left out when all at once.
+    """
 
     timer: str
     warmup_runs: int = Field(ge=0)
     bench_runs: int = Field(ge=1)
     l2_flush: bool
     graph_replay: bool
+    rounds: int | None = Field(None, ge=1)
+
+
+class Energy(_Model):
+    """What the board drew while the version ran back to back, without L2 flush.
+
+    Attributes:
+        launches: Launches in the window.
+        launch_us: Microseconds of one, the window divided by their number.
+        joules: Joules of one, by the board's energy counter, static power included.
+        watts: Mean power over the window.
+        sm_clock_mhz: Median SM clock of the samples.
+        samples: Times that clocks were read.
+        throttle: Reasons that held the clocks down in any sample.
+    """
+
+    launches: int = Field(ge=1)
+    launch_us: float = Field(gt=0)
+    joules: float = Field(gt=0)
+    watts: float = Field(gt=0)
+    sm_clock_mhz: float | None = Field(None, gt=0)
+    samples: int = Field(ge=0)
+    throttle: list[str] = Field(default_factory=list)
 
 
 class Stage(_Model):
@@ -191,6 +223,7 @@ class Passed(_Model):
         protocol: How times were taken; present exactly when there are times.
         stages: The kernels in launch order.
         total: Time of the whole version.
+        energy: Energy of the whole version, where the board told it.
         flops: Least FLOPs of the whole version, by its cost model.
         bytes: Least DRAM bytes of the whole version, likewise.
         artefacts: Bulk files, below ``out/``.
@@ -201,6 +234,7 @@ class Passed(_Model):
     protocol: Protocol | None = None
     stages: list[Stage] = Field(min_length=1)
     total: Duration | None = None
+    energy: Energy | None = None
     flops: Count
     bytes: Count
     artefacts: list[str] = Field(default_factory=list)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime.execution import Diagnostic, Execution, recording
+from mla_var3.runtime.execution import Diagnostic, Execution, Order, recording, starting
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.workloads import Tolerance
@@ -120,13 +119,14 @@ def poison_outputs(obj: RuntimeObject) -> None:
             tensor.fill_(math.nan if tensor.is_floating_point() else 0x5A)
 
 
-def check_plan(plan: KernelPlan, device: str = "cpu") -> CaseResult:
+def check_plan(plan: KernelPlan, device: str = "cpu", order: Order | None = None) -> CaseResult:
     """Run ``plan`` once on random inputs and compare with its reference.
 
     Args:
         plan: A resolved plan.
         device: ``cpu`` runs the kernels as their language can (with diagnostics), ``cuda``
             launches them.
+        order: The order in which blocks start, where the language lets it be chosen.
 
     Returns:
         Errors of each output, with what the CPU runs showed.
@@ -139,7 +139,7 @@ def check_plan(plan: KernelPlan, device: str = "cpu") -> CaseResult:
     inputs = plan.prepare_inputs(device)
     obj = plan.plan(*inputs)
     poison_outputs(obj)
-    with recording() as executions:
+    with recording() as executions, starting(order):
         outputs = obj()
     if device != "cpu":
         import torch
@@ -156,17 +156,3 @@ def check_plan(plan: KernelPlan, device: str = "cpu") -> CaseResult:
         for name, expected in reference.items()
     )
     return CaseResult(plan, errors, tuple(executions))
-
-
-def check_plans(
-    plans: Sequence[KernelPlan],
-    device: str = "cpu",
-    progress: Callable[[CaseResult], None] | None = None,
-) -> list[CaseResult]:
-    """Check each plan in turn, calling ``progress`` after each."""
-    results = []
-    for plan in plans:
-        results.append(check_plan(plan, device))
-        if progress:
-            progress(results[-1])
-    return results

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
+#: Orders in which the blocks of a launch may start; a kernel that is right takes any.
+Order = Literal["forward", "reverse", "random"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Execution:
         bytes_loaded: Bytes that loads asked for, likewise.
         bytes_stored: Bytes that stores wrote, likewise.
         diagnostics: What was found.
+        order: The order in which its blocks started; None where nobody can choose it.
     """
 
     kernel: str
@@ -50,6 +53,7 @@ class Execution:
     bytes_loaded: int | None = None
     bytes_stored: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
+    order: str | None = None
 
 
 _RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)
@@ -64,6 +68,24 @@ def recording() -> Iterator[list[Execution]]:
         yield found
     finally:
         _RECORDING.reset(token)
+
+
+_ORDER: ContextVar[Order | None] = ContextVar("block order", default=None)
+
+
+@contextlib.contextmanager
+def starting(order: Order | None) -> Iterator[None]:
+    """Start the blocks of every kernel that runs on the CPU inside the block in this order."""
+    token = _ORDER.set(order)
+    try:
+        yield
+    finally:
+        _ORDER.reset(token)
+
+
+def block_order() -> Order | None:
+    """The order that is asked for; None when nobody asks."""
+    return _ORDER.get()
 
 
 def note(execution: Execution) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -31,7 +32,7 @@ class Occupancy(BaseModel):
 
     Attributes:
         blocks_per_sm: Resident blocks; 0 when not even one fits.
-        warps: Resident warps an SM.
+        warps: Resident warps per SM.
         fraction: ``warps`` over the warps that the SM can hold.
         limiter: What stops the next block; registers and shared memory are named before the fixed
             limits where several do.
@@ -65,14 +66,14 @@ def occupancy(
 
     Registers are handed out a warp at a time, in units of ``register_allocation_unit``, from the
     quarter of the register file that the warp's processing block owns; shared memory a block at a
-    time, with the driver's reserve added. Clusters are not modelled: a cluster of several blocks
+    time, with the driver's reserve added. Clusters are not modeled: a cluster of several blocks
     needs its blocks in one GPC, which can only lower the figure.
 
     Args:
         limits: What an SM has.
         threads: Threads a block, at least 1.
         registers: Registers a thread, as the cubin states them.
-        shared_bytes: Shared memory a block, static and dynamic, without the system's reserve.
+        shared_bytes: Shared memory per block, static and dynamic, without the system's reserve.
         tensor_memory_columns: Columns of tensor memory a block holds.
         device: Key of the device, kept in the result.
 
@@ -148,4 +149,36 @@ def of_facts(facts: StaticFacts | None, device: Device | None = None) -> Occupan
         shared_bytes=facts.shared_bytes,
         tensor_memory_columns=facts.tensor_memory_columns,
         device=device.key,
+    )
+
+
+def fit_together(facts: Sequence[StaticFacts], device: Device | None) -> bool | None:
+    """Whether one SM holds a block of each kernel at the same time.
+
+    Args:
+        facts: Facts of compiles for one arch.
+        device: The device.
+
+    Returns:
+        None without a device, and where a limit is UNKNOWN.
+    """
+    try:
+        limits = None if device is None else device.sm_limits()
+    except DeviceFigureError:
+        return None
+    if limits is None:
+        return None
+    shared = sum(
+        round_up(f.shared_bytes + limits.reserved_shared_per_block, SHARED_ALLOCATION_UNIT)
+        for f in facts
+    )
+    registers = sum(
+        round_up(f.registers * limits.warp_size, limits.register_allocation_unit)
+        * -(-f.threads_per_block // limits.warp_size)
+        for f in facts
+    )
+    return (
+        shared <= limits.shared_memory_per_sm
+        and registers <= limits.registers_per_sm
+        and sum(f.threads_per_block for f in facts) <= limits.threads_per_sm
     )

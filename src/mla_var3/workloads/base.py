@@ -119,6 +119,10 @@ class Problem(ABC):
     def shrunk(self) -> Self:
         """The same kind of problem, small enough to run on a CPU within a second or so."""
 
+    def extreme(self) -> str:
+        """What is extreme about the inputs, for the line that says what was tried."""
+        return ""
+
     def validate(self) -> None:
         """Raise PlanError unless the sizes make sense; subclasses add their own arithmetic."""
         check_minima(self, PlanError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mla_var3.emulator.lower.base import Op, family, numpy_name
 from mla_var3.emulator.ptx import bits
 
@@ -97,18 +99,37 @@ def bfind(op: Op) -> list[str]:
 
 @family("bfe")
 def bfe(op: Op) -> list[str]:
-    """Lower ``bfe``."""
+    """Lower ``bfe``.
+
+    Of a field that begins past the word ptxas makes -1, whatever the sign, where the field is
+    known (seen on an H200 and in SASS of ptxas 13.4; the ISA says the sign).
+    """
     kind = "u" + op.kind[1:]
+    if (field := _field(op, 2)) and op.kind == "s32" and field[0] >= 32 and field[1]:
+        return op.put(op.constant(np.uint32(0xFFFFFFFF)), kind)
     args = f"{op.get(1, kind)}, {op.get(2, 'u32')}, {op.get(3, 'u32')}"
     return op.put(f"fn.extract({args}, {bits(op.kind)}, {op.kind[0] == 's'})", kind)
 
 
 @family("bfi")
 def bfi(op: Op) -> list[str]:
-    """Lower ``bfi``."""
+    """Lower ``bfi``.
+
+    Where the field is known, the assembler of driver 580 takes a length past the word modulo 32
+    (seen on an H200; the ISA, and ptxas 13.4, say up to the end).
+    """
     kind = op.raw()
-    args = f"{op.get(1, kind)}, {op.get(2, kind)}, {op.get(3, 'u32')}, {op.get(4, 'u32')}"
+    length = op.get(4, "u32")
+    if (field := _field(op, 3)) and bits(kind) == 32 and field[1] > 32:
+        length = op.constant(np.uint32(field[1] & 31))
+    args = f"{op.get(1, kind)}, {op.get(2, kind)}, {op.get(3, 'u32')}, {length}"
     return op.put(f"fn.insert({args}, {bits(kind)})", kind)
+
+
+def _field(op: Op, first: int) -> tuple[int, int] | None:
+    """Start and length of a bit field that are both constants."""
+    both = op.args[first : first + 2]
+    return (int(both[0], 0), int(both[1], 0)) if all(x[:1].isdigit() for x in both) else None
 
 
 @family("bmsk")

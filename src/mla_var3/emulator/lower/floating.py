@@ -70,7 +70,7 @@ def add(op: Op) -> list[str]:
         return store(op, f"{a}.astype(F32) {sign} {b}", "f32")
     a, b = value(op, 1), value(op, 2)
     if (mode := op.rounding()) != "rn" and op.kind == "f32":
-        return store(op, f"fn.directed(fn.exact_add({a}, {sign}({b})), F32, '{mode}')")
+        return store(op, f"fn.directed(fn.exact_add({a}, {sign}({b}), '{mode}'), F32, '{mode}')")
     return store(op, f"{a} {sign} {b}")
 
 
@@ -89,7 +89,8 @@ def _fma(op: Op, a: str, b: str, c: str) -> list[str]:
         case "f32" | "f32x2" if op.rounding() == "rn":
             return store(op, f"fn.fma32({a}, {b}, {c})")
         case "f32":
-            return store(op, f"fn.directed(fn.exact_fma({a}, {b}, {c}), F32, '{op.rounding()}')")
+            mode = op.rounding()
+            return store(op, f"fn.directed(fn.exact_fma({a}, {b}, {c}, '{mode}'), F32, '{mode}')")
         case "f64":
             return store(op, f"fn.fma64({a}, {b}, {c})")
         case "f16":

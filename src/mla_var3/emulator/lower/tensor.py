@@ -56,20 +56,23 @@ def wgmma(op: Op) -> list[str]:
     scale = [int(x) for x in op.args[4:]]
     signs = scale[:2] if scale else [1, 1]
     major = [0, *scale[2:]] if a is not None else scale[2:]
+    d_type, a_type, b_type = op.parts[-3:]
     shape = Wgmma(
         int(match[1]),
         int(match[2]),
-        op.parts[5],
-        op.parts[6],
-        op.parts[7],
+        d_type,
+        a_type,
+        b_type,
         rows,
         a,
         -1 if signs[0] * signs[1] < 0 else 1,
         bool(major[0]) if major else False,
         bool(major[1]) if len(major) > 1 else False,
+        op.has("satfinite"),
     )
     first = "None" if a is not None else op.get(1, "u64")
     constant = op.constant(shape)
-    return [
-        f"wgmma.run({constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}, {op.s}, {op.pc})"
-    ]
+    operands = f"{constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}"
+    if op.pc in op.writer.program.queued:
+        return [f"wgmma.queue({operands})"]
+    return [f"wgmma.run({operands}, {op.s}, {op.pc})"]

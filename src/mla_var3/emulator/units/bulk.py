@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import combine
 from mla_var3.emulator.clocks import BULK
 from mla_var3.emulator.lower.base import PARAM_WINDOW
@@ -111,11 +112,11 @@ class Bulk:
         ids = m.ids[s]
         n = len(ids)
         offset = m.cta_offset[s]
-        place = m.shared.physical(np.broadcast_to(to, n), offset)
-        bars = m.shared.physical(np.broadcast_to(barrier, n), offset)
-        words = np.broadcast_to(descriptor, n)
-        coordinates = [np.broadcast_to(x, n) for x in at]
-        masks = None if mask is None else np.broadcast_to(mask, n)
+        place = m.shared.physical(fn.spread(to, n), offset)
+        bars = m.shared.physical(fn.spread(barrier, n), offset)
+        words = fn.spread(descriptor, n)
+        coordinates = [fn.spread(x, n) for x in at]
+        masks = None if mask is None else fn.spread(mask, n)
         for i in range(n):
             t = self._map(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
@@ -280,9 +281,9 @@ class Bulk:
         m = self.machine
         ids = m.ids[s]
         n = len(ids)
-        place = m.shared.physical(np.broadcast_to(source, n), m.cta_offset[s])
-        words = np.broadcast_to(descriptor, n)
-        coordinates = [np.broadcast_to(x, n) for x in at]
+        place = m.shared.physical(fn.spread(source, n), m.cta_offset[s])
+        words = fn.spread(descriptor, n)
+        coordinates = [fn.spread(x, n) for x in at]
         # The DSL lets all lanes of a warp issue the same store, and the hardware does it once.
         alike = zip(
             m.warp[ids].tolist(),
@@ -366,7 +367,7 @@ class Bulk:
             m.warp[ids].tolist(),
             m.cta_offset[ids].tolist(),
             np.broadcast_to(address, n).tolist(),
-            np.broadcast_to(count, n).tolist(),
+            fn.spread(count, n).tolist(),
             strict=True,
         )
 
@@ -481,8 +482,8 @@ class Bulk:
         m = self.machine
         n = len(m.ids[s])
         offset = m.cta_offset[s]
-        targets = m.shared.physical(np.broadcast_to(to, n), offset)
-        bars = m.shared.physical(np.broadcast_to(barrier, n), offset)
+        targets = m.shared.physical(fn.spread(to, n), offset)
+        bars = m.shared.physical(fn.spread(barrier, n), offset)
         for i, (warp, own, address, size) in enumerate(self._plain(source, count, s)):
             place = int(m.shared.physical(np.array([address]), np.array([own]))[0])
             target = int(targets[i])

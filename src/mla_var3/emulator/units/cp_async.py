@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mla_var3.emulator.clocks import CP_ASYNC
+from mla_var3.emulator.distinct import distinct
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -70,7 +71,7 @@ class CpAsync:
     def _checked(self, at: Any, count: int, warps: Any, pc: int) -> None:
         m = self.machine
         granules = m.shared.granules(at, count)
-        for w in np.unique(warps).tolist():
+        for w in distinct(warps):
             _, clock = m.clocks.issue(CP_ASYNC, w)
             m.shadow.unit_write(granules[warps == w].ravel(), w, CP_ASYNC, clock, pc)
 
@@ -92,9 +93,9 @@ class CpAsync:
         m, clocks = self.machine, self.machine.clocks
         n = len(m.ids[s])
         at = np.broadcast_to(m.shared.physical(address, m.cta_offset[s]), n)
-        for place in np.unique(at).tolist():
+        for place in distinct(at):
             here = at == place
-            who = np.unique(m.warp[s][here]).tolist()
+            who = distinct(m.warp[s][here])
             barrier = m.sync.at(place, pc, who)
             if barrier is None:
                 continue

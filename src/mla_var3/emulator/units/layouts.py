@@ -32,7 +32,10 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Wgmma:
-    """A ``wgmma.mma_async``: sizes, types, rows of the accumulator and of A, sign, majors."""
+    """A ``wgmma.mma_async``: sizes, types, rows of the accumulator and of A, sign, majors.
+
+    ``saturate`` clamps integer sums (``.satfinite``).
+    """
 
     n: int
     k: int
@@ -44,6 +47,7 @@ class Wgmma:
     sign: int
     a_transposed: bool
     b_transposed: bool
+    saturate: bool = False
 
 
 def element_bytes(kind: str) -> int:

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from mla_var3.emulator.clocks import WGMMA
 from mla_var3.emulator.formats import F16
 from mla_var3.emulator.program import SHARED_START, Segment
+from mla_var3.emulator.shared import ranges
 from mla_var3.emulator.units.layouts import Descriptor, Wgmma, element_bytes, half_pairs, values
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
 
 GROUP = 128
+#: Products m n k up to which OpenBLAS takes one thread.
+BLAS_ALONE = 1 << 18
 
 
 @dataclass
@@ -36,14 +39,52 @@ class Pending:
     dirty: dict[int, int] = field(default_factory=dict)
 
 
+#: One product: what it is, A's descriptor (None: registers), B's, whether the sum goes on.
+Product = tuple[Wgmma, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where an operand lies: its 16-byte pieces, its granules, and those of each warp's quarter."""
+
+    chunks: NDArray[np.int64]
+    granules: list[Any]
+    quarters: list[list[Any]]
+
+
+def multiplied(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """``x @ y`` in steps that BLAS does in one thread: its threads cost more than they bring."""
+    step = max(8, BLAS_ALONE // (len(x) * y.shape[1]))
+    out = x[:, :step] @ y[:step]
+    for k in range(step, len(y), step):
+        out += x[:, k : k + step] @ y[k : k + step]
+    return out
+
+
+def _at(value: Any, i: int) -> int:
+    """The value of the ``i``-th thread, or of all."""
+    return int(value[i]) if np.ndim(value) else int(value)
+
+
+def _sums(chain: list[Product], low: int) -> list[tuple[list[Product], bool]]:
+    """The chain of the warpgroup at ``low``, cut where a product starts its sum anew."""
+    out: list[tuple[list[Product], bool]] = []
+    for item in chain:
+        if (keep := bool(_at(item[3], low))) and out:
+            out[-1][0].append(item)
+        else:
+            out.append(([item], keep))
+    return out
+
+
 class WarpgroupProducts:
     """The wgmma unit of a cluster."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.tiles: dict[
-            tuple[int, int, int, int, bool], tuple[NDArray[np.int64], NDArray[np.int64], Any]
-        ] = {}
+        self.tiles: dict[tuple[tuple[int, ...], int, int, int, bool, int], Tile] = {}
+        self.queued: list[Product] = []
+        self.converted: dict[tuple[tuple[int, ...], int], NDArray[Any]] = {}
         used = (i for i in machine.program.constants.values() if isinstance(i, Wgmma))
         rows = {
             int(r) for w in used for part in (w.rows, w.a_rows) if part is not None for r in part
@@ -115,13 +156,17 @@ class WarpgroupProducts:
         self.machine.note("wgmma wait", s, 0)
 
     # Products ---------------------------------------------------------------------------------
+    def queue(self, w: Wgmma, a: Any, b: Any, keep: Any) -> None:
+        """A product of a chain that is not its last: ``run`` does all of them at once."""
+        self.queued.append((w, a, b, keep))
+
     def run(self, w: Wgmma, a: Any, b: Any, keep: Any, s: Any, pc: int) -> None:
-        """``wgmma.mma_async`` of each warpgroup in ``s``."""
+        """``wgmma.mma_async`` of each warpgroup in ``s``, and what is queued before it."""
         m = self.machine
         ids = m.ids[s]
         n = len(ids)
-        a = None if a is None else np.broadcast_to(a, n)
-        b, keep = np.broadcast_to(b, n), np.broadcast_to(keep, n)
+        chain, self.queued = [*self.queued, (w, a, b, keep)], []
+        self.converted.clear()
         for low in range(0, n, GROUP):
             first = int(ids[low])
             if (
@@ -130,75 +175,95 @@ class WarpgroupProducts:
                 or int(ids[low + GROUP - 1]) - first != GROUP - 1
             ):
                 raise m.reporter.stop(pc, "a wgmma is met by a part of a warpgroup")
-            word = None if a is None else int(a[low])
-            self._one(w, word, int(b[low]), bool(keep[low]), first, pc)
+            for part, kept in _sums(chain, low):
+                self._sum(part, kept, low, first, pc)
         m.note("wgmma", s, pc)
 
-    def _one(self, w: Wgmma, a: int | None, b: int, keep: bool, first: int, pc: int) -> None:
-        m, size = self.machine, element_bytes(w.a)
-        lanes = slice(first, first + GROUP)
-        base = int(m.cta_offset[first])
-        right, read_b, _ = self._tile(b, w.n, w.k, size, w.b_transposed, base, pc)
-        y = values(right, w.b)
-        x, reads = self._left(w, a, lanes, size, base, pc)
-        product = x @ (y.T if not w.b_transposed else y)
-        if w.sign < 0:
-            product = -product
-        self._store(w, product, keep, lanes)
-        m.counts.flops(pc, 2 * 64 * w.n * w.k)
+    def _sum(self, chain: list[Product], keep: bool, low: int, first: int, pc: int) -> None:
+        """Products of one accumulator by one warpgroup, as one product along k."""
+        m, w = self.machine, chain[0][0]
+        lanes, base = slice(first, first + GROUP), int(m.cta_offset[first])
+        words = tuple(_at(b, low) for _, _, b, _ in chain)
+        right = self._tile(words, w.n, w.k, element_bytes(w.b), w.b_transposed, base, pc)
+        x, reads = self._left(chain, low, lanes, base, pc)
+        product = multiplied(x, self._right(right, w, words, base))
+        self._store(w, -product if w.sign < 0 else product, keep, lanes)
+        m.counts.flops(pc, 2 * 64 * w.n * w.k * len(chain))
         if m.checks:
-            self._checked(w, int(m.warp[first]), read_b, reads, pc)
+            self._checked(chain, int(m.warp[first]), right.granules, reads, pc)
 
     def _left(
-        self, w: Wgmma, word: int | None, lanes: slice, size: int, base: int, pc: int
+        self, chain: list[Product], low: int, lanes: slice, base: int, pc: int
     ) -> tuple[NDArray[Any], Any]:
         """A as [64, k], and which granules each warp's quarter of it is."""
+        w, size = chain[0][0], element_bytes(chain[0][0].a)
         if w.a_rows is None:
-            codes, _, quarters = self._tile(word or 0, 64, w.k, size, w.a_transposed, base, pc)
-            x = values(codes, w.a)
-            return (x.T if w.a_transposed else x), quarters
-        words = np.ascontiguousarray(self.machine.r[w.a_rows, lanes].reshape(2, 2, 4, 8, 4))
-        x = values(words.view(f"u{size}"), w.a)
-        return x.transpose(2, 1, 3, 0, 4).reshape(64, w.k), None
+            words = tuple(_at(a, low) for _, a, _, _ in chain)
+            tile = self._tile(words, 64, w.k, size, w.a_transposed, base, pc)
+            x = values(self._codes(tile, size, base), w.a)
+            return (x.T if w.a_transposed else x), tile.quarters
+        rows = np.concatenate([item[0].a_rows for item in chain if item[0].a_rows is not None])
+        words_ = np.ascontiguousarray(self.machine.r[rows, lanes])
+        # Register 2 block + half of step, lane 4 row + quad of a warp.
+        x = values(words_.reshape(-1, 2, 2, 4, 8, 4).view(f"u{size}"), w.a)
+        return x.transpose(3, 2, 4, 0, 1, 5).reshape(64, -1), None
+
+    def _right(self, tile: Tile, w: Wgmma, words: tuple[int, ...], base: int) -> NDArray[Any]:
+        """B as [k, n]; two warpgroups that read the same convert it once."""
+        found = self.converted.get((words, base))
+        if found is None:
+            y = values(self._codes(tile, element_bytes(w.b), base), w.b)
+            found = self.converted[words, base] = y if w.b_transposed else y.T
+        return found
+
+    def _codes(self, tile: Tile, size: int, base: int) -> NDArray[Any]:
+        """Codes of a tile: [rows, depth], or [depth, rows] if transposed."""
+        pieces = tile.chunks + base // 16 if base else tile.chunks
+        return self.machine.shared.views[16][pieces].view(f"u{size}")
 
     def _tile(
-        self, word: int, rows: int, depth: int, size: int, transposed: bool, base: int, pc: int
-    ) -> tuple[NDArray[Any], NDArray[np.int64], Any]:
-        """Codes of a tile ([rows, depth], or [depth, rows] if transposed) and its granules."""
-        m = self.machine
-        key = (word, rows, depth, size, transposed)
+        self,
+        words: tuple[int, ...],
+        rows: int,
+        depth: int,
+        size: int,
+        transposed: bool,
+        base: int,
+        pc: int,
+    ) -> Tile:
+        """Where the tiles behind descriptors lie, put together along k."""
+        key = (words, rows, depth, size, transposed, base)
         found = self.tiles.get(key)
         if found is None:
-            found = self.tiles[key] = self._place(word, rows, depth, size, transposed, pc)
-        chunks, granules, quarters = found
-        shift = base // 16
-        codes = m.shared.views[16][chunks + shift] if shift else m.shared.views[16][chunks]
-        offset = base >> m.shared.shift
-        return (
-            codes.view(f"u{size}"),
-            granules + offset if offset else granules,
-            [q + offset for q in quarters] if quarters is not None else None,
-        )
+            parts = [self._place(word, rows, depth, size, transposed, pc) for word in words]
+            chunks = np.concatenate(parts, axis=0 if transposed else 1)
+            found = self.tiles[key] = Tile(chunks // 16, *self._granules(chunks, transposed, base))
+        return found
+
+    def _granules(
+        self, chunks: NDArray[np.int64], transposed: bool, base: int
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """Granules of a tile, and of the quarter of each warp where it is an A of 64 rows."""
+        shift = self.machine.shared.shift
+        wide = np.arange(0, 16, self.machine.shared.granule) + base
+
+        def granules(part: NDArray[np.int64]) -> list[Any]:
+            touched = np.zeros(len(self.machine.shared.writer), bool)
+            touched[(part[..., None] + wide) >> shift] = True
+            return ranges(np.flatnonzero(touched))
+
+        whole = granules(chunks)
+        if transposed or len(chunks) != 64:
+            return whole, [whole] * 4
+        return whole, [granules(part) for part in np.split(chunks, 4)]
 
     def _place(
         self, word: int, rows: int, depth: int, size: int, transposed: bool, pc: int
-    ) -> tuple[Any, Any, Any]:
+    ) -> NDArray[np.int64]:
         m, descriptor = self.machine, Descriptor.of(word)
         chunks = descriptor.chunks(rows, depth, size, transposed)
         self._legal(descriptor, chunks, pc)
-        chunks = np.clip(chunks, 0, m.shared.size - 16)
-        step = m.shared.granule
-        wide = np.arange(0, 16, step)
-
-        def granules(part: NDArray[np.int64]) -> NDArray[np.int64]:
-            return np.unique((part[..., None] + wide) >> m.shared.shift)
-
-        quarters = None
-        if rows == 64 and not transposed:
-            quarters = [granules(part) for part in np.split(chunks, 4)]
-        elif rows == 64:
-            quarters = [granules(chunks)] * 4
-        return chunks // 16, granules(chunks), quarters
+        return np.clip(chunks, 0, m.shared.size - 16)
 
     def _legal(self, d: Descriptor, chunks: NDArray[np.int64], pc: int) -> None:
         m = self.machine
@@ -242,24 +307,34 @@ class WarpgroupProducts:
             m.r[rows, lanes] = half_pairs(total.astype(F16).view(np.uint16))
             return
         total = grid.transpose(3, 1, 5, 0, 2, 4).reshape(w.n // 2, GROUP)
-        target = m.rs if w.d == "s32" else m.rf
         if w.d == "s32":
-            total = total.astype(np.int64).astype(np.int32)
-        if keep and contiguous:
-            target[rows, lanes] += total
-        elif keep:
-            target[rows, lanes] = target[rows, lanes] + total
+            m.rs[rows, lanes] = self._integers(w, total, keep, rows, lanes)
+        elif keep and contiguous:
+            m.rf[rows, lanes] += total
         else:
-            target[rows, lanes] = total
+            m.rf[rows, lanes] = m.rf[rows, lanes] + total if keep else total
+
+    def _integers(
+        self, w: Wgmma, total: NDArray[Any], keep: bool, rows: Any, lanes: slice
+    ) -> NDArray[np.int32]:
+        """Sums of integers, which wrap unless they saturate."""
+        wide = total.astype(np.int64)
+        if keep:
+            wide = wide + self.machine.rs[rows, lanes]
+        if w.saturate:
+            wide = np.clip(wide, -(2**31), 2**31 - 1)
+        return wide.astype(np.int32)
 
     def _checked(
-        self, w: Wgmma, w0: int, read_b: NDArray[np.int64], quarters: Any, pc: int
+        self, chain: list[Product], w0: int, read_b: list[Any], quarters: Any, pc: int
     ) -> None:
         """Order of what was read, and what is in flight from now on."""
         m, clocks = self.machine, self.machine.clocks
         warps = range(w0, w0 + 4)
-        accumulators = frozenset(w.rows.tolist())
-        inputs = frozenset(w.a_rows.tolist()) if w.a_rows is not None else frozenset[int]()
+        accumulators = frozenset(chain[0][0].rows.tolist())
+        inputs = frozenset(
+            r for w, _, _, _ in chain if w.a_rows is not None for r in w.a_rows.tolist()
+        )
         self._unfenced(w0, accumulators | inputs, pc)
         stamps = [clocks.issue(WGMMA, v) for v in warps]
         joined = None
@@ -272,27 +347,19 @@ class WarpgroupProducts:
             mine.clock, mine.joined = clock, joined
             mine.registers.append((None, accumulators, inputs, pc))
             self.in_flight += 1
-        self._reads(w0, stamps, read_b, quarters, pc)
+        for g in read_b:
+            self._reads(g, warps, stamps, pc)
+        for i, part in enumerate(quarters or ()):
+            for g in part:
+                self._reads(g, warps[i : i + 1], stamps[i : i + 1], pc)
 
-    def _reads(
-        self,
-        w0: int,
-        stamps: list[tuple[int, int]],
-        read_b: NDArray[np.int64],
-        quarters: Any,
-        pc: int,
-    ) -> None:
-        m, clocks = self.machine, self.machine.clocks
-        memory = m.shared
-        seen = clocks.seen[w0 : w0 + 4]
-        # Most often all four warps have seen the same: one full check then stands for all.
-        alike = bool((seen == seen[0])[:, memory.writer[read_b]].all()) if len(read_b) else True
-        for i in range(1 if alike else 4):
-            m.shadow.may_read(read_b, w0 + i, WGMMA, pc)
-        m.shadow.mark_read(read_b, stamps[0][0], [clock for _, clock in stamps], pc)
-        if quarters is not None:
-            for i, (_, clock) in enumerate(stamps):
-                m.shadow.unit_read(quarters[i], w0 + i, WGMMA, clock, pc)
+    def _reads(self, g: Any, warps: range, stamps: list[tuple[int, int]], pc: int) -> None:
+        """Check and note a read of granules for warps."""
+        shadow = self.machine.shadow
+        if not shadow.clear(g, warps):
+            for v in warps:
+                shadow.may_read(g, v, WGMMA, pc)
+        shadow.mark_read(g, stamps[0][0], [clock for _, clock in stamps], pc)
 
     def _unfenced(self, warp: int, registers: frozenset[int], pc: int) -> None:
         m = self.machine

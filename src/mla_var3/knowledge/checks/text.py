@@ -31,6 +31,14 @@ _REPO_PATH = re.compile(
 )
 
 
+_BULLET = re.compile(
+    r"^(?P<indent> *)(?:[-*] |\d+\. )(?P<text>.*(?:\n(?P=indent) {2,}\S.*)*)", re.MULTILINE
+)
+_BULLET_MAX = 400
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_FIGURE = "00.0 us"
+
+
 class ScriptTag(DocumentCheck):
     """No text holds a script, a frame, a style sheet or another active element."""
 
@@ -375,6 +383,25 @@ class DirectiveUnknown(DocumentCheck):
             if match.start() not in known:
                 shown = document.prose[match.start() : match.start() + 30].split("\n")[0]
                 yield document.line_at(match.start()), f"{shown!r} is no directive"
+
+
+class LongBullet(DocumentCheck):
+    """A bullet stays under 400 characters, counted as a reader sees it.
+
+    A longer one carries several thoughts: split it. Link targets do not count, and a directive
+    counts as the figure that it becomes.
+    """
+
+    id = "long-bullet"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _BULLET.finditer(document.prose):
+            shown = _LINK.sub(r"\1", markdown.DIRECTIVE.sub(_FIGURE, match["text"]))
+            if len(shown) > _BULLET_MAX:
+                what = (
+                    f"a bullet of {len(shown)} characters, at most {_BULLET_MAX} are easy to read"
+                )
+                yield document.line_at(match.start("text")), what
 
 
 class DirectiveAlone(DocumentCheck):

@@ -109,6 +109,11 @@ def key(arch: str) -> str:
     return plain
 
 
+def number(arch: str) -> int:
+    """The arch as a number, later ones larger: 90 for ``sm_90``."""
+    return int(key(arch).removeprefix("sm_"))
+
+
 def features(identifiers: Set[str]) -> tuple[Feature, ...]:
     """The features that identifiers of a source show, as ``reach.identifiers`` collects them."""
     return tuple(feature for feature in FEATURES if feature.marks & identifiers)

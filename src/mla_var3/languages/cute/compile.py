@@ -24,7 +24,7 @@ from mla_var3.records import CuteFacts
 from mla_var3.static.cache import Cache, key_of
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
-FACTS_VERSION = 2
+FACTS_VERSION = 3
 
 #: Seconds that one compile may take; the largest kernels of ours take about 10 s on one core.
 TIMEOUT_S = 240.0
@@ -177,8 +177,12 @@ def _prepare(job: HostJob) -> _Task:
             "sources": [hashlib.sha256(text.encode()).hexdigest() for text in texts],
         }
     )
-    used = archs.features(reach.identifiers(job.host))
-    return _Task(job, specs, base, key, archs.refusal(used, job.arch))
+    return _Task(job, specs, base, key, refusal(job.host, job.arch))
+
+
+def refusal(host: Any, arch: str) -> str | None:
+    """Why the sources of a host function cannot be compiled for an arch; None when they can."""
+    return archs.refusal(archs.features(reach.identifiers(host)), arch)
 
 
 def _known(task: _Task, cache: Cache) -> HostCompiled | None:
@@ -223,7 +227,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
 
 def without_binary(ir: str) -> str:
     """A compiled module's text without the device code that it holds as a constant."""
-    return _BINARY.sub(r"\1", ir)
+    return _BINARY.sub(r'\1("")', ir)
 
 
 def _finish(

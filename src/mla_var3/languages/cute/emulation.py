@@ -1,12 +1,23 @@
-"""A CuTe kernel on the CPU: its own host function, its PTX emulated, barriers and races checked."""
+"""A CuTe kernel on the CPU: its own host function, its PTX emulated, barriers and races checked.
+
+Both come from the compile cache, as static facts do: a kernel is compiled once per signature.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
-from mla_var3.errors import HyperMlaError, NotExecutableError
-from mla_var3.languages.cute import signature
+from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
+from mla_var3.languages.cute import export, loader, signature
+from mla_var3.languages.cute.compile import (
+    HEADER,
+    HOST,
+    PTX,
+    HostCompiled,
+    compile_host,
+    refusal,
+)
 from mla_var3.runtime.execution import Diagnostic, Execution
 from mla_var3.static.source import relative_source
 
@@ -17,7 +28,7 @@ if TYPE_CHECKING:
     from mla_var3.emulator import Emulation
 
 #: What is emulated: the oldest arch with everything that our kernels use and the emulator knows.
-TARGET = "sm_90a"
+ARCH = "sm_90"
 #: Clusters that run side by side in processes of their own; 0 takes every core.
 JOBS = 1
 
@@ -49,46 +60,39 @@ def execute(
         unwritten: The outputs; reading one before it is written is a finding.
 
     Raises:
-        NotExecutableError: The DSL is not installed, or the kernel needs what is not emulated.
+        NotExecutableError: The DSL is not installed, or the kernel needs another arch.
+        ToolchainError: The kernel does not compile.
     """
     if (reason := cannot_execute()) is not None:
         raise NotExecutableError(f"{name}: {reason}")
-    from mla_var3.emulator import Options, emulate
+    if (reason := refusal(host, ARCH)) is not None:
+        raise NotExecutableError(f"{name} can be compiled, not executed: it {reason}")
+    from mla_var3.emulator import Options
+    from mla_var3.emulator.host import emulating
 
-    with emulate(Options(jobs=JOBS), TARGET) as run:
+    compiled = compile_host(host, arguments, ARCH)
+    if compiled.error is not None:
+        raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
+    module, text = (compiled.files[file].decode() for file in (HOST, PTX))
+    with emulating(Options(jobs=JOBS)) as run:
+        for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
+            run.own(tensor)
         for tensor in unwritten:
             run.own(tensor, unwritten=True)
-        call(host, arguments)
+        run.call(module, text, _packed(compiled, host, arguments))
     return _execution(name, run)
 
 
-def call(host: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile a host function for these very tensors, and call it, inside of ``emulate``."""
-    import cuda.bindings.driver as cuda
-    from cutlass import cute
-
-    specs = signature.specs(host, arguments)
-    values = [_value(spec, value) for spec, value in zip(specs, arguments, strict=True)]
-    stream = cuda.CUstream(0)
-    compiled = cute.compile(host, *values, stream)
-    constant = signature.ConstantSpec
-    given = [v for spec, v in zip(specs, values, strict=True) if not isinstance(spec, constant)]
-    compiled(*given, stream)
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage")
 
 
-def _value(spec: signature.Spec, value: Any) -> Any:
-    """An argument as the DSL takes it; a CPU tensor says which of its axes vary."""
-    import torch
-    from cutlass.cute.runtime import from_dlpack
-
-    tensor = value.tensor if isinstance(value, signature.Dynamic) else value
-    if not isinstance(tensor, torch.Tensor):
-        return signature.fake(spec, value)
-    wrapped = from_dlpack(tensor, assumed_align=signature.ALIGNMENT)
-    order = tuple(range(tensor.ndim))
-    for axis in value.axes if isinstance(value, signature.Dynamic) else ():
-        wrapped = wrapped.mark_compact_shape_dynamic(axis % tensor.ndim, order, value.multiple_of)
-    return wrapped
+def _packed(compiled: HostCompiled, host: Any, arguments: tuple[Any, ...]) -> list[Any]:
+    """C values of the arguments, as the compiled host function takes them."""
+    header = compiled.files[HEADER].decode()
+    about = export.arguments(header, signature.specs(host, arguments))
+    values = signature.runtime_values(arguments)
+    return [loader.pack(one.model_dump(), value) for one, value in zip(about, values, strict=True)]
 
 
 def _execution(name: str, run: Emulation) -> Execution:

@@ -41,6 +41,7 @@ def identifiers(host: Any) -> frozenset[str]:
         used = set(_names(definitions.nodes.get(name, ())))
         found |= used
         waiting += [(here, other) for other in used & definitions.nodes.keys()]
+        waiting += _bound(here, used & definitions.nodes.keys(), used)
         for other in used & definitions.imports.keys():
             path = definitions.imports[other]
             found |= set(path.split("."))
@@ -55,6 +56,15 @@ def _followed(here: ModuleType, path: str, used: set[str]) -> Iterator[tuple[Mod
             yield from ((module, name) for name in used)
         elif path.startswith(f"{module.__name__}."):
             yield module, path.rpartition(".")[2]
+
+
+def _bound(
+    here: ModuleType, assigned: set[str], used: set[str]
+) -> Iterator[tuple[ModuleType, str]]:
+    """Names of modules that are assigned, not imported, as a fetched example's is."""
+    for module in used_modules(here):
+        if any(vars(here).get(name) is module for name in assigned):
+            yield from ((module, name) for name in used)
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from mla_var3 import arguments
 from mla_var3.emulator import seeded
@@ -19,11 +19,12 @@ from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
 from mla_var3.errors import EmulatorError
-from mla_var3.languages.cute import emulation, forked
-from mla_var3.languages.cute.emulation import TARGET
+from mla_var3.languages.cute import forked, signature
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
 
+#: The arch of these kernels.
+TARGET = "sm_90a"
 #: Seconds that one kernel may take.
 LIMIT = 600.0
 #: Segments after which a cluster of these small problems is called endless.
@@ -169,10 +170,39 @@ def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Op
         with emulate(OPTIONS, TARGET, tuple(others)) as run:
             for _, kernel in kernels.stages():
                 kernel.tiling = dataclasses.replace(kernel.tiling, **subject.tiling)
-                emulation.call(*kernel.host())  # type: ignore[attr-defined]
+                _call(*kernel.host())  # type: ignore[attr-defined]
         reference, outputs = plan.reference_fn(*inputs), kernels.output_tensors
         errors = [compare(n, outputs[n], x, plan.tolerance(n)) for n, x in reference.items()]
     return Seen("right" if all(e.ok for e in errors) else "wrong", run.diagnostics)
+
+
+def _call(host: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile a host function for these very tensors, and call it, inside of ``emulate``."""
+    import cuda.bindings.driver as cuda
+    from cutlass import cute
+
+    specs = signature.specs(host, arguments)
+    values = [_value(spec, value) for spec, value in zip(specs, arguments, strict=True)]
+    stream = cuda.CUstream(0)
+    compiled = cute.compile(host, *values, stream)
+    constant = signature.ConstantSpec
+    given = [v for spec, v in zip(specs, values, strict=True) if not isinstance(spec, constant)]
+    compiled(*given, stream)
+
+
+def _value(spec: signature.Spec, value: Any) -> Any:
+    """An argument as the DSL takes it; a CPU tensor says which of its axes vary."""
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    tensor = value.tensor if isinstance(value, signature.Dynamic) else value
+    if not isinstance(tensor, torch.Tensor):
+        return signature.fake(spec, value)
+    wrapped = from_dlpack(tensor, assumed_align=signature.ALIGNMENT)
+    order = tuple(range(tensor.ndim))
+    for axis in value.axes if isinstance(value, signature.Dynamic) else ():
+        wrapped = wrapped.mark_compact_shape_dynamic(axis % tensor.ndim, order, value.multiple_of)
+    return wrapped
 
 
 @contextlib.contextmanager

@@ -28,6 +28,8 @@ TOOLS = (
 #: Release of the DSL that the reading of its output was checked against.
 DSL_RELEASE = "4.8"
 
+#: Our files that call the compiler: no place of a kernel.
+_OWN = re.compile(r"/mla_var3/(languages/cute|examples)/")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _MESSAGE = re.compile(r"error(?:\[\w+\])?:\s*(.+)")
 _PLACE = re.compile(r"-->\s*(\S+):(\d+)")
@@ -145,6 +147,6 @@ def _raised_at(error: BaseException) -> str:
     inside = (sys.prefix, sys.base_prefix)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         named = not frame.filename.startswith((*inside, "<"))
-        if named and "/languages/cute/" not in frame.filename:
+        if named and not _OWN.search(frame.filename):
             return f"{relative_source(frame.filename)}:{frame.lineno}: "
     return ""

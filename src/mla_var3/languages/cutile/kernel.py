@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cuda.tile as ct
 
-from mla_var3.runtime.execution import Diagnostic, Execution
+from mla_var3.runtime.execution import Diagnostic, Execution, block_order
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.workloads import Cost
 
@@ -99,10 +99,13 @@ class CtKernel(Kernel):
     def execute(self) -> Execution:
         from mla_var3 import interpreter
 
-        return _execution(interpreter.launch(self.grid(), self.kernel, self.args()))
+        order = block_order()
+        with interpreter.using(**({} if order is None else {"order": order})) as options:
+            report = interpreter.launch(self.grid(), self.kernel, self.args())
+        return _execution(report, str(options.order))
 
 
-def _execution(report: LaunchReport) -> Execution:
+def _execution(report: LaunchReport, order: str) -> Execution:
     return Execution(
         report.kernel,
         report.mma_flops,
@@ -111,4 +114,5 @@ def _execution(report: LaunchReport) -> Execution:
         tuple(
             Diagnostic(d.kind, d.severity, d.file, d.line, d.message) for d in report.diagnostics
         ),
+        order,
     )

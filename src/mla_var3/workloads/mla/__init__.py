@@ -5,31 +5,47 @@ from typing import Any
 
 from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
 from mla_var3.workloads.mla.costs import (
+    FP8_GROUP,
     best_new_tokens,
+    best_prefix_tokens,
     flash_attention_cost,
     flash_mla_cost,
+    fp8_latent_cost,
+    fp8_row_bytes,
     mixed_cost,
+    prefix_cost,
     seen_pairs,
 )
 from mla_var3.workloads.mla.problems import (
     DecompressedProblem,
+    Fp8LatentProblem,
     LatentProblem,
     MixedProblem,
     MlaProblem,
+    SharedPrefixProblem,
     attention_reference,
+    fp8_rows,
 )
 
 __all__ = [
+    "FP8_GROUP",
     "WORKLOAD",
     "DecompressedProblem",
+    "Fp8LatentProblem",
     "LatentProblem",
     "MixedProblem",
     "MlaProblem",
+    "SharedPrefixProblem",
     "attention_reference",
     "best_new_tokens",
+    "best_prefix_tokens",
     "flash_attention_cost",
     "flash_mla_cost",
+    "fp8_latent_cost",
+    "fp8_row_bytes",
+    "fp8_rows",
     "mixed_cost",
+    "prefix_cost",
     "seen_pairs",
 ]
 
@@ -60,6 +76,8 @@ WORKLOAD = Workload(
         axis_metric("query_tokens", "s", "Query tokens per sequence: 1 when decoding."),
         axis_metric("context_tokens", "t", "Keys per sequence."),
         axis_metric("new_tokens", "n", "Newest tokens kept decompressed by the mixed design."),
+        axis_metric("shared_tokens", "shared", "First tokens that a group of sequences shares."),
+        axis_metric("prefix_groups", "groups", "Groups of sequences, each with its own prefix."),
         axis_metric("latent_dim", "k", "Width of the compressed cache."),
         axis_metric("head_dim", "d", "Head dimension without the position part."),
         axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),

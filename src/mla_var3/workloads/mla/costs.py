@@ -36,9 +36,9 @@ def flash_attention_cost(
 ) -> Cost:
     """Decompressed multi-head attention; all heads share the keys' position part.
 
-    Counting that part once a head, as the usual formula w*b*h*(s+t)*(2d+p) does, gave a floor that
-    the kernels beat on an H200: the second head finds it in L2. ``pairs`` is ``seen_pairs`` where
-    a mask hides some, else s*t.
+    Counting that part once per head, as the usual formula w*b*h*(s+t)*(2d+p) does, gave a floor
+    that the kernels beat on an H200: the second head finds it in L2. ``pairs`` is ``seen_pairs``
+    where a mask hides some, else s*t.
     """
     elements = b * h * s * (2 * d + p) + 2 * b * h * t * d + b * t * p
     return Cost(2 * b * h * (s * t if pairs is None else pairs) * (2 * d + p), w * elements)
@@ -52,6 +52,23 @@ def flash_mla_cost(
         2 * b * h * (s * t if pairs is None else pairs) * (2 * k + p),
         w * (b * h * s * (2 * k + p) + b * t * (k + p)),
     )
+
+
+#: Values of the latent cache that share one fp32 scale where it is kept in fp8.
+FP8_GROUP = 128
+
+
+def fp8_row_bytes(k: int, p: int, w: int) -> int:
+    """Bytes of a token: e4m3 latents, an fp32 scale per group of them, the rotary part."""
+    return k + 4 * (k // FP8_GROUP) + w * p
+
+
+def fp8_latent_cost(
+    b: int, h: int, s: int, t: int, k: int, p: int, w: int, pairs: int | None = None
+) -> Cost:
+    """``flash_mla_cost`` with the latent cache in fp8; arithmetic stays in 16 bits."""
+    whole = flash_mla_cost(b, h, s, t, k, p, w, pairs)
+    return Cost(whole.flops, whole.bytes + b * t * (fp8_row_bytes(k, p, w) - w * (k + p)))
 
 
 def mixed_cost(
@@ -83,6 +100,15 @@ def mixed_cost(
     return Cost(flops, w * elements)
 
 
+def prefix_cost(b: int, h: int, s: int, n: int, d: int, p: int, w: int, groups: int = 1) -> Cost:
+    """Attention of all b*s queries of a head over n decompressed tokens that a group shares.
+
+    Keys and values are read once per group of sequences. Rotary queries count with the own tokens.
+    """
+    elements = groups * n * (2 * h * d + p) + 2 * b * h * s * d
+    return Cost(2 * b * h * s * n * (2 * d + p), w * elements)
+
+
 def best_new_tokens(
     b: int,
     h: int,
@@ -96,7 +122,7 @@ def best_new_tokens(
     peak_gbps: float,
     multiple: int = 64,
 ) -> int:
-    """The n in 0, multiple, .. t that minimises the roofline time of ``mixed_cost``.
+    """The n in 0, multiple, .. t that minimizes the roofline time of ``mixed_cost``.
 
     FLOPs fall linearly with n (by 4bhs(k-d) a token) and bytes rise linearly (by w(2bhd - bk) a
     token), so max(flops/peak, bytes/peak) is convex in n: its minimum lies where the two meet, or
@@ -133,3 +159,32 @@ def best_new_tokens(
         low = int(crossing // multiple) * multiple
         candidates |= {n for n in (low, low + multiple) if 0 <= n <= t}
     return min(sorted(candidates), key=seconds)
+
+
+def best_prefix_tokens(
+    b: int,
+    h: int,
+    s: int,
+    t: int,
+    shared: int,
+    d: int,
+    k: int,
+    p: int,
+    w: int,
+    peak_tflops: float,
+    peak_gbps: float,
+    groups: int = 1,
+) -> int:
+    """How many of the shared tokens to decompress: all of them where that is faster, else none.
+
+    Each part is a launch of its own, so that their times add up; a launch's time is linear in its
+    tokens but for its queries. Arguments as in ``best_new_tokens``, ``shared`` tokens common to
+    each of ``groups`` groups. The product with Wv is left out: every choice below t needs it.
+    """
+
+    def seconds(cost: Cost) -> float:
+        return max(cost.flops / (peak_tflops * 1e12), cost.bytes / (peak_gbps * 1e9))
+
+    latent = seconds(flash_mla_cost(b, h, s, t, k, p, w))
+    own = seconds(flash_mla_cost(b, h, s, t - shared, k, p, w)) if shared < t else 0.0
+    return shared if own + seconds(prefix_cost(b, h, s, shared, d, p, w, groups)) < latent else 0

@@ -18,10 +18,15 @@ from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import Cost, Problem, Tolerance, option
 from mla_var3.workloads.mla.costs import (
+    FP8_GROUP,
     best_new_tokens,
+    best_prefix_tokens,
     flash_attention_cost,
     flash_mla_cost,
+    fp8_latent_cost,
+    fp8_row_bytes,
     mixed_cost,
+    prefix_cost,
     seen_pairs,
 )
 
@@ -34,6 +39,9 @@ MAX_EXTENT = 1 << 24
 MAX_ELEMENTS = 1 << 40
 #: LSE is computed in fp32 from exact products of the same inputs; absolute, since it is a log.
 LSE_TOLERANCE = 2e-3
+#: A score so far from 0 that exp of it is 0 or infinite, also against a maximum or a mask of -1000
+#: in log2; near enough that fp32 keeps the LSE's tolerance.
+FAR = 830.0
 
 
 def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,6 +108,8 @@ class MlaProblem(Problem):
     causal: bool = option(False, "bottom-right aligned causal mask")
     #: Factor on the last of the random queries, and so on its scores, which else are near 1.
     spread: float = dataclasses.field(default=1.0, metadata={"hidden": True})
+    #: Added to each score of the last query; see ``FAR``.
+    shift: float = dataclasses.field(default=0.0, metadata={"hidden": True})
 
     @property
     def d_qk(self) -> int:
@@ -151,22 +161,28 @@ class MlaProblem(Problem):
 
     def check_plans(self) -> list[Self]:
         """Decode, speculative and prefill; ragged t; both masks, head counts and dtypes."""
-        rows: list[tuple[int, int, int, int, bool, str, float]] = [
-            # b, h, s, t, causal, dtype, spread
-            (2, 16, 1, 200, False, "bf16", 1.0),
-            (1, 128, 1, 77, True, "fp16", 1.0),
-            (2, 16, 2, 130, True, "bf16", 48.0),  # exp overflows unless each row's maximum goes off
-            (1, 16, 5, 256, False, "fp16", 1.0),
-            (1, 16, 5, 67, True, "bf16", 1.0),
-            (1, 2, 5, 2112, False, "bf16", 1.0),  # rounding in the running sums adds up
-            (1, 16, 16, 193, True, "fp16", 1.0),
-            (1, 20, 130, 150, True, "bf16", 1.0),  # heads that fill no whole group of 16
-            (1, 16, 5, 3, True, "bf16", 1.0),  # rows that see no key
+        rows: list[tuple[int, int, int, int, bool, str, float, float]] = [
+            # b, h, s, t, causal, dtype, spread, shift
+            (2, 16, 1, 200, False, "bf16", 1.0, FAR),
+            (1, 128, 1, 77, True, "fp16", 1.0, 0.0),
+            # exp overflows unless each row's maximum goes off
+            (2, 16, 2, 130, True, "bf16", 48.0, 0.0),
+            (1, 16, 5, 256, False, "fp16", 1.0, 0.0),
+            (1, 16, 5, 67, True, "bf16", 1.0, -FAR),
+            (1, 2, 5, 2112, False, "bf16", 1.0, 0.0),  # rounding in the running sums adds up
+            (1, 3, 130, 193, True, "fp16", 1.0, 0.0),
+            # heads that fill no whole group of 16; tiles that reach one row into the next head
+            (1, 17, 127, 150, True, "bf16", 1.0, 0.0),
+            (1, 16, 5, 3, True, "bf16", 1.0, 0.0),  # rows that see no key
         ]
-        return [
-            dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=causal, dtype=dtype, spread=spread)
-            for b, h, s, t, causal, dtype, spread in rows
-        ]
+        names = ("b", "h", "s", "t", "causal", "dtype", "spread", "shift")
+        fields: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+        return [dataclasses.replace(self, **given) for given in fields]
+
+    def extreme(self) -> str:
+        if self.shift:
+            return f"scores near {self.shift:g}"
+        return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def shrunk(self) -> Self:
         """The same problem small enough to interpret in about a second; t stays ragged.
@@ -184,6 +200,13 @@ class MlaProblem(Problem):
         for x in queries:
             x[:, :, -1] *= self.spread  # [b, h, s, *]
         return queries
+
+    def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
+        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] now adds the shift."""
+        if self.shift:
+            kpe[..., 0] = 1.0
+            qpe[:, :, -1, 0] = self.shift / self.scale
+        return kpe
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:
@@ -208,7 +231,8 @@ class LatentProblem(MlaProblem):
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
         # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
-        return *self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe), z, kpe
+        queries = self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe)
+        return *queries, z, self._shifted(qpe, kpe)
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -226,6 +250,73 @@ class LatentProblem(MlaProblem):
 
     def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
         return flash_mla_cost(
+            self.b, self.h, self.s, self.t, self.k, self.p, self.element_bytes, self.pairs()
+        )
+
+
+def fp8_rows(z: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
+    """Latents ``[b,t,k]`` and rotary parts ``[b,t,p]`` as rows of bytes ``[b,t,row]``.
+
+    A row holds k values in e4m3, an fp32 scale for every 128 of them, and the rotary part as it is:
+    656 bytes with the usual sizes, FlashMLA's layout.
+    """
+    import torch
+
+    groups = z.float().unflatten(-1, (-1, FP8_GROUP))
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    scale = groups.abs().amax(-1).clamp_min(torch.finfo(torch.float32).tiny) / largest
+    values = (groups / scale[..., None]).to(torch.float8_e4m3fn).flatten(-2)
+    return torch.cat([x.view(torch.uint8) for x in (values, scale, kpe.contiguous())], dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fp8LatentProblem(LatentProblem):
+    """Absorbed attention over a latent cache in fp8, as rows of bytes (``fp8_rows``).
+
+    Inputs: q ``[b,h,s,k]``, qpe ``[b,h,s,p]``, cache ``[b,t,row]`` in bytes. Outputs as those of
+    ``LatentProblem``. The cache stands for value times scale, rounded to the problem's dtype: what
+    fp8 itself costs against the latents that were packed is no error of a kernel.
+    """
+
+    covers: ClassVar[str] = (
+        "attention up to the latent output over a cache in fp8; the caller multiplies with Wv"
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.k % FP8_GROUP:
+            raise PlanError(f"k={self.k} is no multiple of the {FP8_GROUP} values of a scale")
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        import torch
+
+        q, qpe, z, kpe = super().prepare_inputs(device)
+        if z.is_meta:
+            width = fp8_row_bytes(self.k, self.p, self.element_bytes)
+            rows = torch.empty(self.b, self.t, width, dtype=torch.uint8, device="meta")
+        else:
+            rows = fp8_rows(z, kpe)
+        return q, qpe, rows
+
+    def parts(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Views of the rows: values ``[b,t,k]``, scales ``[b,t,k/128]``, rotary ``[b,t,p]``."""
+        import torch
+
+        end = self.k + 4 * (self.k // FP8_GROUP)
+        return (
+            cache[..., : self.k].view(torch.float8_e4m3fn),
+            cache[..., self.k : end].view(torch.float32),
+            cache[..., end:].view(self.torch_dtype),
+        )
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        q, qpe, cache = inputs
+        values, scales, kpe = self.parts(cache)
+        z = (values.float() * scales.repeat_interleave(FP8_GROUP, -1)).to(q.dtype)
+        return super().reference_fn(q, qpe, z, kpe)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        return fp8_latent_cost(
             self.b, self.h, self.s, self.t, self.k, self.p, self.element_bytes, self.pairs()
         )
 
@@ -248,10 +339,10 @@ class DecompressedProblem(MlaProblem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, d, p = self.b, self.h, self.s, self.t, self.d, self.p
-        q, qpe, *rest = self.random(
+        q, qpe, key, value, kpe = self.random(
             device, (b, h, s, d), (b, h, s, p), (b, t, h, d), (b, t, h, d), (b, t, p)
         )
-        return *self._spread(q, qpe), *rest
+        return *self._spread(q, qpe), key, value, self._shifted(qpe, kpe)
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -334,7 +425,8 @@ class MixedProblem(MlaProblem):
             (b, new, h, d), (b, new, h, d), (h, k, d),
         )  # fmt: skip
         q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
-        return *self._spread(q, q_latent, qpe), z, kpe, key, value, wv * k**-0.5
+        queries = self._spread(q, q_latent, qpe)
+        return *queries, z, self._shifted(qpe, kpe), key, value, wv * k**-0.5
 
     @by_sequence(shared=1)
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -384,3 +476,184 @@ class MixedProblem(MlaProblem):
             self.b, self.h, self.s, self.t, self.new_tokens, self.d, self.k, self.p,
             self.element_bytes, (self.pairs(last=self.old_tokens), self.pairs(self.old_tokens)),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedPrefixProblem(MlaProblem):
+    """Sequences that begin alike: a decompressed prefix for a whole group, the rest latent.
+
+    Neighboring sequences form ``groups`` groups of equal size g = b / groups. The first
+    ``prefix`` of the ``shared`` tokens are decompressed, once per group; a sequence keeps its other
+    o = t - prefix tokens latent.
+
+    Inputs: q ``[b,h,s,d]``, q_latent ``[b,h,s,k]``, qpe ``[b,h,s,p]``, z ``[b,o,k]``,
+    kpe ``[b,o,p]``, key and value ``[groups,prefix,h,d]``, prefix_pe ``[groups,prefix,p]``,
+    wv ``[h,k,d]``. Outputs: o ``[b,h,s,d]``, lse ``[b,h,s]`` in fp32. Where one part has no token,
+    its tensors have one that no query sees, since an array cannot be empty.
+    """
+
+    covers: ClassVar[str] = (
+        "the product with Wv as well, given keys and values of the shared prefix decompressed"
+    )
+
+    shared: int | None = option(
+        None, "first tokens common to a group; by default three quarters of t", minimum=0
+    )
+    groups: int = option(1, "groups of neighboring sequences, each with its own prefix", minimum=1)
+    d: int = option(128, "head dimension without the position part", minimum=16)
+    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    prefix: int | None = option(
+        None, "shared tokens kept decompressed; by default the cost model's best", minimum=0
+    )
+
+    @property
+    def head_dim(self) -> int:
+        return self.d
+
+    @property
+    def shared_tokens(self) -> int:
+        """``shared``, or what it is by default; a query never lies in the prefix it sees."""
+        if self.shared is not None:
+            return self.shared
+        return max(min(self.t * 3 // 4, self.t - self.s if self.causal else self.t), 0)
+
+    @property
+    def prefix_tokens(self) -> int:
+        """The decompressed tokens; PlanError while they are open."""
+        if self.prefix is None:
+            raise PlanError("prefix is open: resolve the problem for a device, or pass --prefix")
+        return self.prefix
+
+    @property
+    def own_tokens(self) -> int:
+        """The latent tokens of each sequence, o = t - prefix."""
+        return self.t - self.prefix_tokens
+
+    @property
+    def group_size(self) -> int:
+        """Sequences of a group."""
+        return self.b // self.groups
+
+    def validate(self) -> None:
+        super().validate()
+        if self.shared_tokens > self.t:
+            raise PlanError(f"shared={self.shared} exceeds t={self.t}")
+        if self.prefix is not None and self.prefix > self.shared_tokens:
+            raise PlanError(f"prefix={self.prefix} exceeds shared={self.shared_tokens}")
+        if self.b % self.groups:
+            raise PlanError(f"b={self.b} is no multiple of groups={self.groups}")
+        if self.causal and self.s > self.t - self.shared_tokens:
+            raise PlanError(
+                f"causal: s={self.s} query tokens exceed the t-shared = {self.t}-"
+                f"{self.shared_tokens} = {self.t - self.shared_tokens} own tokens"
+            )
+
+    def resolve(self, machine: Machine) -> Self:
+        resolved = dataclasses.replace(super().resolve(machine), shared=self.shared_tokens)
+        if self.prefix is not None:
+            return resolved
+        prefix = best_prefix_tokens(
+            self.b, self.h, self.s, self.t, self.shared_tokens, self.d, self.k, self.p,
+            self.element_bytes, machine.tflops, machine.gbps, self.groups,
+        )  # fmt: skip
+        return dataclasses.replace(resolved, prefix=prefix)
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        b, h, s, d, k, p = self.b, self.h, self.s, self.d, self.k, self.p
+        own, prefix = max(self.own_tokens, 1), max(self.prefix_tokens, 1)
+        q, q_latent, qpe, z, kpe, key, value, prefix_pe, wv = self.random(
+            device, (b, h, s, d), (b, h, s, k), (b, h, s, p), (b, own, k), (b, own, p),
+            (self.groups, prefix, h, d), (self.groups, prefix, h, d), (self.groups, prefix, p),
+            (h, k, d),
+        )  # fmt: skip
+        q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
+        queries = self._spread(q, q_latent, qpe)
+        return *queries, z, kpe, key, value, prefix_pe, wv * k**-0.5
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        *own, key, value, prefix_pe, wv = inputs
+        by_group = [x.split(self.group_size) for x in own]
+        parts = [
+            self._group_reference(*(x[i] for x in by_group), key[i], value[i], prefix_pe[i], wv)
+            for i in range(self.groups)
+        ]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    @by_sequence(shared=4)
+    def _group_reference(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, q_latent, qpe, z, kpe, key, value, prefix_pe, wv = (x.float() for x in inputs)
+        first, own = self.prefix_tokens, self.own_tokens
+        z, kpe, key, value = z[:, :own], kpe[:, :own], key[:first], value[:first]
+        plain = torch.einsum("bhsd,nhd->bhsn", q, key)
+        plain = plain + torch.einsum("bhsp,np->bhsn", qpe, prefix_pe[:first])
+        latent = torch.einsum("bhsk,btk->bhst", q_latent, z)
+        latent = latent + torch.einsum("bhsp,btp->bhst", qpe, kpe)
+        scores = torch.cat([plain, latent], dim=-1) * self.scale
+        weights, lse = attention_reference(scores, causal=self.causal)
+        mixed = torch.einsum("bhst,btk->bhsk", weights[..., first:], z)
+        o = torch.einsum("bhsk,hkd->bhsd", mixed, wv)
+        return {"o": o + torch.einsum("bhsn,nhd->bhsd", weights[..., :first], value), "lse": lse}
+
+    def shrunk(self) -> Self:
+        small = dataclasses.replace(self, groups=1, shared=None, prefix=None)
+        small = super(SharedPrefixProblem, small).shrunk()
+        # Two sequences at least, since one shares nothing.
+        groups, share = min(self.groups, 2), small.t / self.t
+        shared = round(self.shared_tokens * share)
+        if self.causal:
+            shared = min(shared, max(small.t - small.s, 0))
+        prefix = min(round(self.prefix_tokens * share), shared)
+        return dataclasses.replace(small, b=2 * groups, groups=groups, shared=shared, prefix=prefix)
+
+    def check_plans(self) -> list[Self]:
+        """Every kind of prefix: none, all, ragged, partly latent, one group or several."""
+        rows: list[tuple[Any, ...]] = [
+            # b, groups, h, s, t, shared, prefix, causal, dtype, spread
+            (3, 1, 16, 1, 200, 130, 130, False, "bf16", 1.0),
+            (4, 2, 16, 1, 77, 50, 50, True, "fp16", 1.0),
+            (2, 1, 16, 2, 130, 67, 67, True, "bf16", 48.0),  # exp overflows without the maximum
+            (2, 2, 16, 5, 256, 256, 256, False, "fp16", 1.0),  # no own token
+            (2, 1, 16, 5, 67, 40, 0, True, "bf16", 1.0),  # all latent
+            (6, 2, 4, 3, 300, 200, 129, False, "bf16", 1.0),  # a tile of sequences that ends early
+            (1, 1, 2, 130, 300, 170, 170, True, "bf16", 1.0),  # more queries than a tile holds
+        ]
+        return [
+            dataclasses.replace(
+                self, b=b, groups=groups, h=h, s=s, t=t, shared=shared, prefix=prefix,
+                causal=causal, dtype=dtype, spread=spread,
+            )
+            for b, groups, h, s, t, shared, prefix, causal, dtype, spread in rows
+        ]  # fmt: skip
+
+    def own_pairs(self) -> int:
+        """Query-key pairs of one head over the latent tokens."""
+        return self.pairs(self.prefix_tokens)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        """Both parts, and the product of the latent one with Wv; partial outputs are not work."""
+        b, h, s, d, k = self.b, self.h, self.s, self.d, self.k
+        paths = self.prefix_part() + self.own_part()
+        rows, own = b * h * s, bool(self.own_tokens)
+        partials = rows * (d * bool(self.prefix_tokens) + k * own)
+        moved = self.element_bytes * (h * k * d * own + rows * d - partials)
+        return Cost(paths.flops + 2 * rows * k * d * own, paths.bytes + moved)
+
+    def prefix_part(self) -> Cost:
+        """The decompressed part up to its partial output."""
+        if not self.prefix_tokens:
+            return Cost(0, 0)
+        return prefix_cost(
+            self.b, self.h, self.s, self.prefix_tokens, self.d, self.p, self.element_bytes,
+            self.groups,
+        )  # fmt: skip
+
+    def own_part(self) -> Cost:
+        """The latent part up to its partial output; rotary queries count here."""
+        b, h, s, k, p, w = self.b, self.h, self.s, self.k, self.p, self.element_bytes
+        if not self.own_tokens:
+            return Cost(0, w * b * h * s * p)
+        return flash_mla_cost(b, h, s, self.own_tokens, k, p, w, self.own_pairs())

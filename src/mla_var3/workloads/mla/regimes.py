@@ -275,10 +275,9 @@ def shared_prefix_cost(shape: Shape, s: int, t: int, shared: int, *, decompresse
         raise KnowledgeError(f"shared={shared} must lie between 0 and t={t}")
     b, h, d, k, p, w = shape.b, shape.h, shape.d, shape.k, shape.p, shape.w
     own = mla.flash_mla_cost(b, h, s, t - shared, k, p, w)
-    if not decompressed:
-        return own + Cost(2 * b * h * s * shared * (2 * k + p), w * shared * (k + p))
-    elements = shared * (2 * h * d + p) + 2 * b * h * s * d  # keys, values; queries, outputs
-    return own + Cost(2 * b * h * s * shared * (2 * d + p), w * elements)
+    if decompressed:
+        return own + mla.prefix_cost(b, h, s, shared, d, p, w)
+    return own + Cost(2 * b * h * s * shared * (2 * k + p), w * shared * (k + p))
 
 
 def shared_prefix_gain(shape: Shape, s: int, t: int, shared: int, ceilings: Ceilings) -> float:

@@ -1,0 +1,292 @@
+"""The ladder: every version one row per step, with its times, its share of a peer and its verdict.
+
+A ladder has one setting: the device and sizes at which most versions were timed while one axis of
+the workload, the sweep, varies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from generators import charts, problems, verdicts
+from generators.problems import Problem
+from generators.source import repo_name
+from generators.text import cell, docstring, sections, table
+from mla_var3 import roofline
+from mla_var3.knowledge.evidence import Link
+from mla_var3.records.model import Scalar
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads import workloads
+
+if TYPE_CHECKING:
+    from generators.site import Run, Site
+
+#: Language of designs whose kernel is somebody's library.
+PEERS = "library"
+#: Columns of times in a ladder.
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the versions of a ladder are compared.
+
+    Attributes:
+        target: Device.
+        axis: Name of the sweep; several that move together are joined by `` = ``.
+        problems: Problem at each value of the sweep, in order.
+        fresh: How many runs at each value are of today's sources.
+    """
+
+    target: str
+    axis: str
+    problems: dict[float, Problem]
+    fresh: dict[float, int]
+
+    @property
+    def meaning(self) -> str:
+        """What the sweep is, in words."""
+        layer = next(iter(self.problems.values())).layer
+        return workloads()[layer].axes.get(self.axis, "sizes that vary together")
+
+    @property
+    def conditions(self) -> str:
+        """Device and the sizes that do not vary."""
+        varying = self.axis.split(" = ")
+        fixed = {k: v for k, v in next(iter(self.problems.values())).axes if k not in varying}
+        return f"{problems.target_name(self.target)}, {problems.shown(fixed)}"
+
+    def named(self) -> list[float]:
+        """The values that stand as columns: one of each regime, or evenly spread."""
+        regimes: dict[str, list[float]] = {}
+        for value, problem in self.problems.items():
+            regimes.setdefault(problem.regime, []).append(value)
+        if len(regimes) > 1:
+            return [self._told(values) for values in regimes.values()][:NAMED]
+        values = list(self.problems)
+        return values if len(values) <= NAMED else [values[0], values[len(values) // 2], values[-1]]
+
+    def _told(self, values: list[float]) -> float:
+        """Of some values the one with most fresh runs, of equals the middle one."""
+        most = max(self.fresh[value] for value in values)
+        best = [value for value in values if self.fresh[value] == most]
+        return best[len(best) // 2]
+
+
+def setting(layer: str, runs: Iterable[Run]) -> Setting | None:
+    """The setting with the most timed runs; None where nothing was timed by events."""
+    workload = workloads().get(layer)
+    timed = [run for run in runs if run.is_timed and run.record.mode == "event"]
+    if workload is None or not timed:
+        return None
+    alone = _largest(timed, workload.sweep, lambda name, value, x: name == workload.sweep)
+    if len(alone.problems) > 1:
+        return alone
+    return _largest(timed, workload.sweep, lambda name, value, x: value == x)
+
+
+def _largest(timed: list[Run], sweep: str, moves: Callable[[str, Scalar, Scalar], bool]) -> Setting:
+    """The largest group of runs that differ in the sweep and in the axes that move with it."""
+    groups: dict[tuple[str, tuple[tuple[str, Scalar], ...]], list[Run]] = {}
+    for run in timed:
+        axes = dict(problems.problem_of(run.record).axes)
+        fixed = tuple((k, v) for k, v in axes.items() if not moves(k, v, axes[sweep]))
+        groups.setdefault((run.record.target, fixed), []).append(run)
+    (target, fixed), group = max(groups.items(), key=lambda item: len(item[1]))
+    at: dict[float, Problem] = {}
+    fresh: Counter[float] = Counter()
+    for run in group:
+        problem = problems.problem_of(run.record)
+        value = float(dict(problem.axes)[sweep] or 0)
+        at[value] = problem
+        fresh[value] += not run.stale
+    kept = {name for name, _ in fixed}
+    names = [name for name, _ in problem.axes if name not in kept]
+    return Setting(target, " = ".join(names), dict(sorted(at.items())), fresh)
+
+
+def times(site: Site, version: Version, where: Setting) -> dict[float, Run]:
+    """The run of a version at each value: fresh before stale, the fastest of several."""
+    at = {problem: value for value, problem in where.problems.items()}
+    found: dict[float, Run] = {}
+    runs = (run for run in site.runs_of(version) if run.record.target == where.target)
+    for run in problems.fastest(run for run in runs if run.record.mode == "event"):
+        value = at.get(problems.problem_of(run.record))
+        if value is not None:
+            found.setdefault(value, run)
+    return found
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def rows_of(designs: Sequence[list[Version]]) -> list[tuple[Version, Version | None]]:
+    """Versions with the one before each, peers last."""
+    ordered = sorted(designs, key=lambda versions: versions[0].language == PEERS)
+    return [pair for versions in ordered for pair in zip(versions, [None, *versions], strict=False)]
+
+
+def ladder_table(
+    site: Site, designs: Sequence[list[Version]], where: Setting, name: Callable[[Version], str]
+) -> str:
+    """One row per step.
+
+    Args:
+        site: What generators read.
+        designs: Versions of each design.
+        where: The setting.
+        name: A version as the first column has it, linked.
+    """
+    columns, found = where.named(), rows_of(designs)
+    timed = {version.key: times(site, version, where) for version, _ in found}
+    peers = [v.key for v, _ in found if v.language == PEERS]
+    head = [
+        "Version", "Idea", *(_heading(where, value) for value in columns),
+        "Of the best peer", f"Of the bound, {_at(where, columns[-1])}", "Verdict",
+    ]  # fmt: skip
+    return table(
+        head,
+        [
+            [
+                name(version),
+                cell(docstring(version.path)),
+                *(_time(timed[version.key].get(value)) for value in columns),
+                _share(timed, version.key, peers, columns),
+                _of_bound(timed[version.key].get(columns[-1])),
+                verdicts.of(site, version, before).badge,
+            ]
+            for version, before in found
+        ],
+        right=[_heading(where, value) for value in columns],
+    )
+
+
+def _at(where: Setting, value: float) -> str:
+    return f"{where.axis}={value:g}"
+
+
+def _heading(where: Setting, value: float) -> str:
+    regime = where.problems[value].regime
+    return f"{_at(where, value)}, {regime}" if regime else _at(where, value)
+
+
+def _time(run: Run | None) -> str:
+    if run is None:
+        return "not measured"
+    return problems.duration(run.total) + (" (stale)" if run.stale else "")
+
+
+def _of_bound(run: Run | None) -> str:
+    share = roofline.fraction(run.record) if run else None
+    return verdicts.bar(share) if share is not None else ""
+
+
+def _share(
+    timed: dict[str, dict[float, Run]], key: str, peers: list[str], columns: list[float]
+) -> str:
+    """Time of the best peer over that of a version, in one run and at the last such column."""
+    for value in reversed(columns):
+        run = timed[key].get(value)
+        others = [timed[peer][value] for peer in peers if value in timed[peer]]
+        same = [o for o in others if run and run.record.run and o.record.run == run.record.run]
+        if run and same:
+            return verdicts.bar(min(o.total.median_us for o in same) / run.total.median_us)
+    return ""
+
+
+# -- the chart -------------------------------------------------------------------------------------
+
+
+def chart(
+    site: Site, designs: Sequence[list[Version]], where: Setting, *, title: str, every: bool
+) -> str:
+    """Time over the sweep: all versions and the bound, drawn for wide and for narrow screens.
+
+    Args:
+        site: What generators read.
+        designs: Versions of each design.
+        where: The setting.
+        title: What the figure shows.
+        every: Whether each version has its label; else the fastest of each design.
+    """
+    lines: list[charts.Line] = []
+    least: dict[float, float] = {}
+    for color, versions in enumerate(designs):
+        found = {version: times(site, version, where) for version in versions}
+        found = {version: runs for version, runs in found.items() if runs}
+        for runs in found.values():
+            for value, run in runs.items():
+                work = roofline.bound(run.record)
+                if work is not None:
+                    least[value] = min(least.get(value, work.time_us), work.time_us)
+        lead = min(found, key=lambda version: _typical(found[version]), default=None)
+        lines += [
+            charts.Line(
+                version.key if not every else version.version,
+                tuple((value, run.total.median_us) for value, run in sorted(runs.items())),
+                color,
+                leads=version is lead,
+                labelled=every or version is lead,
+            )
+            for version, runs in found.items()
+        ]
+    if len(where.problems) < 2 or not lines:
+        return ""
+    bound = tuple(sorted(least.items()))
+    drawing = charts.Times(title, where.axis, where.meaning, tuple(lines), bound)
+    return charts.figure(drawing)
+
+
+def _typical(runs: dict[float, Run]) -> float:
+    """Geometric mean of the times, so that no end of the sweep decides alone."""
+    product = 1.0
+    for run in runs.values():
+        product *= run.total.median_us ** (1 / len(runs))
+    return product
+
+
+def section(
+    site: Site,
+    designs: Sequence[list[Version]],
+    link: Link,
+    *,
+    title: str,
+    every: bool = False,
+    folded: bool = False,
+) -> str:
+    """Chart and ladder of some designs of one workload; empty where nothing was timed.
+
+    Args:
+        site: What generators read.
+        designs: Versions of each design.
+        link: Addresses as seen from the page.
+        title: What the chart shows.
+        every: Whether the designs are one, whose versions need no other name.
+        folded: Whether the table waits to be opened.
+    """
+    runs = [run for versions in designs for version in versions for run in site.runs_of(version)]
+    where = setting(designs[0][0].layer, runs)
+    if where is None:
+        return ""
+
+    def name(version: Version) -> str:
+        text = version.version if every else version.key
+        return f"[{cell(text)}]({link(repo_name(version.path))})"
+
+    rows = ladder_table(site, designs, where, name)
+    steps = sum(map(len, designs))
+    if folded:
+        rows = (
+            f'<details class="facts" markdown="1">\n<summary><strong>The ladder</strong> '
+            f"<span>all {steps} steps: idea, times, verdict</span></summary>\n\n{rows}\n\n"
+            "</details>"
+        )
+    return sections(
+        chart(site, designs, where, title=title, every=every),
+        f"At {cell(where.conditions)}. One row per step; a verdict compares with the version "
+        "before, within one run. The bound is what no kernel that does this work can beat.",
+        rows,
+    )

@@ -1,0 +1,170 @@
+"""How a version compares with the one before it, as badges, headlines and chips say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from generators import problems
+from generators.text import cell
+from mla_var3.runtime.registry import Version
+
+if TYPE_CHECKING:
+    from generators.site import Run, Site
+
+#: Times of one run that differ by less count as equal: the same kernel moves by as much.
+NOISE = 0.03
+
+Word = Literal["start", "not measured", "negative result", "mixed", "faster", "slower", "neutral"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One problem at which a version and the one before ran in the same run.
+
+    Attributes:
+        run: The version's run.
+        at: What tells the problem from the others.
+        gain: Time before over time after.
+    """
+
+    run: Run
+    at: str
+    gain: float
+
+    @property
+    def word(self) -> Literal["faster", "slower", "neutral"]:
+        """Which way it went, if any."""
+        if abs(1 - 1 / self.gain) < NOISE:
+            return "neutral"
+        return "faster" if self.gain > 1 else "slower"
+
+    @property
+    def said(self) -> str:
+        """The gain as people say it."""
+        return problems.ratio(self.gain, 1.0)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a version.
+
+    Attributes:
+        before: The version before; None for the first.
+        negative: Whether its entry is marked as a failure.
+        steps: All problems compared, in order.
+    """
+
+    before: Version | None
+    negative: bool
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def word(self) -> Word:
+        """The verdict in a word or two."""
+        if self.before is None:
+            return "start"
+        if self.negative:
+            return "negative result"
+        if not self.steps:
+            return "not measured"
+        words = {step.word for step in self.steps} - {"neutral"}
+        return "mixed" if len(words) > 1 else next(iter(words), "neutral")
+
+    @cached_property
+    def extremes(self) -> tuple[Step, Step]:
+        """The step that gained most and the one that gained least."""
+        ordered = sorted(self.steps, key=lambda step: step.gain)
+        return ordered[-1], ordered[0]
+
+    @property
+    def badge(self) -> str:
+        """The verdict as a mark: a shape, a word and the largest change."""
+        most = self.largest
+        said = most.said if most and most.word != "neutral" else ""
+        if self.word in ("faster", "slower"):
+            return badge(self.word, said)
+        return badge(self.word, ", ".join(filter(None, [self.word, said])))
+
+    @property
+    def largest(self) -> Step | None:
+        """The step that tells most: the largest change in the direction of the verdict."""
+        if not self.steps:
+            return None
+        most, least = self.extremes
+        if self.word == "negative result":
+            return least
+        return most if most.gain * least.gain >= 1 else least
+
+    @property
+    def headline(self) -> str:
+        """One sentence on how it compares, without a full stop; empty where nothing does."""
+        if self.before is None or not self.steps:
+            return ""
+        (most, least), than = self.extremes, f"than {self.before.version}"
+        up, down = most.word == "faster", least.word == "slower"
+        if up and down:
+            return f"Up to {most.said} {than} at {most.at}, up to {least.said} at {least.at}"
+        if not up and not down:
+            return f"As fast as {self.before.version}, within {NOISE:.0%} at every problem measured"
+        telling = most if up else least
+        upto = "" if len(self.steps) == 1 else "Up to "
+        return f"{upto}{telling.said} {than} at {telling.at}"
+
+
+def of(site: Site, version: Version, before: Version | None) -> Verdict:
+    """The verdict on a version, from records and its devlog entry."""
+    devlog = site.catalogue.devlogs.get(version.design_key)
+    entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
+    entry = entries.get(version.version)
+    found = _pairs(site, before, version) if before else []
+    varying = problems.varying_shared([new.record for _, new in found])
+    ordered = sorted(found, key=lambda pair: problems.problem_of(pair[1].record).order)
+    steps = tuple(_step(old, new, varying) for old, new in ordered)
+    return Verdict(before, bool(entry and entry.negative), steps)
+
+
+def _step(old: Run, new: Run, varying: list[str]) -> Step:
+    at = problems.sizes(new.record, varying) or str(problems.problem_of(new.record))
+    return Step(new, at, old.total.median_us / new.total.median_us)
+
+
+def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]:
+    """Runs of two versions that timed the same problem in the same run."""
+    old = {together(run): run for run in site.runs_of(before) if run.is_timed}
+    return [
+        (other, run)
+        for run in site.runs_of(after)
+        if run.is_timed and run.record.run is not None and (other := old.get(together(run)))
+    ]
+
+
+def together(run: Run) -> tuple[object, ...]:
+    """What two runs must share for their times to compare."""
+    record = run.record
+    return record.run, record.target, record.mode, problems.problem_of(record)
+
+
+# -- pieces of HTML --------------------------------------------------------------------------------
+
+
+def badge(word: str, text: str) -> str:
+    """A mark whose class names its colour and shape."""
+    kind = word.split()[0]
+    return f'<span class="badge badge--{kind}">{cell(text)}</span>'
+
+
+def bar(share: float) -> str:
+    """A share as a number with a bar behind it."""
+    return f'<span class="share" style="--share:{min(share, 1):.3f}">{share:.0%}</span>'
+
+
+def chips(steps: tuple[Step, ...]) -> str:
+    """A chip per problem: where, and the change in time with its sign."""
+    shown = "".join(
+        f'<li class="chip chip--{step.word}"><span>{cell(step.at)}</span> '
+        f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong></li>"
+        for step in steps
+    )
+    return f'<ul class="chips">{shown}</ul>' if shown else ""

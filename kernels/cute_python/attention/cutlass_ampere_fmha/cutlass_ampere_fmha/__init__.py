@@ -1,0 +1,1 @@
+"""The base version: CUTLASS's example flash_attention_v2, driven in place."""

@@ -1,0 +1,1 @@
+"""CUTLASS's example fmha, driven in place."""

@@ -1,0 +1,1 @@
+"""The base version: CUTLASS's example fmha, driven in place."""

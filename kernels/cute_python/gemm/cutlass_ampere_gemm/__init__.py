@@ -1,0 +1,1 @@
+"""CUTLASS's example tensorop_gemm, driven in place."""

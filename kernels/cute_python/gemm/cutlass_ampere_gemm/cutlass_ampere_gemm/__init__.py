@@ -1,0 +1,1 @@
+"""The base version: CUTLASS's example tensorop_gemm, driven in place."""

@@ -1,0 +1,1 @@
+"""CUTLASS's example dense_gemm, driven in place."""

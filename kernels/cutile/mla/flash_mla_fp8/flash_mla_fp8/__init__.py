@@ -1,0 +1,1 @@
+"""Base version: dequantized per tile, keys split over blocks."""

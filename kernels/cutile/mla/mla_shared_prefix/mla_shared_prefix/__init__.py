@@ -1,0 +1,1 @@
+"""Base version: prefix, own tokens, combine, one launch after another."""

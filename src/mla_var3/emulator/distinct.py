@@ -1,0 +1,18 @@
+"""The distinct values of small arrays, most often one: the addresses, warps or CTAs of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def distinct(values: NDArray[Any]) -> list[int]:
+    """Sorted, each once; many times faster than ``np.unique`` where all are the same."""
+    if not len(values):
+        return []
+    first = values[0]
+    if not np.count_nonzero(values != first):
+        return [int(first)]
+    return sorted(set(values.tolist()))

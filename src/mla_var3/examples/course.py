@@ -1,0 +1,159 @@
+"""A learning path in the terminal, as Markdown; the site's pages hold the same parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mla_var3 import records
+from mla_var3.examples import show
+from mla_var3.examples.learning import PATHS, Learning, LearningPath, Step
+from mla_var3.examples.model import PATTERN_TITLES
+from mla_var3.paths import kernels_dir
+from mla_var3.runtime import registry
+from mla_var3.static.occupancy import of_facts
+
+COMMAND = "nox -s examples -- path"
+
+
+def letter(name: str) -> str:
+    """What a path is asked for by: its first word, in capitals."""
+    return name.partition("-")[0].upper()
+
+
+def overview(learning: Learning) -> str:
+    """All paths."""
+    rows = [
+        f"- **{letter(name)}** {path.title} ({len(path.steps)} steps): {path.summary}"
+        for name, path in learning.paths.items()
+    ]
+    return "\n".join(["# Learning paths", "", *rows, "", f"Begin with `{COMMAND} A`."])
+
+
+def contents(learning: Learning, name: str) -> str:
+    """A path: what it is for, and its steps."""
+    path = learning.paths[name]
+    rows = [
+        f"{number}. {learning.title(step)}: {step.teaches}"
+        for number, step in enumerate(path.steps, 1)
+    ]
+    needs = f"Know before: {', '.join(path.prerequisites)}." if path.prerequisites else ""
+    first = f"Read the first step: `{COMMAND} {letter(name)} 1`."
+    return "\n\n".join(
+        filter(None, [f"# {path.title}", path.summary, needs, "\n".join(rows), first])
+    )
+
+
+def step_text(root: Path, learning: Learning, name: str, number: int, answers: bool) -> str:
+    """One step.
+
+    Args:
+        root: Top of the checkout.
+        learning: All paths.
+        name: Id of the path.
+        number: Of the step, from 1.
+        answers: Whether the answers of its questions are shown.
+    """
+    path = learning.paths[name]
+    step = path.steps[number - 1]
+    parts = [
+        f"# {letter(name)}{number}. {learning.title(step)}",
+        step.teaches,
+        f"Read: {_subject(learning, step)}",
+        "## What to look for",
+        _list(step.look),
+        "## Before you read on",
+        *_questions(step, answers),
+        "## In the source",
+        _list(notes(root, learning, step)),
+        "## What the compiler makes of it",
+        _list(facts(root, learning, step)),
+        "## What it teaches",
+        _list(f"pattern `{each}`" for each in step.patterns),
+        "## Exercise",
+        step.exercise.task,
+        f"Check your answer: `{COMMAND} {letter(name)} {number} --answer ANSWER` "
+        f"(it runs `{step.exercise.file}`).",
+        _next(learning, name, path, number),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _list(rows: Iterator[str] | tuple[str, ...] | list[str]) -> str:
+    return "\n".join(f"- {row}" for row in rows)
+
+
+def _subject(learning: Learning, step: Step) -> str:
+    if step.version is not None:
+        return f"`{source_of(step.version)}`"
+    example = learning.examples[step.example or ""]
+    return f"`{example.path}` ({example.length} lines, for {example.arch}) <{example.address()}>"
+
+
+def _questions(step: Step, answers: bool) -> Iterator[str]:
+    for number, question in enumerate(step.questions, 1):
+        yield f"{number}. {question.ask}"
+        if answers:
+            yield f"> {question.answer}"
+    if not answers:
+        yield "`--answers` shows the answers."
+
+
+def _next(learning: Learning, name: str, path: LearningPath, number: int) -> str:
+    if number < len(path.steps):
+        following = learning.title(path.steps[number])
+        return f"Next: `{COMMAND} {letter(name)} {number + 1}` ({following})."
+    return f"This was the last step of this path; `{COMMAND}` lists all of them ({PATHS}/)."
+
+
+def version_of(key: str) -> registry.Version:
+    """The version that a step names.
+
+    Raises:
+        UnknownNameError: There is none such.
+    """
+    design, _, version = key.partition(" ")
+    return registry.find(design, version)
+
+
+def source_of(key: str) -> str:
+    """The module of a version, from the top of the checkout."""
+    return f"kernels/{version_of(key).path.relative_to(kernels_dir()).as_posix()}"
+
+
+def notes(root: Path, learning: Learning, step: Step) -> list[str]:
+    """What to see at which line of a step's subject."""
+    if step.version is None:
+        entries = learning.examples[step.example or ""]
+        seen = [
+            f"{PATTERN_TITLES[each.pattern]}: lines {', '.join(map(str, each.lines))}"
+            for each in entries.checklist
+        ]
+        return [f"line {note.line}: {note.text}" for note in learning.notes(step)] or seen
+    lines = (root / source_of(step.version)).read_text(encoding="utf-8").splitlines()
+    return [f"line {line_of(lines, place.find)}: {place.text}" for place in step.places]
+
+
+def line_of(lines: list[str], text: str) -> int:
+    """The first line that holds a text; 0 where none does, which lint reports."""
+    return next((number for number, line in enumerate(lines, 1) if text in line), 0)
+
+
+def facts(root: Path, learning: Learning, step: Step) -> list[str]:
+    """What compiling a step's subject gave: by the index for an example, by a record for ours."""
+    if step.version is None:
+        return show.compiled_lines(learning.examples[step.example or ""])
+    version = version_of(step.version)
+    folder = root / "results/static/sm_90" / version.package / version.layer
+    found = sorted((folder / version.design / version.version).glob("*/static.json"))
+    rows = [row for file in found[:1] for row in _recorded(records.read(file))]
+    design = f"{version.design} {version.version}"
+    return rows or [f"No record yet: `nox -s profile -- {design} --lang={version.language}`."]
+
+
+def _recorded(record: records.Record) -> Iterator[str]:
+    for stage in getattr(record.outcome, "stages", ()):
+        if isinstance(stage.static, records.CuteFacts):
+            held = of_facts(stage.static) if stage.static.dynamic_shared_known else None
+            room = f", {held.blocks_per_sm} per SM, limited by {held.limiter}" if held else ""
+            yield f"`{stage.name}` for sm_90: {show.figures(stage.static)}{room}"

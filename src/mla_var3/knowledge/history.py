@@ -1,0 +1,141 @@
+"""What each pattern brought here: the steps from version to version, timed in one run."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from mla_var3.knowledge import triggers
+from mla_var3.knowledge.joining import distance, joined
+from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.records import KernelIdentity, Passed, Record, Scalar, read
+
+#: Which versions a step leads between: language, workload, design and the earlier version.
+Transition = tuple[str, str, str, str]
+
+#: What a pattern is taken to bring before anything of it was measured in a like case, by the
+#: impact that its page states. It counts as much as one measurement of the very same problem.
+PRIOR = {"high": 2.0, "medium": 1.4, "low": 1.1}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A version and the next one, on one problem in one run.
+
+    Attributes:
+        before: Record of the earlier version.
+        after: Record of the later one.
+    """
+
+    before: Record
+    after: Record
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the later version is; below 1 it is slower."""
+        return total_us(self.before) / total_us(self.after)
+
+    @property
+    def transition(self) -> Transition:
+        """Which versions it leads between, whatever the problem."""
+        kernel = self.before.kernel
+        return kernel.language, kernel.layer, kernel.design, kernel.version
+
+    def __str__(self) -> str:
+        kernel = self.before.kernel
+        to = self.after.kernel.version
+        return f"{kernel.language} {kernel.design} {kernel.version} to {to}, {self.before.slug}"
+
+
+def total_us(record: Record) -> float:
+    """Median time of a timed run."""
+    assert isinstance(record.outcome, Passed)
+    assert record.outcome.total is not None
+    return record.outcome.total.median_us
+
+
+def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
+    """The committed records of timed runs of a workload, or of all."""
+    files = sorted((catalogue.root / "results").glob(f"*/*/{layer}/*/*/*/event.json"))
+    found = (read(path) for path in files)
+    return [r for r in found if isinstance(r.outcome, Passed) and r.outcome.total is not None]
+
+
+def of_version(catalogue: Catalogue, kernel: KernelIdentity) -> list[Record]:
+    """The committed records of one version, whatever the target, problem and mode."""
+    place = f"{kernel.package}/{kernel.layer}/{kernel.design}/{kernel.version}"
+    results = catalogue.root / "results"
+    files = sorted((*results.glob(f"*/{place}/*/*.json"), *results.glob(f"*/*/{place}/*/*.json")))
+    return [read(path) for path in files]
+
+
+def steps_of(found: Iterable[Record]) -> Iterator[Step]:
+    """Neighboring versions on one problem and device that share a run, in the given order."""
+    rows: dict[tuple[str, ...], dict[int, Record]] = defaultdict(dict)
+    for record in found:
+        kernel = record.kernel
+        row = (record.target, kernel.language, kernel.layer, kernel.design, record.slug)
+        rows[row][int(kernel.version[1:])] = record
+    for versions in rows.values():
+        for number, before in sorted(versions.items()):
+            after = versions.get(number + 1)
+            if after is not None and after.run == before.run is not None:
+                yield Step(before, after)
+
+
+def applied(step: Step, catalogue: Catalogue) -> list[Document]:
+    """Pages that a step followed: optimizations it took up, anti-patterns it left behind."""
+    before, after = step.before.kernel, step.after.kernel
+
+    def follows(page: Document) -> bool:
+        meta = page.pattern
+        if meta.kind == "optimization":
+            return catalogue.names(meta.used_by, after) and not catalogue.names(
+                meta.used_by, before
+            )
+        return catalogue.names(meta.violated_by, before) and not catalogue.names(
+            meta.violated_by, after
+        )
+
+    return [page for page in catalogue.patterns if follows(page)]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One measured gain of a pattern, and what it was measured on."""
+
+    factor: float
+    problem: Mapping[str, Scalar]
+    transition: Transition
+
+
+def gains(catalogue: Catalogue, layer: str = "*") -> dict[str, list[Gain]]:
+    """Measured gains by the id of the page: of steps that applied it where it was called for.
+
+    A step often applies several patterns. It counts for those that the earlier version's record
+    triggers, since the others cannot have moved it.
+    """
+    found: dict[str, list[Gain]] = defaultdict(list)
+    for step in steps_of(timed(catalogue, layer)):
+        pages = applied(step, catalogue)
+        if not pages:
+            continue
+        values = triggers.Values(joined(step.before, of_version(catalogue, step.before.kernel)))
+        gain = Gain(step.gain, step.before.problem, step.transition)
+        for page in pages:
+            if triggers.fired(page.pattern, values):
+                found[page.pattern.id].append(gain)
+    return found
+
+
+def expected(impact: str, problem: Mapping[str, Scalar], known: Iterable[Gain]) -> float:
+    """What a pattern can be expected to bring on a problem.
+
+    The geometric mean of what it brought, the nearer the problem the heavier (a factor e per unit
+    of distance), together with its prior.
+    """
+    weighed = [(math.exp(-distance(g.problem, problem)), math.log(g.factor)) for g in known]
+    terms = [(1.0, math.log(PRIOR[impact])), *weighed]
+    return math.exp(math.fsum(w * x for w, x in terms) / math.fsum(w for w, _ in terms))

@@ -1,0 +1,89 @@
+"""One view of a version: what its event, static, counter and CPU records state together.
+
+A timed run carries no facts of the compiler, and a compile carries no times. Advice needs both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from mla_var3.records import Correctness, Passed, Record, Scalar, Stage, StaticFacts
+
+
+def distance(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> float:
+    """How far two problems lie apart: the logarithms of their sizes, 1 for each other difference.
+
+    Axes that only one of them has do not count.
+    """
+    return math.fsum(_apart(one[axis], other[axis]) for axis in one.keys() & other.keys())
+
+
+def _apart(a: Scalar, b: Scalar) -> float:
+    numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (a, b))
+    if not numbers:
+        return float(a != b)
+    return abs(math.log((1 + abs(float(a or 0))) / (1 + abs(float(b or 0)))))
+
+
+def joined(record: Record, others: Iterable[Record]) -> Record:
+    """A record with what others of the same sources state and it does not.
+
+    Static facts come from a compile of the same stage with the same tiling for the same arch, that
+    of the nearest problem first. Counters come from the same problem on the same device. A check on
+    a CPU stands in where the run itself checked nothing.
+
+    Args:
+        record: What to complete; a run that did not pass is returned as it is.
+        others: Records to draw on; those of other versions or other sources are passed over.
+    """
+    if not isinstance(record.outcome, Passed):
+        return record
+    near = sorted(
+        (r for r in others if r.kernel == record.kernel and isinstance(r.outcome, Passed)),
+        key=lambda r: distance(r.problem, record.problem),
+    )
+    stages = [_completed(stage, record, near) for stage in record.outcome.stages]
+    checked = record.outcome.correctness or _check(near)
+    outcome = record.outcome.model_copy(update={"stages": stages, "correctness": checked})
+    return record.model_copy(update={"outcome": outcome})
+
+
+def _completed(stage: Stage, record: Record, near: Sequence[Record]) -> Stage:
+    return stage.model_copy(
+        update={
+            "static": stage.static or _facts(stage, record, near),
+            "counters": stage.counters or _counters(stage, record, near),
+        }
+    )
+
+
+def _facts(stage: Stage, record: Record, near: Sequence[Record]) -> StaticFacts | None:
+    for other in near:
+        if other.arch is None or record.arch is None or not _same_arch(other.arch, record.arch):
+            continue
+        for twin in _twins(stage, other):
+            if twin.static is not None and twin.static.ok:
+                return twin.static
+    return None
+
+
+def _counters(stage: Stage, record: Record, near: Sequence[Record]) -> dict[str, float]:
+    same = (r for r in near if (r.slug, r.target) == (record.slug, record.target))
+    found = (twin.counters for other in same for twin in _twins(stage, other) if twin.counters)
+    return next(found, {})
+
+
+def _twins(stage: Stage, other: Record) -> list[Stage]:
+    assert isinstance(other.outcome, Passed)
+    mine = (stage.name, stage.tiling)
+    return [twin for twin in other.outcome.stages if (twin.name, twin.tiling) == mine]
+
+
+def _same_arch(one: str, other: str) -> bool:
+    return one.rstrip("af") == other.rstrip("af")
+
+
+def _check(near: Sequence[Record]) -> Correctness | None:
+    on_cpu = (r.outcome for r in near if r.arch is None and isinstance(r.outcome, Passed))
+    return next((o.correctness for o in on_cpu if o.correctness is not None), None)

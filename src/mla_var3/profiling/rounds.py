@@ -1,0 +1,157 @@
+"""Many versions timed in interleaved rounds, so that none has the cooler chip.
+
+Above a few query tokens an H200 runs at its power limit, and whoever comes first after a pause
+looks a tenth faster. So all are bound and checked first, warmed up in a round that does not count,
+and then timed in turn, round after round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from mla_var3 import records
+from mla_var3.errors import NotExecutableError
+from mla_var3.profiling import binding, energy, recording, running
+from mla_var3.profiling.settings import Settings
+from mla_var3.profiling.timing import Timer, capture, summarise
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+
+ROUNDS = 5
+
+
+@dataclass
+class Entry:
+    """One version on its way to a record.
+
+    Attributes:
+        version: The version.
+        plan: Its plan, all sizes and tilings fixed.
+        obj: Its kernels on the GPU; None where it failed or is absent.
+        graph: One call of them.
+        correctness: The comparison with the reference.
+        failed: Why it has no times.
+        absent: Why it cannot be run here.
+        samples_us: Times so far.
+        energy: What it drew.
+    """
+
+    version: Version
+    plan: KernelPlan
+    obj: RuntimeObject | None = None
+    graph: torch.cuda.CUDAGraph | None = None
+    correctness: records.Correctness | None = None
+    failed: records.Failed | None = None
+    absent: str = ""
+    samples_us: list[float] = field(default_factory=list)
+    energy: records.Energy | None = None
+
+
+def timed(
+    plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int = ROUNDS
+) -> list[tuple[Entry, records.Record | None]]:
+    """Check all, then time all in rounds; the records are not yet written.
+
+    Args:
+        plans: What to run.
+        settings: How; ``bench_runs`` are spread over the rounds.
+        rounds: Rounds that count.
+
+    Returns:
+        Each version with its record, None for one that is absent.
+
+    Raises:
+        ToolchainError: There is no GPU.
+    """
+    binding.require_gpu("event")
+    timer = Timer(settings.bench_runs)
+    entries = [_ready(version, plan, timer, settings) for version, plan in plans]
+    running_ = [entry for entry in entries if entry.graph is not None]
+    per_round = -(-settings.bench_runs // rounds)
+    settings.say(f"timing {len(running_)} versions in {rounds} rounds of {per_round} runs")
+    for number in range(rounds + 1):  # The first warms up.
+        for entry in running_:
+            _round(entry, timer, per_round, counts=number > 0)
+    _weigh(running_, settings)
+    protocol = timer.protocol.model_copy(
+        update={"bench_runs": per_round * rounds, "rounds": rounds}
+    )
+    return [(entry, _record(entry, protocol)) for entry in entries]
+
+
+def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings) -> Entry:
+    """Bound, checked and captured; a failure or an absent library stands in the entry."""
+    entry = Entry(version, binding.resolve_for_gpu(plan))
+    settings.say(f"checking {version.key}")
+
+    def body() -> running.Ended:
+        if settings.check:
+            entry.correctness, wrong = running.check_on_gpu(entry.plan)
+            if wrong is not None:
+                return entry.plan, wrong
+        if settings.no_autotune:
+            entry.obj = binding.bind(entry.plan)
+        else:
+            entry.plan, entry.obj = binding.tuned(version, entry.plan, timer, settings)
+        entry.graph = capture(entry.obj)
+        return entry.plan, recording.passed(entry.plan, entry.obj)
+
+    try:
+        _, outcome = running.or_failed(version, entry.plan, body)
+    except NotExecutableError as error:
+        return dataclasses.replace(entry, absent=str(error))
+    if isinstance(outcome, records.Failed):
+        return dataclasses.replace(entry, obj=None, graph=None, failed=outcome)
+    return entry
+
+
+def _round(entry: Entry, timer: Timer, runs: int, *, counts: bool) -> None:
+    assert entry.graph is not None
+    samples = timer.replays_us(entry.graph, runs)
+    entry.samples_us += samples if counts else []
+
+
+def _weigh(entries: Sequence[Entry], settings: Settings) -> None:
+    """Energy of each, where the board tells it."""
+    meter = energy.meter()
+    if isinstance(meter, str):
+        settings.say(meter)
+        return
+    for entry in entries:
+        assert entry.graph is not None
+        launch_us = summarise(entry.samples_us).median_us
+        entry.energy = energy.measure(meter, _replayer(entry.graph), launch_us)
+
+
+def _replayer(graph: torch.cuda.CUDAGraph) -> running.Replay:
+    def replay(count: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1e3
+
+    return replay
+
+
+def _record(entry: Entry, protocol: records.Protocol) -> records.Record | None:
+    if entry.absent:
+        return None
+    outcome: records.Outcome
+    if entry.failed is not None:
+        outcome = entry.failed
+    else:
+        assert entry.obj is not None
+        total = summarise(entry.samples_us)
+        passed = recording.passed(
+            entry.plan, entry.obj, correctness=entry.correctness, protocol=protocol, total=total,
+        )  # fmt: skip
+        outcome = passed.model_copy(update={"energy": entry.energy})
+    return running.record(entry.version, entry.plan, "event", outcome)

@@ -1,0 +1,100 @@
+"""What a run found, on one screen: right or wrong, a line per target, what limits it, what to try.
+
+A function of records, as ``report`` is; the report holds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mla_var3 import records, roofline
+from mla_var3.profiling.report import SIDES, limits
+from mla_var3.records import Correctness, Passed, Record
+from mla_var3.static.occupancy import of_facts
+from mla_var3.tables import cell, table
+
+HEADER = ("where", "registers", "spills", "MMA path", "blocks per SM", "median us", "bound us",
+          "bound by")  # fmt: skip
+
+
+def render(found: Sequence[Record], next_steps: Sequence[str] = ()) -> str:
+    """The screen as Markdown.
+
+    Args:
+        found: Records of one version, any number of targets.
+        next_steps: Lines on what to try next.
+    """
+    first = found[0]
+    problem = ", ".join(f"{k}={v}" for k, v in first.problem.items() if v is not None)
+    lines = [f"# {cell(first.kernel.name)}: {_verdict(found)}", "", f"At {cell(problem)}.", ""]
+    lines += [table(HEADER, [_row(record) for record in found]), ""]
+    if held := _worst(found):
+        lines += [f"**Limited by** {held}.", ""]
+    steps = [f"{number}. {step}" for number, step in enumerate(next_steps, 1)]
+    lines += ["**Try next**", "", *steps, ""] if steps else []
+    return "\n".join(lines)
+
+
+def _verdict(found: Sequence[Record]) -> str:
+    """Right or wrong, and how far off; a run that did not end well comes first."""
+    for record in found:
+        if isinstance(record.outcome, records.Failed):
+            return f"failed on {cell(record.target)}: {cell(record.outcome.error)}"
+    passed = [record.outcome for record in found if isinstance(record.outcome, Passed)]
+    checks = [outcome.correctness for outcome in passed if outcome.correctness is not None]
+    wrong = next((check for check in checks if check.status == "failed"), None)
+    if wrong is not None:
+        return f"wrong, {_error(wrong)}" + (f": {cell(wrong.message)}" if wrong.message else "")
+    return f"right, {_error(checks[0])}" if checks else "not checked in this run"
+
+
+def _error(check: Correctness) -> str:
+    worst = check.max_relative_error
+    said = "not finite" if worst is None else f"{worst:.1e}"
+    return f"relative error {said} (allowed {check.tolerance:.0e}) against {cell(check.against)}"
+
+
+def _row(record: Record) -> list[str]:
+    """A target in one line: the worst of its stages, and the bound of the whole."""
+    where, outcome = record.target.removeprefix("static/"), record.outcome
+    if isinstance(outcome, records.Skipped):
+        return [where, f"skipped: {cell(outcome.reason)}", *[""] * 6]
+    if not isinstance(outcome, Passed):
+        return [where, "failed", *[""] * 6]
+    facts = [stage.static for stage in outcome.stages if stage.static is not None]
+    device, least = roofline.device_of(record), roofline.bound(record)
+    held = [found for fact in facts if (found := of_facts(fact, device)) is not None]
+    tight = min(held, key=lambda found: found.blocks_per_sm, default=None)
+    spills = sum(fact.spill_loads + fact.spill_stores for fact in facts)
+    paths = dict.fromkeys(fact.mma_path for fact in facts if fact.mma_path != "none")
+    return [
+        where,
+        str(max(fact.registers for fact in facts)) if facts else "",
+        (str(spills) if spills else "none") if facts else "",
+        cell(", ".join(paths)),
+        f"{tight.blocks_per_sm} ({tight.limiter})" if tight else "",
+        f"{outcome.total.median_us:,.1f}" if outcome.total else "",
+        f"{least.time_us:,.1f}" if least else "",
+        SIDES[least.bound] if least else "",
+    ]
+
+
+def _worst(found: Sequence[Record]) -> str:
+    """The first limit of the costliest stage, of the target with most spills."""
+    passed = [record for record in found if isinstance(record.outcome, Passed)]
+    if not passed:
+        return ""
+    record = max(passed, key=_spills)
+    assert isinstance(record.outcome, Passed)
+    stage = max(record.outcome.stages, key=lambda stage: stage.flops, default=None)
+    said = limits(record, stage) if stage else []
+    if not said:
+        return ""
+    where = record.target.removeprefix("static/")
+    return f"{said[0]} ({cell(stage.name)} on {where})" if stage else ""
+
+
+def _spills(record: Record) -> int:
+    assert isinstance(record.outcome, Passed)
+    facts = [stage.static for stage in record.outcome.stages if stage.static is not None]
+    return sum(fact.spill_loads + fact.spill_stores for fact in facts)

@@ -1,0 +1,58 @@
+"""Functions compiled with ``--enable-tvm-ffi`` on CPU tensors; needs the DSL and TVM-FFI."""
+
+import pytest
+
+pytest.importorskip("tvm_ffi", reason="TVM-FFI is not installed")
+pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from mla_var3.emulator import emulate
+from mla_var3.emulator.ffi import shown
+
+
+@cute.kernel
+def double(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    y[thread] = x[thread] + x[thread]
+
+
+@cute.jit
+def host(x: cute.Tensor, y: cute.Tensor):
+    double(x, y).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+def test_torch_tensors_are_passed_as_they_are() -> None:
+    x, y = torch.arange(64, dtype=torch.float32), torch.zeros(64)
+    with emulate() as run:
+        fake = [from_dlpack(t, enable_tvm_ffi=True) for t in (x, y)]
+        compiled = cute.compile(host, *fake, options="--enable-tvm-ffi")
+        compiled(x, y)
+        compiled(x, y)
+    assert torch.equal(y, 2 * x)
+    assert len(run.launches) == 2
+    assert run.diagnostics == []
+    assert run.bytes("global write") == 2 * 256
+
+
+def test_a_finding_names_the_line_and_the_allocation() -> None:
+    x, y = torch.arange(64, dtype=torch.float32), torch.zeros(64)
+    with emulate() as run:
+        fake = [from_dlpack(t, enable_tvm_ffi=True) for t in (x, y)]
+        compiled = cute.compile(host, *fake, options="--enable-tvm-ffi")
+        run.own(x, unwritten=True)
+        compiled(x, y)
+    (found,) = run.diagnostics
+    assert found.kind == "uninitialized-read"
+    assert "test_ffi.py" in str(found.at)
+
+
+def test_tensors_are_found_in_containers() -> None:
+    owned: list[int] = []
+    x = torch.zeros(4)
+    out = shown({"a": [x, 3], "b": (x, "text")}, lambda t: owned.append(t.data_ptr()))
+    assert owned == [x.data_ptr()] * 2
+    assert out["a"][0].__dlpack_device__() == (2, 0)
+    assert (out["a"][1], out["b"][1]) == (3, "text")

@@ -1,0 +1,74 @@
+"""flash_mla_fp8: values, the packed rows, what fp8 costs against the latents, and refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mla_var3.errors import PlanError
+from mla_var3.workloads.mla import FP8_GROUP, LatentProblem, fp8_row_bytes, fp8_rows
+
+from .attention_cases import PROBLEMS, assert_correct, make, versions
+
+VERSIONS = versions("flash_mla_fp8")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=6)
+@given(problem=PROBLEMS, k=st.sampled_from([128, 256]), splits=st.integers(1, 4))
+def test_any_problem_and_split(version, problem, k, splits):
+    splits = min(splits, problem["t"])
+    assert_correct(make("flash_mla_fp8", version, **problem, k=k, splits=splits))
+
+
+def test_a_row_is_flash_mla_s_656_bytes():
+    plan = make("flash_mla_fp8", "v0", b=1, h=1, t=3)
+    *_, cache = plan.prepare_inputs()
+    assert cache.shape[-1] == fp8_row_bytes(512, 64, 2) == 656
+    assert plan.prepare_inputs("meta")[2].shape == cache.shape
+
+
+@given(st.integers(0, 10**6), st.floats(1e-3, 1e3))
+def test_packed_rows_are_the_latents_within_half_a_step_of_e4m3(seed, size):
+    generator = torch.Generator().manual_seed(seed)
+    z = (torch.randn(1, 3, 256, generator=generator) * size).bfloat16()
+    kpe = torch.randn(1, 3, 64, generator=generator).bfloat16()
+    plan = make("flash_mla_fp8", "v0", b=1, h=1, t=3, k=256)
+    values, scales, rope = plan.parts(fp8_rows(z, kpe))
+    unpacked = values.float() * scales.repeat_interleave(FP8_GROUP, -1)
+    # Three mantissa bits: half a step is 2**-4 of a normal value, 2**-10 of the scale below.
+    slack = z.float().abs() * 2**-4 + scales.repeat_interleave(FP8_GROUP, -1) * 2**-10
+    assert bool(((unpacked - z.float()).abs() <= slack * (1 + 1e-5)).all())
+    assert torch.equal(rope, kpe)
+
+
+def test_zeros_pack_to_zeros():
+    rows = fp8_rows(torch.zeros(1, 2, 128).bfloat16(), torch.zeros(1, 2, 64).bfloat16())
+    plan = make("flash_mla_fp8", "v0", b=1, h=1, t=2, k=128)
+    assert not bool(plan.parts(rows)[0].float().any())
+
+
+def test_what_fp8_costs_against_fp32_of_the_exact_latents():
+    """Stated in the devlog; e4m3 alone puts 2.6e-2 on each latent of a normal distribution."""
+    sizes = {"b": 2, "h": 16, "s": 4, "t": 1024}
+    exact = LatentProblem.reference_fn
+    plan = make("flash_mla_fp8", "v0", **sizes)
+    q, qpe, z, kpe = LatentProblem.prepare_inputs(plan)
+    want = exact(plan, q, qpe, z, kpe)
+    got = plan.reference_fn(q, qpe, fp8_rows(z, kpe))
+    relative = float((got["o"] - want["o"]).norm() / want["o"].norm())
+    assert 0.02 < relative < 0.035
+    assert float((got["lse"] - want["lse"]).abs().max()) < 0.01
+
+
+def test_k_is_whole_groups():
+    with pytest.raises(PlanError, match="k=64 is no multiple of the 128 values of a scale"):
+        make("flash_mla_fp8", "v0", k=64).validate()
+
+
+def test_the_cache_is_about_half_the_bytes():
+    fp8, bf16 = (make(d, "v0", b=32, h=16, s=1) for d in ("flash_mla_fp8", "flash_mla"))
+    saved = bf16._algorithmic_flops_bytes().bytes - fp8._algorithmic_flops_bytes().bytes
+    assert saved == 32 * 4096 * (1152 - 656)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from factories import correctness, duration, passed, record, stage, static_facts
+
+from mla_var3 import records
+from mla_var3.profiling.summary import render
+
+
+def compiled(arch: str, **facts) -> records.Record:
+    outcome = passed(stages=[
+        stage("a", static=static_facts(arch, **facts)), stage("b", static=static_facts(arch)),
+    ])  # fmt: skip
+    return record(outcome=outcome, target=f"static/{arch}")
+
+
+def line(text: str, start: str) -> list[str]:
+    found = next(line for line in text.splitlines() if line.startswith(f"| {start} |"))
+    return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+def test_one_line_per_target_has_the_worst_of_its_stages():
+    worse = compiled("sm_120", registers=255, spill_loads=7, spill_stores=2, stack_bytes=64)
+    text = render([compiled("sm_90"), worse])
+    assert line(text, "sm_90")[1:4] == ["168", "none", "HGMMA"]
+    assert line(text, "sm_120")[1:3] == ["255", "9"]
+    assert "**Limited by** register spills: 255 registers" in text
+    assert "on sm_120" in text
+
+
+def test_the_verdict_comes_first():
+    right = render([compiled("sm_90")])
+    assert right.startswith("# ")
+    assert ": right, relative error 1.0e-03 (allowed 4e-03) against torch fp32" in right
+    case = records.CheckedCase(problem={})
+    wrong = passed(correctness=correctness("failed", message="o is wrong", cases=[case]))
+    said = render([record(outcome=wrong)]).splitlines()[0]
+    assert "wrong, relative error not finite" in said
+    assert "o is wrong" in said
+    failed = render([record(outcome=records.Failed(error="out of memory"))]).splitlines()[0]
+    assert failed.endswith("failed on static/sm&#95;90: out of memory")
+    assert "not checked" in render([record(outcome=passed(correctness=None))])
+
+
+def test_times_and_steps_are_shown_where_there_are_any():
+    timed = record(outcome=passed(total=duration(1234.5), stages=[stage("a")]))
+    text = render([timed], ["do this; measured gain: 2x faster"])
+    assert "1,234.5" in line(text, "sm_90")
+    assert "1. do this; measured gain: 2x faster" in text
+    assert "Try next" not in render([timed])
+
+
+def test_a_screen_has_room_for_three_targets_and_steps():
+    found = [compiled(arch) for arch in ("sm_90", "sm_100", "sm_120")]
+    assert len(render(found, ["one", "two", "three"]).splitlines()) <= 24
+
+
+def test_a_target_that_was_skipped_says_why():
+    skipped = record(outcome=records.Skipped(reason="needs sm_90"), target="static/sm_120")
+    assert "skipped: needs sm&#95;90" in render([compiled("sm_90"), skipped])

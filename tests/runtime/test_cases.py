@@ -1,0 +1,112 @@
+"""How check runs a version: tilings and orders take turns, and find what one way alone does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from mla_var3.runtime import registry
+from mla_var3.runtime.cases import ORDERS, SIZES, Case, cases, resized, tried
+from mla_var3.runtime.check import check_plan
+from mla_var3.runtime.ct_kernel import ConstInt, CtKernel
+from mla_var3.workloads import Cost
+
+from .toys import ToyPlan, ToyTiling
+
+
+@ct.kernel
+def total(x: ct.Array, y: ct.Array, counter: ct.Array, TILE: ConstInt, BLOCKS: ConstInt):
+    """Each block stores its double; the one that comes last, by its ticket, says so."""
+    tile = ct.load(x, (ct.bid(0),), (TILE,), padding_mode=ct.PaddingMode.ZERO)
+    ticket = ct.atomic_add(counter, 0, 1)
+    ct.store(y, (ct.bid(0),), tile * 2.0)
+    if ticket == BLOCKS - 1:
+        ct.store(counter, (1,), ct.full((1,), 1, ct.int32))
+
+
+@ct.kernel
+def total_by_block(x: ct.Array, y: ct.Array, counter: ct.Array, TILE: ConstInt, BLOCKS: ConstInt):
+    """The same, but the ticket is read and ignored: the last block tells what it read."""
+    tile = ct.load(x, (ct.bid(0),), (TILE,), padding_mode=ct.PaddingMode.ZERO)
+    ticket = ct.atomic_add(counter, 0, 1)
+    ct.store(y, (ct.bid(0),), tile * 2.0)
+    if ct.bid(0) == BLOCKS - 1:
+        ct.store(counter, (1,), ct.full((1,), ticket + 2 - BLOCKS, ct.int32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicketPlan(ToyPlan):
+    """Doubling, and a mark that every block was there."""
+
+    tiling_types = {"total": ToyTiling}  # noqa: RUF012
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": inputs[0].float() * 2, "mark": torch.ones(1)}
+
+    def check_plans(self):
+        return [dataclasses.replace(self, size=size) for size in (40, 48, 65)]
+
+    def plan(self, *inputs: torch.Tensor) -> CtKernel:
+        x = inputs[0]
+        y, counter = torch.empty_like(x), torch.zeros(2, dtype=torch.int32)
+        return CtKernel(
+            total_by_block if self.wrong else total,
+            grid_fn=lambda t: (ct.cdiv(x.shape[0], t.tile),),
+            args_fn=lambda t: (x, y, counter, t.tile, ct.cdiv(x.shape[0], t.tile)),
+            input_tensors={"x": x},
+            output_tensors={"y": y, "mark": counter[1:]},
+            tiling=self.tiling("total"),
+            autotune_configs=[ToyTiling()],
+            algorithmic_flops_bytes_fn=lambda _: Cost(1, 1),
+        )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_kernel_that_is_right_is_so_in_every_order(order):
+    result = check_plan(TicketPlan(size=65), order=order)
+    assert result.ok, result.explain()
+    assert [execution.order for execution in result.executions] == [order]
+
+
+def test_a_ticket_that_is_ignored_is_found_by_the_order_alone():
+    assert check_plan(TicketPlan(size=65, wrong=True), order="forward").ok
+    assert not check_plan(TicketPlan(size=65, wrong=True), order="reverse").ok
+    found = [check_plan(c.plan, order=c.order) for c in cases(TicketPlan(wrong=True))]
+    assert not all(result.ok for result in found)
+
+
+@pytest.mark.parametrize("key", ["gemm", "flash_mla@cutile-dsl", "mla_var6_plus"])
+def test_every_tiling_meets_every_order_where_there_are_nine_problems(key):
+    found = cases(registry.find(key).plan_class()())
+    pairs = {(case.sizes, case.order) for case in found}
+    assert len(pairs) == min(len(found), len(SIZES) * len(ORDERS))
+    assert {case.sizes for case in found} == set(SIZES)
+
+
+@pytest.mark.parametrize("version", registry.versions(), ids=lambda v: v.key)
+def test_every_tiling_that_is_tried_is_valid(version):
+    for case in cases(version.plan_class()()):
+        for stage in case.plan.tiling_types:
+            case.plan.tiling(stage).validate(case.plan)
+
+
+def test_numbers_are_halved_and_doubled_where_that_is_valid():
+    plan = TicketPlan(size=2)
+    assert resized(plan, "halved").tilings == {"total": ToyTiling(tile=8)}
+    assert resized(plan, "doubled") == plan, "tile=32 exceeds 8*size"
+    (tile_m, tile_n) = (64, 64)
+    mla = registry.find("flash_mla@cutile-dsl").plan_class()()
+    halved = resized(mla, "halved").tiling("flash_mla")
+    assert (halved.tile_m, halved.tile_n) == (tile_m // 2, tile_n // 2)
+
+
+def test_what_was_tried_is_one_line():
+    plan = registry.find("flash_mla@cutile-dsl").plan_class()(shift=-720.0)
+    ran = [(Case(plan, "default", "forward"), "forward"), (Case(plan, "halved", "random"), None)]
+    assert tried(ran) == (
+        "2 problems; blocks started forward; tilings default, halved; scores near -720"
+    )
