@@ -88,7 +88,19 @@ def test_a_seed_replays_its_schedule() -> None:
     assert not difference(*lines)
     other = RING.run(options=Options(seed=4, timeline=True))[1].timeline
     assert other is not None
-    assert difference(lines[0], other)
+    assert "at line " in difference(lines[0], other, lambda pc: f"line {pc}")[0]
+
+
+def test_the_command_draws_the_first_schedule_and_says_where_others_part(tmp_path, capsys) -> None:
+    from mla_var3.emulator.commands import _timelines
+
+    seeds = (1, None)
+    launches = [RING.run(options=Options(seed=seed, timeline=True))[1] for seed in seeds]
+    _timelines(launches, tmp_path / "ring.svg")
+    assert (tmp_path / "ring.svg").read_text().startswith("<svg")
+    said = capsys.readouterr().out
+    assert "seed 1 parts: warp 0 step" in said
+    assert f"kernel.py:{RING.line('init_barrier')} (bar.sync 0)" in said
 
 
 def test_a_timeline_is_drawn() -> None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from mla_var3.emulator import seeded
 from mla_var3.errors import KnowledgeError, RecordError
 from mla_var3.knowledge import metrics, render_evidence, render_measured
 from mla_var3.knowledge.evidence import change_text, check_comparable, ratio_text
+from mla_var3.knowledge.linting import lint
 
 from .trees import AFTER, ANTI, BEFORE, DESIGNS, PAGE, make_record, timed_record
 
@@ -168,3 +170,51 @@ def test_ratios(ratio, text):
 )  # fmt: skip
 def test_changes_of_time_as_people_read_them(name, ratio, text):
     assert change_text(metrics.metric(name), ratio) == text
+
+
+SEEDED = """[ring]
+script = "examples/ring.py"
+
+[ring.bugs.missing-wait]
+find = "wait(x)"
+put = "pass"
+kinds = ["race"]
+at = ["load"]
+why = "no wait | at all"
+"""
+
+
+def with_a_seeded_bug(tree, reported=("default", "strict")):
+    """A tree whose first page shows the report of a seeded bug."""
+    outcome = seeded.Outcome(
+        kernel="ring",
+        bug="missing-wait",
+        source="examples/ring.py",
+        line=7,
+        values="right",
+        expected=("default", "strict"),
+        reported=reported,
+        report=seeded.Report(kind="race", lines=(), text="race: ```here``` {{ evidence }}"),
+    )
+    for name in (seeded.BUGS, seeded.TABLE):
+        (tree.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (tree.root / seeded.BUGS).write_text(SEEDED)
+    seeded.save([outcome], tree.root / seeded.TABLE)
+    tree.replace(PAGE, "  - key: seen\n", "  - seeded: ring/missing-wait\n  - key: seen\n")
+    return tree.catalogue()
+
+
+def test_the_report_of_a_seeded_bug_is_shown_as_it_was_printed(tree):
+    catalogue = with_a_seeded_bug(tree)
+    text = render_evidence(catalogue.page("o1-group"), catalogue)
+    assert "````text\nrace: ```here``` {{ evidence }}\n````" in text
+    assert "```diff\n-wait(x)\n+pass\n```" in text
+    assert "line 7: no wait &#124; at all." in text
+    assert "no comparison of values finds it" in text
+
+
+def test_a_seeded_bug_that_was_missed_is_no_evidence(tree):
+    catalogue = with_a_seeded_bug(tree, reported=("strict",))
+    with pytest.raises(KnowledgeError, match="has no report of ring/missing-wait"):
+        render_evidence(catalogue.page("o1-group"), catalogue)
+    assert "evidence-seeded" in {finding.check for finding in lint(catalogue)}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from mla_var3 import arguments
 from mla_var3.emulator.options import Options, model
-from mla_var3.emulator.report import Diagnostic, as_json
+from mla_var3.emulator.report import Diagnostic, Reporter, as_json
 from mla_var3.emulator.stops import stop
+from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.launcher import Launch
 
 PROG = "python -m mla_var3.emulator"
 
@@ -29,7 +33,8 @@ class Run:
         checks: Look for races and the like.
         counts: Print counts by Python line.
         json: Write the diagnostics to this file.
-        timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto).
+        timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto);
+            with ``seeds`` also say where the schedules part.
         multiprocessors: Multiprocessors that the emulated device says it has.
         stop: Print who is where, and the barriers, when this line is reached, such as ring.py:49.
         tile: With ``stop``, print this tile of shared memory: 0x400:f16:64x64:sw128.
@@ -123,14 +128,23 @@ def _summary(emulation: object, run: Run) -> None:
         )
         if run.counts:
             _table(launch.counts.lines())
-    if run.timeline and emulation.launches and (timeline := emulation.launches[0].timeline):
-        from mla_var3.emulator.report import Reporter
+    if run.timeline and emulation.launches:
+        _timelines(emulation.launches[: len(emulation.others) + 1], run.timeline)
 
-        kernel = emulation.launches[0].counts.program.kernel
-        site = Reporter(kernel, "", "").site
-        text = timeline.svg(site) if run.timeline.suffix == ".svg" else timeline.chrome(site)
-        run.timeline.write_text(text)
-        print(f"timeline: {run.timeline}")
+
+def _timelines(launches: list[Launch], path: Path) -> None:
+    """Write the first launch's timeline, and say where its other schedules part from it."""
+    *others, first = launches
+    if first.timeline is None:
+        return
+    site = Reporter(first.counts.program.kernel, "", "").site
+    text = first.timeline.svg(site) if path.suffix == ".svg" else first.timeline.chrome(site)
+    path.write_text(text)
+    print(f"timeline: {path}")
+    for seed, other in enumerate(others, 1):
+        if other.timeline is not None:
+            for line in difference(first.timeline, other.timeline, site):
+                print(f"  seed {seed} parts: {line}")
 
 
 def _table(lines: object) -> None:

@@ -102,14 +102,23 @@ class Timeline:
         )
 
 
-def difference(first: Timeline, second: Timeline) -> list[str]:
-    """Where two schedules of a kernel part: per warp the first step that differs, in words."""
+def difference(first: Timeline, second: Timeline, site: Any = None) -> list[str]:
+    """Where two schedules of a kernel part: per warp the first step that differs, in words.
+
+    Args:
+        first: A schedule.
+        second: Another one of the same kernel.
+        site: Says where an instruction stands; by default its number.
+    """
     out = []
+    where = site or (lambda pc: f"ptx#{pc}")
     for warp in sorted({s.warp for s in [*first.spans, *second.spans]}):
         a, b = ([s for s in t.spans if s.warp == warp] for t in (first, second))
         for i, (x, y) in enumerate(zip(a, b, strict=False)):
             if (x.what, x.pc) != (y.what, y.pc):
-                out.append(f"warp {warp} step {i}: {x.what} at ptx#{x.pc}, {y.what} at ptx#{y.pc}")
+                out.append(
+                    f"warp {warp} step {i}: {x.what} at {where(x.pc)}, {y.what} at {where(y.pc)}"
+                )
                 break
         else:
             if len(a) != len(b):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from textwrap import dedent
 
-from mla_var3.errors import KnowledgeError
+from mla_var3.emulator import seeded
+from mla_var3.emulator.seeded import Bug, Outcome
+from mla_var3.errors import EmulatorError, KnowledgeError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import Metric, Reading, Value
 from mla_var3.knowledge.pages import Catalogue, Design, Document
@@ -15,6 +19,7 @@ from mla_var3.knowledge.schema import (
     ObservationEvidence,
     PairEvidence,
     RecordEvidence,
+    SeededEvidence,
 )
 from mla_var3.paths import relative
 from mla_var3.records import Passed, Record
@@ -160,7 +165,7 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
 
     Returns:
         A table of comparisons, one of single records and one of quoted sources, each only when it
-        has rows; empty text when the page has no evidence.
+        has rows, then the reports of seeded bugs; empty text when the page has no evidence.
 
     Raises:
         KnowledgeError: A record does not state what the page says, or cannot be compared.
@@ -169,6 +174,7 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
     pairs: list[list[str]] = []
     single: list[list[str]] = []
     quoted: list[list[str]] = []
+    reports: list[str] = []
     for item in page.meta.evidence if page.meta else ():
         if isinstance(item, PairEvidence):
             pairs += _pair_rows(item, catalogue, link)
@@ -179,12 +185,70 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
             quoted.append(["published", source, cell(item.quoted)])
         elif isinstance(item, ObservationEvidence):
             quoted.append(["observed", cell(item.observed), cell(item.quoted)])
+        elif isinstance(item, SeededEvidence):
+            reports.append(_seeded_report(*seeded_bug(item, catalogue), link))
     tables = [
         table(["Metric", "Before", "After", "Before over after", "On", "Note"], pairs),
         table(["Metric", "Value", "Of", "On", "Note"], single),
         table(["Kind", "Source", "Quoted"], quoted),
+        *reports,
     ]
     return "\n\n".join(text for text in tables if text)
+
+
+def seeded_bug(item: SeededEvidence, catalogue: Catalogue) -> tuple[Bug, Outcome]:
+    """The edit that a page names, and what the emulator said of it when it was last run.
+
+    Raises:
+        KnowledgeError: No such edit is listed, it was not run, or nothing was reported.
+    """
+    kernel, _, name = item.seeded.partition("/")
+    try:
+        subjects = seeded.read(catalogue.root / seeded.BUGS)
+        outcomes = {o.key: o for o in seeded.table(catalogue.root / seeded.TABLE).outcomes}
+    except EmulatorError as error:
+        raise KnowledgeError(str(error)) from None
+    bug = subjects[kernel].bugs.get(name) if kernel in subjects else None
+    outcome = outcomes.get(item.seeded)
+    if bug is None:
+        raise KnowledgeError(f"{seeded.BUGS} lists no bug {item.seeded}")
+    if outcome is None or not outcome.ok or outcome.report is None:
+        raise KnowledgeError(f"{seeded.TABLE} has no report of {item.seeded}")
+    return bug, outcome
+
+
+def _seeded_report(bug: Bug, outcome: Outcome, link: Link) -> str:
+    """The edit as a diff, and the report as it was printed."""
+    gone = [f"-{line}" for line in dedent(bug.find.strip("\n")).splitlines()]
+    put = [f"+{line}" for line in dedent(bug.put.strip("\n")).splitlines()]
+    models = "both memory models" if len(outcome.expected) > 1 else "the strict memory model"
+    where = f"[{cell(outcome.source)}]({link(outcome.source)})"
+    return "\n".join(
+        [
+            f"The mistake in {where}, line {outcome.line}: {cell(bug.why)}.",
+            "",
+            fenced("diff", "\n".join([*gone, *put])),
+            "",
+            f"What the emulator prints, in {models}. {VALUES[outcome.values]}",
+            "",
+            fenced("text", outcome.report.text if outcome.report else ""),
+        ]
+    )
+
+
+#: What a reader should know of the outputs of a kernel with a bug.
+VALUES = {
+    "right": "The outputs are right, so that no comparison of values finds it.",
+    "wrong": "The outputs are wrong in this run.",
+    "none": "The kernel has no end.",
+}
+
+
+def fenced(language: str, text: str) -> str:
+    """Text as a block of code, whatever stands in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def value_link(

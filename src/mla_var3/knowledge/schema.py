@@ -201,11 +201,23 @@ class ObservationEvidence(_Model):
     quoted: str = Field(min_length=1)
 
 
+class SeededEvidence(_Model):
+    """What the emulator says of a seeded bug.
+
+    Attributes:
+        seeded: ``kernel/bug`` of ``tests/emulator/seeded.toml``; the report comes from the table
+            that running them writes.
+    """
+
+    seeded: str = Field(pattern=r"^[a-z0-9_]+/[a-z0-9-]+$")
+
+
 EVIDENCE_FORMS = {
     "record": RecordEvidence,
     "before": PairEvidence,
     "external": ExternalEvidence,
     "observed": ObservationEvidence,
+    "seeded": SeededEvidence,
 }
 
 
@@ -218,11 +230,12 @@ Evidence = Annotated[
     Annotated[RecordEvidence, Tag("record")]
     | Annotated[PairEvidence, Tag("before")]
     | Annotated[ExternalEvidence, Tag("external")]
-    | Annotated[ObservationEvidence, Tag("observed")],
+    | Annotated[ObservationEvidence, Tag("observed")]
+    | Annotated[SeededEvidence, Tag("seeded")],
     Discriminator(
         _form,
         custom_error_type="evidence_form",
-        custom_error_message="evidence needs one of the keys record, before, external, observed",
+        custom_error_message=f"evidence needs one of the keys {', '.join(EVIDENCE_FORMS)}",
     ),
 ]
 Cited = ExternalEvidence | ObservationEvidence

@@ -10,7 +10,7 @@ from mla_var3 import records
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
-from mla_var3.knowledge.evidence import check_comparable, compare
+from mla_var3.knowledge.evidence import check_comparable, compare, seeded_bug
 from mla_var3.knowledge.markdown import relative_targets
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.knowledge.schema import (
@@ -19,6 +19,7 @@ from mla_var3.knowledge.schema import (
     ObservationEvidence,
     PairEvidence,
     RecordEvidence,
+    SeededEvidence,
 )
 from mla_var3.paths import relative
 from mla_var3.records import Record
@@ -241,6 +242,22 @@ class EvidenceRecordMissing(DocumentCheck):
                 yield line, f"{name} is not a sound record"
 
 
+class EvidenceSeeded(DocumentCheck):
+    """A seeded bug that is named as evidence is listed, was run, and was reported."""
+
+    id = "evidence-seeded"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        assert document.meta is not None
+        for index, item in enumerate(document.meta.evidence):
+            if isinstance(item, SeededEvidence):
+                try:
+                    seeded_bug(item, catalogue)
+                except KnowledgeError as error:
+                    yield document.line_of("evidence", index), str(error)
+
+
 class EvidenceMetric(DocumentCheck):
     """The record states the metric, and for one stage when a stage is meant."""
 
@@ -322,9 +339,9 @@ class EvidenceBasis(DocumentCheck):
     """The basis that a page states is borne out by its evidence.
 
     `measured` needs a record with times or an observation, `static` a record of a compile or of a
-    run on the CPU, or an observation, `external` an external source, `single-observation`
-    an observation or a record with times; `source-semantics` needs an external source or a version
-    under `used_by` or `violated_by` whose source shows it.
+    run on the CPU, a seeded bug or an observation, `external` an external source,
+    `single-observation` an observation or a record with times; `source-semantics` needs an external
+    source or a version under `used_by` or `violated_by` whose source shows it.
     """
 
     id = "evidence-basis"
@@ -339,10 +356,11 @@ class EvidenceBasis(DocumentCheck):
         found = [record for record in loaded if record is not None]
         external = any(isinstance(item, ExternalEvidence) for item in meta.evidence)
         observed = sum(isinstance(item, ObservationEvidence) for item in meta.evidence)
+        emulated = any(isinstance(item, SeededEvidence) for item in meta.evidence)
         timed = sum(record.device is not None for record in found)
         held = {
             "measured": bool(observed or timed),
-            "static": bool(observed) or any(record.device is None for record in found),
+            "static": bool(observed or emulated) or any(r.device is None for r in found),
             "external": external,
             "single-observation": observed + timed >= 1,
             "source-semantics": external or bool(meta.used_by or meta.violated_by),
