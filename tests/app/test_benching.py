@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pandas
 import pytest
@@ -13,6 +14,7 @@ from mla_var3.errors import PlanError, ToolchainError, UnknownNameError, UsageEr
 from mla_var3.profiling import modes
 from mla_var3.profiling.settings import ProfileResult
 from mla_var3.runtime import registry
+from mla_var3.workloads.mla import WORKLOAD
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +81,16 @@ def test_every_version_on_the_asked_problem(ran, capsys):
 
 
 @pytest.mark.parametrize("layer", list(benching.workloads.workloads()))
-def test_a_bare_bench_takes_all_designs_of_a_workload(layer, ran):
+def test_a_bare_bench_takes_all_designs_of_a_workload(layer, ran, capsys):
     bench(f"--workload={layer}")
-    assert len(ran) == sum(len(v) for v in registry.designs(layer).values())
+    table = capsys.readouterr().out
+    took = {key for _, key, _, _ in ran}
+    every = {version.key for found in registry.designs(layer).values() for version in found}
+    # Those that do not take its default problem, such as another dtype, are rows that say so.
+    assert took
+    assert took <= every
+    assert all(f"{key} " in table for key in every)
+    assert table.count("absent") == len(every - took)
     problem = benching.workloads.find(layer).problem
     assert all(isinstance(plan, problem) for _, _, plan, _ in ran)
 
@@ -199,3 +208,15 @@ def test_bad_input(argv, error, said, ran):
     with pytest.raises(error, match=said):
         bench(*argv)
     assert not ran
+
+
+def test_a_version_that_refuses_the_problem_is_a_row_of_its_own():
+    options = SimpleNamespace(
+        **{f.name: f.default for f in WORKLOAD.problem.option_fields()} | {"causal": True}
+    )
+    versions = [registry.find("tilegym_mla"), registry.find("flash_mla")]
+    plans, refused = benching.plans_of(versions, WORKLOAD, options)
+    assert [version.design for version, _ in plans] == ["flash_mla"]
+    assert [row.absent for row in refused] == ["causal: TileGym's MLA decode takes no mask"]
+    with pytest.raises(PlanError, match="takes no mask"):
+        benching.plans_of(versions[:1], WORKLOAD, options)

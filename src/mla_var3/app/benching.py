@@ -16,7 +16,7 @@ from rich.table import Table
 from mla_var3 import arguments, languages, records, roofline, workloads
 from mla_var3.app.naming import faster, value_of
 from mla_var3.app.options import tyro_field
-from mla_var3.errors import NotExecutableError, ToolchainError, UsageError
+from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
 from mla_var3.paths import relative, write_atomic
 from mla_var3.records import Passed, Record
 from mla_var3.runtime import registry
@@ -66,10 +66,10 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
     versions = chosen(argv)
     workload = workloads.find(versions[0].layer)
     options = arguments.parse(flags_of(workload), argv, prog, description)
-    plans = [(version, plan_of(version, workload, options)) for version in versions]
+    plans, refused = plans_of(versions, workload, options)
     run = Runner(options)
     console = Console(soft_wrap=True, highlight=False)
-    rows = run.all(plans, console)
+    rows = [*run.all(plans, console), *refused]
     if all(row.record is None for row in rows):
         raise ToolchainError(rows[0].absent)
     Console(width=max(console.width, 140)).print(table(rows))
@@ -126,6 +126,26 @@ def plan_of(version: Version, workload: Workload, options: Any) -> KernelPlan:
     plan = version.plan_class()(**shared)
     plan.validate()
     return plan
+
+
+def plans_of(
+    versions: Sequence[Version], workload: Workload, options: Any
+) -> tuple[list[tuple[Version, KernelPlan]], list[Row]]:
+    """Plans of the asked problem, and rows for the versions that do not take it.
+
+    Raises:
+        PlanError: No version takes it; says what the first one says.
+    """
+    plans, refused, errors = [], [], []
+    for version in versions:
+        try:
+            plans.append((version, plan_of(version, workload, options)))
+        except PlanError as error:
+            errors.append(error)
+            refused.append(Row(version, version.plan_class()(), None, str(error)))
+    if not plans:
+        raise errors[0]
+    return plans, refused
 
 
 class Runner:
