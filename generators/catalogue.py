@@ -11,11 +11,20 @@ from generators.kernels import language_title
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import cell, rendered, sections, table
+from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import PATHS
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.schema import FOLDERS, SHARED, FrontMatter, Kind, Trigger, scopes
+from mla_var3.knowledge.schema import (
+    FOLDERS,
+    SHARED,
+    FrontMatter,
+    Kind,
+    TextFrontMatter,
+    Trigger,
+    scopes,
+)
 
 if TYPE_CHECKING:
     from generators.site import Site
@@ -52,6 +61,7 @@ def places(site: Site) -> dict[str, str]:
     """Page of each pattern's file."""
     patterns = site.catalogue.patterns
     found = {page.name: pattern_path(page.pattern) for page in patterns}
+    found |= {text.name: _text_path(text) for text in _texts(site)}
     found["knowledge"] = INDEX
     found |= {f"knowledge/{folder}": f"catalogue/{folder}/index.md" for folder in FOLDERS.values()}
     found |= {
@@ -67,7 +77,27 @@ def pages(site: Site) -> list[Page]:
     found += [kind_page(site, kind) for kind in FOLDERS]
     found += [language_page(site, name) for name in languages(patterns)]
     found += [pattern_page(site, document) for document in patterns]
+    found += [text_page(site, text) for text in _texts(site)]
     return found
+
+
+def _texts(site: Site) -> list[Document]:
+    """Knowledge that is no pattern and no workload's: it lies directly in ``knowledge/``."""
+    return [text for text in site.catalogue.texts if text.name.count("/") == 1]
+
+
+def _text_path(text: Document) -> str:
+    return f"catalogue/{text.path.stem}.md"
+
+
+def text_page(site: Site, text: Document) -> Page:
+    """Such a text, its evidence rendered."""
+    path = _text_path(text)
+    if not isinstance(text.meta, TextFrontMatter):
+        raise KnowledgeError(f"{text.name} has no readable front matter: run knowledge lint")
+    body = rendered(text, site.catalogue, site.link(path))
+    content = sections(f"# {cell(text.meta.title)}", body)
+    return Page(path, content, text.name, ("Catalogue", text.meta.title))
 
 
 def languages(patterns: Iterable[Document]) -> list[str]:

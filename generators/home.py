@@ -25,7 +25,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
         "o12-worker-warps-by-spills",
         "a9-default-warps-large-accumulator",
     ),
-    "Decoding reads the cache once a head.": ("o2-head-grouping",),
+    "Decoding reads the cache once per head.": ("o2-head-grouping",),
     "The grid does not fill the GPU, or its last wave is nearly empty.": (
         "o16-split-kv",
         "o1-proportional-block-split",

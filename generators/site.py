@@ -13,6 +13,7 @@ from typing import Protocol
 
 from generators import (
     catalogue,
+    conformance,
     devices,
     handwritten,
     home,
@@ -58,6 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     mla_regimes,
     devices,
     results,
+    conformance,
     learning,
     reference,
     handwritten,

@@ -303,7 +303,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("target", ["v0", "5", "", "v05", "V5", "other_v5", "v5/../v6"])
     def test_target_that_is_no_version(self, root: Path, target: str) -> None:
-        with pytest.raises(CloneError, match="is no version to clone to"):
+        with pytest.raises(CloneError, match="is not a version to clone to"):
             clone("toy_mla", target, root=root)
 
     def test_unknown_source(self, root: Path) -> None:

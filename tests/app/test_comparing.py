@@ -60,6 +60,15 @@ class TestCompare:
         assert self.cells(text, "stack bytes") == ["0", "16", ""]
         assert self.cells(text, "MMA") == ["HGMMA", "HMMA", ""]
 
+    def test_two_designs(self):
+        facts = passed(stages=[stage(static=static_facts())])
+        self.write("v0", outcome=facts)
+        records.write(record(design="flash_mla_split_kv", version="v1", outcome=facts))
+        text = self.compared("flash_mla", "v0", "flash_mla_split_kv/v1")
+        assert "flash_mla v0" in text
+        assert "flash_mla_split_kv v1" in text
+        assert self.cells(text, "blocks per SM")[2] == "1.00x"
+
     @pytest.mark.parametrize(("run", "ratio"), [("aaaa", "2.0x faster"), ("bbbb", "other run")])
     def test_times_are_divided_within_one_run_only(self, run, ratio):
         def timed(median):

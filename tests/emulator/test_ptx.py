@@ -105,3 +105,15 @@ def test_garbled_it_is_refused_or_read(data: st.DataObject) -> None:
 def test_local_arrays_are_no_line_directives() -> None:
     text = HEAD + ".entry k() {\n.local .align 8 .b8 depot[24];\nret;\n}"
     assert [v.size for v in parse(text).kernel().variables.values()] == [24]
+
+
+def test_a_pointer_parameter_has_its_own_name() -> None:
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u64 .ptr .global .align 1 k_param_0, .param .u64 .ptr a, "
+        ".param .align 64 .b8 map[128])\n{\nret;\n}\n"
+    )
+    parameters = parse(text).kernel(None).parameters
+    assert [(p.name, p.offset, p.size) for p in parameters] == [
+        ("k_param_0", 0, 8), ("a", 8, 8), ("map", 64, 128),
+    ]  # fmt: skip

@@ -100,7 +100,7 @@ def test_an_extracted_page_has_sound_front_matter_and_all_sections(indexed):
         (["extract", "ampere-scale", "--pattern=epilogue"], UnknownNameError,
          r"pattern of ampere-scale 'epilogue' \(known: boundary-handling\)"),
         (["extract", "ampere-scale", "--pattern=boundary-handling", "--page=A B"], KnowledgeError,
-         "'A B' is no page id"),
+         "'A B' is not a page id"),
         (["index", "cute/nowhere"], KnowledgeError, "no example lies below cute/nowhere"),
         (["index", "--workers=-1"], UsageError, "must be positive"),
         (["lint"], UnknownNameError, "unknown command 'lint'"),

@@ -75,7 +75,7 @@ def test_paths_in_the_terminal(small, capsys):
     assert main(["path"]) == 0
     assert "Path A: fundamentals" in said(capsys)
     assert main(["path", "A"]) == 0
-    assert "5 Blackwell dense gemm persistent" in said(capsys)
+    assert "5 dense_gemm_persistent: all of it together" in said(capsys)
     assert main(["path", "a", "1"]) == 0
     text = said(capsys)
     assert "Which threads issue the TMA loads" in text

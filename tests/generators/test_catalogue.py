@@ -214,3 +214,13 @@ def test_no_pattern_no_language(tree):
     found = by_path(small_site(tree))
     assert "None yet." in found["catalogue/anti-patterns/index.md"].content
     assert not any("cutile" in path for path in found)
+
+
+def test_a_text_beside_the_patterns_has_a_page(tree):
+    tree.write("knowledge/when.md", "---\ntitle: When to leave\n---\n\n## The answer\n\nNow.\n")
+    site = small_site(tree)
+    (page,) = [page for page in small_pages(site) if page.source == "knowledge/when.md"]
+    assert page.path == "catalogue/when.md"
+    assert page.nav == ("Catalogue", "When to leave")
+    assert page.content.startswith("# When to leave\n\n## The answer")
+    assert site.link("index.md")("knowledge/when.md") == "catalogue/when.md"

@@ -93,6 +93,19 @@ def test_records_may_differ_in_n_and_in_fields_of_one_design():
     )
 
 
+def test_two_languages_are_compared_where_they_share_their_tools():
+    tools = {"torch": "2.11.0", "cuda-tile": "1.7.0"}
+    before = make_record("v0").model_copy(update={"toolchain": tools})
+    after = make_record("v1")
+    kernel = after.kernel.model_copy(update={"language": "cute-dsl"})
+    other = {"torch": "2.11.0", "nvidia-cutlass-dsl": "4.8.1"}
+    after = after.model_copy(update={"kernel": kernel, "toolchain": other})
+    check_comparable(before, after, ["registers"])
+    newer = after.model_copy(update={"toolchain": {**other, "torch": "2.12.0"}})
+    with pytest.raises(KnowledgeError, match="differ in toolchain"):
+        check_comparable(before, newer, ["registers"])
+
+
 def test_two_workloads_are_not_compared():
     before, after = make_record("v0"), make_record("v1")
     kernel = after.kernel.model_copy(update={"layer": "gemm"})

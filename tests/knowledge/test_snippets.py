@@ -18,6 +18,7 @@ import pytest
 
 from mla_var3.paths import repo_root
 
+_CUTE_MLA = "mla_var3.kernel.cute_python.mla.flash_mla"
 _FLASH_MLA = "mla_var3.kernel.cutile.mla.flash_mla"
 #: What a reader has imported, by the name that the snippets use.
 IMPORTED = {
@@ -41,6 +42,11 @@ IMPORTED = {
     "cpasync": "cutlass.cute.nvgpu:cpasync",
     "warpgroup": "cutlass.cute.nvgpu:warpgroup",
     "Boolean": "cutlass:Boolean",
+    "Int32": "cutlass:Int32",
+    "range_constexpr": "cutlass:range_constexpr",
+    "tma_atom": "mla_var3.kernel.cute_python.gemm.hopper_gemm.common:tma_atom",
+    "send_half": f"{_CUTE_MLA}.common:send_half",
+    "add_half": f"{_CUTE_MLA}.common:add_half",
     "Float32": "cutlass:Float32",
     "BFloat16": "cutlass:BFloat16",
     "SmemAllocator": "cutlass.memory:SmemAllocator",
@@ -49,7 +55,7 @@ IMPORTED = {
     "cuda": "cuda.bindings:driver",
 }
 #: Called in a snippet and the reader's own: the launch, the arguments and the kernel at hand.
-OWN = {"obj", "with_tile", "args", "StreamLatent"}
+OWN = {"obj", "with_tile", "args", "kernel", "StreamLatent", "cluster_sync"}
 
 
 @dataclass(frozen=True)

@@ -70,3 +70,24 @@ def test_abbreviations_are_explained(open_tab: OpenTab):
     tab.open("mla/")
     tab.page.wait_for_selector("article abbr:has-text('MLA')")
     tab.check()
+
+
+def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
+    from playwright.sync_api import expect
+
+    tab = open_tab()
+    tab.open("learning/a-fundamentals/")
+    count = tab.page.locator(".learning-path output")
+    expect(count).to_have_text("0 of 5 steps done")
+    tab.page.get_by_label("Step 2 done").check()
+    expect(count).to_have_text("1 of 5 steps done")
+    tab.page.reload()
+    expect(tab.page.get_by_label("Step 2 done")).to_be_checked()
+    expect(tab.page.get_by_label("Step 1 done")).not_to_be_checked()
+    answer = tab.page.get_by_text("Warp 0 alone issues both")
+    expect(answer).to_be_hidden()
+    tab.page.get_by_text("Which threads issue the TMA loads").click()
+    expect(answer).to_be_visible()
+    tab.open("learning/")
+    expect(tab.page.locator("[data-path=a-fundamentals]")).to_have_text("1 of 5 steps done")
+    tab.check()

@@ -214,7 +214,7 @@ class Rewriter:
         return self.identifier(word) if self.names.is_base else self.names.rename(word)
 
     def _design_words(self, words: Sequence[str]) -> int:
-        """How many leading words of a path lead to the design and are no version of it."""
+        """How many leading words of a path lead to the design and are not a version of it."""
         layer_and_design = self.names.design_path[-2:]
         for index in range(len(words) - 1):
             if tuple(words[index : index + 2]) == layer_and_design:
@@ -420,13 +420,13 @@ def clone(source: str, target: str, *, root: Path, package: str | None = None) -
 
     Raises:
         UnknownNameError: There is no such version.
-        CloneError: The target exists, is no version name, or cannot be written.
+        CloneError: The target exists, is not a version name, or cannot be written.
     """
     root = root.resolve()
     folder, version = find_source(root, source, package)
     number = target.strip().removeprefix(f"{folder.name}_")
     if not _VERSION.fullmatch(number):
-        raise CloneError(f"{target!r} is no version to clone to: versions are v1, v2, and so on")
+        raise CloneError(f"{target!r} is not a version to clone to: versions are v1, v2, and so on")
     designs = (path.name for path in root.glob("*/*/*") if path.is_dir())
     names = Names(root, folder, version, number, frozenset(designs) - {folder.name})
     destination = folder / names.target_module

@@ -53,7 +53,8 @@ def compare(
 
     Args:
         design: The design.
-        first: The version to compare from; v1@LANGUAGE takes it in another.
+        first: The version to compare from; v1@LANGUAGE takes it in another language, DESIGN/v1
+            another design's.
         second: The version to compare to, likewise.
         lang: Language, where the design exists in several.
     """

@@ -10,6 +10,7 @@ from mla_var3.errors import RecordError
 from mla_var3.records import Correctness, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
+from mla_var3.static.occupancy import of_facts
 
 Figure = str | float
 #: Ends the labels of times that were measured: those compare within one run only.
@@ -17,7 +18,9 @@ MEASURED = "median us"
 
 
 def pair(design: str, first: str, second: str, language: str | None) -> tuple[Version, Version]:
-    """The two versions; ``v1@<language>`` takes one of them in another.
+    """The two versions.
+
+    ``v1@<language>`` takes one of them in another language, ``<design>/v1`` of another design.
 
     Raises:
         UnknownNameError: There is no such design or version.
@@ -25,8 +28,10 @@ def pair(design: str, first: str, second: str, language: str | None) -> tuple[Ve
     found = []
     for name in (first, second):
         version, _, other = name.partition("@")
-        asked = other or language
-        found.append(registry.find(design.partition("@")[0] if asked else design, version, asked))
+        elsewhere, _, version = version.rpartition("/")
+        asked = other or (None if elsewhere else language)
+        where = elsewhere or (design.partition("@")[0] if asked else design)
+        found.append(registry.find(where, version, asked))
     return found[0], found[1]
 
 
@@ -54,8 +59,9 @@ def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
     stale = [v.key for v, r in ((one, left), (other, right)) if records.is_stale(r)]
     note = f" (stale: {', '.join(stale)})" if stale else ""
     title = f"{one.design}: {left.target} · {left.mode} · {left.slug}{note}"
-    same = one.language == other.language
-    names = [v.version if same else f"{v.version}@{v.language}" for v in (one, other)]
+    names = [
+        _name(v, one.design == other.design, one.language == other.language) for v in (one, other)
+    ]
     table = Table(title=title, title_justify="left")
     for column in ("", *names, f"{names[1]} against {names[0]}"):
         table.add_column(column, justify="right" if column else "left")
@@ -65,6 +71,12 @@ def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
         before, after = a.get(label, ""), b.get(label, "")
         table.add_row(label, _text(before), _text(after), against(label, before, after, one_run))
     return table
+
+
+def _name(version: Version, same_design: bool, same_language: bool) -> str:
+    """What tells a version from the one beside it."""
+    name = version.version if same_design else f"{version.design} {version.version}"
+    return name if same_language else f"{name}@{version.language}"
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -111,6 +123,8 @@ def _of_stages(outcome: Passed) -> dict[str, Figure]:
             found[f"{name}stack bytes"] = facts.stack_bytes
             found[f"{name}shared bytes"] = facts.shared_bytes
             found[f"{name}MMA"] = facts.mma_path
+            if (held := of_facts(facts)) is not None:
+                found[f"{name}blocks per SM"] = held.blocks_per_sm
     return found
 
 

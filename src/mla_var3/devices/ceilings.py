@@ -21,8 +21,8 @@ class Ceilings:
     """What a device can do at most, for one element type.
 
     Attributes:
-        tflops: Arithmetic throughput in TFLOP/s (10^12 floating-point operations a second).
-        gbps: DRAM bandwidth in GB/s (10^9 bytes a second).
+        tflops: Arithmetic throughput in TFLOP/s (10^12 floating-point operations per second).
+        gbps: DRAM bandwidth in GB/s (10^9 bytes per second).
         source_kind: ``measured`` on the device, ``published`` by somebody, which of the two is
             which where they differ, or ``given`` by the caller.
         sources: One sentence a figure: value, condition, who says so.
@@ -40,5 +40,5 @@ class Ceilings:
 
     @property
     def ridge(self) -> float:
-        """Arithmetic intensity, in FLOP a byte, at which both ceilings bind equally."""
+        """Arithmetic intensity, in FLOP per byte, at which both ceilings bind equally."""
         return self.tflops * 1e3 / self.gbps

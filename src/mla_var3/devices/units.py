@@ -1,4 +1,4 @@
-"""Metrics of a device file and the units their sources print, each normalised to one unit.
+"""Metrics of a device file and the units their sources print, each normalized to one unit.
 
 Two readings are decided here, once. Rates and DRAM capacity are decimal (1 TB/s is 1000 GB/s,
 1 GB is 10^9 bytes), as data sheets use them. On-chip sizes are binary even when a source prints
@@ -21,9 +21,9 @@ class Quantity:
     """A physical quantity.
 
     Attributes:
-        unit: The unit that values are normalised to.
+        unit: The unit that values are normalized to.
         factors: Factor to ``unit`` for each unit a source may print.
-        integral: Whether the normalised value is a whole number.
+        integral: Whether the normalized value is a whole number.
     """
 
     unit: str

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from mla_var3 import arguments
 from mla_var3.emulator.options import Options, model
 from mla_var3.emulator.report import Diagnostic, as_json
+from mla_var3.emulator.stops import stop
 from mla_var3.errors import EXIT_BAD_INPUT
 
 PROG = "python -m mla_var3.emulator"
@@ -30,6 +31,8 @@ class Run:
         json: Write the diagnostics to this file.
         timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto).
         multiprocessors: Multiprocessors that the emulated device says it has.
+        stop: Print who is where, and the barriers, when this line is reached, such as ring.py:49.
+        tile: With ``stop``, print this tile of shared memory: 0x400:f16:64x64:sw128.
     """
 
     arch: str = "sm_90a"
@@ -42,6 +45,8 @@ class Run:
     json: Path | None = None
     timeline: Path | None = None
     multiprocessors: int = 4
+    stop: str = ""
+    tile: tuple[str, ...] = ()
     script: Annotated[tuple[str, ...], arguments.named("script.py [arguments]")] = field(default=())
 
     def options(self, seed: int | None) -> Options:
@@ -54,6 +59,7 @@ class Run:
             counting="full" if self.counts else "basic",
             timeline=self.timeline is not None,
             multiprocessors=self.multiprocessors,
+            stop=stop(self.stop, self.tile) if self.stop else None,
         )
 
 

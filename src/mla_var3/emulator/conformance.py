@@ -189,6 +189,20 @@ EXAMPLES: list[Example] = [
 ]
 
 
+#: Why what was found in an example is a race by its sources, by path and kind.
+ARGUED: dict[tuple[str, str], str] = {
+    ("cute/hopper/kernel/attention/fmha.py", "race"): (
+        "a race by the sources (lines 667 to 670): O lies over Q, and float16 O takes twice the "
+        "bytes of float8 Q, so the first warpgroup's O covers the second one's Q, which no barrier "
+        "guards; not confirmed on hardware"
+    ),
+    ("cute/blackwell_geforce/kernel/dense_gemm/dense_gemm.py", "race"): (
+        "a race by the sources (lines 876 to 894): only warp 0 waits for its TMA store, and the "
+        "others may write the buffer for the next tile of their CTA; not confirmed on hardware"
+    ),
+}
+
+
 class Finding(BaseModel):
     """A diagnostic of an example, short."""
 
@@ -409,6 +423,8 @@ def _facts(example: Example, c: Conformance) -> dict[str, Any]:
     facts["emulated_seconds"] = round(facts["emulated_seconds"], 3)
     facts["findings"] = list(findings.values())
     facts["status"] = "found" if findings else "passed"
+    kinds = sorted({f.kind for f in findings.values()})
+    facts["reason"] = "; ".join(ARGUED.get((example.path, k), f"{k}: not argued") for k in kinds)
     if not facts["clusters"]:
         facts |= {
             "status": "refused",

@@ -417,11 +417,12 @@ def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:
 
 def _engine_of(module: str) -> Any:
     """A JIT engine of host code."""
-    from cutlass._mlir import ir
-    from cutlass._mlir.execution_engine import ExecutionEngine
+    from cutlass._mlir import execution_engine, ir
 
-    with ir.Context(), ir.Location.unknown():
-        return ExecutionEngine(ir.Module.parse(module), opt_level=0, shared_libs=[])
+    dialects: Any = ir  # It has no types.
+    with dialects.Context(), dialects.Location.unknown():
+        parsed = dialects.Module.parse(module)
+        return execution_engine.ExecutionEngine(parsed, opt_level=0, shared_libs=[])
 
 
 def _registered(engine: Any, text: str) -> _Runtime:

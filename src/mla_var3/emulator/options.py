@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mla_var3.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.stops import Stop
 
 Counting = Literal["off", "basic", "full"]
 
@@ -58,6 +61,7 @@ class Options:
         max_clusters: Run only so many clusters of each grid; None runs all.
         timeline: Keep what happened when, for one cluster.
         multiprocessors: What the emulated device says it has.
+        stop: A Python line at which to print who is where, barriers and tiles.
     """
 
     checks: bool = True
@@ -69,6 +73,7 @@ class Options:
     max_clusters: int | None = None
     timeline: bool = False
     multiprocessors: int = 4
+    stop: Stop | None = None
 
     def with_seed(self, seed: int | None) -> Options:
         """The same with another schedule."""

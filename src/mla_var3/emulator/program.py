@@ -82,7 +82,7 @@ class Program:
         self.queued, self.followers = _chains(self.kernel)
         self.writer = Writer(self)
         self.blocking = {i.pc for i in self.kernel.instructions if blocks(i)}
-        self.segments = self._segments()
+        self.segments = self._segments(set())
         self._rest()
         self.narrowest = _narrowest_shared(self.kernel)
         self.spins = any(_talks(i) for i in self.kernel.instructions)
@@ -127,9 +127,14 @@ class Program:
                 for name in re.findall(r"[%\w$@]+", text):
                     self.row(name)
 
-    def _segments(self) -> dict[int, Segment]:
+    def cut(self, at: set[int]) -> None:
+        """Let segments end before these instructions, so that a run can stop at them."""
+        if not at <= self.segments.keys() | self.blocking:
+            self.segments = self._segments(at)
+
+    def _segments(self, cuts: set[int]) -> dict[int, Segment]:
         instructions = self.kernel.instructions
-        leaders = {0} | set(self.kernel.labels.values())
+        leaders = {0} | set(self.kernel.labels.values()) | cuts
         for i in instructions:
             if i.pc in self.blocking:
                 leaders |= {i.pc, i.pc + 1}

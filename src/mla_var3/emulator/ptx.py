@@ -18,7 +18,7 @@ MAX_LOCAL = 512 << 10
 TYPE = r"\.(pred|[busf]\d+)"
 ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 PARAMETER = re.compile(
-    rf"\.param\s+(?:\.align\s+(\d+)\s+)?{TYPE}\s+(?:\.ptr\b[^,)]*?\s+)?([\w$]+)(?:\[(\d+)\])?"
+    rf"\.param\s+(?:\.align\s+(\d+)\s+)?{TYPE}\s+(?:\.ptr(?:\s+\.\w+(?:\s+\d+)?)*\s+)?([\w$]+)(?:\[(\d+)\])?"
 )
 VARIABLE = re.compile(
     r"(?P<extern>\.extern\s+)?(?:\.visible\s+|\.weak\s+)?\.(?P<space>global|const|shared|local|param)"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.ptx import Instruction
+from mla_var3.emulator.stops import describe, places
 from mla_var3.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ class Scheduler:
             np.int64,
         )
         self.fragments: list[Fragment] = []
+        wanted = machine.options.stop
+        self.stops = places(self.program.kernel, wanted) if wanted else set()
+        self.program.cut(self.stops)
         used = machine.wgmma.used
         self.watched = {pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()}
 
@@ -71,6 +75,7 @@ class Scheduler:
         """All threads stand at the first instruction."""
         m = self.machine
         self.stuck = False
+        self.stopped = 0
         self.random = np.random.default_rng(seed) if seed is not None else None
         self.order = [0] * (m.threads // GROUP + 1)
         self.drawn = self.turns = self.idle = 0
@@ -168,6 +173,8 @@ class Scheduler:
             if f.pc >= len(instructions):
                 self._exit(f)
                 return
+            if f.pc in self.stops:
+                self._stop(f)
             if f.pc in program.blocking:
                 m.steps += 1
                 m.ticks += 1
@@ -182,6 +189,14 @@ class Scheduler:
                 or (until and m.steps >= until)
             ):
                 return
+
+    def _stop(self, f: Fragment) -> None:
+        """Print what there is to see, as often as the stop asks for."""
+        m, wanted = self.machine, self.machine.options.stop
+        if wanted is None or self.stopped >= wanted.times or f.tried or f.wait:
+            return
+        self.stopped += 1
+        m.printed.append(describe(m, wanted, f))
 
     def _segment(self, f: Fragment) -> bool:
         """Run one segment; False where the fragment must wait for the rest of its warps."""

@@ -20,7 +20,7 @@ from mla_var3.paths import kernels_dir, repo_root
 if TYPE_CHECKING:
     from mla_var3.examples.learning import Learning, Step
 
-#: Columns of the reading when the output is no terminal.
+#: Columns of the reading when the output is not a terminal.
 PIPE_WIDTH = 100
 
 

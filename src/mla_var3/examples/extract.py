@@ -47,7 +47,7 @@ def extract(root: Path, name: str, example: Example, pattern: str, page: str) ->
     if pattern not in shown:
         raise UnknownNameError(f"pattern of {name}", pattern, list(shown))
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", page):
-        raise KnowledgeError(f"{page!r} is no page id: lower case words joined by hyphens")
+        raise KnowledgeError(f"{page!r} is not a page id: lower case words joined by hyphens")
     file = root / FOLDER / f"{page}.md"
     if file.exists():
         raise KnowledgeError(f"{FOLDER}/{page}.md exists; choose another --page")

@@ -258,7 +258,7 @@ def _stand_in_torch(capability: tuple[int, int], multiprocessors: int) -> None:
     original = tensors.__init__
 
     def init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(tensor, torch.Tensor) and tensor.is_meta:
+        if isinstance(tensor, torch.Tensor):  # Nothing is launched, so its values do not matter.
             with torch._C.DisableTorchFunction():
                 tensor = _untouched(tensor)
         original(self, tensor, *args, **kwargs)
@@ -272,7 +272,7 @@ def _untouched(sketch: Any) -> Any:
     import torch
 
     extents = zip(sketch.shape, sketch.stride(), strict=True)
-    elements = 1 + sum((size - 1) * stride for size, stride in extents)
+    elements = max(1, 1 + sum((size - 1) * stride for size, stride in extents))
     room = torch.empty(elements * sketch.element_size() + ALIGNMENT, dtype=torch.uint8)
     start = -room.data_ptr() % ALIGNMENT
     bytes_of = room[start : start + elements * sketch.element_size()]

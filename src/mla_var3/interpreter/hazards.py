@@ -1,9 +1,9 @@
 """Which blocks touched an element, and what orders them.
 
-A region's *shadows* hold one entry an element: whether it was read or written, and in which *phase*
-of which block. Blocks run here in one order and on a GPU in any, so an element that one block
-writes and another touches is reported unless a release and an acquire order the two. A release ends
-the phase of its block: what the block does afterwards is not published by it.
+A region's *shadows* hold one entry per element: whether it was read or written, and in which
+*phase* of which block. Blocks run here in one order and on a GPU in any, so an element that one
+block writes and another touches is reported unless a release and an acquire order the two. A
+release ends the phase of its block: what the block does afterwards is not published by it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Hazards:
     # ---------------------------------------------------------------------------------- order
 
     def release(self, addresses: list[tuple[int, int]]) -> None:
-        """Publishes what this block did and heard at synchronisation elements."""
+        """Publishes what this block did and heard at synchronization elements."""
         actor = self.actor
         for address in addresses:
             self._published.setdefault(address, set()).update(actor.own, actor.heard)

@@ -37,7 +37,7 @@ def launch(
 
     The values are those of cuTile's typed IR: integers wrap, floats round to nearest even,
     products of a matrix product are exact and their sums float32. Approximate modes
-    (``RoundingMode.APPROX``) and the order of sums in a tensor core are not modelled.
+    (``RoundingMode.APPROX``) and the order of sums in a tensor core are not modeled.
 
     Args:
         grid: Blocks along x, y and z; one to three positive numbers.

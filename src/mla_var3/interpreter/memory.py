@@ -70,7 +70,7 @@ class Region:
         return flat
 
     def shadow(self, dtype: torch.dtype) -> torch.Tensor:
-        """Returns a new, empty shadow: one entry an element."""
+        """Returns a new, empty shadow: one entry per element."""
         return torch.zeros(self.size, dtype=dtype)
 
 

@@ -203,7 +203,7 @@ class Program:
         name: Name of the kernel function.
         where: Its first line.
         params: Slots of the flattened parameters, in order.
-        prologue: Operations whose results are the same for every block; run once a launch.
+        prologue: Operations whose results are the same for every block; run once per launch.
         body: Operations of one block.
         slots: Number of slots.
         segments: Every segment, in the order of their counters.

@@ -1,6 +1,6 @@
 """Builds the signature of a cuTile kernel from the arguments of one launch, without a driver.
 
-cuTile specialises a kernel for what it knows of its arguments: dtypes, ranks, which strides are 1,
+cuTile specializes a kernel for what it knows of its arguments: dtypes, ranks, which strides are 1,
 and which sizes, strides and addresses are divisible by 16. Its own
 ``KernelSignature.from_kernel_args`` asks the CUDA driver; this module derives the same facts from
 torch tensors alone (CPU, CUDA or meta), so that it works on a machine that has no GPU.
@@ -31,7 +31,7 @@ from cuda.tile.compilation._signature import (
 
 from mla_var3.errors import InterpreterError
 
-# Addresses and strides are specialised at this granularity (bytes), sizes at this one (elements).
+# Addresses and strides are specialized at this granularity (bytes), sizes at this one (elements).
 ALIGNMENT_BYTES = 16
 SHAPE_DIVISOR = 16
 

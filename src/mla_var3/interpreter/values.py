@@ -290,7 +290,7 @@ def _pick(
     negative: torch.Tensor,
     mode: RoundingMode,
 ) -> torch.Tensor:
-    """Chooses the lower or upper neighbour of magnitudes that lie between two grid points."""
+    """Chooses the lower or upper neighbor of magnitudes that lie between two grid points."""
     if mode is RoundingMode.RZ:
         return low
     if mode is RoundingMode.RP:

@@ -109,7 +109,7 @@ def check_comparable(before: Record, after: Record, names: Iterable[str]) -> Non
         ("workload", before.kernel.layer, after.kernel.layer),
         ("target", before.target, after.target),
         ("mode", before.mode, after.mode),
-        ("toolchain", before.toolchain, after.toolchain),
+        ("toolchain", _tools(before, after), _tools(after, before)),
     ):
         if one != other:
             raise KnowledgeError(f"before and after differ in {what}: {one} and {other}")
@@ -118,6 +118,13 @@ def check_comparable(before: Record, after: Record, names: Iterable[str]) -> Non
         raise KnowledgeError(f"before and after differ in the problem: {', '.join(unequal)}")
     if any(map(is_timed, names)) and not same_run(before, after):
         raise KnowledgeError("before and after were timed in two runs; times compare within one")
+
+
+def _tools(record: Record, other: Record) -> dict[str, str]:
+    """A record's toolchain; against another language what both use, since each has its own."""
+    if record.kernel.language == other.kernel.language:
+        return dict(record.toolchain)
+    return {name: value for name, value in record.toolchain.items() if name in other.toolchain}
 
 
 def is_timed(name: str) -> bool:

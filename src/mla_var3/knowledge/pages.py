@@ -93,7 +93,7 @@ class Document:
         path: The file.
         name: Its path from the top of the checkout, with ``/``.
         role: What the place of the file makes it.
-        text: The whole file, line ends normalised; empty when it cannot be read.
+        text: The whole file, line ends normalized; empty when it cannot be read.
         body: What follows the front matter; a suffix of ``text``.
         data: The front matter as read, before validation.
         meta: The validated front matter; None when it is not valid.
@@ -415,7 +415,7 @@ class Catalogue:
 
     @property
     def texts(self) -> list[Document]:
-        """Knowledge texts that are no patterns."""
+        """Knowledge texts that are not patterns."""
         return [d for d in self.documents if d.role == "text"]
 
     @property

@@ -270,7 +270,7 @@ class FrontMatter(_Model):
 
 
 class TextFrontMatter(_Model):
-    """What the top of a devlog, or of a knowledge text that is no pattern, states.
+    """What the top of a devlog, or of a knowledge text that is not a pattern, states.
 
     Attributes:
         title: One line.

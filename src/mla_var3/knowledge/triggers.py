@@ -34,8 +34,8 @@ class Values:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        passed = isinstance(record.outcome, Passed)
-        self.places: list[str | None] = [s.name for s in record.outcome.stages] if passed else []
+        stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
+        self.places: list[str | None] = [stage.name for stage in stages]
         self._read: dict[str, list[Reading]] = {}
 
     def of(self, name: str) -> list[Reading]:

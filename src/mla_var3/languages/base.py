@@ -83,6 +83,9 @@ class Language(Protocol):
     def cannot_compile(self, arch: str) -> str | None:
         """Why nothing can be compiled for the arch here; None when it can."""
 
+    def refuses(self, kernel: Kernel, arch: str) -> str | None:
+        """Why a kernel's sources do not fit an arch, before any compile; None when they do."""
+
     def cannot_execute(self) -> str | None:
         """Why its kernels do not run on a CPU; None when they do."""
 

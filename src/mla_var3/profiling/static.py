@@ -119,15 +119,23 @@ def _target(
 ) -> _Target:
     plan = resolved(plan, arch, device)
     obj = plan.plan(*plan.prepare_inputs("meta"))
-    spoken = dict.fromkeys(kernel.language for _, kernel in obj.stages())
-    reasons = (languages.find(language).cannot_compile(arch) for language in spoken)
-    skipped = next((reason for reason in reasons if reason), None)
+    skipped = _refused(obj, arch)
     if settings.retune and skipped is None:
         plan = retuned(plan, arch, settings)
         obj = plan.plan(*plan.prepare_inputs("meta"))
     for _, kernel in obj.stages():
         kernel.grid()  # What CUDA could not launch is refused before minutes of work.
     return _Target(arch, plan, obj, skipped)
+
+
+def _refused(obj: RuntimeObject, arch: str) -> str | None:
+    """Why nothing is compiled for an arch: there is no compiler, or a kernel does not fit."""
+    for _, kernel in obj.stages():
+        language = languages.find(kernel.language)
+        reason = language.cannot_compile(arch) or language.refuses(kernel, arch)
+        if reason is not None:
+            return reason
+    return None
 
 
 def retuned(plan: KernelPlan, arch: str, settings: Settings) -> KernelPlan:

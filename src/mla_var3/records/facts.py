@@ -41,7 +41,7 @@ class Remark(_Model):
 class LineFacts(_Model):
     """SASS instructions that the cubin's line table ascribes to one source line (static counts).
 
-    The optimizer moves code between lines, so counts of neighbouring lines run into each other.
+    The optimizer moves code between lines, so counts of neighboring lines run into each other.
 
     Attributes:
         file: Source file, relative.
@@ -175,7 +175,7 @@ class CutileFacts(StaticFacts):
 
 
 class BarrierGroup(_Model):
-    """Neighbouring mbarriers that are initialised for the same number of arrivals.
+    """Neighboring mbarriers that are initialized for the same number of arrivals.
 
     Attributes:
         barriers: How many.
@@ -204,7 +204,7 @@ class CuteFacts(StaticFacts):
         target: What the compiler was asked for, such as ``sm_90a``.
         dynamic_shared_known: Whether the launch asks for a constant amount of shared memory. When
             not, ``shared_bytes`` counts the static part alone, and says nothing of occupancy.
-        mbarriers: mbarriers that are initialised, as ptxas counts them.
+        mbarriers: mbarriers that are initialized, as ptxas counts them.
         barrier_groups: Them by place and arrivals, in the order of shared memory; empty where the
             addresses are worked out at run time.
         mbarrier_waits: Waits for an mbarrier (one per ``SYNCS.PHASECHK`` that may suspend).

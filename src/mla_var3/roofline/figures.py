@@ -39,7 +39,7 @@ class Point:
 
     Attributes:
         label: What the legend says.
-        intensity: FLOP a byte.
+        intensity: FLOP per byte.
         tflops: TFLOP/s reached, or allowed by the ceilings.
         kind: ``measured`` is drawn filled, ``predicted`` hollow.
     """
@@ -86,7 +86,7 @@ def roofline_svg(
         title: Accessible name of the figure; the page states it in text as well.
         roofs: One to three pairs of ceilings.
         points: Kernels.
-        cache_dir: Holds one file a drawing, named by the hash of its data; ``.cache/figures`` of
+        cache_dir: Holds one file per drawing, named by the hash of its data; ``.cache/figures`` of
             the checkout by default.
 
     Returns:
@@ -115,7 +115,7 @@ def data_key(title: str, roofs: Sequence[Roof], points: Sequence[Point]) -> str:
 
 def _draw(roofs: Sequence[Roof], points: Sequence[Point]) -> str:
     with svg.style():
-        # One legend row an entry: its texts are too long, and their fonts too uncertain, for two.
+        # One legend row per entry: its texts are too long, and their fonts too uncertain, for two.
         rows = len(roofs) + len(points)
         figure = Figure(figsize=(7.0, 3.8 + 0.22 * rows), layout="constrained")
         axes = figure.add_subplot()

@@ -1,6 +1,6 @@
 """Drawings as SVG: reproducible, readable on light and dark pages, safe to inline, cached.
 
-Text and lines take the page's text colour; the colours of the data keep a contrast of 3 to 1 on
+Text and lines take the page's text color; the colors of the data keep a contrast of 3 to 1 on
 both backgrounds. Ids carry a hash of the data, so that several figures can share a page.
 """
 
@@ -23,7 +23,7 @@ from mla_var3.paths import repo_root, write_atomic
 
 INK_LIGHT, INK_DARK = "#1f2328", "#e6e6e6"
 COLORS = ("#2f7fc1", "#c96a00", "#23906c", "#b85c9e", "#8a7a1f", "#a2604a")
-#: Stands for the page's text colour, which matplotlib cannot name.
+#: Stands for the page's text color, which matplotlib cannot name.
 INK = "#010203"
 #: Stand for the page's colours of series, ``--series-1`` and on; ``COLORS`` where it names none.
 SERIES = tuple(f"#0102{index:02x}" for index in range(0xA0, 0xA0 + len(COLORS)))
@@ -53,7 +53,7 @@ def cached(
         title: Accessible name of the figure; the page states it in text as well.
         description: What the figure shows, for those who cannot see it.
         draw: Makes matplotlib's SVG, as ``text`` returns it.
-        cache_dir: Holds one file a drawing; ``.cache/figures`` of the checkout by default.
+        cache_dir: Holds one file per drawing; ``.cache/figures`` of the checkout by default.
 
     Returns:
         An ``<svg>`` element that can be inlined or written to a file; the same data give the

@@ -118,7 +118,7 @@ def tune(
         obj: The bound runtime object; its stages' tilings are set in place.
         plan: The plan it came from; stages in ``plan.tilings`` are left alone.
         measure: Median time of one launch in microseconds.
-        limit: Tilings to time a stage.
+        limit: Tilings to time per stage.
         prune: Takes away tilings that static facts rule out.
         progress: Told what happens.
 

@@ -32,7 +32,7 @@ class Occupancy(BaseModel):
 
     Attributes:
         blocks_per_sm: Resident blocks; 0 when not even one fits.
-        warps: Resident warps an SM.
+        warps: Resident warps per SM.
         fraction: ``warps`` over the warps that the SM can hold.
         limiter: What stops the next block; registers and shared memory are named before the fixed
             limits where several do.
@@ -66,14 +66,14 @@ def occupancy(
 
     Registers are handed out a warp at a time, in units of ``register_allocation_unit``, from the
     quarter of the register file that the warp's processing block owns; shared memory a block at a
-    time, with the driver's reserve added. Clusters are not modelled: a cluster of several blocks
+    time, with the driver's reserve added. Clusters are not modeled: a cluster of several blocks
     needs its blocks in one GPC, which can only lower the figure.
 
     Args:
         limits: What an SM has.
         threads: Threads a block, at least 1.
         registers: Registers a thread, as the cubin states them.
-        shared_bytes: Shared memory a block, static and dynamic, without the system's reserve.
+        shared_bytes: Shared memory per block, static and dynamic, without the system's reserve.
         tensor_memory_columns: Columns of tensor memory a block holds.
         device: Key of the device, kept in the result.
 

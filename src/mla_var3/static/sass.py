@@ -67,7 +67,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Resources:
-    """What ``cuobjdump --dump-resource-usage`` says of one kernel (bytes; registers a thread)."""
+    """What ``cuobjdump --dump-resource-usage`` says of one kernel (bytes; registers per thread)."""
 
     function: str
     registers: int
@@ -188,7 +188,7 @@ def tensor_memory_columns(cubin: bytes) -> int:
     information carries, states it.
 
     Raises:
-        ToolchainError: An allocation whose size is no constant.
+        ToolchainError: An allocation whose size is not a constant.
     """
     columns = 0
     for match in _TENSOR_MEMORY.finditer(cubin):

@@ -90,6 +90,11 @@ class TestCuteKernel:
         assert metrics["pipeline_stages"].read({}, failed) is None
         assert metrics["pipeline_stages"].read({}, None) is None
 
+    def test_sources_that_do_not_fit_an_arch_are_refused_before_they_are_compiled(self):
+        refuses = find("cute-dsl").refuses
+        assert refuses(gemm(), "sm_90") is None
+        assert "uses wgmma" in refuses(gemm(), "sm_100")
+
     def test_several_launches_are_no_single_kernel(self, cute_cache):
         from tests.languages.cute import kernels_for_tests as kernels
 

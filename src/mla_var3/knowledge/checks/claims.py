@@ -76,7 +76,8 @@ class TriggerComparison(DocumentCheck):
             ):
                 yield line, f"{metric.name} is a {metric.type}, {condition.value!r} is not"
             elif metric.type != "number" and condition.comparison not in ("==", "!="):
-                yield line, f"{metric.name} is a {metric.type}: {condition.comparison} has no sense"
+                what = f"{metric.name} is a {metric.type}"
+                yield line, f"{what}, which {condition.comparison} cannot compare"
 
 
 class TriggerMissing(DocumentCheck):

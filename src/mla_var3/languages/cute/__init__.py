@@ -59,6 +59,12 @@ class _Cute:
         archs.key(arch)
         return toolchain.missing()
 
+    def refuses(self, kernel: Kernel, arch: str) -> str | None:
+        from mla_var3.languages.cute import jobs
+        from mla_var3.languages.cute.compile import refusal
+
+        return refusal(jobs.require_cute(kernel).host()[0], arch)
+
     def cannot_execute(self) -> str | None:
         from mla_var3.languages.cute import emulation
 

@@ -90,7 +90,7 @@ class Entry:
         return self.constants.get(operand) if operand.startswith("%") else int(operand, 0)
 
     def barriers(self) -> list[tuple[int, int]]:
-        """(barriers, arrivals) of neighbouring mbarriers that wait for the same arrivals.
+        """(barriers, arrivals) of neighboring mbarriers that wait for the same arrivals.
 
         Empty where an address or a count is worked out at run time.
         """
@@ -104,7 +104,7 @@ class Entry:
                 return []
             placed[base, at] = arrivals
         rows = sorted(placed.items())
-        # Neighbours differ by 8 bytes, so place less rank x 8 is the same for all of a run.
+        # Neighbors differ by 8 bytes, so place less rank x 8 is the same for all of a run.
         runs = groupby(
             enumerate(rows),
             lambda item: (item[1][0][0], item[1][0][1] - BARRIER_BYTES * item[0], item[1][1]),

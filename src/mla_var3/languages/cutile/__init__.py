@@ -61,6 +61,9 @@ class _Cutile:
     def cannot_compile(self, arch: str) -> str | None:
         return None
 
+    def refuses(self, kernel: Kernel, arch: str) -> str | None:
+        return None
+
     def cannot_execute(self) -> str | None:
         return None
 

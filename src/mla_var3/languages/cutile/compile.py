@@ -425,7 +425,7 @@ def read_facts(
 
 
 def mma_work(tileir: str) -> tuple[int, int]:
-    """Matrix multiplications in TileIR text, and their FLOPs a block if each runs once.
+    """Matrix multiplications in TileIR text, and their FLOPs per block if each runs once.
 
     Raises:
         ToolchainError: A multiplication's operand types cannot be read.

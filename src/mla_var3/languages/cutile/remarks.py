@@ -1,4 +1,4 @@
-"""Reads tileiras's optimisation remarks: cleaned, merged, and tied to source lines."""
+"""Reads tileiras's optimization remarks: cleaned, merged, and tied to source lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
 
 def _tagged(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode):
-        raise yaml.constructor.ConstructorError(None, None, "a remark is no mapping", None)
+        raise yaml.constructor.ConstructorError(None, None, "a remark is not a mapping", None)
     content = {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
     return {**content, "kind": tag}
 

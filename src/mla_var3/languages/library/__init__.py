@@ -35,6 +35,9 @@ class _Library:
     def cannot_compile(self, arch: str) -> str | None:
         return "a library brings its kernels compiled; there is no source of ours to compile"
 
+    def refuses(self, kernel: Kernel, arch: str) -> str | None:
+        return None
+
     def cannot_execute(self) -> str | None:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mla_var3.errors import NotExecutableError
@@ -24,7 +25,7 @@ class LibraryKernel(Kernel):
         input_tensors: Tensors read, by name.
         output_tensors: Tensors written, by name.
         cost: Work of the call.
-        on_cpu: Whether the library runs on a CPU.
+        on_cpu: Whether the library runs on a CPU; or the context in which it does.
         _name: Stage name; ``function_name`` unless given.
     """
 
@@ -38,7 +39,7 @@ class LibraryKernel(Kernel):
         output_tensors: Mapping[str, torch.Tensor],
         cost: Cost,
         *,
-        on_cpu: bool,
+        on_cpu: bool | Callable[[], AbstractContextManager[Any]],
         _name: str | None = None,
     ) -> None:
         self._call = call
@@ -66,5 +67,6 @@ class LibraryKernel(Kernel):
     def execute(self) -> Execution:
         if not self._on_cpu:
             raise NotExecutableError(f"{self.name} has no CPU path: it needs a GPU")
-        self._call()
+        with nullcontext() if self._on_cpu is True else self._on_cpu():
+            self._call()
         return Execution(self.function_name)

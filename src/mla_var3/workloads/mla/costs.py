@@ -36,9 +36,9 @@ def flash_attention_cost(
 ) -> Cost:
     """Decompressed multi-head attention; all heads share the keys' position part.
 
-    Counting that part once a head, as the usual formula w*b*h*(s+t)*(2d+p) does, gave a floor that
-    the kernels beat on an H200: the second head finds it in L2. ``pairs`` is ``seen_pairs`` where
-    a mask hides some, else s*t.
+    Counting that part once per head, as the usual formula w*b*h*(s+t)*(2d+p) does, gave a floor
+    that the kernels beat on an H200: the second head finds it in L2. ``pairs`` is ``seen_pairs``
+    where a mask hides some, else s*t.
     """
     elements = b * h * s * (2 * d + p) + 2 * b * h * t * d + b * t * p
     return Cost(2 * b * h * (s * t if pairs is None else pairs) * (2 * d + p), w * elements)
@@ -122,7 +122,7 @@ def best_new_tokens(
     peak_gbps: float,
     multiple: int = 64,
 ) -> int:
-    """The n in 0, multiple, .. t that minimises the roofline time of ``mixed_cost``.
+    """The n in 0, multiple, .. t that minimizes the roofline time of ``mixed_cost``.
 
     FLOPs fall linearly with n (by 4bhs(k-d) a token) and bytes rise linearly (by w(2bhd - bk) a
     token), so max(flops/peak, bytes/peak) is convex in n: its minimum lies where the two meet, or

@@ -176,7 +176,8 @@ class MlaProblem(Problem):
             (1, 16, 5, 3, True, "bf16", 1.0, 0.0),  # rows that see no key
         ]
         names = ("b", "h", "s", "t", "causal", "dtype", "spread", "shift")
-        return [dataclasses.replace(self, **dict(zip(names, row, strict=True))) for row in rows]
+        fields: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+        return [dataclasses.replace(self, **given) for given in fields]
 
     def extreme(self) -> str:
         if self.shift:

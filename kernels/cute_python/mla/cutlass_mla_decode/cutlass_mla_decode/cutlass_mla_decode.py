@@ -22,7 +22,7 @@ import cutlass.cute as cute
 from mla_var3.errors import PlanError
 from mla_var3.examples.driving import Fetched, device_function
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, require_one_of
+from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic, require_one_of
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import LatentProblem
 
@@ -99,7 +99,8 @@ class ExamplePlan(LatentProblem, KernelPlan):
         o = self.empty(self.b, self.s, self.h, self.k, device=q.device)
         lse = self.empty(self.b, self.s, self.h, device=q.device, fp32=True)
         tensors = (*(x.permute(1, 3, 2, 0) for x in (q, qpe)), z, kpe)
-        outputs = (o.permute(2, 3, 1, 0), lse.permute(2, 1, 0))
+        # The example's scheduler takes tokens and sequences from o, and only at launch.
+        outputs = (Dynamic(o.permute(2, 3, 1, 0), (2, 3)), lse.permute(2, 1, 0))
         return CuteKernel(
             device_function("split_kv_kernel"),
             lambda tiling: example.driven(
@@ -117,7 +118,7 @@ class ExamplePlan(LatentProblem, KernelPlan):
         self,
         page: int,
         tensors: tuple[torch.Tensor, ...],
-        outputs: tuple[torch.Tensor, ...],
+        outputs: tuple[Dynamic | torch.Tensor, ...],
     ) -> tuple[object, ...]:
         """What the host half takes: the cache in pages of which each sequence owns a row."""
         import torch

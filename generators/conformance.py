@@ -1,0 +1,83 @@
+"""What others wrote, run here without a GPU: NVIDIA's examples and tests, and how each went."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from generators.page import Page
+from mla_var3.emulator.conformance import FOLDER, Outcome, Table, read
+from mla_var3.tables import cell, code, table
+
+if TYPE_CHECKING:
+    from generators.site import Site
+
+PATH = "results/conformance.md"
+RECORDS = "results/conformance"
+EXAMPLES = f"{RECORDS}/cutlass-examples.json"
+CUTLASS = "https://github.com/NVIDIA/cutlass/blob"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """The folder of the tables."""
+    return {RECORDS: PATH} if (site.root / RECORDS).is_dir() else {}
+
+
+def pages(site: Site) -> list[Page]:
+    """One page with all tables; none in a checkout without any."""
+    parts = []
+    if (site.root / EXAMPLES).is_file():
+        parts += _examples(read(site.root / EXAMPLES))
+    parts += _suites(site)
+    if not parts:
+        return []
+    head = "# Conformance\n\nWhat others wrote for a GPU, run here without one, unchanged."
+    return [Page(PATH, "\n\n".join([head, *parts, ""]), nav=("Results", "Conformance"))]
+
+
+def _examples(found: Table) -> list[str]:
+    """NVIDIA's CuTe DSL examples under the emulator."""
+    counts = Counter(o.status for o in found.examples)
+    verdict = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+    text = (
+        f"{len(found.examples)} runs under the emulator: {verdict}. *Passed* is by the example's "
+        "own assertions and without a report; *found* passed them and a report stands; *refused* "
+        "meets what is not emulated or does not compile. CuTe DSL "
+        f"{cell(found.dsl)}, memory model {cell(found.memory_model)}."
+    )
+    header = ("Example", "Arguments", "For", "Outcome", "Why", "Emulated (s)", "Clusters")
+    rows = [_row(o, found.cutlass) for o in found.examples]
+    return ["## CuTe DSL examples", text, table(header, rows, right=header[-2:])]
+
+
+def _row(o: Outcome, commit: str) -> tuple[str, ...]:
+    name = o.example.rpartition("/")[2]
+    link = f"[{cell(name)}]({CUTLASS}/{commit}/{FOLDER.as_posix()}/{o.example})"
+    why = "; ".join(dict.fromkeys([o.reason, *(f"{f.kind}: {f.message}" for f in o.findings)]))
+    ran = o.clusters > 0
+    return (
+        link,
+        code(o.arguments) if o.arguments else "",
+        o.arch,
+        o.status,
+        cell(why.strip("; ")),
+        f"{o.emulated_seconds:.2f}" if ran else "",
+        str(o.clusters) if ran else "",
+    )
+
+
+def _suites(site: Site) -> list[str]:
+    """Test suites of cuTile kernels in the interpreter."""
+    rows = []
+    for file in sorted((site.root / RECORDS).glob("*.json")):
+        suite: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if "suite" not in suite:
+            continue
+        name = f"[{cell(suite['suite'])}]({suite['repository']}/tree/{suite['commit']})"
+        kinds = ("passed", "refused", "failed", "skipped")
+        rows.append((name, *(str(sum(f[k] for f in suite["files"])) for k in kinds)))
+    header = ("Suite", "Passed", "Refused", "Failed", "Skipped")
+    shown = table(header, rows, right=header[1:], all_columns=True)
+    return ["## cuTile suites", shown] if rows else []

@@ -1,0 +1,1 @@
+"""TileGym's split-KV MLA decode, in cuTile."""

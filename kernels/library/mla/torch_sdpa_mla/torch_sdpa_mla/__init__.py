@@ -1,0 +1,1 @@
+"""Base version: torch chooses the back end."""

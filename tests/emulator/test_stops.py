@@ -1,0 +1,78 @@
+"""Stops at a line: who is there, barriers with their state, tiles as their layout says."""
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.stops import Stop, Tile, stop
+from mla_var3.errors import EmulatorError
+from tests.emulator.kernels import FILE, GEMM, MIRROR, RING
+
+
+def printed(kernel, mark: str, *tiles: Tile, times: int = 4) -> list[str]:
+    """What a kernel's run prints at a mark."""
+    wanted = Stop(FILE, kernel.line(mark), times, tiles)
+    right, done = kernel.run(options=Options(stop=wanted))
+    assert right, "a stop changes nothing"
+    assert not done.diagnostics
+    return done.printed
+
+
+def test_a_stop_comes_before_the_line_has_run():
+    tile = Tile(0x400, "f32", 1, 128)
+    texts = printed(MIRROR, "fill", tile)
+    assert len(texts) == 3, "a stop per pass"
+    assert f"stop at {FILE}:{MIRROR.line('fill')} by warp 0 and 3 more" in texts[0]
+    assert "128 of 128 elements were never written" in texts[0]
+    after = printed(MIRROR, "take", tile)[0]
+    assert "never written" not in after
+    row = MIRROR.case().arguments[0][0]
+    assert f"{row[1]:.4f}".rstrip("0") in after.replace("\n", " ")
+
+
+def test_no_more_stops_than_asked_for():
+    assert len(printed(MIRROR, "take", times=2)) == 2
+
+
+def test_barriers_and_those_that_wait_elsewhere_are_named():
+    text = printed(RING, "take")[0]
+    assert text.count("mbarrier 0x") == 4
+    assert f"of {FILE}:{RING.line('init_full0')}: phase 1, 1 of 1 arrivals and 0 bytes" in text
+    assert f"warp 4 at {FILE}:" in text
+
+
+def test_a_swizzled_tile_is_shown_as_its_layout_says():
+    tile = Tile(0x400, "f16", 64, 64, "sw128")
+    text = printed(GEMM, "fence", tile)[0]
+    a = GEMM.case()
+    source = np.random.default_rng(0).standard_normal((64, 256)).astype("f2")
+    assert a.expected.shape == (64, 64)
+    shown = text.split("tile 0x400")[1].split("[[")[1].split()[:3]
+    assert np.allclose([float(x) for x in shown], source[0, :3].astype(float), rtol=1e-3)
+
+
+def test_a_tile_outside_says_so():
+    text = printed(MIRROR, "take", Tile(0x400, "f32", 64, 64))[0]
+    assert "not inside of shared memory (0x400 to 0x600)" in text
+
+
+def test_a_line_without_instructions_is_one_sentence():
+    with pytest.raises(EmulatorError, match=r"no instruction of kernel.py:999 \(its lines: 1, 2"):
+        MIRROR.run(options=Options(stop=Stop(FILE, 999)))
+
+
+@pytest.mark.parametrize("text", ["ring.py", ":3", "ring.py:x"])
+def test_a_stop_is_a_file_and_a_line(text: str):
+    with pytest.raises(EmulatorError, match="not a line such as"):
+        stop(text)
+
+
+@pytest.mark.parametrize("text", ["0x400:f12:2x2", "f32:2x2", "0x400:f32:2", "0x400:f32:2x2:sw5"])
+def test_a_tile_is_address_kind_and_extents(text: str):
+    with pytest.raises(EmulatorError, match="not a tile such as"):
+        stop("a.py:1", (text,))
+
+
+def test_a_stop_from_text():
+    wanted = stop("a/ring.py:49", ("1024:bf16:2x64:sw64",))
+    assert wanted == Stop("a/ring.py", 49, tiles=(Tile(1024, "bf16", 2, 64, "sw64"),))
