@@ -259,7 +259,7 @@ def home(site: Site, link: Link) -> str:
         "**Reference time** is the same work at "
         f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
         "kernel can beat. n counts the newest tokens that are kept decompressed. "
-        f"The {regimes_page} derives the preference and has a calculator for other sizes and "
+        f"The {regimes_page} derives the preference and has an advisor for other sizes and "
         f"devices; its own table is for {regimes.Shape().b} sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),
         f"Faster kernels exist elsewhere: what [other libraries take]({link(OTHERS)}), as cited.",
