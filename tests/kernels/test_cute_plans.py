@@ -1,4 +1,4 @@
-"""Plans of the CuTe DSL kernels: what they choose, launch and refuse. No kernel is compiled."""
+"""Plans of the CuTe DSL kernels: what they choose, launch and refuse."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPipeline, KernelPlan
+from mla_var3.runtime.check import check_plan
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
@@ -57,6 +58,12 @@ def test_problems_of_check_are_accepted(name):
     assert len(plans) >= 7
     for plan in plans:
         planned(plan)
+
+
+def test_no_slab_past_the_columns_is_stored():
+    # Along an extent of one slab, the coordinate of every slab is 0.
+    result = check_plan(plan_class("hopper_gemm")(m=3, n=64, k=8))
+    assert result.ok, result.explain()
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,8 @@ def store_tile(acc, slabs, store_c, c, row, column, group, barrier):
     mine = copy.get_slice(thread)
     rounded = cute.make_rmem_tensor(acc.layout, dtype)
     rounded.store(acc.load().to(dtype))
-    for j in range_constexpr(TILE_N // SLAB):
+    # Slabs past n are not stored: along an extent of one slab, every slab's coordinate is 0.
+    for j in range_constexpr(min(TILE_N // SLAB, cute.ceil_div(c.shape[1], SLAB))):
         slab = group * SLABS_IN_FLIGHT + j % SLABS_IN_FLIGHT
         if leader:
             cute.arch.cp_async_bulk_wait_group(SLABS_IN_FLIGHT - 1, read=True)
