@@ -100,6 +100,13 @@ def benchmarks(session: nox.Session) -> None:
     python(session, "-m", "pytest", "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
 
 
+@shared
+def walk(session: nox.Session) -> None:
+    """Every page of the site in a browser, at every width; `tests` opens one of each kind."""
+    install(session, "dev", "docs")
+    python(session, "-m", "pytest", "-m", "walk", "-n0", "--no-cov", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff: rules and format; import-linter: each room imports from those below it only."""

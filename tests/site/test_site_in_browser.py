@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -79,13 +80,12 @@ def test_search_lists_a_hit_that_opens(open_tab: OpenTab):
     tab.check()
 
 
-def test_every_page_opens_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
-    tab = open_tab(search=False)
-    known = {urljoin(BASE, address) for address in addresses(built)}
+def walk(tab: Tab, wanted: Iterable[str]) -> set[str]:
+    """Open pages at every width, the machine's fonts hidden; gives the links of the navigation."""
     reached: set[str] = set()
     wide: dict[str, dict[int, int]] = {}
     characters: set[str] = set()
-    for address in addresses(built):
+    for address in wanted:
         tab.open(address)
         assert tab.page.locator("h1").first.is_visible(), address
         links = tab.page.eval_on_selector_all(
@@ -99,11 +99,23 @@ def test_every_page_opens_fits_every_window_and_needs_no_font(built: Built, open
             wide[address] = over
     tab.page.wait_for_load_state("networkidle")
     tab.check()
+    assert not wide
+    assert tab.foreign_glyphs(filter(str.isprintable, characters)) == ""
+    return reached
+
+
+def test_every_kind_of_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
+    walk(open_tab(search=False), families(built).values())
+
+
+@pytest.mark.walk
+@pytest.mark.timeout(1800)
+def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
+    reached = walk(open_tab(search=False), addresses(built))
+    known = {urljoin(BASE, address) for address in addresses(built)}
     assert reached <= known
     # Nothing is reachable by address only.
     assert known - reached <= {BASE}
-    assert not wide
-    assert tab.foreign_glyphs(filter(str.isprintable, characters)) == ""
 
 
 def test_a_character_that_the_site_s_fonts_lack_is_noticed(open_tab: OpenTab):
