@@ -87,7 +87,7 @@ def tests(session: nox.Session) -> None:
     """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
     install(session, "dev", "docs")
     everything = (
-        "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder",
+        "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder",
         "--cov", "--cov-report=term:skip-covered",
     )  # fmt: skip
     python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")

@@ -170,8 +170,9 @@ def flags_of(version: Version) -> Iterator[Flag]:
         hints = typing.get_type_hints(tiling_type)
         for field in dataclasses.fields(tiling_type):
             name = field.name if single else f"{stage}.{field.name}"
-            yield _flag(f"Tiling of {stage}", name, hints[field.name], getattr(tiling, field.name),
-                        field)  # fmt: skip
+            # A tiling's field can be unset, so that even a bool takes a value.
+            hint = Literal[True, False] if hints[field.name] is bool else hints[field.name]
+            yield _flag(f"Tiling of {stage}", name, hint, getattr(tiling, field.name), field)
 
 
 def run_flags() -> list[Flag]:
@@ -189,7 +190,7 @@ def _flag(group: str, name: str, hint: Any, default: Any, field: dataclasses.Fie
     if default is None:
         value = ""
     else:
-        value = str(default).lower() if isinstance(default, bool) else str(default)
+        value = str(default).lower() if hint is bool else str(default)
     return Flag(group, shown, type_text(hint), value, field.metadata.get("help", ""))
 
 

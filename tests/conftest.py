@@ -26,29 +26,22 @@ UNCOUNTED = (
 )
 
 
-#: What takes longest comes first, so that no process is left alone with it at the end.
-LONGEST = ("tests/site/", "tests/generators/", "tests/kernels/")
+#: Files that take longest come first, so that no process is left alone with them at the end. Those
+#: that wait for the site come last: by then the first file has built it.
+ORDER = ("tests/site/test_site", "tests/generators/", "tests/kernels/", "", "tests/site/")
 
 
-@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.as_posix()
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, torch sees none"))
-        if any(part in path for part in UNCOUNTED):
+        if any(part in item.path.as_posix() for part in UNCOUNTED):
             item.add_marker(pytest.mark.no_cover)
-        item.add_marker(pytest.mark.xdist_group(_group(path)))
     items.sort(key=lambda item: _place(item.path.as_posix()))
 
 
 def _place(path: str) -> int:
-    return next((i for i, part in enumerate(LONGEST) if part in path), len(LONGEST))
-
-
-def _group(path: str) -> str:
-    """Tests that one process runs: those of a file, or of a folder that builds the whole site."""
-    return LONGEST[_place(path)] if _place(path) < 2 else path
+    return next((i for i, part in enumerate(ORDER) if part and part in path), ORDER.index(""))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -47,5 +47,6 @@ def test_the_committed_table_is_sound() -> None:
         pytest.skip("no table is committed")
     table = read(path)
     for o in table.examples:
-        assert bool(o.reason) == (o.status in ("refused", "failed", "slow")), o.example
+        # What is found in an example of others is argued.
+        assert bool(o.reason) == (o.status != "passed"), o.example
         assert bool(o.findings) == (o.status == "found"), o.example

@@ -31,7 +31,11 @@ def test_check_accepts_what_changes_no_result(mutant: Mutant, tmp_path):
         assert noticed(plan_class) == {}, mutant.argument
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
+#: Copies of the cheapest design to check: what is noticed of a copy is in its edit.
+COPIED = [v for v in VERSIONS if v.design == "flash_attention"]
+
+
+@pytest.mark.parametrize("version", COPIED, ids=lambda v: v.name)
 def test_check_accepts_the_unchanged_copy(version, tmp_path):
     with loaded(version, tmp_path) as plan_class:
         assert plan_class.__module__.startswith("copy_of_")

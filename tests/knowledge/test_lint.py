@@ -307,6 +307,8 @@ FAULTS = [
     Planted("evidence-record-missing", both(
         sub(f"  - record: {AFTER}", "  - record: results/bad.json"),
         write("results/bad.json", "{}")), PAGE, "  - record:", "not a sound record"),
+    Planted("evidence-seeded", sub(f"  - record: {AFTER}\n    metric: mma_path",
+                                   "  - seeded: no_kernel/no-bug"), PAGE, "  - seeded:"),
     Planted("evidence-metric", sub("    metric: mma_path", "    metric: total_us"), PAGE,
             "  - record:", "states no total_us"),
     Planted("evidence-metric", sub("    metric: mma_path", "    metric: mma_path\n    stage: tail"),

@@ -76,7 +76,7 @@ _CATALOGUE = load_all()
         ("register spills", "o12-worker-warps-by-spills"),
         ("register spills", "a9-default-warps-large-accumulator"),
         ("split keys fill the GPU", "o16-split-kv"),
-        ("spill_instructions", "o12-worker-warps-by-spills"),
+        ("spill_instructions", "a9-default-warps-large-accumulator"),
     ],
 )
 def test_what_people_look_for_is_among_the_first_three(text, id_):

@@ -141,7 +141,7 @@ def to_argv(plan: KernelPlan) -> list[str]:
     for stage, tiling in plan.tilings.items():
         for field in dataclasses.fields(tiling):
             name = field.name if single else f"{stage}.{field.name}"
-            argv += _flag(name, getattr(tiling, field.name))
+            argv.append(f"--{name}={getattr(tiling, field.name)}")
     return argv
 
 

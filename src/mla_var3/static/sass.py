@@ -33,7 +33,7 @@ _INSTRUCTION = re.compile(
 # Twelve digits are more lines and bytes than there are, and fewer than Python refuses to convert.
 _LINE = re.compile(r'^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d{1,12})\b')
 _RESERVED = re.compile(r"^\.nv\.shared\.reserved\.", re.MULTILINE)
-_TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]{0,200},\s*(%r\d{1,9});")
+_TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]{0,4000},\s*(%r\d{1,9});")
 _USAGE = re.compile(r"Function (?P<name>\S+):[ \t]*\n\s*(?P<items>REG:.*)")
 _ITEM = re.compile(r"([A-Z]+):(\d{1,12})\b")
 _NUMBER = re.compile(r"0x[0-9a-f]{1,16}\b|\b\d{1,12}\b")
