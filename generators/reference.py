@@ -187,10 +187,8 @@ def run_flags() -> list[Flag]:
 
 def _flag(group: str, name: str, hint: Any, default: Any, field: dataclasses.Field[Any]) -> Flag:
     shown = f"--{name}, --no_{name}" if hint is bool else f"--{name}"
-    if default is None:
-        value = ""
-    else:
-        value = str(default).lower() if hint is bool else str(default)
+    value = "" if default is None else str(default)
+    value = value.lower() if hint is bool else value
     return Flag(group, shown, type_text(hint), value, field.metadata.get("help", ""))
 
 

@@ -51,19 +51,29 @@ def test_snippets_are_the_same_every_time() -> None:
     assert len(script.batches(250)) == 3
 
 
-@recorded
-def test_equal_to_the_gpu() -> None:
+def differing(step: int) -> tuple[set[int], set[int]]:
+    """Snippets of every ``step``-th batch that differ from the GPU, and those known to."""
     results = np.load(FIXTURE)
     facts = json.loads(str(results["facts"]))
-    got = np.concatenate([run(*b) for b in script.batches(facts["count"], facts["seed"])])
-    wrong = set(np.flatnonzero((got != results["exact"]).any(1)).tolist())
-    assert wrong == {int(n) for n in json.loads(KNOWN.read_text())["snippets"]}
+    wrong, seen, first = set(), set(), 0
+    for number, batch in enumerate(script.batches(facts["count"], facts["seed"])):
+        last = first + len(batch[1])
+        if number % step == 0:
+            different = (run(*batch) != results["exact"][first:last]).any(1)
+            wrong |= {first + int(n) for n in np.flatnonzero(different)}
+            seen |= set(range(first, last))
+        first = last
+    return wrong, {int(n) for n in json.loads(KNOWN.read_text())["snippets"]} & seen
 
 
 @recorded
-def test_approximations_are_near_the_gpu() -> None:
-    results = np.load(FIXTURE)["near"]
-    for (text, kernel, inputs), expected in zip(script.approximations(), results, strict=True):
-        got, want = (x.view(np.float32).astype(float) for x in (run(kernel, inputs), expected))
-        error = np.abs(got - want) / np.maximum(np.abs(want), 2.0**-126)
-        assert error.max() <= 2 * script.APPROXIMATE[text], text
+def test_a_fifth_is_equal_to_the_gpu() -> None:
+    wrong, known = differing(5)
+    assert wrong == known
+
+
+@recorded
+@pytest.mark.benchmark
+def test_all_are_equal_to_the_gpu() -> None:
+    wrong, known = differing(1)
+    assert wrong == known

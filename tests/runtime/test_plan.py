@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
