@@ -8,7 +8,6 @@ mistakes are made. A language runs the kernels (``mla_var3.languages.cute.seedin
 from __future__ import annotations
 
 import linecache
-import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mla_var3 import inputs
 from mla_var3.emulator.conformance import write
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.report import Diagnostic
-from mla_var3.errors import EmulatorError
+from mla_var3.errors import EmulatorError, InputError
 from mla_var3.paths import repo_root
 
 SCHEMA = 1
@@ -151,10 +151,10 @@ def read(path: Path | None = None) -> dict[str, Subject]:
     """
     path = path or repo_root() / BUGS
     try:
-        listed = tomllib.loads(path.read_text(encoding="utf-8"))
+        listed = inputs.read_toml(path)
         return {name: Subject.model_validate(entry) for name, entry in listed.items()}
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise EmulatorError(f"{path.name} cannot be read: {error}") from None
+    except InputError as error:
+        raise EmulatorError(f"{path.name} {error.reason}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

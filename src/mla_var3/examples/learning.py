@@ -7,7 +7,6 @@ paths; each computes its answer and prints it on its last line.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.examples.model import Annotation, Example, Line, Text
 
 EXAMPLES, PATHS = "knowledge/examples", "knowledge/learning-paths"
@@ -230,9 +230,9 @@ def _read(
     for file in sorted((root / folder).glob("*.toml")):
         name = f"{folder}/{file.name}"
         try:
-            found[file.stem] = model.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            faults.append((name, f"cannot be read: {error}"))
+            found[file.stem] = model.model_validate(inputs.read_toml(file))
+        except InputError as error:
+            faults.append((name, error.reason))
         except ValidationError as error:
             for row in error.errors():
                 where = ".".join(map(str, row["loc"])) or "the file"
