@@ -7,7 +7,6 @@ import io
 import multiprocessing
 import os
 import re
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from mla_var3 import arguments
 from mla_var3.emulator.options import Options
 from mla_var3.errors import EmulatorError, HyperMlaError
+from mla_var3.paths import write_atomic
 
 SCHEMA = 1
 FOLDER = Path("examples/python/CuTeDSL")
@@ -341,11 +341,7 @@ def read(path: Path) -> Table:
 
 def write(path: Path, table: BaseModel) -> None:
     """Write a table, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        file.write(table.model_dump_json(indent=1) + "\n")
-    os.replace(name, path)
+    write_atomic(path, table.model_dump_json(indent=1) + "\n")
 
 
 def examine(root: Path, example: Example, c: Conformance) -> Outcome:
