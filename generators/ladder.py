@@ -6,6 +6,7 @@ the workload, the sweep, varies.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -242,10 +243,7 @@ def chart(
 
 def _typical(runs: dict[float, Run]) -> float:
     """Geometric mean of the times, so that no end of the sweep decides alone."""
-    product = 1.0
-    for run in runs.values():
-        product *= run.total.median_us ** (1 / len(runs))
-    return product
+    return statistics.geometric_mean(run.total.median_us for run in runs.values())
 
 
 def section(
