@@ -101,10 +101,13 @@ def benchmarks(session: nox.Session) -> None:
 
 
 @shared
-def walk(session: nox.Session) -> None:
-    """Every page of the site in a browser, at every width; `tests` opens one of each kind."""
+def exhaustive(session: nox.Session) -> None:
+    """What `tests` samples, in full: every seeded fault, every page at every width, every case."""
     install(session, "dev", "docs")
-    python(session, "-m", "pytest", "-m", "walk", "-n0", "--no-cov", *session.posargs)
+    python(
+        session, "-m", "pytest", "-m", "exhaustive", "-n", "auto", "--dist", "loadfile",
+        "--no-loadscope-reorder", "--no-cov", *session.posargs,
+    )  # fmt: skip
 
 
 @nox.session

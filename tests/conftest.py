@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ UNCOUNTED = (
     "tests/site/",
     "tests/interpreter/test_adversarial",
     "tests/interpreter/test_docstring_examples",
+    "tests/interpreter/test_fuzz",
     "tests/interpreter/test_properties",
 )
 
@@ -31,13 +33,26 @@ UNCOUNTED = (
 ORDER = ("tests/site/test_site", "tests/generators/", "tests/kernels/", "", "tests/site/")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before -m chooses.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _sample(items)
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, torch sees none"))
         if any(part in item.path.as_posix() for part in UNCOUNTED):
             item.add_marker(pytest.mark.no_cover)
     items.sort(key=lambda item: _place(item.path.as_posix()))
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Leave to `nox -s exhaustive` all cases but every nth of a test marked ``sampled(n)``."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("sampled"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                item.add_marker(pytest.mark.exhaustive)
+            seen[test] += 1
 
 
 def _place(path: str) -> int:

@@ -73,7 +73,7 @@ def test_a_fifth_is_equal_to_the_gpu() -> None:
 
 
 @recorded
-@pytest.mark.benchmark
+@pytest.mark.exhaustive
 def test_all_are_equal_to_the_gpu() -> None:
     wrong, known = differing(1)
     assert wrong == known

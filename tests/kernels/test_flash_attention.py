@@ -37,12 +37,14 @@ def plan_of(version: str, tiling: dict[str, int] | None = None, **fields):
     return make("flash_attention", version, tilings={stage: kind(**tiling)}, **fields)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", grid(), ids=name)
 def test_matches_the_reference(version, case):
     assert_correct(plan_of(version, **case))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=12)
 @given(
@@ -168,6 +170,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, s):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("s", [1, 4096])
 def test_the_default_does_not_spill_on_hopper(version, s):

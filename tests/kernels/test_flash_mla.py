@@ -37,12 +37,14 @@ def plan_of(version: str, tiling: dict[str, int] | None = None, **fields):
     return make("flash_mla", version, tilings={stage: kind(**tiling)}, **fields)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", grid(), ids=name)
 def test_matches_the_reference(version, case):
     assert_correct(plan_of(version, **case))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=12)
 @given(
@@ -172,6 +174,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, s):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("version", "causal"), [("v1", False), ("v2", False), ("v2", True)])
 def test_only_hints_keep_the_accumulator_in_registers_on_hopper(version, causal):
     plan = plan_of(version, b=4, h=128, s=16, t=4096, causal=causal)

@@ -53,6 +53,7 @@ LARGEST = [
 OTHERS = [case for case in grid() if case["h"] * case["s"] < 128 * 130]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("version", "splits", "case"),
     [
@@ -65,6 +66,7 @@ def test_matches_the_reference(version, splits, case):
     assert_correct(plan_of(version, splits=splits, **case))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=8)
 @given(
@@ -136,6 +138,7 @@ def test_flops_equal_the_cost_model_where_tiles_divide(version):
     assert reduce.flops <= reduce_report.total_flops <= 1.2 * reduce.flops
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("s", "t"), [(16, 128), (5, 100)])
 def test_bytes(version, s, t):
@@ -244,6 +247,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, b, k):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("b", [1, 32])
 def test_the_defaults_do_not_spill_on_hopper(version, b):

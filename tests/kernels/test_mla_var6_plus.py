@@ -46,6 +46,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("b", "h", "s", "t", "n", "causal", "dtype"), CASES)
 def test_matches_the_reference(version, b, h, s, t, n, causal, dtype):
@@ -89,6 +90,7 @@ LAUNCHES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=6)
 @given(data=st.data())
@@ -208,6 +210,7 @@ class TestTilings:
             dataclasses.replace(plan, tilings={stage: tiling}).tiling(stage)
         assert message in str(error.value)
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("version", VERSIONS)
     def test_other_tiles_give_the_same_result(self, version):
         plan = make(version, b=2, h=16, s=5, t=150, n=70, causal=True)
@@ -319,6 +322,7 @@ class TestShares:
         assert common.best_splits(132 * 8, 132, 64) == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", ["v0", "v2", "v3", "v4"])  # v1 has the device code of v0
 def test_no_stage_spills_on_sm_90(version):
     for path, kernel in make(version, b=32, s=16, n=1216).plan_empty(PEAK_TFLOPS, 1).stages():

@@ -108,7 +108,7 @@ def test_every_kind_of_page_fits_every_window_and_needs_no_font(built: Built, op
     walk(open_tab(search=False), families(built).values())
 
 
-@pytest.mark.walk
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
     reached = walk(open_tab(search=False), addresses(built))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import libcst as cst
 import tyro
@@ -117,11 +118,8 @@ class Names:
     def _rename_spelling(
         self, name: str, spell: Callable[[str], str], separator: str, letter: str, goes_on: str
     ) -> str:
-        # The longest design comes first: flash_mla_split_kv is not flash_mla.
-        designs = sorted({self.design, *self.others}, key=len, reverse=True)
-        either = "|".join(re.escape(spell(design)) for design in designs)
-        pattern = (
-            rf"(?<![0-9A-Za-z])({either})(?:{separator}({letter}\d+)(?!{goes_on}))?(?!{goes_on})"
+        pattern = _spelling(
+            frozenset({self.design, *self.others}), spell, separator, letter, goes_on
         )
         source = None if self.is_base else letter + self.source[1:]
 
@@ -130,7 +128,19 @@ class Names:
                 return match.group(0)
             return f"{match.group(1)}{separator}{letter}{self.target[1:]}"
 
-        return re.sub(pattern, replace, name)
+        return pattern.sub(replace, name)
+
+
+@functools.cache
+def _spelling(
+    designs: frozenset[str], spell: Callable[[str], str], separator: str, letter: str, goes_on: str
+) -> re.Pattern[str]:
+    """A design's name in one spelling, with a version or without."""
+    # The longest design comes first: flash_mla_split_kv is not flash_mla.
+    either = "|".join(re.escape(spell(d)) for d in sorted(designs, key=len, reverse=True))
+    return re.compile(
+        rf"(?<![0-9A-Za-z])({either})(?:{separator}({letter}\d+)(?!{goes_on}))?(?!{goes_on})"
+    )
 
 
 def _camel(name: str) -> str:
@@ -233,6 +243,14 @@ class Rewriter:
         return Path(*folders, self.identifier(path.stem) + path.suffix)
 
 
+_Valued = TypeVar("_Valued", cst.Name, cst.SimpleString, cst.FormattedStringText, cst.Comment)
+
+
+def _valued(node: _Valued, value: str) -> _Valued:
+    """``node`` with another value; most keep theirs, and copying a node is slow."""
+    return node if value == node.value else node.with_changes(value=value)
+
+
 class _Renamer(cst.CSTTransformer):
     """Applies a ``Rewriter`` to one module of ``package``."""
 
@@ -257,23 +275,21 @@ class _Renamer(cst.CSTTransformer):
                 self.docstrings.append(value)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        return updated_node.with_changes(value=self.rewriter.identifier(updated_node.value))
+        return _valued(updated_node, self.rewriter.identifier(updated_node.value))
 
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.SimpleString:
         prose = any(original_node is docstring for docstring in self.docstrings)
-        text = self.rewriter.text(updated_node.value, prose=prose)
-        return updated_node.with_changes(value=text)
+        return _valued(updated_node, self.rewriter.text(updated_node.value, prose=prose))
 
     def leave_FormattedStringText(
         self, original_node: cst.FormattedStringText, updated_node: cst.FormattedStringText
     ) -> cst.FormattedStringText:
-        text = self.rewriter.text(updated_node.value, prose=False)
-        return updated_node.with_changes(value=text)
+        return _valued(updated_node, self.rewriter.text(updated_node.value, prose=False))
 
     def leave_Comment(self, original_node: cst.Comment, updated_node: cst.Comment) -> cst.Comment:
-        return updated_node.with_changes(value=self.rewriter.text(updated_node.value, prose=True))
+        return _valued(updated_node, self.rewriter.text(updated_node.value, prose=True))
 
     # Module paths are renamed as a whole: in flash_mla.flash_mla the first word is the design.
     def visit_Attribute(self, node: cst.Attribute) -> bool:
