@@ -3,7 +3,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +32,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -> Built:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all processes of the run: those of pytest-xdist have one each below it."""
     base = tmp_path_factory.getbasetemp()
-    # Processes of pytest-xdist have a folder each below one of the session.
-    shared = (base.parent if base.name.startswith("popen-") else base) / "site"
-    found = Built(shared / "tree", shared / "online", shared / "offline")
-    shared.mkdir(exist_ok=True)
-    with FileLock(shared / "lock"):
-        if not (shared / "done").exists():
-            shutil.rmtree(found.tree, ignore_errors=True)
-            found.tree.mkdir()
-            site_tree.fetch_assets()
-            site_tree.copy(found.tree)
-            site_tree.thin_examples(found.tree)
-            site_records.write_all(found.tree / "results")
-            site_tree.build(found.tree, found.online, HYPERMLA_SITE_URL=BASE)
-            site_tree.build(found.tree, found.offline, config="mkdocs-offline.yml")
-            (shared / "done").touch()
-    return found
+    folder = (base.parent if base.name.startswith("popen-") else base) / "site"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """``folder`` as ``make`` fills it, in the first process that asks."""
+    with FileLock(folder.with_suffix(".lock")):
+        if not (done := folder.with_suffix(".done")).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            done.touch()
+    return folder
+
+
+def plant(tree: Path) -> None:
+    """A copy of the checkout with records of every kind, and few examples."""
+    tree.mkdir()
+    site_tree.fetch_assets()
+    site_tree.copy(tree)
+    site_tree.thin_examples(tree)
+    site_records.write_all(tree / "results")
+
+
+@pytest.fixture(scope="session")
+def built(shared: Path) -> Built:
+    tree = once(shared / "tree", plant)
+    return Built(
+        tree,
+        once(shared / "online", lambda to: site_tree.build(tree, to, HYPERMLA_SITE_URL=BASE)),
+    )
+
+
+@pytest.fixture(scope="session")
+def offline(shared: Path, built: Built) -> Path:
+    """The site for a file system."""
+    return once(
+        shared / "offline",
+        lambda to: site_tree.build(built.tree, to, config="mkdocs-offline.yml"),
+    )
 
 
 @pytest.fixture(scope="session")

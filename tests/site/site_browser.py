@@ -148,12 +148,10 @@ class Built:
     Attributes:
         tree: Copy of the checkout with records of every kind.
         online: The site for a server.
-        offline: The site for a file system.
     """
 
     tree: Path
     online: Path
-    offline: Path
 
 
 @dataclass
