@@ -153,6 +153,7 @@ def test_every_page_can_be_written_to_a_folder(pages, tmp_path):
         assert (tmp_path / page.path).read_bytes() == page.data
 
 
+@pytest.mark.exhaustive
 def test_the_command_line_writes_what_mkdocs_gets(tmp_path, capsys):
     assert main([str(tmp_path / "out")]) == 0
     assert "files to" in capsys.readouterr().out

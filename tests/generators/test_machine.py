@@ -220,6 +220,7 @@ def test_every_page_of_text_has_a_copy_that_is_listed(pages):
             assert known[copy_path(path)].content.strip() in full
 
 
+@pytest.mark.exhaustive
 def test_copies_lead_to_copies(pages):
     known = {page.path: page for page in pages}
     copies = [known[copy_path(path)] for path in known if copy_path(path) in known
@@ -278,6 +279,7 @@ def test_plain_text():
     assert "# not a heading" in found
 
 
+@pytest.mark.exhaustive
 def test_a_changed_record_changes_every_form(site, pages):
     """One record's registers and time move; pages, copies and JSON follow, nothing else stays."""
     name, stage = _cited(site)

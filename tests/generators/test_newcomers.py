@@ -154,6 +154,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     return {path: Page(path, content, nav=tuple(nav)) for path, (content, nav) in made.items()}
 
 
+@pytest.mark.exhaustive
 def test_a_workload_and_a_language_are_shown_with_no_change(planted):
     assert planted["kernels/toysum/index.md"].nav == ("Kernels", "Toy sum")
     version = planted["kernels/toysum/toy-lang/rowsum/v0.md"]
@@ -169,6 +170,7 @@ def test_a_workload_and_a_language_are_shown_with_no_change(planted):
     assert "--rows" in str(planted["reference/cli/toysum-toy-lang-rowsum.md"].content)
 
 
+@pytest.mark.exhaustive
 def test_no_planted_text_runs_on_any_page(planted):
     holders = set()
     for path, page in planted.items():

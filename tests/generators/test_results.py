@@ -183,6 +183,7 @@ def test_links_of_results_resolve_and_nothing_runs(site, pages):
 # -- a record changes, and the site with it --------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_every_place_follows_a_changed_record(tmp_path):
     site_tree.copy(tmp_path)
     made = site_records.timed("flash_mla", "v1", 1, 81.25)

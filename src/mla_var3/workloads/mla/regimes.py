@@ -59,6 +59,7 @@ def cost(kernel: Kernel, shape: Shape, s: int, t: int, n: int = 0) -> Cost:
     return mla.mixed_cost(b, h, s, t, n, d, k, p, w)
 
 
+@functools.cache  # The crossings ask for the same points again and again.
 def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
     """The mixed design's best number of decompressed tokens; see ``mla.best_new_tokens``."""
     return mla.best_new_tokens(
@@ -67,6 +68,7 @@ def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
     )  # fmt: skip
 
 
+@functools.cache
 def prediction(kernel: Kernel, shape: Shape, s: int, t: int, ceilings: Ceilings) -> Prediction:
     """Reference time of a design, the mixed one at its best n."""
     n = best_n(shape, s, t, ceilings) if kernel == "mla_var6_plus" else 0
@@ -130,6 +132,7 @@ class RegimeMap:
         return asdict(self)
 
 
+@functools.cache
 def cell(shape: Shape, s: int, t: int, ceilings: Ceilings) -> Cell:
     """Compare the kernels at one (s, t)."""
     times = {kernel: prediction(kernel, shape, s, t, ceilings) for kernel in KERNELS}
