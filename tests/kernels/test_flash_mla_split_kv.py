@@ -47,8 +47,8 @@ def plan_of(version: str, *, split=None, reduce=None, **fields):
 #: 130 queries of 128 heads keep the interpreter busy for seconds in the reduce stage, one row a
 #: block: v0 has to do for both versions' device code, beside v1's default without that stage.
 LARGEST = [
-    ("v0", 2, {"b": 1, "h": 128, "s": 130, "t": 131, "causal": True, "dtype": "bf16"}),
     ("v1", None, {"b": 1, "h": 128, "s": 130, "t": 131, "causal": True, "dtype": "fp16"}),
+    ("v0", 2, {"b": 1, "h": 128, "s": 130, "t": 131, "causal": True, "dtype": "bf16"}),
 ]
 OTHERS = [case for case in grid() if case["h"] * case["s"] < 128 * 130]
 
@@ -68,7 +68,7 @@ def test_matches_the_reference(version, splits, case):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     problem=PROBLEMS,
     k=st.sampled_from([16, 64]),
