@@ -59,6 +59,14 @@ def python(session: nox.Session, *arguments: str, **env: str) -> None:
     session.run(str(PYTHON), *arguments, external=True, env=env)
 
 
+def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
+    """Run pytest; bytecode is kept even where a machine forbids it.
+
+    Tests start hundreds of processes, and each would compile all that it imports.
+    """
+    python(session, "-m", "pytest", *arguments, PYTHONDONTWRITEBYTECODE="", **env)
+
+
 def tool(session: nox.Session, module: str, *arguments: str) -> None:
     """Run one of the package's command lines on the session's arguments, to its own exit code.
 
@@ -90,23 +98,23 @@ def tests(session: nox.Session) -> None:
         "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder",
         "--cov", "--cov-report=term:skip-covered",
     )  # fmt: skip
-    python(session, "-m", "pytest", *(session.posargs or everything), COLUMNS="100")
+    pytest(session, *(session.posargs or everything), COLUMNS="100")
 
 
 @shared
 def benchmarks(session: nox.Session) -> None:
     """Benchmarks of the tools themselves (interpreter, site build, advice)."""
     install(session, "dev", "docs")
-    python(session, "-m", "pytest", "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
+    pytest(session, "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
 
 
 @shared
 def exhaustive(session: nox.Session) -> None:
     """What `tests` samples, in full: every seeded fault, every page at every width, every case."""
     install(session, "dev", "docs")
-    python(
-        session, "-m", "pytest", "-m", "exhaustive", "-n", "auto", "--dist", "loadfile",
-        "--no-loadscope-reorder", "--no-cov", *session.posargs,
+    pytest(
+        session, "-m", "exhaustive", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder",
+        "--no-cov", *session.posargs,
     )  # fmt: skip
 
 

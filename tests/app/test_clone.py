@@ -567,6 +567,7 @@ sys.exit(case.explain() or 0)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "design"),
     [

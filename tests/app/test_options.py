@@ -78,7 +78,7 @@ def plans(draw: st.DrawFn, plan_class: type[KernelPlan]) -> KernelPlan:
     return dataclasses.replace(plan, tilings=tilings)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -88,7 +88,7 @@ def test_a_plan_written_as_flags_is_read_back(version, data):
     assert read == plan
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
 def test_no_flags_give_the_defaults_and_help_explains_every_flag(version, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

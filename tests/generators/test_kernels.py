@@ -60,6 +60,7 @@ def test_every_design_and_version_has_a_page(site, found):
             assert (site.root / page.source).is_file()
 
 
+@pytest.mark.exhaustive
 def test_links_resolve(found, pages):
     assert list(dead_links(found.values(), pages)) == []
 

@@ -89,6 +89,7 @@ def test_any_problem_split_and_tiling(version, problem, k, splits, tile_m, tile_
     assert_correct(plan)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("splits", [1, 3])
 def test_rows_that_see_no_key_give_zero_and_minus_infinity(version, splits):
