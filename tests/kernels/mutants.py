@@ -21,6 +21,8 @@ from mla_var3.runtime.cases import cases
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.plan import KernelPlan
 
+from .fake_peers import standing_in
+
 #: How check notices: wrong numbers, an error of the interpreter's, or a launch that is refused.
 Caught = Literal["values", "diagnostic", "refusal"]
 
@@ -99,7 +101,8 @@ def noticed(plan_class: type[KernelPlan]) -> dict[Caught, str]:
     found_in = cases(plan_class())
     for case in sorted(found_in, key=lambda case: case.plan._algorithmic_flops_bytes().flops):
         try:
-            result = check_plan(case.plan, order=case.order)
+            with standing_in():
+                result = check_plan(case.plan, order=case.order)
         except NotExecutableError as error:  # A library that is absent here.
             pytest.skip(str(error))
         except HyperMlaError as error:

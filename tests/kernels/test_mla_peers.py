@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import assume, given, settings
 
 from mla_var3.errors import NotExecutableError, PlanError
 from mla_var3.runtime.library_kernel import Requirement
 
 from .attention_cases import PROBLEMS, assert_correct, make
+from .fake_peers import FlashMla, standing_in
 
 TILEGYM = Path(os.environ.get("TILEGYM_DIR", "/nowhere")).is_dir()
 TILEGYM = TILEGYM or importlib.util.find_spec("tilegym") is not None
@@ -34,6 +36,59 @@ def test_tilegym_in_the_interpreter(s):
 def test_tilegym_takes_no_mask():
     with pytest.raises(PlanError, match="takes no mask"):
         make("tilegym_mla", "v0", causal=True).validate()
+
+
+@settings(max_examples=8)
+@given(problem=PROBLEMS)
+def test_flashmla_gets_its_layouts(problem):
+    assume(not problem["causal"] or problem["s"] <= problem["t"])
+    with standing_in():
+        assert_correct(make("deepseek_flash_mla", "v0", **problem))
+
+
+def test_flashmla_makes_one_schedule_for_all_calls():
+    peer = FlashMla()
+    problem = make("deepseek_flash_mla", "v0", b=2, h=16, t=70)
+    with standing_in(peer.module):
+        bound = problem.plan(*problem.prepare_inputs())
+        first, second = bound(), bound()
+    assert peer.schedules == 1
+    assert torch.equal(first["o"], second["o"])
+
+
+def test_whole_pages_are_the_cache_itself():
+    problem = make("deepseek_flash_mla", "v0", b=2, h=16, t=128)
+    bound = problem.plan(*problem.prepare_inputs())
+    cache, table = bound.input_tensors["cache"], bound.input_tensors["table"]
+    assert cache.shape == (4, 64, 1, 576)
+    assert table.tolist() == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"k": 256}, "k=256: FlashMLA takes 512 alone"),
+        ({"p": 32}, "p=32: FlashMLA takes 64 alone"),
+        ({"causal": True, "s": 5, "t": 3}, "s=5 exceeds t=3: FlashMLA leaves rows"),
+    ],
+)
+def test_flashmla_refuses_what_it_does_not_take(fields, said):
+    with pytest.raises(PlanError, match=said):
+        make("deepseek_flash_mla", "v0", **fields).validate()
+
+
+def test_flashmla_absent_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flash_mla", None)
+    problem = make("deepseek_flash_mla", "v0", b=1, h=16, t=64)
+    bound = problem.plan(*problem.prepare_inputs())
+    with pytest.raises(NotExecutableError, match=r"flash_mla is absent.*deepseek-ai/FlashMLA"):
+        bound.launch()
+
+
+def test_flashmla_says_that_it_needs_a_gpu():
+    problem = make("deepseek_flash_mla", "v0", b=1, h=16, t=64)
+    with pytest.raises(NotExecutableError, match="has no CPU path: it needs a GPU"):
+        problem.plan(*problem.prepare_inputs())()
 
 
 def test_an_absent_library_says_why_and_how_to_get_it(monkeypatch):

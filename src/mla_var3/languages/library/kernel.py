@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 class LibraryKernel(Kernel):
-    """One call that writes its outputs in place.
+    """One call that writes its outputs in place, or gives those that the library allocates.
 
     Args:
-        call: The call; takes nothing, writes the output tensors.
+        call: The call; takes nothing, writes the output tensors or returns others in their place,
+            by name, so that no copy is timed.
         function_name: What tables call it, such as ``scaled_dot_product_attention``.
         input_tensors: Tensors read, by name.
-        output_tensors: Tensors written, by name.
+        output_tensors: Tensors written, by name; their device is where the call runs.
         cost: Work of the call.
         on_cpu: Whether the library runs on a CPU; or the context in which it does.
         _name: Stage name; ``function_name`` unless given.
@@ -33,7 +34,7 @@ class LibraryKernel(Kernel):
 
     def __init__(
         self,
-        call: Callable[[], Any],
+        call: Callable[[], Mapping[str, torch.Tensor] | None],
         function_name: str,
         input_tensors: Mapping[str, torch.Tensor],
         output_tensors: Mapping[str, torch.Tensor],
@@ -62,11 +63,11 @@ class LibraryKernel(Kernel):
         return ()
 
     def launch(self) -> None:
-        self._call()
+        self._output_tensors.update(self._call() or {})
 
     def execute(self) -> Execution:
         if not self._on_cpu:
             raise NotExecutableError(f"{self.name} has no CPU path: it needs a GPU")
         with nullcontext() if self._on_cpu is True else self._on_cpu():
-            self._call()
+            self.launch()
         return Execution(self.function_name)

@@ -59,9 +59,9 @@ class TileGymMlaPlan(LatentProblem, KernelPlan):
         o = self.empty_outputs(q.device)[0]
         rows, positions = q.flatten(1, 2), qpe.flatten(1, 2)
 
-        def call() -> None:
+        def call() -> dict[str, torch.Tensor]:
             decode = NEEDS.load().mla_decoding_split_kv
-            o.flatten(1, 2).copy_(decode(rows, positions, z, kpe, self.scale))
+            return {"o": decode(rows, positions, z, kpe, self.scale).view_as(o)}
 
         return LibraryKernel(
             call,

@@ -39,7 +39,7 @@ class TorchSdpaMlaPlan(DecompressedProblem, KernelPlan):
         keys = torch.cat([key, positions], -1).transpose(1, 2)
         queries, values = torch.cat([q, qpe], -1), value.transpose(1, 2)
         return LibraryKernel(
-            lambda: torch_sdpa_mla(queries, keys, values, o, self.causal, self.scale),
+            lambda: {"o": torch_sdpa_mla(queries, keys, values, self.causal, self.scale)},
             "scaled_dot_product_attention",
             input_tensors={"q": queries, "key": keys, "value": values},
             output_tensors={"o": o},
@@ -53,15 +53,16 @@ def torch_sdpa_mla(
     q: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    o: torch.Tensor,
     causal: bool,
     scale: float,
-) -> None:
-    """Q [b,h,s,d+p], key [b,h,t,d+p], value [b,h,t,d], o [b,h,s,d]."""
+) -> torch.Tensor:
+    """Q [b,h,s,d+p], key [b,h,t,d+p], value [b,h,t,d] to o [b,h,s,d]."""
     import torch
     from torch.nn.attention.bias import causal_lower_right
 
     # torch aligns its own causal flag at the top left; the last query sees all keys here.
     mask = causal_lower_right(q.shape[2], key.shape[2]) if causal else None
     attention = torch.nn.functional.scaled_dot_product_attention
-    o.copy_(attention(q, key, value, attn_mask=mask, scale=scale).nan_to_num(nan=0.0))
+    o = attention(q, key, value, attn_mask=mask, scale=scale)
+    # A row that sees no key comes back as NaN in some back ends; where all see one, none is made.
+    return o.nan_to_num(nan=0.0) if causal and q.shape[2] > key.shape[2] else o

@@ -1,0 +1,1 @@
+"""DeepSeek's FlashMLA: dense decode over a paged latent cache, for Hopper."""

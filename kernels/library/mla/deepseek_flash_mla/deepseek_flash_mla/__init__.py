@@ -1,0 +1,1 @@
+"""Base version: its dense decode entry point."""

@@ -1,0 +1,93 @@
+"""Stand-ins for libraries that need a GPU: their calls' arguments, computed with torch.
+
+Each follows the library's documented call, with its layouts and its asserts, and knows nothing of
+the adapter.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from mla_var3.runtime.execution import Execution
+from mla_var3.runtime.library_kernel import LibraryKernel
+
+
+@contextmanager
+def standing_in(*modules: ModuleType) -> Iterator[None]:
+    """These modules (all stand-ins by default) are imported, and called on the CPU."""
+    real = LibraryKernel.execute
+
+    def execute(kernel: LibraryKernel) -> Execution:
+        if kernel._on_cpu:
+            return real(kernel)
+        kernel.launch()
+        return Execution(kernel.function_name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for made in modules or (FlashMla().module,):
+            patch.setitem(sys.modules, made.__name__, made)
+        patch.setattr(LibraryKernel, "execute", execute)
+        yield
+
+
+def module(name: str, **functions: Any) -> ModuleType:
+    """A module with these functions."""
+    made = ModuleType(name)
+    vars(made).update(functions)
+    return made
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One sequence: q [s,h,d], k [t,1,d], v [t,1,e] to o [s,h,e] and the natural LSE [h,s]."""
+    scores = torch.einsum("shd,td->hst", q.double(), k[:, 0].double()) * scale
+    if causal:
+        s, t = scores.shape[-2:]
+        unseen = torch.ones(s, t, dtype=torch.bool).triu(t - s + 1)
+        scores = scores.masked_fill(unseen, -math.inf)
+    weights = scores.softmax(-1)
+    o = torch.einsum("hst,te->she", weights, v[:, 0].double())
+    return o.to(q.dtype), scores.logsumexp(-1).float()
+
+
+class FlashMla:
+    """FlashMLA's dense decode; counts how often a schedule is made."""
+
+    def __init__(self) -> None:
+        self.schedules = 0
+        self.module = module(
+            "flash_mla", get_mla_metadata=self.metadata, flash_mla_with_kvcache=self.decode
+        )
+
+    def metadata(self, cache_seqlens: torch.Tensor, rows: int, kv_heads: int) -> tuple[str, None]:
+        """Of so many query rows per head of the cache."""
+        assert (cache_seqlens.dtype, kv_heads) == (torch.int32, 1)
+        assert rows > 0
+        self.schedules += 1
+        return "schedule", None
+
+    def decode(
+        self, q: torch.Tensor, k_cache: torch.Tensor, block_table: torch.Tensor,
+        cache_seqlens: torch.Tensor, head_dim_v: int, tile_scheduler_metadata: str,
+        num_splits: None, softmax_scale: float, causal: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Q [b,s,h,576], pages [n,64,1,576] to o [b,s,h,512] and the natural LSE [b,h,s]."""
+        assert all(x.is_contiguous() for x in (q, k_cache))
+        assert (*k_cache.shape[1:], head_dim_v) == (64, 1, 576, 512)
+        assert block_table.dtype == cache_seqlens.dtype == torch.int32
+        assert (tile_scheduler_metadata, num_splits) == ("schedule", None)
+        each = []
+        for row, pages, length in zip(q, block_table, cache_seqlens, strict=True):
+            k = k_cache[pages.long()].flatten(0, 1)[: int(length)]
+            each.append(attend(row, k, k[..., :512], softmax_scale, causal))
+        o, lse = zip(*each, strict=True)
+        return torch.stack(o), torch.stack(lse)
