@@ -92,21 +92,24 @@ def conformance(argv: Sequence[str]) -> int:
 
 
 def fuzz(argv: Sequence[str]) -> int:
-    """Compare random programs with torch; 1 when one differs."""
+    """Compare random programs with numpy; 1 when one differs."""
 
-    def settings(programs: int = 1000, first: int = 0) -> tuple[int, int]:
-        """Compare random programs with torch, element by element.
+    def settings(programs: int = 1000, first: int = 0, jobs: int = 1) -> tuple[int, int, int]:
+        """Compare random programs with numpy, element by element.
 
         Args:
             programs: How many.
             first: Seed of the first one; the others count up from it.
+            jobs: Processes that share them.
         """
-        return programs, first
+        if min(programs, jobs) < 1:
+            raise UsageError(f"--programs={programs} --jobs={jobs}: both are at least 1")
+        return programs, first, jobs
 
-    programs, first = arguments.parse(settings, argv, f"{PROG} fuzz")
+    chosen = arguments.parse(settings, argv, f"{PROG} fuzz")
     from mla_var3.interpreter import fuzz as fuzzing
 
-    return fuzzing.explore(programs, first)
+    return fuzzing.explore(*chosen)
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {

@@ -7,11 +7,15 @@ Floats too: the operations that take part are those that IEEE 754 rounds correct
 
 from __future__ import annotations
 
+import gc
 import linecache
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
 import cuda.tile as ct
@@ -21,6 +25,9 @@ import torch
 from mla_var3.interpreter.launch import launch
 from mla_var3.interpreter.options import Options
 
+#: The orders of blocks that a seed chooses from.
+ORDERS = ("forward", "reverse", "random")
+_PART = 100
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("float16", "float32", "float64")
 _Array = Any
@@ -236,16 +243,42 @@ def difference(seed: int, order: str = "forward") -> str | None:
     return f"{program.source}\nelement {at}: {got[at]!r}, expected {expected[at]!r}"
 
 
-def explore(programs: int, first: int) -> int:
-    """Compares many programs, and prints each that differs; returns 1 if one does."""
-    torch.set_num_threads(1)
-    wrong = 0
-    for done, seed in enumerate(range(first, first + programs), start=1):
-        found = difference(seed, ("forward", "reverse", "random")[seed % 3])
-        if found is not None:
-            wrong += 1
-            print(f"seed {seed}:\n{found}\n")
-        if done % 100 == 0:
+def explore(programs: int, first: int, jobs: int = 1) -> int:
+    """Compares many programs, and prints each that differs; returns 1 if one does.
+
+    Args:
+        programs: How many.
+        first: Seed of the first one.
+        jobs: Processes that share them; one runs in this process.
+    """
+    parts = [
+        range(at, min(at + _PART, first + programs)) for at in range(first, first + programs, _PART)
+    ]
+    done = wrong = 0
+    with ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else nullcontext() as pool:
+        for part, found in zip(parts, (pool.map if pool else map)(differing, parts), strict=True):
+            for seed, what in found.items():
+                print(f"seed {seed}:\n{what}\n", flush=True)
+            done, wrong = done + len(part), wrong + len(found)
             print(f"{done} programs, {wrong} differ", file=sys.stderr, flush=True)
     print(f"{programs} programs from seed {first}: {wrong} differ")
     return int(wrong > 0)
+
+
+def differing(seeds: Sequence[int]) -> dict[int, str]:
+    """Returns what differs, by the seed of its program; the order of blocks goes by the seed."""
+    torch.set_num_threads(1)
+    with _no_collector():
+        found = {seed: difference(seed, ORDERS[seed % len(ORDERS)]) for seed in seeds}
+    return {seed: what for seed, what in found.items() if what is not None}
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Leaves cycles for the end: the front end makes so many that a sixth of a run is theirs."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
