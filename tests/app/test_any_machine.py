@@ -12,7 +12,10 @@ from typing import Any
 
 from mla_var3.paths import repo_root
 
-RUN = ("mla_var3.kernel", "flash_mla", "v1", "--b=1", "--h=16", "--s=1", "--t=64")
+RUN = (
+    "mla_var3.kernel", "flash_mla", "v2", "--b=1", "--h=16", "--s=1", "--t=64", "--k=64", "--p=16",
+    "--no_autotune",
+)  # fmt: skip
 #: What names a run; all else is the same.
 OF_THE_RUN = ("run", "time", "content_sha256")
 
@@ -58,6 +61,6 @@ def test_a_c_locale_and_a_path_beyond_ascii_change_nothing(tmp_path):
         assert here.pop(name)
         assert there.pop(name)
     assert here == there
-    assert "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py" in json.dumps(
+    assert "kernels/cutile/mla/flash_mla/flash_mla_v2/flash_mla_v2.py" in json.dumps(
         there["outcome"]
     )
