@@ -65,7 +65,7 @@ class Instruction:
 
     @property
     def bytes_per_thread(self) -> int:
-        """Bytes a thread moves, for loads and stores, from the width modifier (32 bits if none)."""
+        """Bytes that one thread moves, by the width modifier of a load or store (else 32 bits)."""
         widths = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
         return next((widths[m] for m in self.opcode.split(".")[1:] if m in widths), 4)
 
@@ -163,7 +163,7 @@ def parse_attributes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def block_threads(attributes: dict[str, tuple[int, ...]]) -> int:
-    """Threads a block: REQNTID where the kernel fixes it (as cuTile's do), else MAXNTID.
+    """Threads per block: REQNTID where the kernel fixes it (as cuTile's do), else MAXNTID.
 
     Raises:
         ToolchainError: The cubin states neither.
