@@ -36,7 +36,7 @@ def install(session: nox.Session, *extras: str) -> None:
     stamp = WORKBENCH / "hypermla-installed"
     inputs = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
     wanted = hashlib.sha256(inputs + str(ROOT).encode() + sys.version.encode()).hexdigest()
-    lines = stamp.read_text().splitlines() if stamp.exists() else []
+    lines = stamp.read_text(encoding="utf-8").splitlines() if stamp.exists() else []
     done = {key: value for key, value in (x.split(" ", 1) for x in lines) if value == wanted}
     if requirement in done:
         return
@@ -51,7 +51,8 @@ def install(session: nox.Session, *extras: str) -> None:
         "--constraint", str(CONSTRAINTS), "--editable", requirement, external=True,
     )  # fmt: skip
     session.log("installed in %.0f s", time.monotonic() - started)
-    stamp.write_text("".join(f"{k} {v}\n" for k, v in (done | {requirement: wanted}).items()))
+    lines = [f"{k} {v}\n" for k, v in (done | {requirement: wanted}).items()]
+    stamp.write_text("".join(lines), encoding="utf-8")
 
 
 def python(session: nox.Session, *arguments: str, **env: str) -> None:

@@ -103,7 +103,8 @@ def install(root: Path) -> bool:
             cwd=root / "third_party",
             env={"npm_config_cache": cache, **os.environ},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
     if done.returncode:
         raise ToolchainError(f"npm cannot install the site's libraries: {_complaint(done.stderr)}")

@@ -165,3 +165,31 @@ def test_a_command_on_a_full_disk(unbuffered):
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
+class TestUtf8:
+    """File names that the locale does not take as UTF-8 are read in Python's UTF-8 mode."""
+
+    @pytest.fixture
+    def started(self, monkeypatch) -> list[list[str]]:
+        starts: list[list[str]] = []
+        monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "played", "--b=1"])
+        monkeypatch.setattr(os, "execv", lambda path, argv: starts.append([path, *argv]))
+        monkeypatch.setenv("PYTHONUTF8", "0")
+        return starts
+
+    def test_it_starts_again(self, command, monkeypatch, started):
+        monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+        command(lambda: 0)
+        assert started == [[sys.executable, sys.executable, "-m", "played", "--b=1"]]
+        assert os.environ["PYTHONUTF8"] == "1"
+
+    def test_it_starts_again_once(self, command, monkeypatch, started):
+        monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+        monkeypatch.setenv("PYTHONUTF8", "1")
+        command(lambda: 0)
+        assert started == []
+
+    def test_it_does_not_where_names_are_utf8(self, command, started):
+        command(lambda: 0)
+        assert started == []

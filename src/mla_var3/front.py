@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import importlib
 import io
+import os
 import signal
 import sys
 from types import TracebackType
@@ -26,6 +27,7 @@ def run(target: str, **arguments: Any) -> NoReturn:
         target: Such as ``mla_var3.app.cli:main``.
         arguments: What the function is called with.
     """
+    _use_utf8()
     module, _, name = target.partition(":")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -42,6 +44,17 @@ def run(target: str, **arguments: Any) -> NoReturn:
     # All is done: an interrupt now would only tear through what libraries do at exit.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def _use_utf8() -> None:
+    """Start again in Python's UTF-8 mode where the locale's file names are not UTF-8.
+
+    Such as in the C locale without coercion. Compilers put file names into what they write, as
+    UTF-8, and fail for a checkout whose path has other characters than ASCII.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def tell(error: BaseException) -> int:

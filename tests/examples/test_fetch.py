@@ -35,7 +35,7 @@ def test_a_checkout_without_the_commit_leaves_the_old_tree(root, tree):
 
 def test_a_checkout_that_is_none(root, monkeypatch):
     monkeypatch.setenv("CUTLASS_DIR", str(root / "nowhere"))
-    with pytest.raises(KnowledgeError, match="nowhere is no folder"):
+    with pytest.raises(KnowledgeError, match="nowhere is not a folder"):
         fetch.fetch(root)
 
 

@@ -110,6 +110,19 @@ def test_what_a_program_is_told_about_its_gpu() -> None:
     assert torch.ones(1).device.type == "cpu"
 
 
+def test_seeds_of_a_gpu_are_those_of_the_cpu() -> None:
+    with cpu_for_cuda():
+        torch.cuda.manual_seed(7)
+        state = torch.cuda.get_rng_state()
+        first = torch.rand(4, device="cuda")
+        torch.cuda.set_rng_state(state)
+        again = torch.rand(4, device="cuda")
+        torch.cuda.manual_seed_all(8)
+        other = torch.rand(4, device="cuda")
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
 @ct.kernel
 def refuses(x):
     ct.store(x, (0,), ct.zeros((3,), ct.float32))

@@ -64,7 +64,7 @@ def test_what_fp8_costs_against_fp32_of_the_exact_latents():
 
 
 def test_k_is_whole_groups():
-    with pytest.raises(PlanError, match="k=64 is no multiple of the 128 values of a scale"):
+    with pytest.raises(PlanError, match="k=64 is not a multiple of the 128 values of a scale"):
         make("flash_mla_fp8", "v0", k=64).validate()
 
 

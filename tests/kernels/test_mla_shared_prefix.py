@@ -77,7 +77,7 @@ def test_a_prefix_decompressed_or_latent_gives_the_same_sums(version):
     [
         ({"shared": 5000}, "shared=5000 exceeds t=4096"),
         ({"shared": 64, "prefix": 65}, "prefix=65 exceeds shared=64"),
-        ({"b": 3, "groups": 2}, "b=3 is no multiple of groups=2"),
+        ({"b": 3, "groups": 2}, "b=3 is not a multiple of groups=2"),
         ({"s": 9, "t": 16, "shared": 8, "causal": True}, "s=9 query tokens exceed"),
         ({"prefix_splits": 5000}, "prefix_splits=5000 exceeds t=4096"),
     ],

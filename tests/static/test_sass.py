@@ -34,6 +34,11 @@ def test_listing_gives_opcodes_and_lines_without_padding():
     assert [i.bytes_per_thread for i in found[2:6]] == [16, 8, 4, 1]
 
 
+def test_file_names_beyond_ascii_are_read():
+    listing = LISTING.replace("/somewhere", r"/\320\272\321\216/\303\251\346\274\242")
+    assert {i.file for i in sass.parse_listing(listing)} == {"/кю/é漢/k.py"}
+
+
 def test_mix_is_ordered_by_count_then_name():
     mix = sass.instruction_mix(sass.parse_listing(LISTING))
     assert list(mix.items())[:3] == [("LDL", 2), ("STL", 2), ("BRA", 1)]

@@ -92,7 +92,7 @@ def _run(argv: list[str], prog: str) -> int:
     for d in found:
         print(d)
     if run.json:
-        run.json.write_text(as_json(found) + "\n")
+        run.json.write_text(as_json(found) + "\n", encoding="utf-8")
         print(f"diagnostics: {run.json}")
     if emulation.error is not None:
         raise emulation.error
@@ -139,7 +139,7 @@ def _timelines(launches: list[Launch], path: Path) -> None:
         return
     site = Reporter(first.counts.program.kernel, "", "").site
     text = first.timeline.svg(site) if path.suffix == ".svg" else first.timeline.chrome(site)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     print(f"timeline: {path}")
     for seed, other in enumerate(others, 1):
         if other.timeline is not None:

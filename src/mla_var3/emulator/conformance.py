@@ -327,16 +327,16 @@ def _commit(folder: Path) -> str:
     head = folder / ".git" / "HEAD"
     if not head.is_file():
         return "unknown"
-    text = head.read_text().strip()
+    text = head.read_text(encoding="utf-8").strip()
     if text.startswith("ref: "):
         reference = folder / ".git" / text.removeprefix("ref: ")
-        return reference.read_text().strip() if reference.is_file() else "unknown"
+        return reference.read_text(encoding="utf-8").strip() if reference.is_file() else "unknown"
     return text
 
 
 def read(path: Path) -> Table:
     """The table in a file."""
-    return Table.model_validate_json(path.read_text())
+    return Table.model_validate_json(path.read_text(encoding="utf-8"))
 
 
 def write(path: Path, table: BaseModel) -> None:

@@ -28,7 +28,7 @@ def computed(root: Path, exercise: Exercise, timeout: float = TIMEOUT_S) -> str:
     try:
         done = subprocess.run(
             [sys.executable, str(root / exercise.file)],
-            capture_output=True, text=True, check=False, timeout=timeout,
+            capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=timeout,
             env={**os.environ, "HYPERMLA_ROOT": str(root)},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

@@ -52,7 +52,7 @@ def _repository(pin: Pin, scratch: Path) -> Path:
     if given := os.environ.get(CHECKOUT_VARIABLE):
         folder = Path(given)
         if not folder.is_dir():
-            raise KnowledgeError(f"{CHECKOUT_VARIABLE}={given} is no folder")
+            raise KnowledgeError(f"{CHECKOUT_VARIABLE}={given} is not a folder")
         if _git(folder, "cat-file", "-e", f"{pin.commit}^{{commit}}").returncode != 0:
             raise KnowledgeError(
                 f"{CHECKOUT_VARIABLE}={given} lacks commit {pin.commit[:12]} of {pin.tag}; fetch "

@@ -179,7 +179,11 @@ def sources(suite: Suite, checkout: Path | None) -> Path:
 
 def _git(folder: Path, *arguments: str, check: bool = True) -> str:
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     if check and done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]

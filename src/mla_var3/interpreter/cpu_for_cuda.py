@@ -118,6 +118,11 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
+def _seeded(seed: int) -> None:
+    # Not torch.manual_seed, which seeds what it takes for a GPU through here.
+    torch.default_generator.manual_seed(int(seed))
+
+
 def _answers(device: Device) -> dict[str, Any]:
     """Returns what replaces the attributes of ``torch.cuda``."""
     nothing = ("synchronize", "empty_cache", "reset_peak_memory_stats", "_sleep", "set_device")
@@ -129,6 +134,9 @@ def _answers(device: Device) -> dict[str, Any]:
         **dict.fromkeys(("current_stream", "default_stream"), lambda *_, **__: _Stream()),
         **dict.fromkeys(("device", "stream"), lambda *_, **__: contextlib.nullcontext()),
         **dict.fromkeys(("graph", "CUDAGraph"), _no_graphs),
+        **dict.fromkeys(("manual_seed", "manual_seed_all"), _seeded),
+        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
         "Event": _Event,
         "device_count": lambda: 1,
         "is_available": lambda: True,

@@ -85,7 +85,7 @@ class ArrayArg:
         span: Elements from its first to its last one in memory, both counted.
         shape: Its shape.
         strides: Its strides, in elements.
-        itemsize: Bytes an element.
+        itemsize: Bytes per element.
     """
 
     name: str

@@ -89,7 +89,7 @@ class _Findings:
         path = config.getoption("--interpreter-results")
         self.path = None if path is None else Path(path)
         if self.path is not None:
-            self.path.write_text("")
+            self.path.write_text("", encoding="utf-8")
         self.launches = 0
         self.found: Counter[Diagnostic] = Counter()
 
@@ -135,7 +135,7 @@ class _Findings:
             "errors": sorted({f"{d.kind} at {Path(d.file).name}:{d.line}" for d in errors}),
             "seconds": round(report.duration, 3),
         }
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

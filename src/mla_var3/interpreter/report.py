@@ -237,7 +237,7 @@ def recording() -> Iterator[list[LaunchReport]]:
     Recorders nest: an inner one does not hide launches from an outer one.
 
     Yields:
-        A list that grows by one report a launch.
+        A list that grows by one report per launch.
     """
     reports: list[LaunchReport] = []
     token = _recorders.set((*_recorders.get(), reports))

@@ -54,7 +54,7 @@ def kernel_signature(kernel: Any, args: Sequence[Any]) -> KernelSignature:
         and static shapes, else version 1) and a mangled symbol.
 
     Raises:
-        InterpreterError: If ``kernel`` is no cuTile kernel, the number of arguments is wrong, or
+        InterpreterError: If ``kernel`` is not a cuTile kernel, the number of arguments is wrong, or
             an argument cannot be passed to a kernel.
     """
     annotated = annotated_function(kernel)

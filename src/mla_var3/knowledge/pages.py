@@ -340,7 +340,7 @@ def _note_lines(node: yaml.Node, place: Location, offset: int, document: Documen
 def _schema_fault(document: Document, error: Mapping[str, Any]) -> Fault:
     location = error["loc"]
     if location[:1] == ("evidence",):
-        # Behind the index pydantic names the form of evidence, which is no place in the file.
+        # Behind the index pydantic names the form of evidence, which is not a place in the file.
         location = location[:2] + location[3:]
     line = document.line_of(*location)
     where = ".".join(str(part) for part in location) or "front matter"

@@ -41,7 +41,9 @@ def toolchain(distributions: Iterable[str]) -> dict[str, str]:
 def _ask(binary: str) -> str | None:
     if (path := shutil.which(binary)) is None:
         return None
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [path, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     patterns = (r"V(\d+\.\d+\.\d+)", r"release (\d+\.\d+)")  # The exact one first.
     found = (re.search(pattern, done.stdout) for pattern in patterns)
     return next((match.group(1) for match in found if match), None)
@@ -186,7 +188,7 @@ def _driver_state(index: int) -> tuple[str, str, str]:
     try:
         line = subprocess.run(
             ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, check=True, timeout=30,
+            capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=30,
         ).stdout.splitlines()[index]  # fmt: skip
         driver, sm_clock, memory_clock = (part.strip() for part in line.split(","))
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):

@@ -62,7 +62,9 @@ def run(arguments: Sequence[str], tool: str) -> str:
     Raises:
         ToolchainError: It ended with an error; says what it said last.
     """
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        arguments, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-400:]
         raise ToolchainError(f"{tool} ended with code {done.returncode}: {said}")

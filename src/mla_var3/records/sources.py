@@ -62,7 +62,14 @@ def git(*arguments: str, input: str | None = None) -> str | None:
     """What git prints about the checkout; None where it refuses or is not installed."""
     command = ["git", "-C", str(repo_root()), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, input=input)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
+            input=input,
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

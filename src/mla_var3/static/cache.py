@@ -96,7 +96,7 @@ class Cache:
             for name, content in packed.items():
                 (staged / name).write_bytes(content)
             manifest = {name: _digest(content) for name, content in packed.items()}
-            (staged / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            (staged / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 staged.replace(place)

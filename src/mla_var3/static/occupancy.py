@@ -71,8 +71,8 @@ def occupancy(
 
     Args:
         limits: What an SM has.
-        threads: Threads a block, at least 1.
-        registers: Registers a thread, as the cubin states them.
+        threads: Threads per block, at least 1.
+        registers: Registers per thread, as the cubin states them.
         shared_bytes: Shared memory per block, static and dynamic, without the system's reserve.
         tensor_memory_columns: Columns of tensor memory a block holds.
         device: Key of the device, kept in the result.

@@ -32,6 +32,7 @@ _INSTRUCTION = re.compile(
 )
 # Twelve digits are more lines and bytes than there are, and fewer than Python refuses to convert.
 _LINE = re.compile(r'^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d{1,12})\b')
+_ESCAPED = re.compile(r"(?:\\[0-7]{3})+")
 _RESERVED = re.compile(r"^\.nv\.shared\.reserved\.", re.MULTILINE)
 _TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]{0,4000},\s*(%r\d{1,9});")
 _USAGE = re.compile(r"Function (?P<name>\S+):[ \t]*\n\s*(?P<items>REG:.*)")
@@ -64,7 +65,7 @@ class Instruction:
 
     @property
     def bytes_per_thread(self) -> int:
-        """Bytes a thread moves, for loads and stores, from the width modifier (32 bits if none)."""
+        """Bytes that one thread moves, by the width modifier of a load or store (else 32 bits)."""
         widths = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
         return next((widths[m] for m in self.opcode.split(".")[1:] if m in widths), 4)
 
@@ -85,6 +86,16 @@ def mma_family(opcode: str) -> str | None:
     return next((name for name, pattern in MMA_FAMILIES if pattern.fullmatch(base)), None)
 
 
+def _unescaped(file: str) -> str:
+    r"""A file name as it is; nvdisasm writes each byte beyond ASCII as ``\303``."""
+    return _ESCAPED.sub(
+        lambda m: bytes(int(byte, 8) & 0xFF for byte in m[0].split("\\")[1:]).decode(
+            "utf-8", "replace"
+        ),
+        file,
+    )
+
+
 def parse_listing(text: str) -> list[Instruction]:
     """Instructions of ``nvdisasm --print-line-info --print-code``, padding NOPs left out.
 
@@ -99,7 +110,7 @@ def parse_listing(text: str) -> list[Instruction]:
             if match["opcode"] != "NOP":
                 found.append(Instruction(match["opcode"], file, line))
         elif match := _LINE.match(raw):
-            file, line = match["file"], int(match["line"])
+            file, line = _unescaped(match["file"]), int(match["line"])
     if not found:
         raise ToolchainError("nvdisasm printed no instruction; its output has changed")
     return found
@@ -152,7 +163,7 @@ def parse_attributes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def block_threads(attributes: dict[str, tuple[int, ...]]) -> int:
-    """Threads a block: REQNTID where the kernel fixes it (as cuTile's do), else MAXNTID.
+    """Threads per block: REQNTID where the kernel fixes it (as cuTile's do), else MAXNTID.
 
     Raises:
         ToolchainError: The cubin states neither.

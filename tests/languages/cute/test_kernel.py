@@ -108,7 +108,7 @@ class TestCuteKernel:
         other.__class__ = type("Other", (CuteKernel.__bases__[0],), {"language": "other"})
         from mla_var3.languages.cute.jobs import require_cute
 
-        with pytest.raises(PlanError, match="gemm is no CuTe kernel but other"):
+        with pytest.raises(PlanError, match="gemm is not a CuTe kernel but other"):
             require_cute(other)
 
     def test_on_a_cpu_it_runs_from_its_ptx_and_says_what_it_did(self):

@@ -382,7 +382,7 @@ class DirectiveUnknown(DocumentCheck):
         for match in re.finditer(r"\{\{", plain):
             if match.start() not in known:
                 shown = document.prose[match.start() : match.start() + 30].split("\n")[0]
-                yield document.line_at(match.start()), f"{shown!r} is no directive"
+                yield document.line_at(match.start()), f"{shown!r} is not a directive"
 
 
 class LongBullet(DocumentCheck):

@@ -200,7 +200,11 @@ def link(objects: Sequence[bytes]) -> bytes:
             "-Wl,--gc-sections", "-s", "-ldl", "-lrt", "-lpthread",
         ]  # fmt: skip
         done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, errors="replace", check=False
+            list(map(str, command)),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
         if done.returncode != 0:
             said = " ".join(done.stderr.split())[:300]

@@ -58,7 +58,7 @@ def compile_jobs(
 def require_cute(kernel: Kernel) -> CuteKernel:
     """The kernel; PlanError when it is of another language."""
     if not isinstance(kernel, CuteKernel):
-        raise PlanError(f"{kernel.name} is no CuTe kernel but {kernel.language}")
+        raise PlanError(f"{kernel.name} is not a CuTe kernel but {kernel.language}")
     return kernel
 
 

@@ -104,7 +104,7 @@ def compile_kernel(
     Raises:
         UnknownNameError: tileiras does not know the arch.
         ToolchainError: A tool is missing, of the wrong version, or the cache cannot be written.
-        InterpreterError: ``kernel`` is no cuTile kernel, or ``args`` do not fit it.
+        InterpreterError: ``kernel`` is not a cuTile kernel, or ``args`` do not fit it.
     """
     job = TileJob(kernel, tuple(args), arch)
     facts = compile_many([job], workers=1, cache_dir=cache_dir, timeout=timeout)[0].facts

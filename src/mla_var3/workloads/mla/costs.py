@@ -136,7 +136,7 @@ def best_new_tokens(
         d: Head dimension.
         k: Latent dimension.
         p: Rotary dimension.
-        w: Bytes an element.
+        w: Bytes per element.
         peak_tflops: Tensor ceiling in TFLOP/s.
         peak_gbps: DRAM ceiling in GB/s.
         multiple: Granularity of n (a tile of keys).

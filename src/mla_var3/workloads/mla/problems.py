@@ -275,7 +275,7 @@ class Fp8LatentProblem(LatentProblem):
 
     Inputs: q ``[b,h,s,k]``, qpe ``[b,h,s,p]``, cache ``[b,t,row]`` in bytes. Outputs as those of
     ``LatentProblem``. The cache stands for value times scale, rounded to the problem's dtype: what
-    fp8 itself costs against the latents that were packed is no error of a kernel.
+    fp8 itself costs against the latents that were packed is not an error of a kernel.
     """
 
     covers: ClassVar[str] = (
@@ -285,7 +285,7 @@ class Fp8LatentProblem(LatentProblem):
     def validate(self) -> None:
         super().validate()
         if self.k % FP8_GROUP:
-            raise PlanError(f"k={self.k} is no multiple of the {FP8_GROUP} values of a scale")
+            raise PlanError(f"k={self.k} is not a multiple of the {FP8_GROUP} values of a scale")
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         import torch
@@ -541,7 +541,7 @@ class SharedPrefixProblem(MlaProblem):
         if self.prefix is not None and self.prefix > self.shared_tokens:
             raise PlanError(f"prefix={self.prefix} exceeds shared={self.shared_tokens}")
         if self.b % self.groups:
-            raise PlanError(f"b={self.b} is no multiple of groups={self.groups}")
+            raise PlanError(f"b={self.b} is not a multiple of groups={self.groups}")
         if self.causal and self.s > self.t - self.shared_tokens:
             raise PlanError(
                 f"causal: s={self.s} query tokens exceed the t-shared = {self.t}-"
