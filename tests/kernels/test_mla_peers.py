@@ -16,7 +16,7 @@ from mla_var3.errors import NotExecutableError, PlanError
 from mla_var3.runtime.library_kernel import Requirement
 
 from .attention_cases import PROBLEMS, assert_correct, machine, make
-from .fake_peers import FlashMla, module, standing_in
+from .fake_peers import FlashInferWrapper, FlashMla, module, standing_in
 
 TILEGYM = Path(os.environ.get("TILEGYM_DIR", "/nowhere")).is_dir()
 TRITON = importlib.util.find_spec("triton") is not None
@@ -46,6 +46,29 @@ def test_flashmla_gets_its_layouts(problem):
     assume(not problem["causal"] or problem["s"] <= problem["t"])
     with standing_in():
         assert_correct(make("deepseek_flash_mla", "v0", **problem))
+
+
+@settings(max_examples=8)
+@given(problem=PROBLEMS)
+def test_flashinfer_gets_its_layouts(problem):
+    assume(not problem["causal"] or problem["s"] <= problem["t"])
+    with standing_in():
+        assert_correct(make("flashinfer_mla", "v0", **problem))
+
+
+def test_flashinfer_is_planned_once(monkeypatch):
+    monkeypatch.setattr(FlashInferWrapper, "plans", 0)
+    problem = make("flashinfer_mla", "v0", b=2, h=16, t=70)
+    with standing_in():
+        bound = problem.plan(*problem.prepare_inputs())
+        first, second = bound(), bound()
+    assert FlashInferWrapper.plans == 1
+    assert torch.equal(first["o"], second["o"])
+
+
+def test_flashinfer_refuses_rows_without_keys():
+    with pytest.raises(PlanError, match="s=5 exceeds t=3: FlashInfer leaves rows"):
+        make("flashinfer_mla", "v0", causal=True, s=5, t=3).validate()
 
 
 def test_flashmla_makes_one_schedule_for_all_calls():
