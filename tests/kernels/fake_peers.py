@@ -32,7 +32,7 @@ def standing_in(*modules: ModuleType) -> Iterator[None]:
         return Execution(kernel.function_name)
 
     with pytest.MonkeyPatch.context() as patch:
-        for made in modules or (FlashMla().module,):
+        for made in modules or (FlashMla().module, *flashinfer()):
             patch.setitem(sys.modules, made.__name__, made)
         patch.setattr(LibraryKernel, "execute", execute)
         yield
@@ -91,3 +91,51 @@ class FlashMla:
             each.append(attend(row, k, k[..., :512], softmax_scale, causal))
         o, lse = zip(*each, strict=True)
         return torch.stack(o), torch.stack(lse)
+
+
+class FlashInferWrapper:
+    """FlashInfer's wrapper: planned by index pointers, then run on separate caches."""
+
+    plans = 0
+
+    def __init__(self, workspace: torch.Tensor, backend: str) -> None:
+        assert (workspace.dtype, backend) == (torch.int8, "auto")
+
+    def plan(
+        self, qo_indptr: torch.Tensor, kv_indptr: torch.Tensor, kv_indices: torch.Tensor,
+        kv_len_arr: torch.Tensor, num_heads: int, head_dim_ckv: int, head_dim_kpe: int,
+        page_size: int, causal: bool, sm_scale: float, q_data_type: torch.dtype,
+        kv_data_type: torch.dtype,
+    ) -> None:  # fmt: skip
+        """One entry of the pointers per sequence, and one past the last."""
+        given = (qo_indptr, kv_indptr, kv_indices, kv_len_arr)
+        assert all(x.dtype == torch.int32 for x in given)
+        assert q_data_type == kv_data_type
+        self.given, self.shape = given, (num_heads, head_dim_ckv, head_dim_kpe)
+        self.page_size, self.causal, self.scale = page_size, causal, sm_scale
+        type(self).plans += 1
+
+    def run(
+        self, q_nope: torch.Tensor, q_pe: torch.Tensor, ckv_cache: torch.Tensor,
+        kpe_cache: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Q [rows, h, k] and [rows, h, p], caches [pages, page, k] and [pages, page, p]."""
+        assert (*q_nope.shape[1:], q_pe.shape[-1]) == self.shape
+        assert ckv_cache.shape[1] == kpe_cache.shape[1] == self.page_size
+        rows, starts, pages, lengths = self.given
+        each = []
+        for i, length in enumerate(lengths.tolist()):
+            own = pages[starts[i] : starts[i + 1]].long()
+            latents, positions = (
+                x[own].flatten(0, 1)[:length, None] for x in (ckv_cache, kpe_cache)
+            )
+            q = torch.cat([x[rows[i] : rows[i + 1]] for x in (q_nope, q_pe)], -1)
+            k = torch.cat([latents, positions], -1)
+            each.append(attend(q, k, latents, self.scale, self.causal)[0])
+        return torch.cat(each)
+
+
+def flashinfer() -> tuple[ModuleType, ModuleType]:
+    """FlashInfer, and the part of it that is asked for."""
+    part = module("flashinfer.mla", BatchMLAPagedAttentionWrapper=FlashInferWrapper)
+    return module("flashinfer", mla=part, __path__=[]), part

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from hypothesis import assume, given, settings
 from mla_var3.errors import NotExecutableError, PlanError
 from mla_var3.runtime.library_kernel import Requirement
 
-from .attention_cases import PROBLEMS, assert_correct, make
-from .fake_peers import FlashMla, standing_in
+from .attention_cases import PROBLEMS, assert_correct, machine, make
+from .fake_peers import FlashInferWrapper, FlashMla, module, standing_in
 
 TILEGYM = Path(os.environ.get("TILEGYM_DIR", "/nowhere")).is_dir()
+TRITON = importlib.util.find_spec("triton") is not None
 TILEGYM = TILEGYM or importlib.util.find_spec("tilegym") is not None
 
 
@@ -46,6 +48,29 @@ def test_flashmla_gets_its_layouts(problem):
         assert_correct(make("deepseek_flash_mla", "v0", **problem))
 
 
+@settings(max_examples=8)
+@given(problem=PROBLEMS)
+def test_flashinfer_gets_its_layouts(problem):
+    assume(not problem["causal"] or problem["s"] <= problem["t"])
+    with standing_in():
+        assert_correct(make("flashinfer_mla", "v0", **problem))
+
+
+def test_flashinfer_is_planned_once(monkeypatch):
+    monkeypatch.setattr(FlashInferWrapper, "plans", 0)
+    problem = make("flashinfer_mla", "v0", b=2, h=16, t=70)
+    with standing_in():
+        bound = problem.plan(*problem.prepare_inputs())
+        first, second = bound(), bound()
+    assert FlashInferWrapper.plans == 1
+    assert torch.equal(first["o"], second["o"])
+
+
+def test_flashinfer_refuses_rows_without_keys():
+    with pytest.raises(PlanError, match="s=5 exceeds t=3: FlashInfer leaves rows"):
+        make("flashinfer_mla", "v0", causal=True, s=5, t=3).validate()
+
+
 def test_flashmla_makes_one_schedule_for_all_calls():
     peer = FlashMla()
     problem = make("deepseek_flash_mla", "v0", b=2, h=16, t=70)
@@ -54,6 +79,33 @@ def test_flashmla_makes_one_schedule_for_all_calls():
         first, second = bound(), bound()
     assert peer.schedules == 1
     assert torch.equal(first["o"], second["o"])
+
+
+@pytest.mark.skipif(not TRITON, reason="Triton is not installed")
+@settings(max_examples=6)
+@given(problem=PROBLEMS)
+def test_triton_in_its_interpreter(problem):
+    assert_correct(make("triton_mla", "v0", **{**problem, "s": min(problem["s"], 8)}))
+
+
+@pytest.mark.parametrize("sizes", [(1, 128, 1, 32768), (32, 128, 16, 4096), (2, 3, 1, 70)])
+def test_pieces_of_triton_cover_the_keys_and_fill_the_chip_once(sizes):
+    b, h, s, t = sizes
+    plan = make("triton_mla", "v0", b=b, h=h, s=s, t=t, machine=machine(sm_count=132))
+    assert (plan.pieces - 1) * plan.piece < t <= plan.pieces * plan.piece
+    assert plan.piece % 64 == 0
+    assert plan.pieces == 1 or b * plan.row_tiles * plan.pieces <= 132
+
+
+def test_triton_imported_for_the_other_device_is_refused(monkeypatch):
+    functions = types.SimpleNamespace(zeros=object())
+    fake = module("triton", language=functions, runtime=types.SimpleNamespace(JITFunction=object))
+    folder = "mla_var3.kernel.library.mla.triton_mla.triton_mla"
+    monkeypatch.setitem(sys.modules, "triton", fake)
+    monkeypatch.setitem(sys.modules, f"{folder}.device", module("device"))
+    plan = make("triton_mla", "v0", b=1, h=16, t=64)
+    with pytest.raises(NotExecutableError, match=r"the other device.*TRITON_INTERPRET=1"):
+        plan.plan(*plan.prepare_inputs())()
 
 
 def test_whole_pages_are_the_cache_itself():

@@ -1,0 +1,1 @@
+"""Base version: its paged wrapper, planned once."""
