@@ -43,7 +43,9 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
     assert link("knowledge/devices/nvidia-h200-sxm.toml") == "devices/nvidia-h200-sxm.md"
     assert link("kernels/") == "kernels/index.md"
     run = site.runs[0]
-    assert link(run.name) == f"records/{run.name.removeprefix('results/')}"
+    below = run.name.removeprefix("results/")
+    assert link(f"{run.name}#json") == f"records/{below}"
+    assert link(run.name).startswith(f"records/{below.rsplit('/', 2)[0]}.md#")
 
 
 def test_records_stand_in_the_order_of_their_numbers(site):

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 from generators import devices, home, kernels, problems, results
+from generators import records as record_pages
 from generators import site as engine
 from generators.site import Run, Site
 from mla_var3 import devices as device_files
@@ -190,7 +191,7 @@ def test_every_place_follows_a_changed_record(tmp_path):
 
     def texts() -> dict[str, str]:
         site = engine.load(tmp_path)
-        families = (home, kernels, devices, results)
+        families = (home, kernels, devices, results, record_pages)
         return {p.path: str(p.content) for family in families for p in family.pages(site)}
 
     before = texts()
@@ -199,6 +200,7 @@ def test_every_place_follows_a_changed_record(tmp_path):
         "kernels/mla/cutile-dsl/flash_mla/v1.md",
         f"results/{GPU}.md",
         results.EXPLORER,
+        f"records/{GPU}/cutile/mla/flash_mla/v1.md",
     }
     changed = json.loads(path.read_text())
     durations = [changed["outcome"]["total"]]
