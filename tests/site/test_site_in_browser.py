@@ -138,7 +138,7 @@ def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
         return [text.strip() for text in cells.all_inner_texts()]
 
     everything = column("Mode")
-    block.get_by_label("Mode").select_option("event")
+    block.get_by_label("Mode").first.select_option("event")
     assert set(column("Mode")) == {"event"}
     assert 0 < len(column("Mode")) < len(everything)
 
@@ -148,14 +148,50 @@ def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
     block.get_by_role("button", name="Median, us").click()
     assert [float(text) for text in column("Median, us")] == sorted(times, reverse=True)
 
-    block.get_by_label("Freshness").select_option("stale")
+    block.get_by_label("Freshness").first.select_option("stale")
     assert set(column("Freshness")) == {"stale"}
-    block.get_by_label("Freshness").select_option("all")
+    block.get_by_label("Freshness").first.select_option("all")
     block.get_by_label("Search records").fill("mla_var6_plus v4")
     assert set(column("Version")) == {"mla_var6_plus v4"}
     block.get_by_label("Search records").fill("")
-    block.get_by_label("Mode").select_option("all")
+    block.get_by_label("Mode").first.select_option("all")
     assert len(column("Mode")) == len(everything)
+    tab.check()
+
+
+def test_explorer_fits_its_window_and_keeps_what_was_chosen(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    for width, least in ((1440, 13), (390, 3)):
+        page.set_viewport_size({"width": width, "height": 900})
+        tab.open("results/explorer/")
+        block = page.locator("#mla ~ .explorer").first
+        block.locator(".explorer__columns").wait_for()
+        container = block.locator(".datatable-container")
+        assert container.evaluate("box => box.scrollWidth <= box.clientWidth"), width
+        heads = [head.strip() for head in block.locator("th:visible").all_inner_texts()]
+        assert "Median, us" in heads
+        assert len(heads) >= least, heads
+
+    block.locator(".explorer__columns summary").click()
+    block.get_by_label("Of the bound").uncheck()
+    block.get_by_label("Spills").check()
+    block.get_by_label("Mode").first.select_option("event")
+    block.get_by_label("Search records").fill("v4")
+    block.get_by_role("button", name="Median, us").click()
+    kept = page.url
+    assert "mla.mode=event" in kept
+    tab.open(kept)
+    block.locator(".explorer__columns").wait_for(state="attached")
+    heads = [head.strip() for head in block.locator("th:visible").all_inner_texts()]
+    assert "Spills" in heads
+    assert "Of the bound" not in heads
+    times = [float(text) for text in block.locator("tbody td:nth-child(3)").all_inner_texts()]
+    assert times
+    assert times == sorted(times)
+    versions = block.locator("tbody tr td:first-child").all_inner_texts()
+    assert versions
+    assert all("v4" in text for text in versions)
     tab.check()
 
 
