@@ -404,7 +404,8 @@ def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
     )
     return (
         f"## {cell(problems.layer_title(layer))} {{ data-search-exclude }}\n\n"
-        f'<div class="explorer" data-key="{layer}" data-filters="{facets}" markdown>\n\n{shown}\n\n</div>'
+        f'<div class="explorer" data-key="{layer}" data-filters="{facets}" markdown>'
+        f"\n\n{shown}\n\n</div>"
     )
 
 
