@@ -15,6 +15,7 @@ from generators import (
     catalogue,
     conformance,
     devices,
+    diagnosis,
     handwritten,
     home,
     kernels,
@@ -57,6 +58,7 @@ class Family(Protocol):
 FAMILIES: tuple[Family, ...] = (
     home,
     kernels,
+    diagnosis,
     catalogue,
     mla_regimes,
     devices,
