@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.catalogue import label
-from generators.kernels import language_title, run_version
+from generators.kernels import run_version
 from generators.page import Page
 from generators.text import cell, fold, meta, rendered, sections, table
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.schema import SHARED, Kind
+from mla_var3.knowledge.schema import Kind
 from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
 
 if TYPE_CHECKING:
@@ -179,13 +179,12 @@ def _on_arch(
         [
             str(number),
             f"{_VERB[page.pattern.kind]} [{cell(page.pattern.title)}](#{page.pattern.id})",
-            "all" if page.pattern.scope == SHARED else language_title(page.pattern.scope),
             "<br>".join(_brought(site, symptom, page, arch, gains, link)) or "not measured here",
             page.pattern.impact,
         ]
         for number, page in enumerate(held, 1)
     ]
-    head = ["", "What to try", "Language", "What it brought", "Impact"]
+    head = ["", "What to try", "What it brought", "Impact"]
     return sections(
         f"## What to try on {arch} {{ #{arch} }}",
         table(head, rows) or "No pattern of the catalogue is known to hold here.",

@@ -131,10 +131,11 @@ def _said(site: Site, run: Run, link: Link) -> str:
 def _time(site: Site, run: Run, link: Link) -> str:
     if not run.is_timed:
         return ""
-    share, best = problems.fraction(run), min(_same(site, run), key=_median)
+    share, same = problems.fraction(run), _same(site, run)
     said = f"**{problems.duration(run.total)}**" + (f", {share} of the bound" if share else "")
-    if run.record.run is None:
+    if len(same) == 1:
         return f"{said}."
+    best = min(same, key=_median)
     if best is run:
         return f"{said}; the fastest of its run."
     behind = problems.ratio(best.total.median_us, run.total.median_us)
