@@ -228,6 +228,41 @@ def test_a_source_page_has_annotations_copy_buttons_diff_and_edit_link(open_tab:
     tab.check()
 
 
+def test_a_number_leads_to_its_record_and_that_to_its_file(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    tab.open("kernels/mla/cutile-dsl/flash_mla/v1/")
+    page.evaluate(UNFOLD)
+    number = page.locator(".facts a[href*='/records/']").first
+    # Quiet among the words around it.
+    assert number.evaluate("a => getComputedStyle(a).textDecorationStyle") == "dotted"
+    number.click()
+    page.wait_for_url("**/records/**#*")
+    record = page.locator(":target")
+    record.wait_for()
+    assert "bf16" in record.inner_text()
+    file = page.locator(":target ~ p a", has_text="Download the JSON").first.get_attribute("href")
+    read = page.evaluate("url => fetch(url).then(answer => answer.json())", file)
+    assert read["kernel"]["design"] == "flash_mla"
+    tab.check()
+
+
+def test_spills_on_sm_120_are_two_clicks_from_home(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    tab.open("")
+    page.locator("a[href$='register-spills/#sm_120']").click()
+    page.wait_for_url("**/diagnosis/register-spills/#sm_120")
+    first = page.locator("#sm_120 ~ .md-typeset__scrollwrap tbody tr").first
+    first.wait_for()
+    assert "0 instructions" in first.inner_text()
+    first.locator("a").first.click()
+    page.wait_for_url("**#o17-rows-that-fit-registers")
+    assert page.locator(":target ~ .highlight").first.is_visible()
+    assert page.locator(":target ~ details", has_text="When it fails").first.is_visible()
+    tab.check()
+
+
 def test_markup_in_a_record_runs_nothing(open_tab: OpenTab):
     tab = open_tab()
     tab.open("kernels/mla/cutile-dsl/flash_mla/v2/")
