@@ -86,8 +86,8 @@ def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: i
             print(f"       see also {', '.join(page.pattern.id for page in item.also)}")
     if not found:
         print("nothing to say: no trigger fires, or nothing is left to gain")
-    fired = {reason.reading.metric.name for item in found for reason in item.fired}
-    for symptom in symptoms.find(fired):
+    shown = {reason.reading.metric.name for item in found for reason in item.fired}
+    for symptom in symptoms.find(shown):
         anchor = f"#{read.arch}" if read.arch in symptoms.archs() else ""
         print(f"recipe: {symptom.title}: diagnosis/{symptom.key}/{anchor} of the site")
     return 0
