@@ -6,16 +6,12 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
 from mla_var3 import records, roofline
 from mla_var3.profiling import report, summary
 from mla_var3.records import Passed, Record, Stage
-
-if TYPE_CHECKING:
-    from mla_var3.roofline.figures import Point
 
 _STYLE = """
 :root { color-scheme: light dark; --series-1: #00677f; --series-2: #a24a00; --edge: #788794; }
@@ -118,32 +114,29 @@ def _said(stage: Stage) -> str:
 
 
 def _roofline(record: Record) -> str:
-    """The stages of a record under the roofs of its device; empty where there is no place."""
-    # Here and not above: matplotlib takes a second, which every import of the modes would.
-    from mla_var3.roofline.figures import Roof, roofline_svg
+    """The timed stages of a record under the roofs of its device; what only compiled has no place.
 
+    Empty where nothing was timed, or no rate is known.
+    """
     least, known = roofline.bound(record), roofline.reference(record)
-    if least is None or known is None:
+    timed = list(_timed(record))
+    if least is None or known is None or not timed:
         return ""
+    # Here and not above: matplotlib takes a second, which every import of the modes would.
+    from mla_var3.roofline.figures import Point, Roof, roofline_svg
+
     roofs = [Roof(f"bound of {least.device}", least.rates)]
     if (known.rates.tflops, known.rates.gbps) != (least.rates.tflops, least.rates.gbps):
         roofs.append(Roof("reference", known.rates))
-    assert isinstance(record.outcome, Passed)
-    points = [point for stage in record.outcome.stages for point in _points(record, stage)]
-    where = record.target.removeprefix(records.model.STATIC)
-    if not points:
-        return ""
-    title = f"Roofline of {record.kernel.name} on {where}"
-    return f"<figcaption>{html.escape(title)}</figcaption>\n{roofline_svg(title, roofs, points)}"
+    title = f"Roofline of {record.kernel.name} on {record.target}"
+    drawn = roofline_svg(title, roofs, [Point.measured(*found) for found in timed])
+    return f"<figcaption>{html.escape(title)}</figcaption>\n{drawn}"
 
 
-def _points(record: Record, stage: Stage) -> Iterator[Point]:
-    from mla_var3.roofline.figures import Point
-
-    allowed = roofline.bound(record, stage)
-    if allowed is None or not 0 < allowed.intensity < math.inf:
-        return
-    if stage.duration is not None:
-        yield Point.measured(f"{stage.name}, measured", allowed, stage.duration.median_us)
-    else:
-        yield Point.predicted(f"{stage.name}, at most", allowed)
+def _timed(record: Record) -> Iterator[tuple[str, roofline.Prediction, float]]:
+    """Stages with a time and a place: a stage without FLOPs or bytes has none."""
+    for stage in record.outcome.stages if isinstance(record.outcome, Passed) else ():
+        allowed = roofline.bound(record, stage)
+        if stage.duration is None or allowed is None or not 0 < allowed.intensity < math.inf:
+            continue
+        yield stage.name, allowed, stage.duration.median_us
