@@ -138,6 +138,7 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         Page("k/a_b/v1.md", "", nav=("Kernels", "a_b", "v1")),
         Page("k/a_b/index.md", "", nav=("Kernels", "a_b")),
         Page("records/x.json", b""),
+        Page("r/v1.md", "", nav=("Results", "a_b", "v1")),
         Page("[odd].md", "", nav=("[odd]*<script>",)),
     ]
     assert summary(pages) == (
@@ -145,6 +146,9 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         "* [Kernels](k/index.md)\n"
         "    * [a\\_b](k/a_b/index.md)\n"
         "        * [v1](k/a_b/v1.md)\n"
+        "* Results\n"
+        "    * a_b\n"
+        "        * [v1](r/v1.md)\n"
         "* [\\[odd\\]\\*(script)]([odd].md)\n"
     )
 
