@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from generators import problems
-from generators.text import cell, table
+from generators.text import cell, sections, table
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.records import Stage, StaticFacts
@@ -87,7 +87,7 @@ def facts_tables(
         link: Addresses as seen from the page.
 
     Returns:
-        A table for each target that stages were compiled for, by its name.
+        What was found for each target that stages were compiled for, by its name.
     """
     found = _compiled(runs)
     old = {_place(item, before): item for item in _compiled(earlier)} if before else {}
@@ -101,11 +101,24 @@ def facts_tables(
         label = problems.sizes(item.run.record, varying) or "record"
         rows = tables.setdefault(problems.target_name(item.run.record.target), {})
         rows.setdefault(key, []).append(problems.record_link(item.run, link, cell(label)))
-    head = ["Stage", "Tiling", *_HEAD, "Records"]
     return {
-        name: table(head, [[*key, "<br>".join(links)] for key, links in rows.items()])
+        name: _factored([[*key, "<br>".join(links)] for key, links in rows.items()])
         for name, rows in sorted(tables.items(), key=lambda item: (len(item[0]), item[0]))
     }
+
+
+def _factored(rows: list[list[str]]) -> str:
+    """What all rows share, said once, then a table of what differs.
+
+    A single row says all of it once: as a list, which fits every screen.
+    """
+    head = ["Stage", "Tiling", *_HEAD, "Records"]
+    shared = {i for i in range(1, len(head) - 1) if len({row[i] for row in rows}) == 1}
+    said = "\n".join(f"- {head[i]}: {rows[0][i]}" for i in sorted(shared) if rows[0][i])
+    kept = [i for i in range(len(head)) if i not in shared]
+    shown = table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    every = "In every stage and problem:" if len(rows) > 1 else ""
+    return sections(every if said else "", said, shown).strip()
 
 
 def _change(old: str, new: str) -> str:

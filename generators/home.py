@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from generators import analyses, kernels, ladder, problems
+from generators import analyses, diagnosis, kernels, ladder, problems
 from generators.kernels import design_link, next_version, run_version
 from generators.page import Page
 from generators.source import repo_name
@@ -18,26 +18,6 @@ if TYPE_CHECKING:
     from generators.site import Run, Site
 
 HOME = "index.md"
-#: What people come with, and the pages that answer it.
-QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "My cuTile kernel spills registers.": (
-        "cutile-worker-warps-hint",
-        "o12-worker-warps-by-spills",
-        "a9-default-warps-large-accumulator",
-    ),
-    "Decoding reads the cache once per head.": ("o2-head-grouping",),
-    "The grid does not fill the GPU, or its last wave is nearly empty.": (
-        "o16-split-kv",
-        "o1-proportional-block-split",
-        "a3-underfilled-concurrency",
-    ),
-    "The tensor cores idle, or run on the slow path.": (
-        "a7-sub-16-mma-dimension",
-        "o14-operand-swap",
-    ),
-    "The causal mask costs as much as no mask.": ("o8-causal-k-loop-split",),
-    "Loads do not use TMA.": ("cutile-tma-conditions",),
-}
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -66,7 +46,7 @@ def pages(site: Site) -> list[Page]:
                 "## Workloads",
                 _workloads(site, link),
                 "## What is wrong with my kernel?",
-                _questions(site, link),
+                diagnosis.doors(site, link),
                 "Or search, by the words of the problem or the name of a metric such as "
                 "`spill_instructions`.",
                 "## Add a version",
@@ -126,16 +106,6 @@ def _workloads(site: Site, link: Link) -> str:
         for layer, designs in site.layers().items()
     ]
     return table(["Workload", "Designs", "Records"], rows)
-
-
-def _questions(site: Site, link: Link) -> str:
-    lines = []
-    for question, ids in QUESTIONS.items():
-        answers = (site.catalogue.page(id_) for id_ in ids)
-        lines.append(f"- {question} " + " · ".join(
-            f"[{cell(page.pattern.title)}]({link(page.name)})" for page in answers
-        ))  # fmt: skip
-    return "\n".join(lines)
 
 
 def example(site: Site) -> list[Version]:

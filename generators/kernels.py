@@ -14,7 +14,7 @@ from generators.devlogs import Story
 from generators.page import Page
 from generators.problems import Problem
 from generators.source import annotated, repo_name, tabs, version_diff
-from generators.text import cell, code, docstring, meta, sections, table
+from generators.text import cell, code, docstring, fold, meta, sections, table
 from generators.verdicts import Verdict, together
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
@@ -467,24 +467,13 @@ def _facts(site: Site, version: Version, before: Version | None, link: Link) -> 
     checks = [check for run in runs if (check := checked(run)) is not None]
     passed = sum(check.status == "passed" for check in checks)
     return sections(
-        _fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
-        _fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
-        _fold("Correctness", f"{passed} of {len(checks)} records passed",
+        fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
+        fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
+        fold("Correctness", f"{passed} of {len(checks)} records passed",
               _checks(site, runs, link)),
-        _fold("Runs that did not pass", "", _failures(site, runs, link)),
-        _fold("Patterns", "which it applies or shows", _patterns(site, version, link)),
+        fold("Runs that did not pass", "", _failures(site, runs, link)),
+        fold("Patterns", "which it applies or shows", _patterns(site, version, link)),
     )  # fmt: skip
-
-
-def _fold(title: str, said: str, text: str) -> str:
-    """Text that opens when asked; the line that stays says what is in it."""
-    if not text:
-        return ""
-    told = f"<span>{cell(said)}</span>" if said else ""
-    return (
-        f'<details class="facts" markdown="1">\n<summary><strong>{title}</strong> {told}'
-        f"</summary>\n\n{text}\n\n</details>"
-    )
 
 
 def _sum(runs: list[Run], arch: str) -> str:

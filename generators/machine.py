@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from generators import catalogue, mla_skills
+from generators import catalogue, mla_skills, records
 from generators.home import example
 from generators.kernels import compiled_for, next_version
 from generators.page import Page
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "skills"
 INDEX, CATALOGUE, ARCHIVE = "skills/index.md", "catalogue.json", "skills/skills.zip"
 #: Parts of the site whose pages hold tables to be explored, or nothing before mkdocs ran.
-NOT_COPIED = ("results/explorer", "reference/api/")
+NOT_COPIED = ("results/explorer", "reference/api/", f"{records.FOLDER}/")
 #: Raised when a field of catalogue.json changes its meaning or goes.
 FORMAT = 2
 
@@ -268,7 +268,8 @@ def _record_data(run: Run, address: Link) -> dict[str, Any]:
     record, outcome = run.record, run.outcome
     found: dict[str, Any] = {
         "path": run.name,
-        "address": address(run.name),
+        "address": address(f"{run.name}#json"),
+        "page": address(run.name),
         "workload": record.kernel.layer,
         "language": record.kernel.language,
         "design": record.kernel.design,
@@ -357,8 +358,8 @@ def plain(page: Page, copied: Container[str]) -> str:
 
     Args:
         page: A page of Markdown.
-        copied: Paths of the pages that have a copy: links to them lead to it, of links to other
-            pages the words stay.
+        copied: Paths of the pages that have a copy: links to them lead to it, those to a record
+            to its JSON, and of links to other pages the words stay.
     """
     assert isinstance(page.content, str)  # Pages of Markdown are text.
     text = _FRONT.sub("", page.content)
@@ -366,6 +367,8 @@ def plain(page: Page, copied: Container[str]) -> str:
 
     def readdressed(found: re.Match[str]) -> str:
         words, target, anchor = found.groups()
+        if anchor and f"/{records.FOLDER}/" in f"/{target}":
+            return f"[{words}]({records.raw_of(target, anchor[1:])})"
         if posixpath.normpath(posixpath.join(folder, f"{target}.md")) not in copied:
             return words
         return f"[{words}]({target}.txt{anchor or ''})"

@@ -33,7 +33,9 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
     for title, child in node.children.items():
         # The theme puts titles into HTML as they are.
         words = title.replace("<", "(").replace(">", ")")
-        label = re.sub(r"([\\`*_\[\]])", r"\\\1", words)
+        # The plugin leaves the escape of an underscore in a title that is no link.
+        special = r"([\\`*_\[\]])" if child.page else r"([\\`*\[\]])"
+        label = re.sub(special, r"\\\1", words)
         label = f"[{label}]({child.page.path})" if child.page else label
         yield f"{'    ' * depth}* {label}"
         yield from _lines(child, depth + 1)

@@ -360,10 +360,12 @@ def _checked_only(runs: list[Run]) -> str:
     return f"### Checked only\n\n{shown}" if shown else ""
 
 
+#: What every window shows comes first: the page hides columns from the right until they fit.
 _COLUMNS = (
-    "Version", "Where", "Problem", "Regime", "Mode", "Outcome", "Median, us", "TFLOP/s", "GB/s",
-    problems.OF_BOUND, "Registers", "Spills", "Freshness", "Record",
+    "Version", "Problem", "Median, us", problems.OF_BOUND, "Where", "Regime", "Mode", "Outcome",
+    "TFLOP/s", "GB/s", "Registers", "Spills", "Freshness",
 )  # fmt: skip
+_NUMBERS = ("Median, us", problems.OF_BOUND, "TFLOP/s", "GB/s", "Registers", "Spills")
 #: Columns to choose values of.
 _FACETS = ("Where", "Regime", "Mode", "Outcome", "Freshness")
 
@@ -375,11 +377,15 @@ def _explorer(site: Site) -> Page:
     return Page(
         EXPLORER,
         sections(
-            meta(description="Every record in tables that sort and filter"),
+            meta(
+                description="Every record in tables that sort and filter",
+                hide=["navigation", "toc"],
+            ),
             "# Explorer",
-            "Every record, one table per workload. Click a heading to sort, type to search, choose "
-            "values to filter; it all happens in the page. Registers and spills are the largest "
-            "over the stages; TFLOP/s and GB/s are the cost model's FLOPs and bytes over the time.",
+            "Every record, one table per workload; the problem leads to the record. Click a "
+            "heading to sort, type to search, choose values and columns; the address keeps it. "
+            "Registers and spills are the largest over the stages; TFLOP/s and GB/s are the cost "
+            "model's FLOPs and bytes over the time.",
             *blocks,
             "" if blocks else "No record is committed yet.",
         ),
@@ -393,12 +399,13 @@ def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
     shown = table(
         _COLUMNS,
         [_explorer_row(site, run, link) for run in runs],
-        right=_COLUMNS[6:12],
+        right=_NUMBERS,
         all_columns=True,
     )
     return (
         f"## {cell(problems.layer_title(layer))} {{ data-search-exclude }}\n\n"
-        f'<div class="explorer" data-filters="{facets}" markdown>\n\n{shown}\n\n</div>'
+        f'<div class="explorer" data-key="{layer}" data-filters="{facets}" markdown>'
+        f"\n\n{shown}\n\n</div>"
     )
 
 
@@ -408,18 +415,17 @@ def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
     largest = (problems.worst(run, metric) for metric in ("registers", "spill_instructions"))
     return [
         run_version(site, run, link),
+        f"[{cell(site.problem_text(run))}]({link(run.name)})",
+        _plain(total) if total else "",
+        problems.fraction(run),
         cell(problems.target_name(run.record.target)),
-        cell(site.problem_text(run)),
         cell(problems.problem_of(run.record).regime),
         cell(run.record.mode),
         run.record.outcome.status,
-        _plain(total) if total else "",
         _plain(outcome.flops / total / 1e6) if outcome and total else "",
         _plain(outcome.bytes / total / 1e3) if outcome and total else "",
-        problems.fraction(run),
         *("" if value is None else f"{value:g}" for value in largest),
         "stale" if run.stale else "fresh",
-        f"[record]({link(run.name)})",
     ]
 
 

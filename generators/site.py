@@ -15,6 +15,7 @@ from generators import (
     catalogue,
     conformance,
     devices,
+    diagnosis,
     handwritten,
     home,
     kernels,
@@ -22,8 +23,10 @@ from generators import (
     machine,
     mla_regimes,
     problems,
+    records,
     reference,
     results,
+    verdicts,
 )
 from generators.page import Page, unique
 from mla_var3 import devices as device_files
@@ -55,10 +58,12 @@ class Family(Protocol):
 FAMILIES: tuple[Family, ...] = (
     home,
     kernels,
+    diagnosis,
     catalogue,
     mla_regimes,
     devices,
     results,
+    records,
     conformance,
     learning,
     reference,
@@ -120,6 +125,15 @@ class Site:
     devices: tuple[device_files.Device, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
+
+    @cached_property
+    def companions(self) -> dict[tuple[object, ...], list[Run]]:
+        """The timed runs of each run and problem: those whose times compare."""
+        found: dict[tuple[object, ...], list[Run]] = {}
+        for run in self.runs:
+            if run.is_timed and run.record.run is not None:
+                found.setdefault(verdicts.together(run), []).append(run)
+        return found
 
     @cached_property
     def learning(self) -> Learning:
@@ -249,15 +263,10 @@ def load(root: Path | None = None) -> Site:
         tuple(Run(name, item, catalogue.is_stale(item)) for name, item in records.items()),
         device_files.all_devices(),
     )
-    addresses = {run.name: record_address(run.name) for run in site.runs}
+    addresses: dict[str, str] = {}
     for family in FAMILIES:
         addresses.update(family.places(site))
     return replace(site, addresses=addresses)
-
-
-def record_address(name: str) -> str:
-    """Where the site has the record ``results/….json``."""
-    return f"records/{name.removeprefix('results/')}"
 
 
 def all_pages(site: Site) -> list[Page]:
@@ -271,6 +280,6 @@ def all_pages(site: Site) -> list[Page]:
         if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
             raise KnowledgeError(f"{page.path} has no place in the navigation")
     pages += machine.digests(pages)
-    pages += [Page(record_address(run.name), site.root / run.name) for run in site.runs]
+    pages += [Page(records.raw(run.name), site.root / run.name) for run in site.runs]
     pages += [Page(f"files/{name}.txt", site.root / name) for name in sorted(site.copied)]
     return unique(pages)

@@ -14,10 +14,12 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
-__all__ = ["cell", "code", "docstring", "fence", "meta", "rebase", "rendered", "sections", "table"]
+__all__ = [
+    "cell", "code", "docstring", "fence", "fold", "meta", "rebase", "rendered", "sections", "table",
+]  # fmt: skip
 
 
-def meta(**fields: str | list[str]) -> str:
+def meta(**fields: str | list[str] | dict[str, bool]) -> str:
     """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here."""
     safe = {
         name: html.escape(value) if isinstance(value, str) else value
@@ -31,6 +33,17 @@ def meta(**fields: str | list[str]) -> str:
 def sections(*parts: str) -> str:
     """The parts that are not empty, a blank line between them."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def fold(title: str, said: str, text: str) -> str:
+    """Text that opens when asked; the line that stays says what is in it. Empty without text."""
+    if not text.strip():
+        return ""
+    told = f"<span>{cell(said)}</span>" if said else ""
+    return (
+        f'<details class="facts" markdown="1">\n<summary><strong>{title}</strong> {told}'
+        f"</summary>\n\n{text.strip()}\n\n</details>"
+    )
 
 
 def fence(text: str, language: str, **options: str) -> str:

@@ -65,7 +65,9 @@ def bench(*argv: str) -> int:
 
 
 def test_every_version_on_the_asked_problem(ran, capsys):
-    code = bench("--designs=flash_mla, flash_attention", "--b=3", "--causal", "--arch=sm_90")
+    code = bench(
+        "--designs=flash_mla, flash_attention", "--b=3", "--causal", "--arch=sm_90", "--verbose"
+    )
     assert code == 1  # The two v1 fail.
     assert [key for _, key, _, _ in ran] == [
         "flash_mla v0", "flash_mla v1", "flash_mla v2",
@@ -124,7 +126,8 @@ def test_what_compiles_nothing_is_checked(ran):
 
 
 def test_on_a_gpu_times_are_shown_against_the_first(timed, capsys):
-    assert bench("--designs=flash_mla", "--bench_runs=7", "--no_autotune", "--no_check") == 0
+    flags = ("--bench_runs=7", "--no_autotune", "--no_check")
+    assert bench("--designs=flash_mla", *flags, "--verbose") == 0
     assert timed[0] == ("event", {"bench_runs": 7, "no_autotune": True, "check": False})
     out = capsys.readouterr().out
     assert "against flash_mla v0" in out
@@ -132,6 +135,23 @@ def test_on_a_gpu_times_are_shown_against_the_first(timed, capsys):
     assert "2.0x faster" in out
     assert "4.0x faster" in out
     assert "tile_m=64 num_worker_warps=8" in out
+
+
+def test_the_winner_comes_first(timed, capsys):
+    assert bench("--designs=flash_mla") == 0
+    shown = capsys.readouterr().out.partition("flash_mla v2 wins: ")[2]
+    assert shown.startswith("1,000.0 us, ")
+    assert "2.0x faster than flash_mla v1, the next." in shown.partition("\n")[0]
+    order = [line.split()[1:3] for line in shown.splitlines() if line.startswith("│ flash_mla")]
+    assert [version for _, version in order] == ["v2", "v1", "v0"]
+
+
+def test_without_a_gpu_spills_rank_and_failures_come_last(ran, capsys):
+    assert bench("--designs=flash_mla") == 1
+    shown = capsys.readouterr().out
+    assert "No winner without a GPU; least spills (0): flash_mla v0, flash_mla v2." in shown
+    order = [line for line in shown.splitlines() if line.startswith("│ flash_mla")]
+    assert "does not compile" in order[-1]
 
 
 def test_times_of_another_run_are_not_divided():

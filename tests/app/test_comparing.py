@@ -125,8 +125,10 @@ class TestCompare:
     def test_it_is_printed(self, capsys):
         for version in ("v0", "v1"):
             self.write(version)
-        assert commands.main(["compare", "flash_mla", "v0", "v1"]) == 0
+        assert commands.main(["compare", "flash_mla", "v0", "v1", "--verbose"]) == 0
         assert "GFLOP (model)" in capsys.readouterr().out
+        assert commands.main(["compare", "flash_mla", "v0", "v1"]) == 0
+        assert capsys.readouterr().out.startswith("No winner yet: no time of one run")
         with pytest.raises(UsageError, match="V1 and V2 must be given"):
             commands.main(["compare", "flash_mla"])
 

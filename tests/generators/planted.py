@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators import catalogue, devices, handwritten, learning, mla_regimes
-from generators import site as engine
+from generators import catalogue, devices, handwritten, learning, mla_regimes, records, results
 from generators.page import Page
 from generators.site import Run, Site
 from mla_var3 import devices as device_files
 from tests.knowledge.trees import Tree
 
 #: Families that need no kernels of the checkout.
-SMALL = (catalogue, mla_regimes, devices, learning, handwritten)
+SMALL = (catalogue, mla_regimes, devices, records, learning, handwritten)
 
 
 def small_site(tree: Tree) -> Site:
@@ -22,7 +21,8 @@ def small_site(tree: Tree) -> Site:
     runs = tuple(Run(name, item, found.is_stale(item)) for name in names
                  for item in [found.record(name)])  # fmt: skip
     site = Site(tree.root, found, (), runs, device_files.all_devices())
-    addresses = {run.name: engine.record_address(run.name) for run in runs}
+    # Records lead to the pages of where they ran, which are not made here.
+    addresses = dict(results.places(site))
     for family in SMALL:
         addresses.update(family.places(site))
     # Knowledge names devlogs and kernels, whose pages other families make.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from generators import results
-from generators import site as engine
+from generators import records, results
 from generators.site import Run, Site
 from mla_var3.devices import all_devices
 from tests.factories import device, duration, passed, record
@@ -35,9 +34,9 @@ def at(design: str, version: str, s: int, median: float, stale: bool = False, **
 
 def on(site: Site, *runs: Run) -> Site:
     """The site with these runs alone."""
-    addresses = {**site.addresses, **{run.name: engine.record_address(run.name) for run in runs}}
-    made = replace(site, runs=runs, addresses=addresses)
-    return replace(made, addresses={**addresses, **results.places(made)})
+    made = replace(site, runs=runs)
+    places = {**site.addresses, **records.places(made), **results.places(made)}
+    return replace(made, addresses=places)
 
 
 def rows(text: str, heading: str) -> list[list[str]]:

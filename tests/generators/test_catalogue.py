@@ -132,6 +132,7 @@ def test_evidence_follows_the_record(tree):
     assert moved == {
         "catalogue/optimizations/o1-group.md",
         "catalogue/anti-patterns/a1-spill.md",
+        "records/static/sm_90/cutile/mla/flash_mla/v1.md",
     }
     # 200 registers before over 137 after; 168 made 1.19.
     assert "1.46x" in after["catalogue/optimizations/o1-group.md"]
@@ -141,7 +142,7 @@ def test_evidence_follows_the_record(tree):
 def test_stale_evidence_is_marked(tree):
     tree.record(make_record("v1", sources={"x": "b" * 40}))
     content = by_path(small_site(tree))["catalogue/optimizations/o1-group.md"].content
-    address = "../../records/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json"
+    address = "../../records/static/sm_90/cutile/mla/flash_mla/v1.md#b1-static"
     assert f"168 registers]({address}) (stale)" in content
 
 

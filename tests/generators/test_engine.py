@@ -43,7 +43,9 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
     assert link("knowledge/devices/nvidia-h200-sxm.toml") == "devices/nvidia-h200-sxm.md"
     assert link("kernels/") == "kernels/index.md"
     run = site.runs[0]
-    assert link(run.name) == f"records/{run.name.removeprefix('results/')}"
+    below = run.name.removeprefix("results/")
+    assert link(f"{run.name}#json") == f"records/{below}"
+    assert link(run.name).startswith(f"records/{below.rsplit('/', 2)[0]}.md#")
 
 
 def test_records_stand_in_the_order_of_their_numbers(site):
@@ -136,6 +138,7 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         Page("k/a_b/v1.md", "", nav=("Kernels", "a_b", "v1")),
         Page("k/a_b/index.md", "", nav=("Kernels", "a_b")),
         Page("records/x.json", b""),
+        Page("r/v1.md", "", nav=("Results", "a_b", "v1")),
         Page("[odd].md", "", nav=("[odd]*<script>",)),
     ]
     assert summary(pages) == (
@@ -143,6 +146,9 @@ def test_navigation_nests_by_title_in_the_order_of_pages():
         "* [Kernels](k/index.md)\n"
         "    * [a\\_b](k/a_b/index.md)\n"
         "        * [v1](k/a_b/v1.md)\n"
+        "* Results\n"
+        "    * a_b\n"
+        "        * [v1](r/v1.md)\n"
         "* [\\[odd\\]\\*(script)]([odd].md)\n"
     )
 

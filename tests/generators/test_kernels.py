@@ -190,9 +190,20 @@ def test_equal_facts_of_several_problems_share_a_row():
     one = compile_run()
     made = one.record.model_copy(update={"problem": {**one.record.problem, "s": 16}, "slug": "s16"})
     (text,) = facts_tables([one, run(made, stale=True)]).values()
-    assert text.count("\n") == 2
+    # One row: its figures are a list, which no screen clips.
+    assert "\n- Registers: 168" in f"\n{text}"
+    assert text[text.index("|") :].count("\n") == 2
     assert "(stale)" in text
     assert "s=16" in text
+
+
+def test_what_all_stages_share_is_said_once():
+    facts = [static_facts(registers=n, mma_path="HGMMA") for n in (168, 90)]
+    made = passed(stages=[stage(name, static=f) for name, f in zip("ab", facts, strict=True)])
+    (text,) = facts_tables([run(record(version="v1", outcome=made))]).values()
+    assert text.startswith("In every stage and problem:")
+    assert text.count("HGMMA") == 1
+    assert "| Stage | Registers |" in text
 
 
 def test_each_arch_has_its_table():

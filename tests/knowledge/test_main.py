@@ -62,6 +62,7 @@ def test_match(here, capsys):
     out = capsys.readouterr().out
     assert "Group heads, listed as violating it" in out
     assert "spill_instructions = 3 instructions in stage main (spill_instructions > 0)" in out
+    assert "recipe: My kernel spills registers: diagnosis/register-spills/#sm_90 of the site" in out
     here.replace(PAGE, "archs: [sm_90]", "archs: [sm_100]")
     here.replace(ANTI, "archs: [sm_90, sm_100]", "archs: [sm_100]")
     assert main(["match", BEFORE]) == 0

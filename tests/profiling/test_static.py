@@ -90,6 +90,7 @@ class TestProfile:
         assert all(p.is_file() for p in result.paths)
         text = result.report.read_text()
         assert result.report == folder / "report.md"
+        assert "<svg" in (folder / "report.html").read_text()
         for said in ("# flash_attention v0", "HGMMA", "What limits each stage", "Files"):
             assert said in text
         assert any(t.startswith("running flash_attention v0 on the CPU at b1-") for t in told)

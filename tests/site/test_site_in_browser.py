@@ -138,7 +138,7 @@ def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
         return [text.strip() for text in cells.all_inner_texts()]
 
     everything = column("Mode")
-    block.get_by_label("Mode").select_option("event")
+    block.get_by_label("Mode").first.select_option("event")
     assert set(column("Mode")) == {"event"}
     assert 0 < len(column("Mode")) < len(everything)
 
@@ -148,14 +148,50 @@ def test_explorer_sorts_filters_and_searches(open_tab: OpenTab):
     block.get_by_role("button", name="Median, us").click()
     assert [float(text) for text in column("Median, us")] == sorted(times, reverse=True)
 
-    block.get_by_label("Freshness").select_option("stale")
+    block.get_by_label("Freshness").first.select_option("stale")
     assert set(column("Freshness")) == {"stale"}
-    block.get_by_label("Freshness").select_option("all")
+    block.get_by_label("Freshness").first.select_option("all")
     block.get_by_label("Search records").fill("mla_var6_plus v4")
     assert set(column("Version")) == {"mla_var6_plus v4"}
     block.get_by_label("Search records").fill("")
-    block.get_by_label("Mode").select_option("all")
+    block.get_by_label("Mode").first.select_option("all")
     assert len(column("Mode")) == len(everything)
+    tab.check()
+
+
+def test_explorer_fits_its_window_and_keeps_what_was_chosen(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    for width, least in ((1440, 13), (390, 3)):
+        page.set_viewport_size({"width": width, "height": 900})
+        tab.open("results/explorer/")
+        block = page.locator("#mla ~ .explorer").first
+        block.locator(".explorer__columns").wait_for()
+        container = block.locator(".datatable-container")
+        assert container.evaluate("box => box.scrollWidth <= box.clientWidth"), width
+        heads = [head.strip() for head in block.locator("th:visible").all_inner_texts()]
+        assert "Median, us" in heads
+        assert len(heads) >= least, heads
+
+    block.locator(".explorer__columns summary").click()
+    block.get_by_label("Of the bound").uncheck()
+    block.get_by_label("Spills").check()
+    block.get_by_label("Mode").first.select_option("event")
+    block.get_by_label("Search records").fill("v4")
+    block.get_by_role("button", name="Median, us").click()
+    kept = page.url
+    assert "mla.mode=event" in kept
+    tab.open(kept)
+    block.locator(".explorer__columns").wait_for(state="attached")
+    heads = [head.strip() for head in block.locator("th:visible").all_inner_texts()]
+    assert "Spills" in heads
+    assert "Of the bound" not in heads
+    times = [float(text) for text in block.locator("tbody td:nth-child(3)").all_inner_texts()]
+    assert times
+    assert times == sorted(times)
+    versions = block.locator("tbody tr td:first-child").all_inner_texts()
+    assert versions
+    assert all("v4" in text for text in versions)
     tab.check()
 
 
@@ -189,6 +225,41 @@ def test_a_source_page_has_annotations_copy_buttons_diff_and_edit_link(open_tab:
     first.scroll_into_view_if_needed()
     first.focus()
     page.wait_for_selector(".md-tooltip--active, .md-tooltip2--active")
+    tab.check()
+
+
+def test_a_number_leads_to_its_record_and_that_to_its_file(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    tab.open("kernels/mla/cutile-dsl/flash_mla/v1/")
+    page.evaluate(UNFOLD)
+    number = page.locator(".facts a[href*='/records/']").first
+    # Quiet among the words around it.
+    assert number.evaluate("a => getComputedStyle(a).textDecorationStyle") == "dotted"
+    number.click()
+    page.wait_for_url("**/records/**#*")
+    record = page.locator(":target")
+    record.wait_for()
+    assert "bf16" in record.inner_text()
+    file = page.locator(":target ~ p a", has_text="Download the JSON").first.get_attribute("href")
+    read = page.evaluate("url => fetch(url).then(answer => answer.json())", file)
+    assert read["kernel"]["design"] == "flash_mla"
+    tab.check()
+
+
+def test_spills_on_sm_120_are_two_clicks_from_home(open_tab: OpenTab):
+    tab = open_tab()
+    page = tab.page
+    tab.open("")
+    page.locator("a[href$='register-spills/#sm_120']").click()
+    page.wait_for_url("**/diagnosis/register-spills/#sm_120")
+    first = page.locator("#sm_120 ~ .md-typeset__scrollwrap tbody tr").first
+    first.wait_for()
+    assert "0 instructions" in first.inner_text()
+    first.locator("a").first.click()
+    page.wait_for_url("**#o17-rows-that-fit-registers")
+    assert page.locator(":target ~ .highlight").first.is_visible()
+    assert page.locator(":target ~ details", has_text="When it fails").first.is_visible()
     tab.check()
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mla_var3 import arguments, languages, records, roofline, workloads
+from mla_var3.app import winner
 from mla_var3.app.naming import faster, value_of
 from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
@@ -49,6 +50,7 @@ class BenchOptions:
     no_autotune: bool = option(False, "use the default tilings")
     check: bool = option(True, "compare with the reference before timing")
     csv: Path | None = option(None, "write the table to this file")
+    verbose: bool = option(False, "print problem, bound and tiling of every record, in order")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,12 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
     rows = [*run.all(plans, console), *refused]
     if all(row.record is None for row in rows):
         raise ToolchainError(rows[0].absent)
-    Console(width=max(console.width, 140)).print(table(rows))
+    wide = Console(width=max(console.width, 140) if options.verbose else console.width)
+    if options.verbose:
+        wide.print(table(rows))
+    else:
+        console.print(winner.podium([(r.version.key, r.record) for r in rows]), markup=False)
+        wide.print(winner.ranking([(r.version.key, r.record, r.absent) for r in rows]))
     for line in covered(rows):
         console.print(line, markup=False)
     made = [row.record for row in rows if row.record is not None]
@@ -217,7 +224,7 @@ def _given(options: Any) -> dict[str, Any]:
 
 def table(rows: Sequence[Row]) -> Table:
     """The comparison; ratios are against the first version that was timed in the same run."""
-    first = next((row for row in rows if _median(row.record) is not None), None)
+    first = next((row for row in rows if winner.median(row.record) is not None), None)
     made = Table(title="bench")
     for column in COLUMNS:
         name = f"against {first.version.key}" if column == "against" and first else column
@@ -231,12 +238,12 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
-    outcome, median = record.outcome, _median(record)
+    outcome, median = record.outcome, winner.median(record)
     if isinstance(outcome, records.Failed):
         return record.target, record.slug, "failed", "", "", "", outcome.error
     if isinstance(outcome, records.Skipped):
         return record.target, record.slug, "skipped", "", "", "", outcome.reason
-    least, share, than = roofline.bound(record), roofline.fraction(record), _median(first)
+    least, share, than = roofline.bound(record), roofline.fraction(record), winner.median(first)
     ratio = ""
     if median is not None and than is not None and first is not None and first.run == record.run:
         ratio = "" if record is first else faster(median, than)
@@ -245,11 +252,6 @@ def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
         f"{least.time_us:.1f}" if least is not None else "", f"{1 / share:.2f}" if share else "",
         _compiled(outcome),
     )  # fmt: skip
-
-
-def _median(record: Record | None) -> float | None:
-    outcome = record.outcome if record is not None else None
-    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
 
 
 def _compiled(outcome: Passed) -> str:

@@ -48,8 +48,9 @@ def compare(
     first: Annotated[tyro.conf.Positional[str], named("V1")],
     second: Annotated[tyro.conf.Positional[str], named("V2")],
     lang: str | None = None,
+    verbose: bool = False,
 ) -> int:
-    """Show two versions side by side, from their records; times compare within one run.
+    """Say which of two versions wins, from their records; times compare within one run.
 
     Args:
         design: The design.
@@ -57,14 +58,19 @@ def compare(
             another design's.
         second: The version to compare to, likewise.
         lang: Language, where the design exists in several.
+        verbose: Print every figure of every record that both have.
     """
     from rich.console import Console
 
     from mla_var3.app import comparing
 
-    asked = asked_language(design, lang)
-    for table in comparing.comparison_tables(*comparing.pair(design, first, second, asked)):
-        Console(highlight=False).print(table)
+    versions = comparing.pair(design, first, second, asked_language(design, lang))
+    console = Console(highlight=False)
+    shown = comparing.comparison_tables if verbose else comparing.summary
+    for part in shown(*versions):
+        console.print(part)
+    if not verbose:
+        console.print("Every figure of every record: --verbose")
     return 0
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.table import Table
 
 from mla_var3 import records, roofline
+from mla_var3.app import winner
 from mla_var3.app.naming import faster
 from mla_var3.errors import RecordError
 from mla_var3.records import Correctness, Passed, Record
@@ -35,19 +38,39 @@ def pair(design: str, first: str, second: str, language: str | None) -> tuple[Ve
     return found[0], found[1]
 
 
-def comparison_tables(one: Version, other: Version) -> list[Table]:
-    """A table for each target, mode and problem that both versions have a record of.
+def pairs(one: Version, other: Version) -> list[tuple[Record, Record]]:
+    """The records of both versions, for each target, mode and problem that both have one of.
 
     Raises:
         RecordError: There is none; says what to run.
     """
     left, right = _by_key(one), _by_key(other)
-    common = [key for key in left if key in right]
+    common = [(left[key], right[key]) for key in left if key in right]
     if not common:
         lacking = [v for v, found in ((one, left), (other, right)) if not found] or [one, other]
         commands = " and ".join(f"nox -s profile -- {v.key}" for v in lacking)
         raise RecordError(f"{one.key} and {other.key} share no record to compare; run {commands}")
-    return [_table(one, other, left[key], right[key]) for key in common]
+    return common
+
+
+def summary(one: Version, other: Version) -> Iterator[str | Table]:
+    """The winner in a sentence, then the figures that make it one.
+
+    Raises:
+        RecordError: See ``pairs``.
+    """
+    found = winner.duel(_names(one, other), pairs(one, other))
+    yield found.verdict
+    yield from winner.duel_tables(found)
+
+
+def comparison_tables(one: Version, other: Version) -> list[Table]:
+    """A table for each target, mode and problem that both versions have a record of.
+
+    Raises:
+        RecordError: See ``pairs``.
+    """
+    return [_table(one, other, left, right) for left, right in pairs(one, other)]
 
 
 def _by_key(version: Version) -> dict[tuple[str, str, str], Record]:
@@ -59,9 +82,7 @@ def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
     stale = [v.key for v, r in ((one, left), (other, right)) if records.is_stale(r)]
     note = f" (stale: {', '.join(stale)})" if stale else ""
     title = f"{one.design}: {left.target} · {left.mode} · {left.slug}{note}"
-    names = [
-        _name(v, one.design == other.design, one.language == other.language) for v in (one, other)
-    ]
+    names = _names(one, other)
     table = Table(title=title, title_justify="left")
     for column in ("", *names, f"{names[1]} against {names[0]}"):
         table.add_column(column, justify="right" if column else "left")
@@ -71,6 +92,11 @@ def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
         before, after = a.get(label, ""), b.get(label, "")
         table.add_row(label, _text(before), _text(after), against(label, before, after, one_run))
     return table
+
+
+def _names(one: Version, other: Version) -> tuple[str, str]:
+    same = one.design == other.design, one.language == other.language
+    return _name(one, *same), _name(other, *same)
 
 
 def _name(version: Version, same_design: bool, same_language: bool) -> str:

@@ -66,7 +66,8 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     if result.files and result.report:
         print(f"wrote {relative(result.report.parent)}/ ({len(result.files)} more files)")
     if result.report and not options.verbose:
-        print(f"the whole report: {relative(result.report)}, or again with --verbose")
+        page = relative(result.report.with_suffix(".html"))
+        print(f"the whole report: {relative(result.report)} (with figures: {page}), or --verbose")
     return 0 if result.ok else EXIT_FAILED
 
 

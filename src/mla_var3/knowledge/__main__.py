@@ -14,7 +14,7 @@ import tyro
 from mla_var3 import arguments, front, records
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
-from mla_var3.knowledge import backtest, linting, matching, pages, reference, search
+from mla_var3.knowledge import backtest, linting, matching, pages, reference, search, symptoms
 from mla_var3.paths import repo_root
 
 EXIT_FINDINGS = 1
@@ -75,7 +75,8 @@ def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: i
         top: Most patterns.
     """
     _require_positive(top)
-    found = matching.match(records.read(record), pages.load_all())[:top]
+    read = records.read(record)
+    found = matching.match(read, pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""
         print(f"{item.gain:4.1f}x  {item.page.pattern.title}{mark}  {item.page.name}")
@@ -85,6 +86,10 @@ def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: i
             print(f"       see also {', '.join(page.pattern.id for page in item.also)}")
     if not found:
         print("nothing to say: no trigger fires, or nothing is left to gain")
+    shown = {reason.reading.metric.name for item in found for reason in item.fired}
+    for symptom in symptoms.find(shown):
+        anchor = f"#{read.arch}" if read.arch in symptoms.archs() else ""
+        print(f"recipe: {symptom.title}: diagnosis/{symptom.key}/{anchor} of the site")
     return 0
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from mla_var3.knowledge import triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
-from mla_var3.records import KernelIdentity, Passed, Record, Scalar, read
+from mla_var3.paths import relative
+from mla_var3.records import KernelIdentity, Passed, Record, Scalar
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
 Transition = tuple[str, str, str, str]
@@ -59,7 +60,7 @@ def total_us(record: Record) -> float:
 def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
     """The committed records of timed runs of a workload, or of all."""
     files = sorted((catalogue.root / "results").glob(f"*/*/{layer}/*/*/*/event.json"))
-    found = (read(path) for path in files)
+    found = (catalogue.record(relative(path, catalogue.root)) for path in files)
     return [r for r in found if isinstance(r.outcome, Passed) and r.outcome.total is not None]
 
 
@@ -68,7 +69,7 @@ def of_version(catalogue: Catalogue, kernel: KernelIdentity) -> list[Record]:
     place = f"{kernel.package}/{kernel.layer}/{kernel.design}/{kernel.version}"
     results = catalogue.root / "results"
     files = sorted((*results.glob(f"*/{place}/*/*.json"), *results.glob(f"*/*/{place}/*/*.json")))
-    return [read(path) for path in files]
+    return [catalogue.record(relative(path, catalogue.root)) for path in files]
 
 
 def steps_of(found: Iterable[Record]) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mla_var3 import records
 from mla_var3.errors import RecordError
 from mla_var3.paths import results_dir, write_atomic
-from mla_var3.profiling import binding, folders, report, running
+from mla_var3.profiling import binding, folders, page, report, running
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -115,10 +115,11 @@ def _with(
 def finish(
     made: Sequence[records.Record], written: Sequence[Path], folder: Path, settings: Settings
 ) -> ProfileResult:
-    """Write the report into the run's folder and name all that was written."""
+    """Write the report, and as a page, into the run's folder and name all that was written."""
     passed = [r for r in made if isinstance(r.outcome, records.Passed)]
     steps = tuple(settings.advise(passed)) if passed else ()
     files = tuple(folders.files(folder))
     path = folder / "report.md"
     write_atomic(path, report.render(made, steps, [*written, *files]))
+    write_atomic(path.with_suffix(".html"), page.render(made, steps, [*written, *files]))
     return ProfileResult(tuple(made), tuple(written), files, path, steps)

@@ -1,0 +1,258 @@
+"""The winner first: what a comparison or a bench comes to, on one screen; functions of records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from mla_var3 import records, roofline
+from mla_var3.app.naming import EQUAL, faster
+from mla_var3.records import Passed, Record, StaticFacts
+
+#: Rows of a table on one screen.
+ROWS = 16
+#: A mean over problems that is closer to 1 names no winner.
+CLEAR = 0.03
+Pair = tuple[Record, Record]
+
+
+def median(record: Record | None) -> float | None:
+    """Median time of the whole; None where nothing was timed."""
+    outcome = record.outcome if record is not None else None
+    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
+
+
+def facts_of(record: Record) -> list[StaticFacts]:
+    """What the compiler made of each stage."""
+    stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
+    return [stage.static for stage in stages if stage.static is not None]
+
+
+def spills_of(record: Record) -> int:
+    """Spill loads and stores of all stages."""
+    return sum(facts.spill_loads + facts.spill_stores for facts in facts_of(record))
+
+
+# -- two versions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two versions at everything that both have a record of.
+
+    Attributes:
+        names: The versions, as readers tell them apart.
+        timed: Pairs timed in one run.
+        compiled: Pairs compiled for one arch.
+    """
+
+    names: tuple[str, str]
+    timed: tuple[Pair, ...]
+    compiled: tuple[Pair, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Which of the two to take, in one sentence."""
+        ratios = sorted(_ratio(pair) for pair in self.timed)
+        if not ratios:
+            return self._on_paper
+        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        if abs(mean - 1) <= CLEAR:
+            least, most = faster(1, ratios[0]), faster(1, ratios[-1])
+            span = " to ".join(dict.fromkeys((least, most)))
+            return f"No clear winner: {self.names[1]} is {span} {self._against(self.names[0])}."
+        winner, loser = self.names[::-1] if mean > 1 else self.names
+        if mean < 1:
+            ratios = sorted(1 / ratio for ratio in ratios)
+        won = sum(ratio > 1 + EQUAL for ratio in ratios)
+        least = f", {faster(1, ratios[0])} at worst" if len(ratios) > 1 else ""
+        return (
+            f"{winner} wins: {faster(1, ratios[-1])} at best{least} {self._against(loser)}; "
+            f"ahead at {won} of {len(ratios)} problems."
+        )
+
+    def _against(self, other: str) -> str:
+        places = dict.fromkeys(record.target for record, _ in self.timed)
+        return f"against {other}, in one run on {' and '.join(places)}"
+
+    @property
+    def _on_paper(self) -> str:
+        lost = "no time of one run compares them"
+        spills = [sum(spills_of(pair[side]) for pair in self.compiled) for side in (0, 1)]
+        if spills[0] == spills[1]:
+            return f"No winner yet: {lost}."
+        better = int(spills[1] < spills[0])
+        return (
+            f"{self.names[better]} leads on paper: {spills[better]:,} spill instructions against "
+            f"{spills[1 - better]:,} over all archs; {lost}."
+        )
+
+
+def _ratio(pair: Pair) -> float:
+    before, after = median(pair[0]), median(pair[1])
+    assert before is not None
+    assert after is not None
+    return before / after
+
+
+def duel(names: tuple[str, str], pairs: Iterable[Pair]) -> Duel:
+    """Two versions, from the records of the same target, mode and problem."""
+    pairs = list(pairs)
+    timed = [
+        pair
+        for pair in pairs
+        if pair[0].run is not None and pair[0].run == pair[1].run and all(map(median, pair))
+    ]
+    return Duel(names, tuple(timed), tuple(p for p in pairs if all(map(facts_of, p))))
+
+
+def duel_tables(found: Duel) -> list[Table]:
+    """Times problem by problem, and what the compiler made of both, arch by arch."""
+    made = []
+    if found.timed:
+        made.append(_times(found))
+    if found.compiled:
+        made.append(_compiled(found))
+    return made
+
+
+def _times(found: Duel) -> Table:
+    """A row per problem, named by what tells it from the others."""
+    problems = [{"on": one.target, **one.problem} for one, _ in found.timed]
+    names = list(dict.fromkeys(name for problem in problems for name in problem))
+    differing = [n for n in names if len({problem.get(n) for problem in problems}) > 1] or names
+    fixed = _axes({n: problems[0].get(n) for n in names if n not in differing})
+    table = _table(f"us at {fixed}" if fixed else "us", "problem", *found.names, "")
+    rows = [
+        ([problem.get(name) for name in differing], median(one) or 0.0, median(other) or 0.0)
+        for problem, (one, other) in zip(problems, found.timed, strict=True)
+    ]
+    rows.sort(key=lambda row: [(isinstance(v, str), v or 0) for v in row[0]])
+    for values, before, after in rows[:ROWS]:
+        at = _axes(dict(zip(differing, values, strict=True)))
+        table.add_row(at, f"{before:,.1f}", f"{after:,.1f}", faster(after, before))
+    if len(rows) > ROWS:
+        table.caption = f"{len(rows) - ROWS} more problems: --verbose"
+    return table
+
+
+def _axes(problem: dict[str, Any]) -> str:
+    """Axes as people read them; what is off or open is left out."""
+    shown = {name: value for name, value in problem.items() if value not in (None, False)}
+    return " ".join(
+        name if value is True else value if isinstance(value, str) else f"{name}={value}"
+        for name, value in shown.items()
+    )
+
+
+#: What a compile is judged by: the worst stage at the worst problem.
+_JUDGED: dict[str, Callable[[Record], str]] = {
+    "registers": lambda record: str(max(facts.registers for facts in facts_of(record))),
+    "spills": lambda record: f"{spills_of(record):,}",
+    "MMA": lambda record: ", ".join(dict.fromkeys(f.mma_path for f in facts_of(record))),
+}
+
+
+def _compiled(found: Duel) -> Table:
+    table = _table(f"compiled, {found.names[0]} to {found.names[1]}", "arch", *_JUDGED)
+    worst: dict[str, Pair] = {}
+    for pair in found.compiled:
+        best = worst.setdefault(pair[0].target, pair)
+        if sum(map(spills_of, pair)) > sum(map(spills_of, best)):
+            worst[pair[0].target] = pair
+    for target, (one, other) in sorted(worst.items(), key=lambda item: (len(item[0]), item[0])):
+        cells = [(read(one), read(other)) for read in _JUDGED.values()]
+        shown = (old if old == new else f"{old} to {new}" for old, new in cells)
+        table.add_row(target.removeprefix(records.model.STATIC), *shown)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    return table
+
+
+# -- many versions ---------------------------------------------------------------------------------
+
+
+def podium(found: Sequence[tuple[str, Record | None]]) -> str:
+    """Which of many versions to take, in one sentence.
+
+    Args:
+        found: Versions by name, each with its record.
+    """
+    timed = sorted(
+        (time, name, record) for name, record in found
+        if record is not None and (time := median(record)) is not None
+    )  # fmt: skip
+    if not timed:
+        return _least_spills(found)
+    time, name, record = timed[0]
+    said = f"{name} wins: {time:,.1f} us"
+    if (share := roofline.fraction(record)) is not None:
+        said += f", {share:.0%} of the bound"
+    if len(timed) > 1:
+        after, second, other = timed[1]
+        one_run = record.run is not None and record.run == other.run
+        how = faster(time, after) if one_run else f"{after:,.1f} us in another run"
+        said += f"; {how} than {second}, the next" if one_run else f"; next is {second}, {how}"
+    return f"{said}."
+
+
+def _least_spills(found: Sequence[tuple[str, Record | None]]) -> str:
+    totals: dict[str, int] = {}
+    for name, record in found:
+        if record is not None and facts_of(record):
+            totals[name] = totals.get(name, 0) + spills_of(record)
+    if not totals:
+        return "No winner: nothing was timed or compiled."
+    least = min(totals.values())
+    names = [name for name, spills in totals.items() if spills == least]
+    more = f" and {len(names) - 2} more" if len(names) > 3 else ""
+    told = ", ".join(names[: 2 if more else 3])
+    return f"No winner without a GPU; least spills ({least:,}): {told}{more}."
+
+
+def ranking(found: Sequence[tuple[str, Record | None, str]]) -> Table:
+    """Versions from the fastest to the slowest, then those with no time, each in one line.
+
+    Args:
+        found: Versions by name, each with its record, or why there is none.
+    """
+    table = _table("bench", "version", "where", "us", "of the bound", "registers", "spills", "MMA")
+    for name, record, absent in sorted(found, key=_order):
+        if record is None:
+            table.add_row(name, "absent", "", "", "", "", absent)
+            continue
+        table.add_row(name, record.target, *_line(record))
+    return table
+
+
+def _order(row: tuple[str, Record | None, str]) -> tuple[bool, bool, float, int]:
+    record = row[1]
+    time = median(record)
+    spills = spills_of(record) if record is not None else 0
+    ended = record is not None and isinstance(record.outcome, Passed)
+    return not ended, time is None, time or 0.0, spills
+
+
+def _line(record: Record) -> list[str]:
+    outcome = record.outcome
+    if isinstance(outcome, records.Failed):
+        return ["failed", "", "", "", outcome.error]
+    if isinstance(outcome, records.Skipped):
+        return ["skipped", "", "", "", outcome.reason]
+    time, share = median(record), roofline.fraction(record)
+    facts = facts_of(record)
+    judged = [read(record) for read in _JUDGED.values()] if facts else ["", "", ""]
+    return [
+        "" if time is None else f"{time:,.1f}",
+        "" if share is None else f"{share:.0%}",
+        *judged,
+    ]

@@ -1,0 +1,197 @@
+"""What people see go wrong, and the patterns that the catalogue has for it.
+
+A symptom is a few metrics. Its remedies are the patterns with a trigger on one of them, so that a
+new page joins the diagnosis by its front matter alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mla_var3.knowledge import evidence
+from mla_var3.knowledge.history import Gain
+from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.schema import PairEvidence, RecordEvidence
+from mla_var3.languages import languages
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What a reader sees, and what to look at to be sure.
+
+    Attributes:
+        key: Name of its page.
+        title: As the reader would say it.
+        meaning: What happens in the hardware, in one or two sentences.
+        metrics: What shows it, by the names of the metrics catalogue; the first tells most.
+        mode: The mode whose run states them.
+    """
+
+    key: str
+    title: str
+    meaning: str
+    metrics: tuple[str, ...]
+    mode: Literal["static", "event", "ncu", "disabled"]
+
+    def remedies(self, catalogue: Catalogue) -> list[Document]:
+        """The patterns that a metric of the symptom leads to."""
+        wanted = set(self.metrics)
+        return [
+            page
+            for page in catalogue.patterns
+            if wanted & {trigger.metric for trigger in page.pattern.triggers}
+        ]
+
+
+SYMPTOMS = (
+    Symptom(
+        "register-spills",
+        "My kernel spills registers",
+        "Values that a thread cannot keep in its 255 registers go to local memory and come back, "
+        "on every step of the loop. Results stay right, and nothing warns.",
+        ("spill_instructions", "stack_bytes", "local_memory_bytes"),
+        "static",
+    ),
+    Symptom(
+        "slow-tensor-path",
+        "The tensor cores idle, or run on the slow path",
+        "Matrix products take an older instruction, or none of the tensor cores, or wait for "
+        "something else most of the time.",
+        ("mma_path", "tensor_pipe_percent", "shared_rows", "tile_m"),
+        "static",
+    ),
+    Symptom(
+        "empty-gpu",
+        "The grid does not fill the GPU, or its last wave is nearly empty",
+        "Multiprocessors wait while a few blocks finish.",
+        ("waves", "last_wave_fill", "side_by_side"),
+        "static",
+    ),
+    Symptom(
+        "one-block-per-sm",
+        "One block fits a multiprocessor, and its warps wait",
+        "Nothing else runs while a block waits for memory, for a barrier or for its own results.",
+        ("eligible_warps", "blocks_per_sm", "occupancy_limiter", "registers"),
+        "ncu",
+    ),
+    Symptom(
+        "cache-read-again",
+        "The cache of keys is read more often than once",
+        "Each head or tile of queries reads the same keys again, from DRAM or from the L2.",
+        ("query_tokens", "latent_dim", "l2_hit_percent", "dram_percent", "bytes_over_l2"),
+        "ncu",
+    ),
+    Symptom(
+        "no-tma",
+        "Loads do not use TMA",
+        "Threads compute addresses and move data that the copy engine could bring.",
+        ("tma_loads",),
+        "static",
+    ),
+    Symptom(
+        "causal-mask",
+        "The causal mask costs as much as no mask",
+        "Tiles above the diagonal are computed and thrown away, or every tile pays for the mask.",
+        ("causal",),
+        "event",
+    ),
+    Symptom(
+        "softmax-bound",
+        "Instructions other than products take the time",
+        "Exponentials, conversions and rescaling keep the schedulers busy while the tensor cores "
+        "wait.",
+        ("issue_active_percent",),
+        "ncu",
+    ),
+    Symptom(
+        "wrong-result",
+        "The result is wrong, or only sometimes right",
+        "What a kernel reads beyond the end of a tile is not defined, or a wait is missing.",
+        ("max_relative_error",),
+        "disabled",
+    ),
+    Symptom(
+        "times-vary",
+        "Times vary from run to run",
+        "Host work, compilation or a warm cache is timed together with the kernel.",
+        ("time_spread", "l2_flushed"),
+        "event",
+    ),
+)
+
+
+def find(metrics: Iterable[str]) -> list[Symptom]:
+    """The symptoms that any of the metrics shows, in their order."""
+    wanted = set(metrics)
+    return [symptom for symptom in SYMPTOMS if wanted & set(symptom.metrics)]
+
+
+def archs() -> list[str]:
+    """The archs that a diagnosis tells apart: those that a language compiles for by itself."""
+    found = {arch for language in languages().values() for arch in language.archs}
+    return sorted(found, key=lambda arch: (len(arch), arch))
+
+
+_IMPACTS = ("high", "medium", "low")
+
+
+def ranked(
+    pages: Iterable[Document], arch: str, catalogue: Catalogue, gains: dict[str, list[Gain]]
+) -> list[Document]:
+    """Remedies that hold on an arch: what was seen to help there first, then by measured gain.
+
+    Args:
+        pages: Patterns.
+        arch: Such as ``sm_90``.
+        catalogue: Where records are read from.
+        gains: What pages brought here; see ``history.gains``.
+    """
+    held = [page for page in pages if arch in page.pattern.archs]
+    return sorted(held, key=lambda page: _rank(page, arch, catalogue, gains))
+
+
+def _rank(
+    page: Document, arch: str, catalogue: Catalogue, gains: dict[str, list[Gain]]
+) -> tuple[bool, float, int, bool]:
+    meta = page.pattern
+    most = max((gain.factor for gain in gains.get(meta.id, ())), default=1.0)
+    seen = bool(pairs_on(page, arch, catalogue))
+    return not seen, -most, _IMPACTS.index(meta.impact), meta.kind != "optimization"
+
+
+def pairs_on(page: Document, arch: str, catalogue: Catalogue) -> Sequence[PairEvidence]:
+    """The pairs of records by which a page proves itself on an arch."""
+    pairs = [item for item in page.pattern.evidence if isinstance(item, PairEvidence)]
+    return [pair for pair in pairs if catalogue.record(pair.before).arch == arch]
+
+
+def records_on(page: Document, arch: str, catalogue: Catalogue) -> Sequence[RecordEvidence]:
+    """The single records by which a page proves itself on an arch."""
+    single = [item for item in page.pattern.evidence if isinstance(item, RecordEvidence)]
+    return [item for item in single if catalogue.record(item.record).arch == arch]
+
+
+def shown(item: RecordEvidence, names: Iterable[str], catalogue: Catalogue) -> str:
+    """What a record states of the metrics named: ``0 instructions, 16 rows by 64 keys``."""
+    wanted = set(names)
+    read = [r for r in evidence.readings(item, catalogue) if r.metric.name in wanted]
+    said = [reading.metric.text(reading.value) for reading in read]
+    return ", ".join([*said, item.note or ""]).rstrip(", ") if said else ""
+
+
+def change(pair: PairEvidence, names: Iterable[str], catalogue: Catalogue) -> str:
+    """What a pair moved, of the metrics named: ``1,218 to 0 spill instructions``."""
+    wanted = [*names, "duration_us", "total_us"]
+    said = []
+    for found in evidence.compare(pair, catalogue):
+        name = found.after.metric.name
+        if name not in wanted:
+            continue
+        if found.after.metric.origin == "time":
+            said.append(evidence.change_text(found.after.metric, found.ratio))
+        else:
+            said.append(f"{found.before.metric.text(found.before.value)} to "
+                        f"{found.after.metric.text(found.after.value)}")  # fmt: skip
+    return ", ".join(said)
