@@ -15,6 +15,7 @@ from generators import (
     catalogue,
     conformance,
     devices,
+    glossary,
     handwritten,
     home,
     kernels,
@@ -61,6 +62,7 @@ FAMILIES: tuple[Family, ...] = (
     results,
     conformance,
     learning,
+    glossary,
     reference,
     handwritten,
     machine,
@@ -125,6 +127,11 @@ class Site:
     def learning(self) -> Learning:
         """Learning paths and examples."""
         return read_learning(self.root)
+
+    @cached_property
+    def terms(self) -> list[glossary.Term]:
+        """The terms of the glossary, by name."""
+        return glossary.load(self.root)
 
     def designs(self) -> dict[str, list[Version]]:
         """Versions of each design in order, by the key that users type."""

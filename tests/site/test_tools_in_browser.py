@@ -65,10 +65,11 @@ def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
     tab.check()
 
 
-def test_abbreviations_are_explained(open_tab: OpenTab):
+def test_the_first_use_of_a_term_leads_to_its_page(open_tab: OpenTab):
     tab = open_tab()
     tab.open("mla/")
-    tab.page.wait_for_selector("article abbr:has-text('MLA')")
+    tab.page.locator("article a.term").first.click()
+    tab.page.wait_for_url(f"{BASE}glossary/*/")
     tab.check()
 
 
