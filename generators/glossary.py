@@ -6,7 +6,7 @@ defines the term in one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -182,7 +182,7 @@ def _page(site: Site, term: Term) -> Page:
         return rebase(neutralise(text), term.source, link)
 
     content = sections(
-        meta(description=term.plain),
+        meta(description=term.plain, found_by=[*term.names, *term.head.found_by]),
         f"# {cell(term.head.term)}",
         prose(term.definition),
         _also(term),
@@ -228,9 +228,3 @@ def explained(page: Page, known: terms.Linker) -> Page:
         return page
     lines = "\n".join(known.lines(page.path, page.content))
     return replace(page, content=f"{page.content.rstrip()}\n\n{lines}\n") if lines else page
-
-
-def synonyms(site: Site) -> Iterator[tuple[str, list[str]]]:
-    """Page of each term, and all words by which it is to be found."""
-    for term in site.terms:
-        yield term.page, [*term.names, *term.head.found_by]
