@@ -172,7 +172,7 @@ def _index(site: Site) -> Page:
             if term.head.group == group
         ]
         parts += [f"## {group}", table(["Term", "Meaning"], rows)] if rows else []
-    return Page(INDEX, sections(*parts), None, ("Glossary",))
+    return Page(INDEX, sections(*parts), None, ("Learn", "Glossary"))
 
 
 def _page(site: Site, term: Term) -> Page:
@@ -190,7 +190,7 @@ def _page(site: Site, term: Term) -> Page:
         prose(term.body),
         _related(site, term, link),
     )
-    nav = ("Glossary", term.head.group, term.head.term)
+    nav = ("Learn", "Glossary", term.head.group, term.head.term)
     return Page(term.page, content, term.source, nav)
 
 

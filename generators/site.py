@@ -19,6 +19,7 @@ from generators import (
     handwritten,
     home,
     kernels,
+    learn,
     learning,
     machine,
     mla_regimes,
@@ -55,6 +56,7 @@ class Family(Protocol):
 #: A new family is a module with ``places`` and ``pages``; its place here is that in the navigation.
 FAMILIES: tuple[Family, ...] = (
     home,
+    learn,
     kernels,
     catalogue,
     mla_regimes,
@@ -202,7 +204,7 @@ class Site:
 
 #: Folders and files that become pages, or parts of pages.
 PUBLISHED = (
-    "docs", "generators", "kernels", "knowledge", "results", "src",
+    "docs", "examples", "generators", "kernels", "knowledge", "results", "src",
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "mkdocs.yml", "noxfile.py",
 )  # fmt: skip
 
