@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from generators import mla_figure
 from generators.page import Page
 from generators.text import cell, fence, meta, rebase, sections
 from mla_var3 import inputs
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 FOLDER, LESSONS = "docs/learn", "examples/lessons"
 SOURCE = f"{LESSONS}/lessons.toml"
 INDEX = "learn/lessons/index.md"
+#: Where a text shows the figure of MLA's forms.
+FIGURE = "{{ mla-figure }}"
 #: Texts, in the order in which they are read, and their titles in the navigation.
 TEXTS = {
     "index": "",
@@ -125,7 +128,10 @@ def _text(site: Site, name: str) -> Page:
     source, page = f"{FOLDER}/{name}.md", f"learn/{name}.md"
     text = inputs.read_text(site.root / source)
     nav = ("Learn", TEXTS[name]) if TEXTS[name] else ("Learn",)
-    return Page(page, rebase(text, source, site.link(page)), source, nav)
+    content = rebase(text, source, site.link(page))
+    if FIGURE in content:
+        content = content.replace(FIGURE, mla_figure.figure(site))
+    return Page(page, content, source, nav)
 
 
 def _index(site: Site, course: Course) -> Page:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from site_browser import BASE, Built, OpenTab
 
+from generators import mla_figure
 from mla_var3 import knowledge
 from mla_var3.workloads.mla import regimes
 
@@ -91,4 +92,20 @@ def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
     expect(answer).to_be_visible()
     tab.open("learning/")
     expect(tab.page.locator("[data-path=a-fundamentals]")).to_have_text("1 of 5 steps done")
+    tab.check()
+
+
+def test_sliders_move_the_figure_of_mla(open_tab: OpenTab):
+    tab = open_tab(search=False)
+    tab.open("learn/attention-and-mla/")
+    figure = tab.page.locator(".mla-figure")
+    message = figure.locator(".mla-figure__message")
+    before = message.inner_text()
+    curve = figure.locator("[data-curve=latent]").get_attribute("d")
+    assert f"At s = {mla_figure.first_sizes()['s']} " in before
+    figure.locator("input[name=s]").press("Home")
+    figure.locator("input[name=t]").press("End")
+    sizes = mla_figure.first_sizes() | {"s": 1, "t": mla_figure.SLIDERS["t"][2][-1]}
+    assert message.inner_text() == mla_figure.message(sizes)
+    assert figure.locator("[data-curve=latent]").get_attribute("d") != curve
     tab.check()
