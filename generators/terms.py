@@ -57,7 +57,8 @@ def _is_abbreviation(name: str) -> bool:
 
 
 def _singular(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    long = len(word) > 3 or word[:-1].isupper()  # SMs, but not "its"
+    return word[:-1] if long and word.endswith("s") and not word.endswith("ss") else word
 
 
 class Names:
@@ -88,7 +89,7 @@ class Names:
 
     def _starting(self, word: str) -> list[tuple[tuple[str, ...], str]]:
         key = word.lower()
-        return self._by_first.get(key) or self._by_first.get(_singular(key), [])
+        return self._by_first.get(key) or self._by_first.get(_singular(word).lower(), [])
 
 
 def _match(words: tuple[str, ...], found: list[re.Match[str]], text: str) -> bool:
