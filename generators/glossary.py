@@ -1,52 +1,230 @@
-"""Abbreviations of the glossary, which the site explains wherever they stand."""
+"""The glossary: one page per term, from one file per term, and the links to them on other pages.
+
+A file of ``docs/glossary`` holds a term's names and relations as front matter; its first paragraph
+defines the term in one sentence.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
+import frontmatter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from generators import glossary_figures, terms
 from generators.page import Page
-from mla_var3.knowledge.pages import parse_markdown, sections_of
+from generators.text import cell, meta, rebase, sections, table
+from mla_var3 import inputs
+from mla_var3.errors import InputError, KnowledgeError
+from mla_var3.knowledge.markdown import neutralise
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from generators.site import Site
 
-SOURCE, PAGE = "docs/glossary.md", "glossary.md"
-_ABBREVIATION = re.compile(r"[A-Z][A-Z0-9]+(?:_[0-9a-z]+)?")
+FOLDER, INDEX = "docs/glossary", "glossary/index.md"
+
+Group = Literal[
+    "The problem", "The algorithm", "Schedules", "The hardware", "The compiler", "Measuring"
+]
+Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
-def abbreviations(text: str) -> dict[str, str]:
-    """First sentence of each entry whose heading is an abbreviation, or names some.
+class Head(BaseModel):
+    """Front matter of a term.
 
-    Args:
-        text: The glossary: an entry a ``###`` heading.
+    Attributes:
+        term: The term, as the title of its page.
+        group: What kind of term it is.
+        aliases: Other names; the first use of one on a page leads here as well.
+        found_by: Words by which the search finds it, too common to be links.
+        related: Files of other terms, without suffix.
+        linked: Whether pages link to it; not for everyday words.
+        figure: A picture of ``glossary_figures``.
     """
-    found = {}
-    for section in sections_of(text, 1, parse_markdown(text)):
-        if section.level == 3:
-            for name in map(str.strip, section.title.split(",")):
-                if _ABBREVIATION.fullmatch(name):
-                    found[name] = _sentence(section.text)
-    return found
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    term: Annotated[str, Field(min_length=1)]
+    group: Group
+    aliases: Names = ()
+    found_by: Names = ()
+    related: Names = ()
+    linked: bool = True
+    figure: str | None = None
 
 
-def _sentence(text: str) -> str:
-    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))
-    words = re.sub(r"[`*$]", "", words)
-    return re.split(r"(?<=[a-z0-9)])[.;:](?= |$)", words)[0]
+@dataclass(frozen=True)
+class Term:
+    """A term.
+
+    Attributes:
+        slug: Name of its file and of its page.
+        head: Its front matter.
+        definition: Its first paragraph, one sentence.
+        body: What follows.
+    """
+
+    slug: str
+    head: Head
+    definition: str
+    body: str
+
+    @property
+    def source(self) -> str:
+        """File from the top of the checkout."""
+        return f"{FOLDER}/{self.slug}.md"
+
+    @property
+    def page(self) -> str:
+        """Path of the page."""
+        return f"glossary/{self.slug}.md"
+
+    @property
+    def names(self) -> list[str]:
+        """The term, unless parentheses tell it from another one, and its other names."""
+        own = [] if "(" in self.head.term else self.head.term.split(", ")
+        return list(dict.fromkeys((*own, *self.head.aliases)))
+
+    @property
+    def plain(self) -> str:
+        """The definition without markup."""
+        return terms.plain(self.definition)
 
 
-def explained(page: Page, known: Mapping[str, str]) -> Page:
-    """A page with the definitions that Markdown's ``abbr`` extension reads."""
-    if not isinstance(page.content, str) or not page.path.endswith(".md") or page.path == PAGE:
+def read(path: Path) -> Term:
+    """The term of a file.
+
+    Raises:
+        KnowledgeError: The file is not a term: front matter, then one defining sentence.
+    """
+    where = f"{FOLDER}/{path.name}"
+    try:
+        post = frontmatter.loads(inputs.read_text(path))
+        head = Head.model_validate(post.metadata)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"])) or "front matter"
+        raise KnowledgeError(f"{where}: {at}: {first['msg']}") from error
+    except InputError as error:
+        raise KnowledgeError(f"{where} {error.reason}") from error
+    except Exception as error:  # PyYAML has no single class of errors.
+        raise KnowledgeError(f"{where}: the front matter is not YAML") from error
+    definition, _, body = post.content.strip().partition("\n\n")
+    if not terms.is_sentence(definition):
+        raise KnowledgeError(f"{where}: the first paragraph is not one sentence")
+    return Term(path.stem, head, definition, body.strip())
+
+
+def load(root: Path) -> list[Term]:
+    """All terms, by name; none without a folder of them.
+
+    Raises:
+        KnowledgeError: A file is not sound, names a term that is not there, or a name that
+            another term has.
+    """
+    found = [read(path) for path in sorted((root / FOLDER).glob("*.md"))]
+    known = {term.slug for term in found}
+    owner: dict[str, str] = {}
+    for term in found:
+        for other in term.head.related:
+            if other not in known:
+                raise KnowledgeError(f"{term.source}: related: there is no term {other!r}")
+        for name in {name.casefold() for name in term.names}:
+            if owner.setdefault(name, term.slug) != term.slug:
+                raise KnowledgeError(f"{term.source}: {name!r} is a name of {owner[name]} too")
+    return sorted(found, key=lambda term: term.head.term.casefold())
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """Page of each term's file."""
+    found = {term.source: term.page for term in site.terms}
+    return found | {FOLDER: INDEX} if found else {}
+
+
+def pages(site: Site) -> list[Page]:
+    """The index, and a page per term; none without terms."""
+    if not site.terms:
+        return []
+    return [_index(site), *(_page(site, term) for term in in_order(site.terms))]
+
+
+def in_order(found: list[Term]) -> list[Term]:
+    """By group, then by name."""
+    groups = get_args(Group)
+    return sorted(found, key=lambda term: groups.index(term.head.group))
+
+
+def _index(site: Site) -> Page:
+    link = site.link(INDEX)
+    parts = [
+        f"# Glossary\n\nThe {len(site.terms)} terms of this field as this site uses them, each on "
+        "a page of its own. Sizes: b batch, h query heads, s query tokens per sequence, t context "
+        "length, d head dimension, p rotary part, k latent dimension."
+    ]
+    for group in get_args(Group):
+        rows = [
+            [f"[{cell(term.head.term)}]({link(term.source)})", cell(term.plain)]
+            for term in site.terms
+            if term.head.group == group
+        ]
+        parts += [f"## {group}", table(["Term", "Meaning"], rows)] if rows else []
+    return Page(INDEX, sections(*parts), None, ("Learn", "Glossary"))
+
+
+def _page(site: Site, term: Term) -> Page:
+    link = site.link(term.page)
+
+    def prose(text: str) -> str:
+        return rebase(neutralise(text), term.source, link)
+
+    content = sections(
+        meta(description=term.plain, found_by=[*term.names, *term.head.found_by]),
+        f"# {cell(term.head.term)}",
+        prose(term.definition),
+        _also(term),
+        glossary_figures.figure(term.head.figure) if term.head.figure else "",
+        prose(term.body),
+        _related(site, term, link),
+    )
+    nav = ("Learn", "Glossary", term.head.group, term.head.term)
+    return Page(term.page, content, term.source, nav)
+
+
+def _also(term: Term) -> str:
+    shown = {name.casefold().rstrip("s"): name for name in term.names}
+    shown.pop(term.head.term.casefold(), None)
+    return f"Also called: {', '.join(map(cell, shown.values()))}." if shown else ""
+
+
+def _related(site: Site, term: Term, link: terms.Link) -> str:
+    named = {other.slug: other for other in site.terms}
+    found = [named[slug] for slug in term.head.related]
+    if not found:
+        return ""
+    rows = (f"- [{cell(o.head.term)}]({link(o.source)}): {cell(o.plain)}" for o in found)
+    return "## Related\n\n" + "\n".join(rows)
+
+
+# -- links on other pages --------------------------------------------------------------------------
+
+
+def linker(site: Site) -> terms.Linker:
+    """What finds the terms that a page uses."""
+    return terms.Linker(
+        terms.Target(name, term.page, term.plain)
+        for term in site.terms
+        if term.head.linked
+        for name in term.names
+    )
+
+
+def explained(page: Page, known: terms.Linker) -> Page:
+    """A page that tells the Markdown extension ``generators.terms`` which terms it uses."""
+    if not isinstance(page.content, str) or not page.path.endswith(".md") or page.path == INDEX:
         return page
-    lines = "\n".join(f"*[{name}]: {known[name]}" for name in sorted(known) if name in page.content)
+    lines = "\n".join(known.lines(page.path, page.content))
     return replace(page, content=f"{page.content.rstrip()}\n\n{lines}\n") if lines else page
-
-
-def load(site: Site) -> dict[str, str]:
-    """The abbreviations of a checkout; none without a glossary."""
-    file = site.root / SOURCE
-    return abbreviations(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from generators.site import Site
 
 INDEX = "learning/index.md"
+#: Place in the navigation.
+NAV = ("Learn", "Paths over examples")
 
 _Prose = Callable[[str], str]
 
@@ -70,13 +72,13 @@ def _index(learning: Learning, link: Link) -> Page:
     found = table(["Path", "Steps", "What it is for"], paths)
     single = table(["Example", "Topics", "Step of"], examples)
     content = sections(
-        "# Learning",
+        "# Paths over examples",
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,
         f"## Examples\n\n{single}" if single else "",
     )
-    return Page(INDEX, content, None, ("Learning",))
+    return Page(INDEX, content, None, NAV)
 
 
 # -- a path ----------------------------------------------------------------------------------------
@@ -95,7 +97,7 @@ def _path(site: Site, learning: Learning, name: str, path: LearningPath) -> Page
         _needs(path.prerequisites, learning, link),
         *steps,
     )
-    return Page(address, content, source, ("Learning", path.title))
+    return Page(address, content, source, (*NAV, path.title))
 
 
 def _step(site: Site, name: str, number: int, link: Link) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _example(site: Site, learning: Learning, name: str, example: Example) -> Pag
         *_checklist(example),
         *_annotations(example, source, link),
     )
-    return Page(address, content, source, ("Learning", "Examples", example.title))
+    return Page(address, content, source, (*NAV, "Examples", example.title))
 
 
 def _checklist(example: Example) -> Iterator[str]:

@@ -45,8 +45,9 @@ FORMAT = 2
 
 
 def places(site: Site) -> dict[str, str]:
-    """Page of each template."""
-    return {f"generators/skills/{name}.md": _page(name) for name in skill_names()}
+    """Page of each template, and of their folder."""
+    found = {f"generators/skills/{name}.md": _page(name) for name in skill_names()}
+    return found | {"generators/skills": INDEX}
 
 
 def pages(site: Site) -> list[Page]:
@@ -58,7 +59,7 @@ def pages(site: Site) -> list[Page]:
                 _page(name),
                 skill(site, name, site.link(_page(name))),
                 f"generators/skills/{name}.md",
-                ("For agents", name),
+                ("Learn", "For agents", name),
             )
             for name in skill_names()
         ),
@@ -86,7 +87,7 @@ def _index() -> Page:
         "## Skills",
         rows,
     )
-    return Page(INDEX, content, None, ("For agents",))
+    return Page(INDEX, content, None, ("Learn", "For agents"))
 
 
 # -- skills ----------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def main() -> None:
     """Write everything into the build that is going on."""
     try:
         site = load()
-        pages, terms = all_pages(site), glossary.load(site)
+        pages, terms = all_pages(site), glossary.linker(site)
         files = list(assets.site_files(site.root))
     except HyperMlaError as error:
         raise PluginError(str(error)) from error

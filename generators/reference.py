@@ -69,7 +69,7 @@ def index_page(site: Site) -> Page:
         f"- [Lint checks]({link('docs/contributing/knowledge.md#checks')}): what knowledge pages "
         "and devlogs must satisfy.\n"
         f"- [Interpreter]({link('docs/interpreter.md')}): running any cuTile kernel on the CPU.\n"
-        f"- [Glossary]({link('docs/glossary.md')}): the words of this site.\n"
+        f"- [Glossary]({link('docs/glossary')}): the words of this site.\n"
         f"- [API](api/index.md): the modules of the package.",
     )
     return Page(INDEX, content, None, ("Reference",))

@@ -16,9 +16,11 @@ from generators import (
     conformance,
     devices,
     diagnosis,
+    glossary,
     handwritten,
     home,
     kernels,
+    learn,
     learning,
     machine,
     mla_regimes,
@@ -57,6 +59,7 @@ class Family(Protocol):
 #: A new family is a module with ``places`` and ``pages``; its place here is that in the navigation.
 FAMILIES: tuple[Family, ...] = (
     home,
+    learn,
     kernels,
     diagnosis,
     catalogue,
@@ -66,6 +69,7 @@ FAMILIES: tuple[Family, ...] = (
     records,
     conformance,
     learning,
+    glossary,
     reference,
     handwritten,
     machine,
@@ -140,6 +144,11 @@ class Site:
         """Learning paths and examples."""
         return read_learning(self.root)
 
+    @cached_property
+    def terms(self) -> list[glossary.Term]:
+        """The terms of the glossary, by name."""
+        return glossary.load(self.root)
+
     def designs(self) -> dict[str, list[Version]]:
         """Versions of each design in order, by the key that users type."""
         grouped: dict[str, list[Version]] = {}
@@ -209,7 +218,7 @@ class Site:
 
 #: Folders and files that become pages, or parts of pages.
 PUBLISHED = (
-    "docs", "generators", "kernels", "knowledge", "results", "src",
+    "docs", "examples", "generators", "kernels", "knowledge", "results", "src",
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "mkdocs.yml", "noxfile.py",
 )  # fmt: skip
 

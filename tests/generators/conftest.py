@@ -25,6 +25,6 @@ def pages(site: Site) -> list[Page]:
 def tree(tmp_path) -> Tree:
     tree = plant(tmp_path)
     tree.write("CONTRIBUTING.md", "# Contributing\n\nText.\n")
-    tree.write(glossary.SOURCE, "# Glossary\n\n### MLA\n\nMulti-head latent attention.\n")
+    tree.write(f"{glossary.FOLDER}/mla.md", "---\nterm: MLA\ngroup: The problem\n---\n\nA kind.\n")
     tree.write("docs/contributing/knowledge.md", "# Writing knowledge\n\n## Metrics\n\nText.\n")
     return tree

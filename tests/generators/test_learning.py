@@ -72,7 +72,7 @@ def test_nothing_without_files(tree, site):
             continue
         assert learning.pages(empty) == []
         assert learning.places(empty) == {}
-    assert "Learning" not in summary(small_pages(small_site(tree)))
+    assert "Paths over examples" not in summary(small_pages(small_site(tree)))
 
 
 def test_pages_and_their_place(filled):
@@ -84,7 +84,7 @@ def test_pages_and_their_place(filled):
         "learning/examples/add.md",
         "learning/examples/gemm.md",
     }
-    assert [page.nav[0] for page in found.values()] == ["Learning"] * 4
+    assert [page.nav[0] for page in found.values()] == ["Learn"] * 4
     assert "[First steps](learning/first.md)" in summary(found.values())
     assert found["learning/first.md"].source == f"{PATHS}/first.toml"
     files = [Page(f"files/{name}.txt", b"") for name in site.copied]

@@ -43,7 +43,7 @@ SEARCHES = [
     ("spill", "/catalogue/optimizations/o12-worker-warps-by-spills/"),
     ("head grouping", "/catalogue/optimizations/o2-head-grouping/"),
     ("mla_var6_plus v4", "/kernels/mla/cutile-dsl/mla_var6_plus/v4/"),
-    ("ridge point", "/glossary/"),
+    ("ridge point", "/glossary/ridge-point/"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from site_browser import BASE, OpenTab, Tab
 
+from generators import mla_figure
 from mla_var3 import knowledge
 from mla_var3.workloads.mla import regimes
 
@@ -83,10 +84,11 @@ def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
     tab.check()
 
 
-def test_abbreviations_are_explained(open_tab: OpenTab):
+def test_the_first_use_of_a_term_leads_to_its_page(open_tab: OpenTab):
     tab = open_tab()
     tab.open("mla/")
-    tab.page.wait_for_selector("article abbr:has-text('MLA')")
+    tab.page.locator("article a.term").first.click()
+    tab.page.wait_for_url(f"{BASE}glossary/*/")
     tab.check()
 
 
@@ -108,4 +110,20 @@ def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
     expect(answer).to_be_visible()
     tab.open("learning/")
     expect(tab.page.locator("[data-path=a-fundamentals]")).to_have_text("1 of 5 steps done")
+    tab.check()
+
+
+def test_sliders_move_the_figure_of_mla(open_tab: OpenTab):
+    tab = open_tab(search=False)
+    tab.open("learn/attention-and-mla/")
+    figure = tab.page.locator(".mla-figure")
+    message = figure.locator(".mla-figure__message")
+    before = message.inner_text()
+    curve = figure.locator("[data-curve=latent]").get_attribute("d")
+    assert f"At s = {mla_figure.first_sizes()['s']} " in before
+    figure.locator("input[name=s]").press("Home")
+    figure.locator("input[name=t]").press("End")
+    sizes = mla_figure.first_sizes() | {"s": 1, "t": mla_figure.SLIDERS["t"][2][-1]}
+    assert message.inner_text() == mla_figure.message(sizes)
+    assert figure.locator("[data-curve=latent]").get_attribute("d") != curve
     tab.check()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from mla_var3.errors import InterpreterError
+from mla_var3.interpreter.cpu_for_cuda import on_the_cpu
 from mla_var3.interpreter.frontend import program as program_of
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
 from mla_var3.interpreter.options import Options, current
@@ -53,7 +54,13 @@ def launch(
         InterpreterError: If the arguments do not fit the kernel, cuTile refuses the kernel, an
             assertion in it fails, or it never ends.
     """
-    options = options or current()
+    with on_the_cpu():  # A script under ``run`` believes that its tensors are elsewhere.
+        return _launch(grid, kernel, args, options or current())
+
+
+def _launch(
+    grid: Sequence[int], kernel: Any, args: Sequence[Any], options: Options
+) -> LaunchReport:
     blocks = _grid(grid)
     signature = kernel_signature(kernel, args)
     probes = Probes(options.watch, options.numerics)

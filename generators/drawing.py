@@ -1,0 +1,65 @@
+"""Small drawings as SVG text: shapes in the site's colours, with a name and a text alternative."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+#: Colours by meaning, from the site's style sheet; each is told apart by more than its colour.
+LATENT, DECOMPRESSED, MIXED = "var(--series-2)", "var(--series-1)", "var(--series-4)"
+INK, QUIET, EDGE, SUNK = "currentColor", "var(--quiet)", "var(--edge)", "var(--sunk)"
+SLOWER, FASTER = "var(--slower)", "var(--faster)"
+
+
+def rect(
+    x: float, y: float, width: float, height: float, fill: str, note: str = "", opacity: float = 1
+) -> str:
+    """A box; ``note`` shows where the pointer is on it."""
+    inner = f"<title>{html.escape(note)}</title>" if note else ""
+    faint = f' opacity="{opacity:g}"' if opacity != 1 else ""
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+        f'style="fill:{fill}"{faint}>{inner}</rect>'
+    )
+
+
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", fill: str = INK, bold: bool = False,
+    size: float = 13,
+) -> str:  # fmt: skip
+    """Words whose baseline starts, ends or is centered at a point."""
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size:g}"{weight} '
+        f'style="fill:{fill}">{html.escape(words)}</text>'
+    )
+
+
+def path(points: Iterable[tuple[float, float]], color: str, *, dashed: bool = False) -> str:
+    """A line through points."""
+    steps = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<path d="{steps}" fill="none" stroke-width="2"{dashes} style="stroke:{color}"/>'
+
+
+def svg(width: float, height: float, parts: Iterable[str], title: str, message: str) -> str:
+    """A drawing.
+
+    Args:
+        width: In pixels, at most; narrow screens shrink it.
+        height: In the same unit.
+        parts: Shapes.
+        title: Its accessible name.
+        message: What it shows, in a sentence, for those who cannot see it.
+    """
+    label = html.escape(f"{title}: {message}")
+    return (
+        f'<svg class="drawing" role="img" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+def figure(drawing: str, caption: str) -> str:
+    """A drawing with its caption, as Markdown takes it."""
+    words = html.escape(caption, quote=False)
+    return f'<figure class="drawn">{drawing}<figcaption>{words}</figcaption></figure>'

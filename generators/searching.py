@@ -1,0 +1,113 @@
+"""What the search knows: a hook of mkdocs that takes the words of every page as it is rendered.
+
+The theme's own index is left empty, since every page would fetch it. Here each section keeps its
+prose apart from tables and code, and a term its synonyms; ``docs/assets/js/search-worker.js``
+fetches them at the first key that a reader presses.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.plugins import event_priority
+
+#: Words of tables and code that are kept of a section, each once.
+REST_WORDS = 250
+#: How much a hit counts, by where its page lies; the first that fits.
+WEIGHTS = (
+    ("glossary/", 1.15),
+    ("learning/examples/", 0.3),
+    ("reference/", 0.5),
+    ("results/", 0.6),
+    ("records/", 0.4),
+    ("catalogue/", 1.1),
+)
+#: Pages of short notes, found as a whole.
+WHOLE = ("learning/examples/",)
+
+_HEADING = re.compile(r'<h([23])\b[^>]*?(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
+_PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
+_DROPPED = re.compile(r"<(svg|script|style|form|button|select)\b.*?</\1>", re.DOTALL)
+_REST = re.compile(r"<(table|pre)\b.*?</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_BLOCK = re.compile(r"</?(?:p|li|div|td|th|tr|dd|dt|br|h\d|summary|figcaption)\b[^>]*>")
+
+
+def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[dict[str, Any]]:
+    """The sections of a page, the page itself first.
+
+    Args:
+        content: Its HTML, without navigation.
+        url: Its address from the top of the site.
+        title: Its title.
+        names: Other words by which it is to be found.
+    """
+    clean = _DROPPED.sub(" ", content)
+    heads = [] if url.startswith(WHOLE) else list(_HEADING.finditer(clean))
+    bounds = [*(head.start() for head in heads), len(clean)]
+    page = {"location": url, "title": title, "weight": _weight(url)} | _words(clean[: bounds[0]])
+    yield page | ({"names": names} if names else {})
+    for head, end in zip(heads, bounds[1:], strict=True):
+        if head.group(2):
+            yield {
+                "location": f"{url}#{head.group(2)}",
+                "title": _plain(_PERMALINK.sub("", head.group(3))),
+                "page": title,
+                "weight": _weight(url),
+            } | _words(clean[head.end() : end])
+
+
+def _weight(url: str) -> float:
+    return next((weight for start, weight in WEIGHTS if url.startswith(start)), 1.0)
+
+
+def _words(part: str) -> dict[str, str]:
+    """Prose of a part of a page, and each word of its tables and code once."""
+    part = _PERMALINK.sub("", re.sub(r"<h1\b.*?</h1>", " ", part, flags=re.DOTALL))
+    rest = " ".join(_plain(found.group()) for found in _REST.finditer(part))
+    once = list(dict.fromkeys(rest.split()))[:REST_WORDS]
+    return {"prose": _plain(_REST.sub(" ", part)), "rest": " ".join(once)}
+
+
+def _plain(part: str) -> str:
+    return " ".join(html.unescape(_TAG.sub("", _BLOCK.sub(" ", part))).split())
+
+
+# -- the hook --------------------------------------------------------------------------------------
+
+#: Sections of the build that is going on.
+_found: list[dict[str, Any]] = []
+
+
+def on_pre_build(config: Any) -> None:
+    """Forget the build before this one, which `mkdocs serve` made in the same process."""
+    _found.clear()
+
+
+def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
+    """Take the words of a page, and tell the theme's search to leave it alone."""
+    if not (page.meta.get("search") or {}).get("exclude"):
+        names = page.meta.get("found_by", [])
+        _found.extend(documents(content, page.url, str(page.title), names))
+    page.meta["search"] = {"exclude": True}
+    return content
+
+
+@event_priority(-50)  # After the theme wrote its index, before its offline plugin copies that.
+def on_post_build(config: Any) -> None:
+    """Write what was found: to a file of its own, or where the offline site looks for it."""
+    folder = Path(config.site_dir) / "search"
+    theirs = json.loads((folder / "search_index.json").read_text(encoding="utf-8"))
+    offline = "material/offline" in config.plugins
+    if not offline:
+        _write(folder / "documents.json", _found)
+    _write(folder / "search_index.json", theirs | {"docs": _found if offline else []})
+
+
+def _write(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,237 @@
+"""Links from the first use of a term on a page, as an extension of Python-Markdown.
+
+``Linker`` adds a line ``*[name](target): meaning`` per term that a page uses; the extension takes
+these lines away and turns the first use of each name in running text into a link. Headings, code,
+links, tables and formulas stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
+from markdown.treeprocessors import Treeprocessor
+
+Link = Callable[[str], str]
+
+_LINE = re.compile(r"\*\[(?P<name>[^\]]+)\]\((?P<target>[^()\s]+)\): (?P<meaning>.+)")
+_WORD = re.compile(r"[A-Za-z0-9_]+(?:[.+][A-Za-z0-9_+]+)*\+*")
+#: Elements whose text a link would break or clutter.
+_SKIPPED = {
+    "a", "abbr", "button", "code", "figcaption", "figure", "form", "h1", "h2", "h3", "h4", "h5",
+    "h6", "label", "math", "option", "pre", "script", "select", "style", "summary", "svg", "table",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """A name and where it leads.
+
+    Attributes:
+        name: A term or another name of it.
+        page: Path of its page.
+        meaning: Its definition, plain.
+    """
+
+    name: str
+    page: str
+    meaning: str
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name; case counts where it is an abbreviation."""
+    words = _WORD.findall(name)
+    return tuple(words if _is_abbreviation(name) else map(str.lower, words))
+
+
+def _is_abbreviation(name: str) -> bool:
+    return any(part.isupper() and len(part) > 1 for part in re.split(r"[\s-]", name))
+
+
+def _singular(word: str) -> str:
+    long = len(word) > 3 or word[:-1].isupper()  # SMs, but not "its"
+    return word[:-1] if long and word.endswith("s") and not word.endswith("ss") else word
+
+
+class Names:
+    """Names by their first word, for finding them in text in one pass."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_first: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+        for name in names:
+            words = words_of(name)
+            if words:
+                self._by_first.setdefault(words[0].lower(), []).append((words, name))
+        for found in self._by_first.values():
+            found.sort(key=lambda item: -len(item[0]))
+
+    def find(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Start, end and name of each use, the longest name at each place."""
+        found = list(_WORD.finditer(text))
+        skip = 0
+        for index, word in enumerate(found):
+            if index < skip:
+                continue
+            for words, name in self._starting(word.group()):
+                rest = found[index : index + len(words)]
+                if _match(words, rest, text):
+                    yield word.start(), rest[-1].end(), name
+                    skip = index + len(words)
+                    break
+
+    def _starting(self, word: str) -> list[tuple[tuple[str, ...], str]]:
+        key = word.lower()
+        return self._by_first.get(key) or self._by_first.get(_singular(word).lower(), [])
+
+
+def _match(words: tuple[str, ...], found: list[re.Match[str]], text: str) -> bool:
+    if len(found) < len(words):
+        return False
+    for wanted, match in zip(words, found, strict=True):
+        shown = match.group() if wanted != wanted.lower() else match.group().lower()
+        if wanted != shown and wanted != _singular(shown):
+            return False
+    gaps = itertools.pairwise(found)
+    return all(text[one.end() : other.start()] in (" ", "-", "\n") for one, other in gaps)
+
+
+class Linker:
+    """Finds the terms that a page uses."""
+
+    def __init__(self, targets: Iterable[Target]) -> None:
+        self._targets = {target.name: target for target in targets}
+        self._names = Names(self._targets)
+
+    def lines(self, path: str, content: str) -> list[str]:
+        """A line for the extension per name that ``content`` holds and another page explains.
+
+        A term that the page links to by hand needs none.
+        """
+        folder = posixpath.dirname(path) or "."
+        used = dict.fromkeys(name for _, _, name in self._names.find(content))
+        found = [(self._targets[name], self._address(name, folder)) for name in used]
+        return [
+            f"*[{target.name}]({address}): {target.meaning}"
+            for target, address in found
+            if target.page != path and f"]({address})" not in content
+        ]
+
+    def _address(self, name: str, folder: str) -> str:
+        return posixpath.relpath(self._targets[name].page, folder)
+
+
+# -- the extension ---------------------------------------------------------------------------------
+
+
+class _Lines(Preprocessor):
+    """Takes the lines away."""
+
+    def __init__(self, md: Markdown, found: list[Target]) -> None:
+        super().__init__(md)
+        self._found = found
+
+    def run(self, lines: list[str]) -> list[str]:
+        self._found.clear()
+        while lines and (not lines[-1].strip() or _LINE.fullmatch(lines[-1])):
+            if line := _LINE.fullmatch(lines.pop()):
+                self._found.append(Target(line["name"], line["target"], line["meaning"]))
+        return lines
+
+
+class _Links(Treeprocessor):
+    """Puts the links in."""
+
+    def __init__(self, md: Markdown, found: list[Target]) -> None:
+        super().__init__(md)
+        self._found = found
+
+    def run(self, root: Element) -> None:
+        targets = {target.name: target for target in self._found}
+        if targets:
+            _link(root, targets, Names(targets))
+
+
+def _link(element: Element, targets: dict[str, Target], names: Names) -> None:
+    """Link the first uses below an element; a target that is linked is taken off the list."""
+    made = _linked(element.text, targets, names)
+    if made:
+        element.text, links = made
+        element[0:0] = links
+    start = len(made[1]) if made else 0
+    for child in list(element)[start:]:
+        if child.tag not in _SKIPPED and "arithmatex" not in (child.get("class") or ""):
+            _link(child, targets, names)
+        if after := _linked(child.tail, targets, names):
+            child.tail, links = after
+            at = list(element).index(child) + 1
+            element[at:at] = links
+
+
+def _linked(
+    text: str | None, targets: dict[str, Target], names: Names
+) -> tuple[str, list[Element]] | None:
+    """Text before the first link, and the links with the text behind each; None without any."""
+    if not text or not targets or text.isspace():
+        return None
+    pieces: list[Any] = []
+    position = 0
+    for start, end, name in names.find(text):
+        target = targets.get(name)
+        if target is None:
+            continue
+        for other in [key for key, value in targets.items() if value.page == target.page]:
+            del targets[other]
+        pieces += [text[position:start], _anchor(text[start:end], target)]
+        position = end
+    if not pieces:
+        return None
+    links = pieces[1::2]
+    for anchor, tail in zip(links, [*pieces[2::2], text[position:]], strict=True):
+        anchor.tail = tail
+    return pieces[0], links
+
+
+def _anchor(words: str, target: Target) -> Element:
+    anchor = Element("a", {"class": "term", "href": target.page, "title": target.meaning})
+    anchor.text = words
+    return anchor
+
+
+class TermsExtension(Extension):
+    """Links first uses of terms."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Register the two halves."""
+        found: list[Target] = []
+        md.preprocessors.register(_Lines(md, found), "term-lines", 100)
+        # After inline markup, before mkdocs turns file names into addresses.
+        md.treeprocessors.register(_Links(md, found), "term-links", 5)
+
+
+def makeExtension(**settings: Any) -> TermsExtension:
+    """What Python-Markdown calls."""
+    return TermsExtension(**settings)
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """Markdown of a sentence without links and code marks."""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))
+    return re.sub(r"[`*]", "", words).replace('"', "'")
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a paragraph is one sentence of prose."""
+    words = plain(text)
+    one = words.endswith(".") and not re.search(r"[a-z0-9)]\. +[A-Z]", words)
+    return one and words[0] not in "#-|>$" and "$" not in words

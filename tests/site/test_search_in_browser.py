@@ -1,0 +1,83 @@
+"""The search finds what a kernel engineer asks for, and costs nothing before the first key."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from site_browser import BASE, OpenTab, Tab
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+QUERIES = tomllib.loads(Path(__file__).with_name("queries.toml").read_text())["query"]
+
+#: Asks the worker itself, as the theme does: all questions over one index.
+ASK = """async ([worker, questions]) => {
+    const search = new Worker(worker);
+    const ask = (message) => new Promise((resolve) => {
+        search.onmessage = (event) => resolve(event.data);
+        search.postMessage(message);
+    });
+    await ask({type: 0, data: {config: {}, docs: [], options: {}}});
+    const answers = [];
+    for (const words of questions) {
+        const {data} = await ask({type: 2, data: words});
+        answers.push(data.items.map(items => items.map(({location, text, title}) => (
+            {location, text, title}
+        ))));
+    }
+    return answers;
+}"""
+
+
+def ask(tab: Tab, *questions: str) -> list[list[list[dict[str, Any]]]]:
+    """For each question the hits: a list of sections per page."""
+    worker = f"{BASE}assets/js/search-worker.js"
+    found: list[list[list[dict[str, Any]]]] = tab.page.evaluate(ASK, [worker, list(questions)])
+    return found
+
+
+def test_nine_of_ten_queries_have_their_page_in_the_first_three_hits(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("404.html")
+    answers = ask(tab, *(query["words"] for query in QUERIES))
+    missed = {}
+    for query, hits in zip(QUERIES, answers, strict=True):
+        first = [items[0]["location"].partition("#")[0] for items in hits[:3]]
+        if not set(first) & set(query["pages"]):
+            missed[query["words"]] = first
+    assert len(QUERIES) == 40
+    assert len(missed) <= 4, missed
+
+
+def test_a_hit_says_why_it_is_one(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("404.html")
+    synonym, prose, nothing = ask(tab, "logsumexp", "spilling", "<img src=x>")
+    assert "Also called: <mark data-md-highlight>logsumexp</mark>" in synonym[0][0]["text"]
+    assert any("<mark data-md-highlight>" in items[0]["text"] for items in prose[:3])
+    assert "<img" not in str(nothing)
+
+
+def test_the_index_is_fetched_at_the_first_key(open_tab: OpenTab):
+    tab = open_tab()
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.open("glossary/")
+    tab.page.wait_for_load_state("networkidle")
+    tab.page.click(".md-search__input", force=True)
+    assert not [url for url in asked if "documents.json" in url or "minisearch" in url]
+    tab.page.keyboard.type("roofline")
+    tab.page.wait_for_selector(".md-search-result__item a")
+    assert len([url for url in asked if url.endswith("search/documents.json")]) == 1
+    tab.page.click(".md-search-result__item a")
+    tab.page.wait_for_selector(".md-content h1:has-text('Roofline')")
+    tab.check()
+
+
+def test_every_wanted_page_is_there(open_tab: OpenTab, built):
+    wanted = {page for query in QUERIES for page in query["pages"]}
+    missing = {page for page in wanted if not (built.online / page / "index.html").is_file()}
+    assert not missing
