@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from generators import devices, home, kernels, problems, results
 from generators import records as record_pages
 from generators import site as engine
