@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+# A shell's background jobs ignore interrupts, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Tests of what stands on the package. Counting branches doubles the time of interpreted kernels,
 #: and coverage should come from the tests that are about the covered module.
