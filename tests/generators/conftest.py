@@ -9,6 +9,14 @@ from generators.site import Site
 from tests.knowledge.trees import Tree, plant
 
 
+@pytest.hookimpl(tryfirst=True)  # Before -m chooses.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Making all pages takes a minute: what reads them all belongs to `nox -s exhaustive`."""
+    for item in items:
+        if "pages" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.exhaustive)
+
+
 @pytest.fixture(scope="session")
 def site() -> Site:
     """This checkout."""

@@ -65,6 +65,7 @@ def test_links_resolve(found, pages):
     assert list(dead_links(found.values(), pages)) == []
 
 
+@pytest.mark.exhaustive
 def test_nothing_of_a_kernel_page_runs(found):
     for page in found.values():
         assert see(page).scripts == []
