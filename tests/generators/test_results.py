@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from generators import devices, home, kernels, problems, results
+from generators import devices, home, kernels, ladder, problems, results
 from generators import records as record_pages
 from generators import site as engine
 from generators.site import Run, Site
@@ -280,3 +280,9 @@ def test_home_leads_to_all_that_it_promises(site, pages):
     seen = see(page)
     for symptom in SYMPTOMS:
         assert f"diagnosis/{symptom.key}.md" in seen.links
+
+
+def test_the_bound_of_a_ladder_is_that_of_the_whole_work():
+    assert ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 3072}))
+    assert not ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 0}))
+    assert not ladder._is_easier(timed("v1", 10.0))
