@@ -22,7 +22,7 @@ REST_WORDS = 250
 WEIGHTS = (
     ("glossary/", 1.15),
     ("learning/examples/", 0.3),
-    ("reference/", 0.5),
+    ("reference/", 0.2),
     ("results/", 0.6),
     ("records/", 0.4),
     ("catalogue/", 1.1),

@@ -67,8 +67,8 @@ const hypermlaSearch = (() => {
   function rank(hit, doc, terms, wanted) {
     const share = new Set(hit.queryTerms).size / terms.size;
     const called = [doc.title, ...(doc.names || [])].map(plain);
-    const exact = called.includes(wanted) ? 4 : called.some((name) => name.startsWith(wanted)) ? 1.5 : 1;
-    return { doc, score: hit.score * share ** 3 * exact, words: new Set(hit.terms) };
+    const exact = called.includes(wanted) ? 12 : called.some((name) => name.startsWith(wanted)) ? 1.5 : 1;
+    return { doc, score: hit.score * share ** 6 * exact, words: new Set(hit.terms) };
   }
 
   /* Hits by page, as the theme shows them: the page itself, then its sections. */

@@ -728,6 +728,45 @@ assert torch.equal(out[:, :56].isneginf(), torch.ones(16, 56).tril(40) == 0)
             ("score = ct.zeros((16, TILE_N), ct.float32)",),
         )
     ],
+    "o17-rows-that-fit-registers": [
+        Setup(
+            TILE
+            + """
+# snippet
+
+
+assert [rows_for(arch, 512) for arch in ("sm_120", "sm_90", "sm_100")] == [16, 64, 64]
+assert rows_for("sm_120", 128) == 64
+out = torch.zeros(1)
+run(attention, out)
+assert out.item() == 1
+""",
+            less=(
+                (
+                    "def attention(...): ...",
+                    "def attention(out): ct.store(out, (0,), ct.full((1,), 1, ct.float32))",
+                ),
+            ),
+        )
+    ],
+    "online-softmax": [
+        Setup(
+            """
+import torch
+from torch import exp2, log2, maximum
+
+q, keys, values, scale = torch.randn(3, 8), torch.randn(10, 8), torch.randn(10, 4), 0.5
+tiles = list(zip(keys.split(4), values.split(4)))
+m, l, acc = torch.full((3,), -torch.inf), torch.zeros(3), torch.zeros(3, 4)
+# snippet
+
+
+weights = 2.0 ** (q @ keys.T * scale)
+assert torch.allclose(out, weights @ values / weights.sum(-1, keepdim=True), atol=1e-5)
+assert torch.allclose(lse, log2(weights.sum(-1)), atol=1e-5)
+"""
+        )
+    ],
     "o9-causal-program-remap": [
         Setup(
             TILE
