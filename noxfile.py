@@ -110,6 +110,13 @@ def benchmarks(session: nox.Session) -> None:
 
 
 @shared
+def browser(session: nox.Session) -> None:
+    """The site in a real browser, one page of each kind: builds it once, then opens it."""
+    install(session, "dev", "docs")
+    pytest(session, "-m", "browser and not exhaustive", "-n0", "--no-cov", *session.posargs)
+
+
+@shared
 def exhaustive(session: nox.Session) -> None:
     """What `tests` samples, in full: every seeded fault, every page at every width, every case."""
     install(session, "dev", "docs")

@@ -32,8 +32,8 @@ UNCOUNTED = (
 )
 
 
-#: Files that take longest come first, so that no process is left alone with them at the end. Those
-#: that wait for the site come last: by then the first file has built it.
+#: Files that take longest come first, so that no process is left alone with them at the end. In
+#: `nox -s exhaustive` those that wait for the site come last: by then the first file has built it.
 ORDER = ("tests/site/test_site", "tests/generators/", "tests/kernels/", "", "tests/site/")
 
 

@@ -103,6 +103,7 @@ def test_any_split_of_keys_and_blocks_gives_the_same_result(version, data):
     assert_correct(make(version, **problem, **launch | pieces))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_rows_that_see_no_key_give_zero_and_minus_infinity(version, n):
@@ -121,6 +122,7 @@ def exact(version: str) -> dict[str, int]:
     return {"b": 4, "h": 8, "s": 16}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("n", [0, 128, 384])
 def test_counted_flops_are_the_cost_model_where_tiles_divide(version, n):
@@ -147,6 +149,7 @@ def test_causal_skips_key_tiles_that_no_row_sees():
     assert half.mma_flops / full.mma_flops == 6 / 8
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_distinct_bytes_are_the_cost_model(version):
     plan = make(version, **exact(version), t=384, n=128)
@@ -211,7 +214,7 @@ class TestTilings:
             dataclasses.replace(plan, tilings={stage: tiling}).tiling(stage)
         assert message in str(error.value)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("version", VERSIONS)
     def test_other_tiles_give_the_same_result(self, version):
         plan = make(version, b=2, h=16, s=5, t=150, n=70, causal=True)
