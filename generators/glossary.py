@@ -106,9 +106,8 @@ def read(path: Path) -> Term:
         post = frontmatter.loads(inputs.read_text(path))
         head = Head.model_validate(post.metadata)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, first["loc"])) or "front matter"
-        raise KnowledgeError(f"{where}: {at}: {first['msg']}") from error
+        fault = inputs.first_fault(error, "front matter")
+        raise KnowledgeError(f"{where}: {fault}") from error
     except InputError as error:
         raise KnowledgeError(f"{where} {error.reason}") from error
     except Exception as error:  # PyYAML has no single class of errors.

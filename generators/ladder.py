@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from generators import charts, problems, verdicts
 from generators.problems import Problem
 from generators.source import repo_name
-from generators.text import cell, docstring, sections, table
+from generators.text import cell, docstring, fold, sections, table
 from mla_var3 import roofline
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records.model import Scalar
@@ -282,11 +282,7 @@ def section(
     rows = ladder_table(site, designs, where, name)
     steps = sum(map(len, designs))
     if folded:
-        rows = (
-            f'<details class="facts" markdown="1">\n<summary><strong>The ladder</strong> '
-            f"<span>all {steps} steps: idea, times, verdict</span></summary>\n\n{rows}\n\n"
-            "</details>"
-        )
+        rows = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
     return sections(
         chart(site, designs, where, title=title, every=every),
         f"At {cell(where.conditions)}. One row per step; a verdict compares with the version "

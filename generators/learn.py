@@ -86,9 +86,7 @@ def load(root: Path) -> Course | None:
     try:
         return Course.model_validate(inputs.read_toml(root / SOURCE))
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        raise KnowledgeError(f"{SOURCE}: {at}: {first['msg']}") from error
+        raise KnowledgeError(f"{SOURCE}: {inputs.first_fault(error)}") from error
     except InputError as error:
         raise KnowledgeError(f"{SOURCE} {error.reason}") from error
 

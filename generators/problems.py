@@ -14,6 +14,7 @@ from mla_var3.errors import UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, change_text
 from mla_var3.records import CPU, Duration, Record, Scalar
+from mla_var3.runtime import registry
 from mla_var3.tables import cell
 from mla_var3.workloads import workloads
 
@@ -147,6 +148,16 @@ def problem_text(record: Record) -> str:
     names = compared(record.kernel.layer, record.problem)
     rest = {name: v for name, v in record.problem.items() if name not in names}
     return f"{problem_of(record)} {shown(rest)}".strip()
+
+
+def design_of(record: Record) -> str:
+    """The design as users type it: with its language where another one is preferred."""
+    kernel = record.kernel
+    try:
+        known = kernel.language == registry.preferred(kernel.design)
+    except UnknownNameError:
+        return kernel.design
+    return kernel.design if known else f"{kernel.design}@{kernel.language}"
 
 
 def target_name(target: str) -> str:

@@ -13,10 +13,10 @@ from generators.page import Page
 from generators.text import cell, fold, meta, sections, table
 from mla_var3 import roofline
 from mla_var3.app.options import to_argv
-from mla_var3.errors import HyperMlaError, UnknownNameError
+from mla_var3.errors import HyperMlaError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import Mode, Passed, Record, Stage, StaticFacts
-from mla_var3.runtime import registry, tiling_text
+from mla_var3.runtime import tiling_text
 from mla_var3.static.occupancy import of_facts
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def pages(site: Site) -> list[Page]:
 
 def _page(site: Site, path: str, runs: list[Run]) -> Page:
     link, first = site.link(path), runs[0].record
-    where, design = problems.target_name(first.target), _design(first)
+    where, design = problems.target_name(first.target), problems.design_of(first)
     title = f"Records of {design} {first.kernel.version} on {where}"
     kinds = Counter(run.record.outcome.status for run in runs)
     return Page(
@@ -89,16 +89,6 @@ def _page(site: Site, path: str, runs: list[Run]) -> Page:
         ),
         nav=("Results", where, design, f"Records of {first.kernel.version}"),
     )
-
-
-def _design(record: Record) -> str:
-    """The design as users type it: with its language where another one is preferred."""
-    kernel = record.kernel
-    try:
-        known = kernel.language == registry.preferred(kernel.design)
-    except UnknownNameError:
-        return kernel.design
-    return kernel.design if known else f"{kernel.design}@{kernel.language}"
 
 
 def _record(site: Site, run: Run, link: Link) -> str:

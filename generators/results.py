@@ -15,7 +15,6 @@ from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import CPU
-from mla_var3.runtime import registry
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
@@ -89,29 +88,21 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
     """The fastest run of each design at each problem, by intensity."""
     found: dict[str, list[tuple[float, float, str]]] = {}
     for problem, group in problems.by_problem(runs).items():
-        for run in _best_of_each(group, _design):
+        for run in _best_of_each(group, lambda run: problems.design_of(run.record)):
             work, time = run.outcome, run.total.median_us
             if work is not None and work.flops and work.bytes:
                 stale = " (stale)" if run.stale else ""
                 point = (work.flops / work.bytes, work.flops / time / 1e6)
                 said = f"{_version(run)}{stale} at {problem}"
-                found.setdefault(_design(run), []).append((*point, said))
+                found.setdefault(problems.design_of(run.record), []).append((*point, said))
     return tuple(
         charts.Path(design, tuple(sorted(points)), color)
         for color, (design, points) in enumerate(sorted(found.items()))
     )
 
 
-def _design(run: Run) -> str:
-    """The design as users type it: with its language where another one is preferred."""
-    kernel = run.record.kernel
-    if kernel.language == registry.preferred(kernel.design):
-        return kernel.design
-    return f"{kernel.design}@{kernel.language}"
-
-
 def _version(run: Run) -> str:
-    return f"{_design(run)} {run.record.kernel.version}"
+    return f"{problems.design_of(run.record)} {run.record.kernel.version}"
 
 
 def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:

@@ -12,12 +12,21 @@ import stat
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mla_var3.errors import InputError
 
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 #: Largest file that is read; a profiler's timeline of thousands of launches is a tenth of it.
 MAX_BYTES = 64 << 20
+
+
+def first_fault(error: ValidationError, whole: str = "the file") -> str:
+    """The first thing that a schema says of a file, as ``place: what``; ``whole`` has no place."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
 
 
 def read_bytes(path: Path) -> bytes:

@@ -255,10 +255,9 @@ def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
 
 
 def _compiled(outcome: Passed) -> str:
-    facts = [stage.static for stage in outcome.stages if stage.static is not None]
-    return "; ".join(f"{f.registers}r {f.stack_bytes}B {f.mma_path}" for f in facts) or "; ".join(
-        tiling_text(stage.tiling) for stage in outcome.stages
-    )
+    return "; ".join(
+        f"{f.registers}r {f.stack_bytes}B {f.mma_path}" for f in outcome.facts
+    ) or "; ".join(tiling_text(stage.tiling) for stage in outcome.stages)
 
 
 def covered(rows: Sequence[Row]) -> list[str]:

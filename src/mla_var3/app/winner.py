@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +28,12 @@ def median(record: Record | None) -> float | None:
 
 def facts_of(record: Record) -> list[StaticFacts]:
     """What the compiler made of each stage."""
-    stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
-    return [stage.static for stage in stages if stage.static is not None]
+    return record.outcome.facts if isinstance(record.outcome, Passed) else []
 
 
 def spills_of(record: Record) -> int:
     """Spill loads and stores of all stages."""
-    return sum(facts.spill_loads + facts.spill_stores for facts in facts_of(record))
+    return sum(facts.spill_instructions for facts in facts_of(record))
 
 
 # -- two versions ----------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ class Duel:
         ratios = sorted(_ratio(pair) for pair in self.timed)
         if not ratios:
             return self._on_paper
-        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        mean = statistics.geometric_mean(ratios)
         if abs(mean - 1) <= CLEAR:
             least, most = faster(1, ratios[0]), faster(1, ratios[-1])
             span = " to ".join(dict.fromkeys((least, most)))

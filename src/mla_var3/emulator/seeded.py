@@ -156,9 +156,7 @@ def read(path: Path | None = None) -> dict[str, Subject]:
     except InputError as error:
         raise EmulatorError(f"{path.name} {error.reason}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise EmulatorError(f"{path.name}: {where}: {first['msg']}") from None
+        raise EmulatorError(f"{path.name}: {inputs.first_fault(error)}") from None
 
 
 def table(path: Path | None = None) -> Table:

@@ -384,7 +384,7 @@ _ANY_RUN = (
     _row("static", "spill_instructions", "instructions", "lower",
          "stages[].static.spill_loads + spill_stores",
          "Register spills: loads and stores of local memory in the machine code.",
-         _facts(lambda facts: facts.spill_loads + facts.spill_stores)),
+         _static("spill_instructions")),
     _row("static", "shared_bytes", "bytes", None, "stages[].static.shared_bytes",
          "Shared memory per block, as launched.", _static("shared_bytes")),
     _row("static", "warps_per_block", "", None, "stages[].static.warps_per_block",

@@ -106,7 +106,7 @@ def _bar(number: int, name: str, stage: Stage) -> str:
 def _said(stage: Stage) -> str:
     facts = stage.static
     assert facts is not None
-    spills = facts.spill_loads + facts.spill_stores
+    spills = facts.spill_instructions
     return f"{facts.registers}, {f'{spills:,} spill instructions' if spills else 'no spills'}"
 
 

@@ -61,11 +61,11 @@ def _row(record: Record) -> list[str]:
         return [where, f"skipped: {cell(outcome.reason)}", *[""] * 6]
     if not isinstance(outcome, Passed):
         return [where, "failed", *[""] * 6]
-    facts = [stage.static for stage in outcome.stages if stage.static is not None]
+    facts = outcome.facts
     device, least = roofline.device_of(record), roofline.bound(record)
     held = [found for fact in facts if (found := of_facts(fact, device)) is not None]
     tight = min(held, key=lambda found: found.blocks_per_sm, default=None)
-    spills = sum(fact.spill_loads + fact.spill_stores for fact in facts)
+    spills = sum(fact.spill_instructions for fact in facts)
     paths = dict.fromkeys(fact.mma_path for fact in facts if fact.mma_path != "none")
     return [
         where,
@@ -96,5 +96,4 @@ def _worst(found: Sequence[Record]) -> str:
 
 def _spills(record: Record) -> int:
     assert isinstance(record.outcome, Passed)
-    facts = [stage.static for stage in record.outcome.stages if stage.static is not None]
-    return sum(fact.spill_loads + fact.spill_stores for fact in facts)
+    return sum(fact.spill_instructions for fact in record.outcome.facts)

@@ -133,9 +133,14 @@ class StaticFacts(_Model):
         return self.error is None
 
     @property
+    def spill_instructions(self) -> int:
+        """Loads and stores of local memory."""
+        return self.spill_loads + self.spill_stores
+
+    @property
     def spills(self) -> bool:
         """Whether the code touches local memory."""
-        return self.spill_loads + self.spill_stores > 0
+        return self.spill_instructions > 0
 
     @property
     def mma_work(self) -> int:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from mla_var3.records.facts import Facts
+from mla_var3.records.facts import Facts, StaticFacts
 
 SCHEMA_VERSION: Literal[2] = 2
 
@@ -245,6 +245,11 @@ class Passed(_Model):
         if timed != (self.protocol is not None):
             raise ValueError("times and the protocol they were taken under come together")
         return self
+
+    @property
+    def facts(self) -> list[StaticFacts]:
+        """What the compiler made of each stage that was compiled."""
+        return [stage.static for stage in self.stages if stage.static is not None]
 
 
 class Failed(_Model):

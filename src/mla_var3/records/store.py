@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mla_var3 import inputs
 from mla_var3.errors import RecordError
 from mla_var3.paths import results_dir, write_atomic
 from mla_var3.records.migrate import to_current
@@ -107,9 +108,7 @@ def parse(content: bytes, name: str) -> Record:
     except RecursionError as error:
         raise RecordError(f"{name} is not a record: it is nested too deeply") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise RecordError(f"{name} is not a record: {where}: {first['msg']}") from error
+        raise RecordError(f"{name} is not a record: {inputs.first_fault(error)}") from error
 
 
 def paths(root: Path | None = None) -> list[Path]:
