@@ -12,7 +12,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
+from mla_var3 import records
 from mla_var3.errors import NotExecutableError, PlanError
+from mla_var3.profiling import recording
+from mla_var3.runtime import registry
 from mla_var3.runtime.library_kernel import Requirement
 
 from .attention_cases import PROBLEMS, assert_correct, machine, make
@@ -167,3 +170,28 @@ def test_an_import_that_fails_is_an_absent_library(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(NotExecutableError, match="breaks_on_import is absent: no driver"):
         Requirement("breaks_on_import", "nothing").load()
+
+
+def test_a_library_tells_its_version(monkeypatch, tmp_path):
+    folder = tmp_path / "told_by_metadata-1.2.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: told-by-metadata\nVersion: 1.2\n"
+    )
+    (folder / "top_level.txt").write_text("told_by_metadata\n")
+    (tmp_path / "told_by_module.py").write_text("__version__ = '3.4'")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Requirement("told_by_metadata.part", "nothing").version() == {"told-by-metadata": "1.2"}
+    module = Requirement("told_by_module", "nothing")
+    assert module.version() == {}  # Not imported: nothing was called.
+    module.load()
+    assert module.version() == {"told_by_module": "3.4"}
+
+
+def test_a_record_states_the_librarys_version(monkeypatch):
+    monkeypatch.setattr(Requirement, "version", lambda self: {self.module: "9.9"})
+    plan = make("deepseek_flash_mla", "v0")
+    outcome = records.Failed(error="none")
+    made = recording.make(registry.find("deepseek_flash_mla", "v0"), plan, "event", "any", outcome)
+    assert made.toolchain["flash_mla"] == "9.9"
+    assert set(make("torch_sdpa_mla", "v0").libraries()) == set()

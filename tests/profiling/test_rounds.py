@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
 from mla_var3 import records
@@ -90,3 +92,13 @@ def test_what_cannot_run_leaves_the_others_their_rounds(played, monkeypatch, err
         assert record.outcome.error == "no memory"
     else:
         assert (record, entry.absent) == (None, "absent: why")
+
+
+def test_each_stage_has_its_times_beside_the_whole(played, monkeypatch):
+    monkeypatch.setattr(rounds, "capture", lambda body: types.SimpleNamespace(name=str(body)))
+    ((_, record),) = timed("flash_mla_split_kv v0", bench_runs=2)
+    whole, first, second = (name for name, _ in played[:3])
+    assert [name for name, _ in played] == [whole, first, second] * 3
+    stages = record.outcome.stages
+    assert [stage.duration.min_us for stage in stages] == [105, 106]
+    assert record.outcome.total.min_us == 104

@@ -156,7 +156,7 @@ def make(
         mode=mode,
         target=target,
         device=device,
-        toolchain=toolchain(tools_of(version) if tools is None else tools),
+        toolchain=toolchain(tools_of(version) if tools is None else tools) | plan.libraries(),
         outcome=outcome,
         run=RUN,
         git=records.git_state(),

@@ -8,6 +8,7 @@ and then timed in turn, round after round.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 ROUNDS = 5
+#: Key of the whole among the graphs and times of stages.
+WHOLE = ""
 
 
 @dataclass
@@ -33,22 +36,22 @@ class Entry:
         version: The version.
         plan: Its plan, all sizes and tilings fixed.
         obj: Its kernels on the GPU; None where it failed or is absent.
-        graph: One call of them.
+        graphs: One call of the whole, and of each stage by its path where there are several.
         correctness: The comparison with the reference.
         failed: Why it has no times.
         absent: Why it cannot be run here.
-        samples_us: Times so far.
+        samples_us: Times so far, by the same keys.
         energy: What it drew.
     """
 
     version: Version
     plan: KernelPlan
     obj: RuntimeObject | None = None
-    graph: torch.cuda.CUDAGraph | None = None
+    graphs: dict[str, torch.cuda.CUDAGraph] = field(default_factory=dict)
     correctness: records.Correctness | None = None
     failed: records.Failed | None = None
     absent: str = ""
-    samples_us: list[float] = field(default_factory=list)
+    samples_us: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     energy: records.Energy | None = None
 
 
@@ -71,7 +74,7 @@ def timed(
     binding.require_gpu("event")
     timer = Timer(settings.bench_runs)
     entries = [_ready(version, plan, timer, settings) for version, plan in plans]
-    running_ = [entry for entry in entries if entry.graph is not None]
+    running_ = [entry for entry in entries if entry.graphs]
     per_round = -(-settings.bench_runs // rounds)
     settings.say(f"timing {len(running_)} versions in {rounds} rounds of {per_round} runs")
     for number in range(rounds + 1):  # The first warms up.
@@ -98,7 +101,7 @@ def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings)
             entry.obj = binding.bind(entry.plan)
         else:
             entry.plan, entry.obj = binding.tuned(version, entry.plan, timer, settings)
-        entry.graph = capture(entry.obj)
+        entry.graphs = _captured(entry.obj)
         return entry.plan, recording.passed(entry.plan, entry.obj)
 
     try:
@@ -106,14 +109,22 @@ def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings)
     except NotExecutableError as error:
         return dataclasses.replace(entry, absent=str(error))
     if isinstance(outcome, records.Failed):
-        return dataclasses.replace(entry, obj=None, graph=None, failed=outcome)
+        return dataclasses.replace(entry, obj=None, graphs={}, failed=outcome)
     return entry
 
 
+def _captured(obj: RuntimeObject) -> dict[str, torch.cuda.CUDAGraph]:
+    stages = obj.stages()
+    graphs = {WHOLE: capture(obj)}
+    if len(stages) > 1:
+        graphs |= {path: capture(kernel) for path, kernel in stages}
+    return graphs
+
+
 def _round(entry: Entry, timer: Timer, runs: int, *, counts: bool) -> None:
-    assert entry.graph is not None
-    samples = timer.replays_us(entry.graph, runs)
-    entry.samples_us += samples if counts else []
+    for key, graph in entry.graphs.items():
+        samples = timer.replays_us(graph, runs)
+        entry.samples_us[key] += samples if counts else []
 
 
 def _weigh(entries: Sequence[Entry], settings: Settings) -> None:
@@ -123,9 +134,8 @@ def _weigh(entries: Sequence[Entry], settings: Settings) -> None:
         settings.say(meter)
         return
     for entry in entries:
-        assert entry.graph is not None
-        launch_us = summarise(entry.samples_us).median_us
-        entry.energy = energy.measure(meter, _replayer(entry.graph), launch_us)
+        launch_us = summarise(entry.samples_us[WHOLE]).median_us
+        entry.energy = energy.measure(meter, _replayer(entry.graphs[WHOLE]), launch_us)
 
 
 def _replayer(graph: torch.cuda.CUDAGraph) -> running.Replay:
@@ -149,9 +159,13 @@ def _record(entry: Entry, protocol: records.Protocol) -> records.Record | None:
         outcome = entry.failed
     else:
         assert entry.obj is not None
-        total = summarise(entry.samples_us)
+        durations = {key: summarise(samples) for key, samples in entry.samples_us.items()}
+        total = durations.pop(WHOLE)
+        if not durations:
+            durations = {path: total for path, _ in entry.obj.stages()}
         passed = recording.passed(
             entry.plan, entry.obj, correctness=entry.correctness, protocol=protocol, total=total,
+            durations=durations,
         )  # fmt: skip
         outcome = passed.model_copy(update={"energy": entry.energy})
     return running.record(entry.version, entry.plan, "event", outcome)

@@ -2,5 +2,6 @@
 
 from mla_var3.languages.library.finding import Requirement
 from mla_var3.languages.library.kernel import LibraryKernel
+from mla_var3.languages.library.plan import LibraryPlan
 
-__all__ = ["LibraryKernel", "Requirement"]
+__all__ = ["LibraryKernel", "LibraryPlan", "Requirement"]

@@ -64,6 +64,10 @@ class KernelPlan(Problem):
             raise TilingError(f"stage {stage}: {error}") from error
         return tiling
 
+    def libraries(self) -> dict[str, str]:
+        """Versions of the libraries that its launches call, for the record's toolchain."""
+        return {}
+
     @property
     def target(self) -> Machine:
         """The device that grids are sized for: the resolved one, else the reference device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 from dataclasses import dataclass
@@ -45,6 +46,14 @@ class Requirement:
             raise NotExecutableError(
                 f"{self.module} is absent: {said[0]}; install it with: {self.hint}"
             ) from error
+
+    def version(self) -> dict[str, str]:
+        """Version by distribution, or by module where none is installed; empty where unknown."""
+        package = self.module.partition(".")[0]
+        if names := importlib.metadata.packages_distributions().get(package):
+            return {names[0]: importlib.metadata.version(names[0])}
+        said = getattr(sys.modules.get(package), "__version__", None)
+        return {package: str(said)} if said else {}
 
     @property
     def hint(self) -> str:

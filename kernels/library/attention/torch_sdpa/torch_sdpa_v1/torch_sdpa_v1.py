@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan
 from mla_var3.workloads.attention import AttentionProblem
 
 if TYPE_CHECKING:
@@ -15,16 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSdpaV1Plan(AttentionProblem, KernelPlan):
+class TorchSdpaV1Plan(AttentionProblem, LibraryPlan):
     """Problem and call of v1."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa_v1": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"torch_sdpa_v1": []}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, k, v = inputs

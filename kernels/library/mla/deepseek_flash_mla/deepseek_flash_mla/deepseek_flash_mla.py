@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel, Requirement
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan, Requirement
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -26,16 +26,11 @@ SIZES = {"k": 512, "p": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepseekFlashMlaPlan(LatentProblem, KernelPlan):
+class DeepseekFlashMlaPlan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"deepseek_flash_mla": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"deepseek_flash_mla": []}
+    needs = NEEDS
 
     def validate(self) -> None:
         super().validate()

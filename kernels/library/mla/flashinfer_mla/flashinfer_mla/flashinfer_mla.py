@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel, Requirement
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan, Requirement
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -23,16 +23,11 @@ WORKSPACE = 128 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashInferMlaPlan(LatentProblem, KernelPlan):
+class FlashInferMlaPlan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flashinfer_mla": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"flashinfer_mla": []}
+    needs = NEEDS
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         # Its LSE, in log2, is not asked for.

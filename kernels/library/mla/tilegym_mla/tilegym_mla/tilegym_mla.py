@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel, Requirement
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan, Requirement
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -31,16 +31,11 @@ def interpreted() -> AbstractContextManager[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileGymMlaPlan(LatentProblem, KernelPlan):
+class TileGymMlaPlan(LatentProblem, LibraryPlan):
     """Problem and call of the base version; query tokens are further heads to it."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"tilegym_mla": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"tilegym_mla": []}
+    needs = NEEDS
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"o": super().reference_fn(*inputs)["o"]}  # The library gives no LSE.

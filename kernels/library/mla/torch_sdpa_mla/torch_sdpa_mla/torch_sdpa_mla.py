@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan
 from mla_var3.workloads.mla import DecompressedProblem
 
 if TYPE_CHECKING:
@@ -15,16 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSdpaMlaPlan(DecompressedProblem, KernelPlan):
+class TorchSdpaMlaPlan(DecompressedProblem, LibraryPlan):
     """Problem and call of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa_mla": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"torch_sdpa_mla": []}
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"o": super().reference_fn(*inputs)["o"]}  # The library gives no LSE.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from unittest import mock
 
 from mla_var3.errors import NotExecutableError
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.library_kernel import LibraryKernel, Requirement
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime.library_kernel import LibraryKernel, LibraryPlan, Requirement
 from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
@@ -48,16 +48,11 @@ def device_half(cpu: bool) -> ModuleType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TritonMlaPlan(LatentProblem, KernelPlan):
+class TritonMlaPlan(LatentProblem, LibraryPlan):
     """Problem and launches of the base version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"triton_mla": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"triton_mla": []}
+    needs = NEEDS
 
     @property
     def rows(self) -> int:
