@@ -91,39 +91,43 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+#: Each file is one worker's, so that what a file sets up is set up once.
+EVERYTHING = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+
+
 @shared
 def tests(session: nox.Session) -> None:
-    """All tests but the benchmarks, with branch coverage; flags and paths go to pytest."""
+    """All tests but the benchmarks; flags and paths go to pytest."""
     install(session, "dev", "docs")
-    everything = (
-        "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder",
-        "--cov", "--cov-report=term:skip-covered",
-    )  # fmt: skip
-    pytest(session, *(session.posargs or everything), COLUMNS="100")
+    pytest(session, *(session.posargs or EVERYTHING), COLUMNS="100")
+
+
+@shared
+def coverage(session: nox.Session) -> None:
+    """The same tests with branch coverage, above 90 %; tracing takes as long as the tests."""
+    install(session, "dev", "docs")
+    pytest(session, *EVERYTHING, "--cov", "--cov-report=term:skip-covered", COLUMNS="100")
 
 
 @shared
 def benchmarks(session: nox.Session) -> None:
     """Benchmarks of the tools themselves (interpreter, site build, advice)."""
     install(session, "dev", "docs")
-    pytest(session, "-m", "benchmark", "-n0", "--no-cov", *session.posargs)
+    pytest(session, "-m", "benchmark", "-n0", *session.posargs)
 
 
 @shared
 def browser(session: nox.Session) -> None:
     """The site in a real browser, one page of each kind: builds it once, then opens it."""
     install(session, "dev", "docs")
-    pytest(session, "-m", "browser and not exhaustive", "-n0", "--no-cov", *session.posargs)
+    pytest(session, "-m", "browser and not exhaustive", "-n0", *session.posargs)
 
 
 @shared
 def exhaustive(session: nox.Session) -> None:
     """What `tests` samples, in full: every seeded fault, every page at every width, every case."""
     install(session, "dev", "docs")
-    pytest(
-        session, "-m", "exhaustive", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder",
-        "--no-cov", *session.posargs,
-    )  # fmt: skip
+    pytest(session, "-m", "exhaustive", *EVERYTHING, *session.posargs)
 
 
 @nox.session
