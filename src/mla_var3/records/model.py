@@ -37,7 +37,7 @@ STATIC = "static/"
 
 class _Model(BaseModel):
     # NaN and infinity are not JSON.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class KernelIdentity(_Model):
