@@ -14,7 +14,7 @@ from mla_var3.profiling import running
 from mla_var3.profiling.disabled import disabled_profile_plan
 from mla_var3.profiling.event import event_profile_plan
 from mla_var3.profiling.settings import ProfileResult
-from mla_var3.runtime import autotune, registry
+from mla_var3.runtime import autotune, registry, waiting
 from mla_var3.runtime.ct_kernel import CtKernel
 
 SMALL = {"b": 1, "h": 16, "s": 2, "t": 70}
@@ -278,3 +278,17 @@ class TestOnAGpu:
 def test_what_the_driver_gives_differs_by_mode_alone(gpu):
     assert event_profile_plan(flash_mla(), no_autotune=True).record.mode == "event"
     assert disabled_profile_plan(flash_mla()).record.mode == "disabled"
+
+
+def test_a_hung_launch_leaves_a_failed_record(gpu, root, monkeypatch):
+    def hang():
+        for say in waiting._last_words:
+            say("a launch has not ended after 1 s")
+        raise SystemExit(1)  # What ends the process there.
+
+    monkeypatch.setattr(waiting, "synchronize", hang)
+    with pytest.raises(SystemExit):
+        event_profile_plan(flash_mla(), version="flash_mla v1", no_autotune=True)
+    (path,) = root.glob("results/**/event.json")
+    assert records.read(path).outcome.error == "a launch has not ended after 1 s"
+    assert waiting._last_words == []

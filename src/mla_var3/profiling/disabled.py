@@ -7,6 +7,7 @@ from typing import Any
 from mla_var3 import records
 from mla_var3.profiling import binding, folders, prologue, recording, running
 from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.runtime import waiting
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
@@ -39,20 +40,18 @@ def disabled_profile_plan(plan: KernelPlan, **settings: Any) -> ProfileResult:
 
 
 def _on_gpu(plan: KernelPlan, settings: Settings) -> records.Record:
-    import torch
-
     version, plan = settings.version_of(plan), binding.resolve_for_gpu(plan)
 
     def body() -> running.Ended:
         if not settings.check:
             obj = binding.bind(plan)
             obj()
-            torch.cuda.synchronize()
+            waiting.synchronize()
             return plan, recording.passed(plan, obj)
         checked, wrong = running.check_on_gpu(plan)
         return plan, wrong or recording.passed(plan, _shape(plan), correctness=checked)
 
-    _, outcome = running.or_failed(version, plan, body)
+    _, outcome = running.or_failed(version, plan, body, "disabled", settings)
     return running.record(version, plan, "disabled", outcome)
 
 

@@ -19,6 +19,7 @@ from mla_var3.profiling import binding, prologue, replay
 from mla_var3.profiling.ncu import launches as names_of
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.runtime import waiting
 
 #: Runs before the one that CUPTI traces.
 WARMUP_RUNS = 3
@@ -138,7 +139,7 @@ def _with_cupti(run: Run) -> list[Launch]:
         obj()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         obj()
-        torch.cuda.synchronize()
+        waiting.synchronize()
     trace = run.folder / "trace.json"
     profiler.export_chrome_trace(str(trace))
     return parse_chrome(inputs.read_json(trace))

@@ -9,7 +9,7 @@ from pathlib import Path
 from mla_var3 import records
 from mla_var3.errors import RecordError
 from mla_var3.paths import results_dir, write_atomic
-from mla_var3.profiling import binding, folders, page, report, running
+from mla_var3.profiling import binding, folders, page, report, running, turns
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -65,6 +65,13 @@ def profile(
         ToolchainError: There is no GPU, or the profiler refuses.
     """
     binding.require_gpu(mode)
+    with turns.alone(settings.say):
+        return _profile(mode, plan, settings, collect)
+
+
+def _profile(
+    mode: records.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None
+) -> ProfileResult:
     version = settings.version_of(plan)
     bound, timed = running.timed(version, binding.resolve_for_gpu(plan), settings)
     written = []

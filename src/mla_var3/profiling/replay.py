@@ -14,12 +14,14 @@ from pathlib import Path
 from mla_var3 import front
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
-from mla_var3.runtime import registry
+from mla_var3.runtime import registry, waiting
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 SPEC = "plan.json"
+#: A profiler runs a launch again for each group of counters; it may wait that often.
+PASSES = 10
 
 
 def write(folder: Path, version: Version, plan: KernelPlan) -> Path:
@@ -60,11 +62,18 @@ def run(arguments: Sequence[str], tool: str) -> str:
     """What a profiler's command prints.
 
     Raises:
-        ToolchainError: It ended with an error; says what it said last.
+        ToolchainError: It ended with an error, and says what it said last; or it did not end.
     """
-    done = subprocess.run(
-        arguments, capture_output=True, encoding="utf-8", errors="replace", check=False
-    )
+    seconds = PASSES * waiting.limit_s()
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, encoding="utf-8", errors="replace", check=False,
+            timeout=seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(
+            f"{tool} has not ended after {seconds:g} s ({waiting.VARIABLE} allows longer)"
+        ) from None
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-400:]
         raise ToolchainError(f"{tool} ended with code {done.returncode}: {said}")
@@ -73,10 +82,8 @@ def run(arguments: Sequence[str], tool: str) -> str:
 
 def main() -> int:
     """Run the plan that the command line names once."""
-    import torch
-
     bind(Path(sys.argv[1]))()
-    torch.cuda.synchronize()
+    waiting.synchronize()
     return 0
 
 

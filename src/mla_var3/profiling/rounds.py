@@ -16,9 +16,10 @@ import torch
 
 from mla_var3 import records
 from mla_var3.errors import NotExecutableError
-from mla_var3.profiling import binding, energy, recording, running
+from mla_var3.profiling import binding, energy, recording, running, turns
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.timing import Timer, capture, summarise
+from mla_var3.runtime import waiting
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -72,6 +73,13 @@ def timed(
         ToolchainError: There is no GPU.
     """
     binding.require_gpu("event")
+    with turns.alone(settings.say):
+        return _in_rounds(plans, settings, rounds)
+
+
+def _in_rounds(
+    plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int
+) -> list[tuple[Entry, records.Record | None]]:
     timer = Timer(settings.bench_runs)
     entries = [_ready(version, plan, timer, settings) for version, plan in plans]
     running_ = [entry for entry in entries if entry.graphs]
@@ -105,7 +113,7 @@ def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings)
         return entry.plan, recording.passed(entry.plan, entry.obj)
 
     try:
-        _, outcome = running.or_failed(version, entry.plan, body)
+        _, outcome = running.or_failed(version, entry.plan, body, "event", settings)
     except NotExecutableError as error:
         return dataclasses.replace(entry, absent=str(error))
     if isinstance(outcome, records.Failed):
@@ -145,7 +153,7 @@ def _replayer(graph: torch.cuda.CUDAGraph) -> running.Replay:
         for _ in range(count):
             graph.replay()
         end.record()
-        torch.cuda.synchronize()
+        waiting.synchronize()
         return start.elapsed_time(end) * 1e3
 
     return replay

@@ -10,6 +10,7 @@ from mla_var3 import languages, records
 from mla_var3.profiling import binding, recording
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.timing import Timer
+from mla_var3.runtime import waiting
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
@@ -48,7 +49,8 @@ def timed(
             durations=durations,
         )  # fmt: skip
 
-    bound, outcome = or_failed(version, plan, body)
+    bound, outcome = or_failed(version, plan, body, "event", settings)
+    torch.cuda.empty_cache()  # A profiler starts a process of its own, which needs the memory.
     return bound, record(version, bound, "event", outcome)
 
 
@@ -60,13 +62,28 @@ def _time(obj: RuntimeObject, timer: Timer) -> tuple[records.Duration, dict[str,
     return total, {path: timer.time(kernel) for path, kernel in stages}
 
 
-def or_failed(version: Version, plan: KernelPlan, body: Callable[[], Ended]) -> Ended:
-    """What ``body`` gives, or a failed outcome when the compiler, driver or memory refuses."""
+def or_failed(
+    version: Version,
+    plan: KernelPlan,
+    body: Callable[[], Ended],
+    mode: records.Mode,
+    settings: Settings,
+) -> Ended:
+    """What ``body`` gives, or a failed outcome when the compiler, driver or memory refuses.
+
+    A launch that hangs ends the process, and leaves a failed record of ``mode``.
+    """
+
+    def hung(reason: str) -> None:
+        failed = record(version, plan, mode, records.Failed(error=reason))
+        records.write(failed, settings.results)
+
     refusals: tuple[type[BaseException], ...] = (
         RuntimeError, *languages.find(version.language).failures(),
     )  # fmt: skip
     try:
-        return body()
+        with waiting.last_words(hung):
+            return body()
     except refusals as error:
         said = str(error).strip().splitlines()
         return plan, records.Failed(error=said[0] if said else type(error).__name__)
@@ -86,6 +103,5 @@ def record(
 ) -> records.Record:
     """The record of a run on the GPU of this process."""
     device, state = recording.gpu()
-    torch.cuda.empty_cache()  # A profiler starts a process of its own, which needs the memory.
     tools = recording.tools_of(version, "torch")
     return recording.make(version, plan, mode, device.key, outcome, device=state, tools=tools)

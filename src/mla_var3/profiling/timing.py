@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mla_var3.records import Duration, Protocol
+from mla_var3.runtime import waiting
 
 WARMUP_RUNS = 3
 
@@ -67,7 +68,7 @@ class Timer:
             start.record()
             graph.replay()
             end.record()
-        torch.cuda.synchronize()
+        waiting.synchronize()
         return [start.elapsed_time(end) * 1e3 for start, end in events]
 
     def time(self, body: Callable[[], Any]) -> Duration:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import PlanError
+from mla_var3.runtime import waiting
 from mla_var3.runtime.execution import Diagnostic, Execution, Order, recording, starting
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
@@ -142,9 +143,7 @@ def check_plan(plan: KernelPlan, device: str = "cpu", order: Order | None = None
     with recording() as executions, starting(order):
         outputs = obj()
     if device != "cpu":
-        import torch
-
-        torch.cuda.synchronize()
+        waiting.synchronize()
     reference = plan.reference_fn(*inputs)
     if set(outputs) != set(reference):
         raise PlanError(
