@@ -1,0 +1,1 @@
+"""Base version: loads run ahead, scores and output take turns."""

@@ -1,0 +1,1 @@
+"""v2: the two warpgroups take turns at the tensor cores."""

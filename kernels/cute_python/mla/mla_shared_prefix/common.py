@@ -1,0 +1,272 @@
+"""What all versions share: the plan and its three kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.errors import PlanError, TilingError
+from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
+    GROUPS,
+    ROWS,
+    Shape,
+    require_room,
+)
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
+    FlashMlaV5,
+    FlashMlaV5Tiling,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH, Combine
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
+from mla_var3.workloads import Cost, option
+from mla_var3.workloads.mla import SharedPrefixProblem
+
+from .prefix import Prefix
+
+if TYPE_CHECKING:
+    import torch
+
+ROPE, LN_2 = 64, 0.6931471805599453
+#: What a piece of the keys costs beside its steps: queries to load, rings to fill, a result to
+#: store and to merge.
+ITEM_STEPS = 3
+#: The most pieces that the default considers; the plan accepts more.
+MAX_SPLITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixTiling(CuteTiling):
+    """Keys of a step, the depth of the rings, and who shares the keys."""
+
+    keys: int = option(128, "keys per step", minimum=16)
+    stages: int = option(2, "steps of keys and of values in shared memory", minimum=1)
+    apart: bool = option(False, "the two warpgroups take alternate steps of the same 64 rows")
+    blocks: int | None = option(None, "blocks that stay; by default one per item", minimum=1)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_room(self.keys, self.stages, WIDTH + ROPE, WIDTH)
+        if self.apart and self.stages % GROUPS:
+            raise TilingError(
+                f"stages={self.stages} is odd: with apart each place of a ring has one reader"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
+    """Tilings, partial results and kernels, for every version of the design."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
+        "decompressed": PrefixTiling,
+        "latent": FlashMlaV5Tiling,
+        "combine": CuteTiling,
+    }
+
+    prefix_splits: int | None = option(
+        None, "pieces the prefix is cut into; by default whole waves of blocks", minimum=1
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if (self.d, self.k, self.p) != (WIDTH, LATENT, ROPE):
+            raise PlanError(
+                f"d={self.d}, k={self.k} and p={self.p}: this design is built for d={WIDTH}, "
+                f"k={LATENT} and p={ROPE}"
+            )
+
+    def check_plans(self) -> list[Self]:
+        """The shared problems, with split counts from one to more than there are tiles."""
+        counts = (None, 2, 1, 3, None, 2, 1)
+        return [
+            dataclasses.replace(plan, prefix_splits=count)
+            for plan, count in zip(super().check_plans(), counts, strict=True)
+        ]
+
+    # ---- tilings ---------------------------------------------------------------------------
+    def default_tiling(self, stage: str) -> Tiling:
+        if stage == "latent":
+            return self.latent_tiling()
+        if stage == "combine":
+            return CuteTiling()
+        few = self.row_tiles == 1
+        return PrefixTiling(keys=64, stages=4, apart=True) if few else PrefixTiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        few, sms = self.row_tiles == 1, self.target.sm_count
+        rings = ((64, 4), (128, 2)) if few else ((128, 2), (112, 2))
+        return {
+            "decompressed": [
+                PrefixTiling(keys=keys, stages=stages, apart=few, blocks=blocks)
+                for keys, stages in rings
+                for blocks in (None, sms)
+            ],
+            "latent": [self.latent_tiling()],
+            "combine": [CuteTiling()],
+        }
+
+    def latent_tiling(self) -> FlashMlaV5Tiling:
+        """As in flash_mla: what fills the SMs."""
+        tiles = -(-self.h * self.s // ROWS)
+        sms = self.target.sm_count // 2 * 2
+        if 2 * tiles * self.b <= sms:
+            return FlashMlaV5Tiling(splits=2, blocks=sms)
+        if tiles == 1:
+            return FlashMlaV5Tiling(blocks=sms)
+        tiles += tiles % 2
+        return FlashMlaV5Tiling(share=2, blocks=sms // tiles * tiles or sms)
+
+    # ---- sizes -----------------------------------------------------------------------------
+    @property
+    def tile_s(self) -> int:
+        """Queries of a row tile."""
+        return min(1 << (self.s - 1).bit_length(), ROWS)
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of 64 rows of a head and group."""
+        return -(-self.s // self.tile_s) * -(-self.group_size * self.tile_s // ROWS)
+
+    def splits(self, tiling: PrefixTiling) -> int:
+        """Pieces of the prefix: as asked for, or what takes the fewest steps in whole waves."""
+        if self.prefix_splits is not None:
+            return self.prefix_splits
+        parts = GROUPS if tiling.apart else 1
+        steps = -(-self.prefix_tokens // (tiling.keys * parts))
+        items = self.h * self.groups * -(-self.row_tiles * parts // GROUPS)
+
+        def duration(splits: int) -> int:
+            waves = -(-items * splits // self.target.sm_count)
+            return waves * (-(-steps // splits) + ITEM_STEPS)
+
+        return min(range(1, max(min(steps, MAX_SPLITS), 1) + 1), key=duration)
+
+    # ---- kernels ---------------------------------------------------------------------------
+    def decompressed(self, *inputs: torch.Tensor) -> CuteKernel:
+        """Attention over the prefix, into partial results."""
+        q, _, qpe, _, _, key, value, prefix_pe, _ = inputs
+        tiling = self.tiling("decompressed")
+        results = self.splits(tiling) * (GROUPS if tiling.apart else 1)
+        rows = (results * self.b, self.h, self.s)
+        partial = self.empty(*rows, self.d, device=q.device)
+        sums = self.empty(*rows, device=q.device, fp32=True)
+        return self.bind(
+            Prefix.hopper_attention_v3,
+            lambda x: Prefix(self.shape(x), x.blocks),
+            {"q": q, "qpe": qpe, "key": key, "value": value, "kpe": prefix_pe},
+            {"o_new": partial, "lse_new": sums},
+            (self.scale / LN_2,),
+            self.prefix_part(),
+            "decompressed",
+        )
+
+    def shape(self, tiling: PrefixTiling) -> Shape:
+        """What the prefix's kernel is compiled for."""
+        return Shape(
+            self.d + self.p,
+            self.d,
+            tiling.keys,
+            tiling.stages,
+            tile_s=self.tile_s,
+            apart=tiling.apart,
+        )
+
+    def latent(self, *inputs: torch.Tensor) -> CuteKernel:
+        """Attention over the own tokens, by flash_mla's kernel."""
+        _, q, qpe, z, kpe, *_ = inputs
+        rows = (self.b, self.h, self.s)
+        return self.bind(
+            FlashMlaV5.flash_mla_v5,
+            lambda x: FlashMlaV5(self.causal, x.lazy, x.splits, x.share, x.blocks),
+            {"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe},
+            {
+                "o_old": self.empty(*rows, self.k, device=q.device),
+                "lse_old": self.empty(*rows, device=q.device, fp32=True),
+            },
+            (self.scale / LN_2,),
+            self.own_part(),
+            "latent",
+        )
+
+    def combine(
+        self, own: CuteKernel | None, prefix: CuteKernel | None, wv: torch.Tensor
+    ) -> CuteKernel:
+        """The latent part times Wv, and the merge."""
+        o = self.empty(self.b, self.h, self.s, self.d, device=wv.device)
+        lse = self.empty(self.b, self.h, self.s, device=wv.device, fp32=True)
+        parts = {
+            **(own.output_tensors if own else {"o_old": self._none(self.k, wv)}),
+            **(prefix.output_tensors if prefix else {"o_new": self._none(self.d, wv)}),
+        }
+        for name in ("lse_old", "lse_new"):
+            parts.setdefault(name, lse)
+        ordered = {name: parts[name] for name in ("o_old", "lse_old", "o_new", "lse_new")}
+        return self.bind(
+            Combine.combine,
+            lambda _: Combine(
+                self.tile_s, own is not None, prefix is not None, self.target.sm_count
+            ),
+            {**ordered, "wv": wv},
+            {"o": o, "lse": lse},
+            (),
+            self.combine_cost(own is not None, parts["o_new"].shape[0] // self.b if prefix else 0),
+            "combine",
+        )
+
+    def _none(self, width: int, like: torch.Tensor) -> torch.Tensor:
+        """Stands for partial results of a part without tokens."""
+        return self.empty(1, 1, 1, width, device=like.device)
+
+    def combine_cost(self, own: bool, partials: int) -> Cost:
+        """Merging: each partial result is read once, Wv once per head."""
+        rows, d, k = self.b * self.h * self.s, self.d, self.k
+        elements = rows * (own * k + partials * d + d) + own * self.h * k * d
+        sums = 4 * rows * (own + partials + 1)
+        return Cost(2 * rows * k * d * own, self.element_bytes * elements + sums)
+
+    def bind(
+        self,
+        kernel_fn: Callable[..., Any],
+        host_fn: Callable[[Any], Any],
+        inputs: Mapping[str, torch.Tensor],
+        outputs: Mapping[str, torch.Tensor],
+        numbers: tuple[float, ...],
+        cost: Cost,
+        stage: str,
+    ) -> CuteKernel:
+        """One launch, compiled for any extents but the widths of rows.
+
+        Args:
+            kernel_fn: The device function.
+            host_fn: The host function for a tiling.
+            inputs: Tensors read, in the order of the host function's parameters.
+            outputs: Tensors written, likewise.
+            numbers: What else it takes before the stream.
+            cost: Work of the launch.
+            stage: Its name.
+        """
+        dynamic = [
+            Dynamic(x, tuple(range(x.ndim if name.startswith("lse") else x.ndim - 1)))
+            for name, x in {**inputs, **outputs}.items()
+        ]
+        if stage == "combine":
+            wv = list(inputs).index("wv")
+            dynamic[wv] = Dynamic(inputs["wv"], (0,))
+        return CuteKernel(
+            kernel_fn,
+            lambda x: (host_fn(x), (*dynamic, *numbers)),
+            input_tensors=inputs,
+            output_tensors=outputs,
+            tiling=self.tiling(stage),
+            autotune_configs=self._autotune_configs()[stage],
+            algorithmic_flops_bytes_fn=lambda _: cost,
+            _name=stage,
+        )
+
+    def stages(self, *inputs: torch.Tensor) -> tuple[list[RuntimeObject], CuteKernel]:
+        """The parts that have tokens, own first, and what merges them."""
+        own = self.latent(*inputs) if self.own_tokens else None
+        prefix = self.decompressed(*inputs) if self.prefix_tokens else None
+        return [x for x in (own, prefix) if x], self.combine(own, prefix, inputs[-1])

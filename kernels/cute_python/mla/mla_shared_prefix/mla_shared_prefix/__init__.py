@@ -1,0 +1,1 @@
+"""Base version: own tokens, prefix, combine, one launch after another."""

@@ -1,0 +1,1 @@
+"""v1: both parts at the same time."""
