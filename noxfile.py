@@ -202,6 +202,12 @@ def examples(session: nox.Session) -> None:
 
 
 @shared
+def bundle(session: nox.Session) -> None:
+    """bundle [-- --python=3.12]: project and toolchain for a GPU host without a network."""
+    tool(session, "mla_var3.app.bundle")
+
+
+@shared
 def devices(session: nox.Session) -> None:
     """devices -- check|list|show KEY: the device files."""
     tool(session, "mla_var3.devices")
