@@ -22,7 +22,7 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator
 
-from mla_var3.errors import TilingError
+from mla_var3.errors import PlanError, TilingError
 from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     EVICT_FIRST,
     HALF,
@@ -156,6 +156,8 @@ class FlashMlaV5Tiling(CuteTiling):
         if self.splits * self.share > 2:
             raise TilingError(f"splits*share = {self.splits}*{self.share} exceeds 2 CTAs")
         if self.splits == 2 and isinstance(plan, FlashMlaV5Plan):
+            if plan.invariant:
+                raise TilingError("splits=2 merges in another order, and invariant asks for one")
             items = plan.row_tiles * plan.part_count
             if 2 * items > self.blocks:
                 raise TilingError(
@@ -178,27 +180,45 @@ class FlashMlaV5Plan(SlabPlan):
         "clusters that share the keys of 64 rows; by default enough to fill the SMs",
         minimum=1,
     )
+    invariant: int | None = option(
+        None,
+        "keys of a part in any batch, so that a sequence has the same bits in each; e.g. 2048",
+        minimum=2 * KEYS,
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.parts and self.invariant:
+            raise PlanError(f"parts={self.parts} and invariant={self.invariant}: give one of them")
 
     @property
     def part_count(self) -> int:
         """Parts as asked for, or as many as SMs and key tiles allow."""
+        if self.invariant:
+            return -(-self.t // self.invariant)
         pairs = -(-self.t // (2 * KEYS))
         room = self.target.sm_count // (2 * self.row_tiles)
         return self.parts or max(min(room, pairs // (2 * MIN_PAIRS)), 1)
 
+    @property
+    def may_split(self) -> bool:
+        """Whether two CTAs may share the keys of 64 rows: there is room, and the bits may vary."""
+        room = self.target.sm_count // 2 * 2
+        return not self.invariant and 2 * self.row_tiles * self.part_count <= room
+
     def check_plans(self) -> list[Self]:
-        """The shared problems, with one part, several, and more than there are key tiles."""
-        counts = itertools.cycle((None, 2, 1, 3, None))
+        """The shared problems: one part, several, more than key tiles, and of fixed length."""
+        fields = itertools.cycle(({}, {"parts": 2}, {"parts": 1}, {"parts": 3}, {"invariant": 128}))
         return [
-            dataclasses.replace(plan, parts=count)
-            for plan, count in zip(super().check_plans(), counts, strict=False)
+            dataclasses.replace(plan, **more)
+            for plan, more in zip(super().check_plans(), fields, strict=False)
         ]
 
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "merge":
             return CuteTiling()
         sms = self.target.sm_count // 2 * 2
-        if 2 * self.row_tiles * self.part_count <= sms:
+        if self.may_split:
             return FlashMlaV5Tiling(splits=2, blocks=sms)
         tiles = self.row_tiles // self.b
         if tiles == 1:
@@ -209,8 +229,7 @@ class FlashMlaV5Plan(SlabPlan):
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         sms = self.target.sm_count // 2 * 2
-        fits = 2 * self.row_tiles * self.part_count <= sms
-        split = [FlashMlaV5Tiling(splits=2, blocks=sms)] if fits else []
+        split = [FlashMlaV5Tiling(splits=2, blocks=sms)] if self.may_split else []
         whole = itertools.product((1, 2), (sms, sms // 8 * 8))
         return {
             "flash_mla_v5": split
