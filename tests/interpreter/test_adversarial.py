@@ -669,6 +669,16 @@ def test_scatter_drops_indices_outside() -> None:
     assert_same(out, expected)
 
 
+def test_a_scatter_that_writes_one_value_twice_is_a_warning() -> None:
+    index = torch.tensor([0, 1, 2, 3, 4, 5, 2, 2], dtype=torch.int32)
+    values = torch.arange(8.0)
+    values[6:] = values[2]
+    report = run(scatter_1d, torch.full((6,), -1.0), index, values)
+    found = only(report, "write-conflict")
+    assert found.severity == "warning"
+    assert "each time the same value" in found.message
+
+
 def test_a_scatter_that_collides_is_reported() -> None:
     index = [0, 1, 2, 3, 4, 5, 2, 2]
     out = torch.full((6,), -1.0)

@@ -206,7 +206,7 @@ FAULTS: dict[str, tuple[str, int, str]] = {
         """
         ct.store(y, (0,), ct.zeros((8,), ct.float32))
         at = ct.arange(8, dtype=ct.int32)
-        ct.scatter(y, at // 2, ct.zeros((8,), ct.float32))  # fault
+        ct.scatter(y, at // 2, at.astype(ct.float32))  # fault
         """,
     ),
     "a block reads what another writes": (

@@ -21,7 +21,7 @@ from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, Runtime
 from mla_var3.interpreter.report import DiagnosticLog, LaunchReport, record
 from mla_var3.interpreter.schedule import run_blocks
-from mla_var3.interpreter.signature import annotated_function, kernel_signature, tuple_nodes
+from mla_var3.interpreter.signature import annotated_function, launch_signature, tuple_nodes
 
 # Products with more multiply-adds than this run on every thread; smaller ones lose by it.
 _THREADED_WORK = 1 << 24
@@ -62,7 +62,7 @@ def _launch(
     grid: Sequence[int], kernel: Any, args: Sequence[Any], options: Options
 ) -> LaunchReport:
     blocks = _grid(grid)
-    signature = kernel_signature(kernel, args)
+    signature = launch_signature(kernel, args)
     probes = Probes(options.watch, options.numerics)
     program = program_of(kernel, signature, probes)
     log = DiagnosticLog()

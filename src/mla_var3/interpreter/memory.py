@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from mla_var3.interpreter.footprint import Footprint, Scattered, Strided
@@ -365,7 +366,7 @@ class Memory:
     def _unique(self, array: ArrayArg, shadow: torch.Tensor | None) -> int:
         if shadow is None or array.span == 0:
             return 0
-        return int(self._of_array(array, shadow).sum()) * array.region.unit
+        return _count(self._of_array(array, shadow)) * array.region.unit
 
     def finish(self) -> None:
         """Reports what only the whole launch shows: gaps in outputs, overlapping arguments."""
@@ -377,7 +378,7 @@ class Memory:
             if shadow is None:
                 shadow = array.region.shadow(torch.bool)
             written = self._of_array(array, shadow)
-            missing = written.numel() - int(written.sum())
+            missing = written.numel() - _count(written)
             if missing:
                 at = array.distinct().offsets().flatten()
                 factor = array.itemsize // array.region.unit
@@ -420,3 +421,8 @@ class Memory:
                         "warning",
                         about=f"{array.name}/{other.name}",
                     )
+
+
+def _count(mask: torch.Tensor) -> int:
+    """Returns how many entries of a mask hold; torch's own sum takes 30 times as long."""
+    return int(np.count_nonzero(mask.numpy()))

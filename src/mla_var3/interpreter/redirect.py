@@ -16,7 +16,7 @@ from mla_var3.errors import InterpreterError
 from mla_var3.interpreter.cpu_for_cuda import Device, cpu_for_cuda, on_the_cpu
 from mla_var3.interpreter.launch import launch
 from mla_var3.interpreter.report import LaunchReport, recording
-from mla_var3.interpreter.signature import kernel_signature
+from mla_var3.interpreter.signature import launch_signature
 
 #: Microseconds that every configuration of a search takes, so that the first one is chosen.
 _SEARCHED_US = 1.0
@@ -55,7 +55,7 @@ def _signature(
 ) -> KernelSignature:
     """What ``KernelSignature.from_kernel_args`` becomes, which asks the driver."""
     with on_the_cpu(), _as_cutile_raises():
-        signature = kernel_signature(kernel, kernel_args)
+        signature = launch_signature(kernel, kernel_args)
     signature = KernelSignature(signature.parameters, calling_convention)
     if symbol is not None:
         return KernelSignature(signature.parameters, calling_convention, symbol)

@@ -8,8 +8,9 @@ torch tensors alone (CPU, CUDA or meta), so that it works on a machine that has 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -57,6 +58,17 @@ def kernel_signature(kernel: Any, args: Sequence[Any]) -> KernelSignature:
         InterpreterError: If ``kernel`` is not a cuTile kernel, the number of arguments is wrong, or
             an argument cannot be passed to a kernel.
     """
+    signature = launch_signature(kernel, args)
+    name = annotated_function(kernel).pyfunc.__name__
+    with _refusals(name):
+        return signature.with_mangled_symbol(name)
+
+
+def launch_signature(kernel: Any, args: Sequence[Any]) -> KernelSignature:
+    """Derives ``kernel_signature`` without its symbol.
+
+    Mangling parses each symbol again to verify it, which takes as long as a small launch.
+    """
     annotated = annotated_function(kernel)
     names = list(annotated.pysig.parameters)
     if not isinstance(args, Sequence):
@@ -78,12 +90,18 @@ def kernel_signature(kernel: Any, args: Sequence[Any]) -> KernelSignature:
         if any(_needs_v2(p) for p in parameters)
         else CallingConvention.cutile_python_v1()
     )
+    with _refusals(annotated.pyfunc.__name__):
+        return KernelSignature(parameters, convention)
+
+
+@contextlib.contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """Makes cuTile's refusal of a signature one sentence."""
     try:
-        signature = KernelSignature(parameters, convention)
-        return signature.with_mangled_symbol(annotated.pyfunc.__name__)
+        yield
     except (TypeError, ValueError, NotImplementedError) as error:
         raise InterpreterError(
-            f"kernel {annotated.pyfunc.__name__!r} has no signature for these arguments: {error}"
+            f"kernel {name!r} has no signature for these arguments: {error}"
         ) from error
 
 
@@ -108,8 +126,9 @@ def signature_key(signature: KernelSignature) -> tuple[Any, ...]:
     """Returns a hashable key: equal for two signatures exactly when cuTile compiles one IR.
 
     ``KernelSignature`` itself cannot be hashed, since constants 1, 1.0 and True must differ.
+    Its calling convention and symbol follow from its parameters.
     """
-    return (signature.symbol, tuple(_key(p) for p in signature.parameters))
+    return tuple(_key(p) for p in signature.parameters)
 
 
 def _key(constraint: ParameterConstraint) -> Any:

@@ -122,28 +122,34 @@ def scatter(
     traffic.bytes_stored += index.numel() * itemsize
     if not index.numel():
         return
-    _report_collisions(rt, array, index, where)
-    array.region.typed(memory_dtype(dtype))[index] = to_memory(new, dtype)
+    flat, stored = array.region.typed(memory_dtype(dtype)), to_memory(new, dtype)
+    flat[index] = stored
+    if index.unique().numel() < index.numel():
+        _report_collision(rt, array, index, where, same=_same_bits(flat[index], stored))
     memory.version += 1
     if memory.track:
         memory.note_store(array, Scattered(index), itemsize, where, ordered)
 
 
-def _report_collisions(
-    rt: Runtime, array: ArrayArg, index: torch.Tensor, where: SourceLine
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one.view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
+def _report_collision(
+    rt: Runtime, array: ArrayArg, index: torch.Tensor, where: SourceLine, same: bool
 ) -> None:
-    """Reports elements that one scatter writes more than once."""
-    if index.unique().numel() == index.numel():
-        return
-    if not rt.log.seen("write-conflict", where, array.name):
+    """Reports an element that one scatter writes more than once; ``same``: always one value."""
+    about = f"{array.name}, one value" if same else array.name
+    if not rt.log.seen("write-conflict", where, about):
         ordered = index.sort().values
         first = int(ordered[:-1][ordered[1:] == ordered[:-1]][0])
         rt.log.add(
             "write-conflict",
             where,
             f"block {rt.block} writes {array.index_of(first)} more than once in one store; "
-            "which of the values stays is undefined",
-            about=array.name,
+            + ("each time the same value" if same else "which of the values stays is undefined"),
+            "warning" if same else "error",
+            about=about,
         )
 
 
