@@ -30,7 +30,7 @@ DEVICE = "nvidia-h200-sxm"
 SLIDERS: Mapping[str, tuple[str, int, tuple[int, ...]]] = {
     "s": ("query tokens", 16, tuple(2**i for i in range(10))),
     "t": ("keys per sequence", 4096, tuple(2**i for i in range(9, 18))),
-    "n": ("tokens decompressed or shared", 1024, (0, *(2**i for i in range(6, 18)))),
+    "n": ("decompressed or shared", 1024, (0, *(2**i for i in range(6, 18)))),
     "h": ("heads", 128, (16, 32, 64, 128)),
     "b": ("sequences", 32, tuple(2**i for i in range(8))),
 }
