@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 #: Colours by meaning, from the site's style sheet; each is told apart by more than its colour.
 LATENT, DECOMPRESSED, MIXED = "var(--series-2)", "var(--series-1)", "var(--series-4)"
@@ -21,6 +21,24 @@ def rect(
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
         f'style="fill:{fill}"{faint}>{inner}</rect>'
     )
+
+
+def circle(x: float, y: float, radius: float, fill: str, note: str) -> str:
+    """A mark; ``note`` shows where the pointer is on it."""
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" style="fill:{fill}">'
+        f"<title>{html.escape(note)}</title></circle>"
+    )
+
+
+def squares(which: Iterable[int], columns: int, pitch: float, fill: str, *, top: float = 0) -> str:
+    """Squares of a grid, by their numbers from the top left."""
+    side = pitch - (2 if pitch > 6 else 1)
+    steps = (
+        f"M{i % columns * pitch:g} {top + i // columns * pitch:g}h{side:g}v{side:g}h-{side:g}z"
+        for i in which
+    )
+    return f'<path d="{"".join(steps)}" style="fill:{fill}"/>'
 
 
 def text(
@@ -56,6 +74,23 @@ def svg(width: float, height: float, parts: Iterable[str], title: str, message: 
     return (
         f'<svg class="drawing" role="img" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+def hatched(name: str, color: str) -> str:
+    """A pattern of slanted lines, to fill with as ``url(#name)``."""
+    return (
+        f'<defs><pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><path d="M0 0v6" style="stroke:{color}" stroke-width="2"/>'
+        "</pattern></defs>"
+    )
+
+
+def responsive(draw: Callable[[float], str], wide: float, narrow: float) -> str:
+    """A drawing at two widths; styles show the one that fits the screen."""
+    return (
+        f'<div class="chart__wide">{draw(wide)}</div>'
+        f'<div class="chart__narrow">{draw(narrow)}</div>'
     )
 
 

@@ -139,8 +139,8 @@ def _adding(site: Site, link: Link) -> str:
         f"```console\n{''.join(lines)}```",
         f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; the others take DESIGN "
         "VERSION. Write your prediction into the copy's devlog entry before the first edit: "
-        f"[contributing]({link('CONTRIBUTING.md#a-version')}) says what belongs there, and how to "
-        "add a design or a device.",
+        f"[contributing]({link('CONTRIBUTING.md#add-a-version')}) says what belongs there, and how "
+        "to add a design or a device.",
     )
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import analyses, devlogs, ladder, problems, verdicts
+from generators import analyses, climb, devlogs, ladder, problems, schedule, tiles, verdicts
 from generators.compiled import facts_tables
 from generators.devlogs import Story
 from generators.page import Page
@@ -252,6 +252,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             f"), in {cell(language_title(first.language))}.",
             "## The ladder",
             _ladder(site, versions, link),
+            climb.figure(site, versions),
             "## Versions",
             _timeline(site, versions, link),
             analysis.design(site, versions, link) if analysis else "",
@@ -372,12 +373,17 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             _chips_note(found),
             "## The story { #devlog }",
             _story(story),
+            _pictured(
+                "One launch over time",
+                schedule.section(site, version, found.largest.run if found.largest else None, link),
+            ),
             f"## What changed in the code since {before.version} {{ data-search-exclude }}"
             if before
             else "",
             (version_diff(before, version) or "The sources differ in names only.")
             if before
             else "",
+            _pictured("Its tiles on each arch", tiles.section(site, version, link)),
             "## Facts",
             _facts(site, version, before, link),
             "## Source { data-search-exclude }",
@@ -387,6 +393,10 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
         source=repo_name(version.path),
         nav=_nav(version, version.version),
     )
+
+
+def _pictured(title: str, picture: str) -> str:
+    return f"## {title}\n\n{picture}" if picture else ""
 
 
 #: Sections of an entry that the verdict card sums up, with what the card calls them.

@@ -6,7 +6,9 @@ mkdocs-literate-nav.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from pathlib import Path
 
 import mkdocs_gen_files
@@ -26,7 +28,9 @@ def main() -> None:
     """Write everything into the build that is going on."""
     try:
         site = load()
-        pages, terms = all_pages(site), glossary.linker(site)
+        # `mkdocs serve` has threads, which a fork would leave in whatever state they are.
+        workers = (os.cpu_count() or 1) if threading.active_count() == 1 else 1
+        pages, terms = all_pages(site, workers), glossary.linker(site)
         files = list(assets.site_files(site.root))
     except HyperMlaError as error:
         raise PluginError(str(error)) from error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from generators import drawing, mla_advisor
 from generators.drawing import DECOMPRESSED, EDGE, LATENT, MIXED, QUIET, path, text
 from mla_var3 import devices
+from mla_var3.roofline.energy import EnergyModel, fit
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import regimes
 
@@ -29,7 +30,7 @@ DEVICE = "nvidia-h200-sxm"
 SLIDERS: Mapping[str, tuple[str, int, tuple[int, ...]]] = {
     "s": ("query tokens", 16, tuple(2**i for i in range(10))),
     "t": ("keys per sequence", 4096, tuple(2**i for i in range(9, 18))),
-    "n": ("tokens decompressed or shared", 1024, (0, *(2**i for i in range(6, 18)))),
+    "n": ("decompressed or shared", 1024, (0, *(2**i for i in range(6, 18)))),
     "h": ("heads", 128, (16, 32, 64, 128)),
     "b": ("sequences", 32, tuple(2**i for i in range(8))),
 }
@@ -92,6 +93,24 @@ def work(form: Form, **sizes: int) -> dict[str, float]:
     return {"flops": found.flops, "bytes": found.bytes, "tensor": tensor, "memory": memory}
 
 
+def energy(site: Site) -> EnergyModel | None:
+    """What FLOPs and bytes cost on the device, by its records; None where they do not say."""
+    runs = (run.record for run in site.runs if run.record.target == DEVICE)
+    return fit(record for record in runs if record.kernel.layer == mla.WORKLOAD.key)
+
+
+def cap() -> float:
+    """Watts that the board may draw."""
+    return devices.load(DEVICE).figure("tdp").normalised
+
+
+def spent(found: Mapping[str, float], model: EnergyModel) -> tuple[float, float]:
+    """Microseconds at least under the power cap, and joules of a launch back to back."""
+    power = model.least_us(found["flops"], found["bytes"], cap())
+    longest = max(power, found["tensor"], found["memory"])
+    return power, model.joules(found["flops"], found["bytes"], longest)
+
+
 @functools.cache
 def formulas() -> dict[str, dict[str, str]]:
     """FLOPs and bytes of each form as JavaScript, from the cost functions themselves."""
@@ -129,8 +148,12 @@ def figure(site: Site) -> str:
                   "decades": DECADES, "s": S_VALUES},
         "points": points(site),
     }  # fmt: skip
+    model = energy(site)
+    if model is not None:
+        spec["energy"] = {"watts": model.watts, "flop": model.joules_per_flop,
+                          "byte": model.joules_per_byte, "cap": cap()}  # fmt: skip
     sizes = first_sizes()
-    cards = "".join(_card(form, sizes) for form in FORMS)
+    cards = "".join(_card(form, sizes, model) for form in FORMS)
     sliders = "".join(_slider(name) for name in SLIDERS)
     name = html.escape(devices.load(DEVICE).name)
     return (
@@ -140,8 +163,21 @@ def figure(site: Site) -> str:
         f'<p class="mla-figure__message" role="status">{message(sizes)}</p>'
         f"{_chart(site, sizes)}"
         f"<figcaption>Lines: reference times, the longer of two, at {rates.tflops:g} TFLOP/s and "
-        f"{rates.gbps:g} GB/s as attained on an {name}; they leave out power. Marks: the fastest "
-        "measured of each form at these sizes; the mixed one chose its own n.</figcaption></figure>"
+        f"{rates.gbps:g} GB/s as attained on an {name}. Marks: the fastest measured of each form "
+        f"at these sizes; the mixed one chose its own n. {_said(model)}</figcaption></figure>"
+    )
+
+
+def _said(model: EnergyModel | None) -> str:
+    """Where joules come from, in sentences."""
+    if model is None:
+        return "Joules are left out: too few records measured them."
+    return (
+        f"Power: the time that {cap():g} W allow back to back; lines leave it out. Joules: "
+        f"{model.watts:.0f} W for as long as it runs, {model.joules_per_flop * 1e12:.2f} pJ per "
+        f"FLOP and {model.joules_per_byte * 1e12:.0f} pJ per DRAM byte, fitted to the "
+        f"{model.windows} records that measured energy; {model.error:.0%} median error on a record "
+        "that the fit did not see."
     )
 
 
@@ -172,7 +208,11 @@ def _digits(value: float, count: int) -> str:
     return f"{float(f'{value:.{count}g}'):.12g}"
 
 
-def _card(form: Form, sizes: Mapping[str, int]) -> str:
+def _joules(joules: float) -> str:
+    return f"{_digits(joules, 3)} J" if joules >= 1 else f"{_digits(joules * 1000, 3)} mJ"
+
+
+def _card(form: Form, sizes: Mapping[str, int], model: EnergyModel | None) -> str:
     found = work(form, **sizes)
     longest = max(found["tensor"], found["memory"])
     rows = {
@@ -181,8 +221,13 @@ def _card(form: Form, sizes: Mapping[str, int]) -> str:
         "bytes": f"{_digits(found['bytes'] / 1e6, 4)} MB",
         "flops": f"{_digits(found['flops'] / 1e9, 4)} GFLOP",
     }
+    if model is not None:
+        power, joules = spent(found, model)
+        rows |= {"power": _us(power), "joules": _joules(joules)}
     listed = "".join(
-        f'<dt>{name}</dt><dd data-field="{name}">{value}</dd>' for name, value in rows.items()
+        f'<dt>{name}</dt><dd data-field="{name}">{rows[name]}</dd>'
+        for name in ("memory", "tensor", "power", "bytes", "flops", "joules")
+        if name in rows
     )
     time = f'<p class="mla-figure__time" data-field="time">{_us(longest)}</p>'
     head = f"<strong>{form.title}</strong><p>{form.note}</p>{time}"

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
-from generators import mla_advisor, problems
+from generators import drawing, mla_advisor, problems
+from generators.drawing import DECOMPRESSED, LATENT, MIXED, QUIET, rect, text
 from generators.mla_choice import SOURCE
 from generators.page import Page
 from generators.text import cell, rendered, sections, table
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import Document
-from mla_var3.roofline import svg
 from mla_var3.workloads.mla import regimes
-from mla_var3.workloads.mla.regimes import Kernel, RegimeMap
+from mla_var3.workloads.mla.regimes import Cell, Kernel, RegimeMap
 
 if TYPE_CHECKING:
     from generators.site import Site
@@ -28,10 +26,14 @@ if TYPE_CHECKING:
 PAGE = "mla/index.md"
 #: Context lengths at which crossings are shown.
 CONTEXTS = (1024, 4096, 16384, 131072)
-#: Part of a drawing's cache key: raise it when the drawing changes.
-STYLE_VERSION = 1
+#: Widths of a map on a page and on a phone, its room for labels, and the height of a row.
+WIDE, NARROW, _LEFT, _ROW = 680, 350, 32, 32
 
-_COLORS: Mapping[Kernel, str] = dict(zip(regimes.KERNELS, svg.COLORS, strict=False))
+_COLORS: Mapping[Kernel, str] = {
+    "flash_mla": LATENT,
+    "flash_attention": DECOMPRESSED,
+    "mla_var6_plus": MIXED,
+}
 _WORDS: Mapping[Kernel, str] = {
     "flash_mla": "latent",
     "flash_attention": "decompr.",
@@ -150,47 +152,47 @@ def as_table(*arguments: str) -> str:
 
 def map_figure(found: RegimeMap) -> str:
     """A regime map as an inline drawing."""
+    shown = drawing.responsive(lambda width: _draw(found, width), WIDE, NARROW)
+    return f'<figure class="chart">{shown}</figure>'
+
+
+def _described(found: RegimeMap) -> str:
+    return " ".join(f"s={s}: {', '.join(_runs(found, s))}." for s in found.s_values)
+
+
+def _runs(found: RegimeMap, s: int) -> Iterator[str]:
+    """Winners along a row, each from the first context on that it wins."""
+    row = ((t, _WORDS[found.cell(s, t).winner]) for t in found.t_values)
+    for words, group in itertools.groupby(row, key=lambda item: item[1]):
+        yield f"{words} from t={next(group)[0]}"
+
+
+def _draw(found: RegimeMap, width: float) -> str:
+    across = (width - _LEFT) / len(found.t_values)
+    parts, size = [], 12 if width == WIDE else 8
+    for y, s in enumerate(reversed(found.s_values)):
+        top = y * _ROW
+        parts.append(text(_LEFT - 6, top + 20, str(s), anchor="end", fill=QUIET, size=11))
+        for x, t in enumerate(found.t_values):
+            point = found.cell(s, t)
+            left, color = _LEFT + x * across, _COLORS[point.winner]
+            parts.append(rect(round(left, 1), top, round(across - 1, 1), _ROW - 1, color, "", 0.25))
+            for row, words in enumerate(_words(point)):
+                middle = round(left + across / 2, 1)
+                parts.append(text(middle, top + 14 + 12 * row, words, anchor="middle", size=size))
+    bottom = _ROW * len(found.s_values)
+    for x, t in enumerate(found.t_values):
+        middle = round(_LEFT + (x + 0.5) * across, 1)
+        parts.append(text(middle, bottom + 14, str(t), anchor="middle", fill=QUIET, size=size))
+    parts.append(text(width, bottom + 30, "context t, keys per sequence", anchor="end", size=11))
+    parts.append(text(0, bottom + 30, "rows: query tokens s", size=11))
     title = f"Regime map of {found.device}"
-    key = svg.data_key(["regime-map", STYLE_VERSION, found.data()])
-    drawing = svg.cached(key, title, _describe(found), lambda: _draw(found))
-    return f'<figure class="roofline">\n{drawing.strip()}\n</figure>'
+    return drawing.svg(width, bottom + 36, parts, title, _described(found))
 
 
-def _describe(found: RegimeMap) -> str:
-    return " ".join(
-        f"s={s}: "
-        + ", ".join(
-            f"t={t} {_WORDS[point.winner]}" for t in found.t_values for point in [found.cell(s, t)]
-        )
-        + "."
-        for s in found.s_values
-    )
-
-
-def _draw(found: RegimeMap) -> str:
-    rows, columns = len(found.s_values), len(found.t_values)
-    with svg.style():
-        figure = Figure(figsize=(1.2 + 0.78 * columns, 1.1 + 0.42 * rows), layout="constrained")
-        axes = figure.add_subplot()
-        for y, s in enumerate(found.s_values):
-            for x, t in enumerate(found.t_values):
-                point = found.cell(s, t)
-                color = _COLORS[point.winner]
-                axes.add_patch(
-                    Rectangle((x, y), 1, 1, facecolor=color, alpha=0.3, edgecolor=svg.INK, lw=0.5)
-                )
-                words = _WORDS[point.winner]
-                if point.winner == "mla_var6_plus":
-                    words += f"\n{point.n}"
-                axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", fontsize=8)
-        axes.set(xlim=(0, columns), ylim=(0, rows))
-        axes.set_xticks([x + 0.5 for x in range(columns)], map(str, found.t_values))
-        axes.set_yticks([y + 0.5 for y in range(rows)], map(str, found.s_values))
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        axes.set_xlabel("context t (keys per sequence)")
-        axes.set_ylabel("query tokens s")
-        return svg.text(figure)
+def _words(point: Cell) -> list[str]:
+    words = [_WORDS[point.winner]]
+    return [*words, str(point.n)] if point.winner == "mla_var6_plus" else words
 
 
 # -- the calculator ------------------------------------------------------------------------------

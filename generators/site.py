@@ -6,8 +6,10 @@ import functools
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
@@ -33,7 +35,7 @@ from generators import (
 from generators.page import Page, unique
 from mla_var3 import devices as device_files
 from mla_var3 import knowledge, paths
-from mla_var3.errors import KnowledgeError
+from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.examples.learning import Learning
 from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
@@ -278,13 +280,19 @@ def load(root: Path | None = None) -> Site:
     return replace(site, addresses=addresses)
 
 
-def all_pages(site: Site) -> list[Page]:
+def all_pages(site: Site, workers: int = 1) -> list[Page]:
     """Every page, record and copied file.
+
+    Args:
+        site: What generators read.
+        workers: Processes that share the families; only a program of one thread may ask for
+            several, since they are forked.
 
     Raises:
         HyperMlaError: A page cannot be made; the message says why.
     """
-    pages = [page for family in FAMILIES for page in family.pages(site)]
+    made = _shared_out(site, workers) if workers > 1 else [f.pages(site) for f in FAMILIES]
+    pages = [page for found in made for page in found]
     for page in pages:
         if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
             raise KnowledgeError(f"{page.path} has no place in the navigation")
@@ -292,3 +300,33 @@ def all_pages(site: Site) -> list[Page]:
     pages += [Page(records.raw(run.name), site.root / run.name) for run in site.runs]
     pages += [Page(f"files/{name}.txt", site.root / name) for name in sorted(site.copied)]
     return unique(pages)
+
+
+# -- families side by side -------------------------------------------------------------------------
+
+#: What forked processes make pages of: they find it in their memory, and need no copy of it.
+_forked: list[Site] = []
+
+
+def _shared_out(site: Site, workers: int) -> list[list[Page]]:
+    """The pages of each family, made in so many processes."""
+    _forked[:] = [site]
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            made = list(pool.map(_family, range(len(FAMILIES))))
+    finally:
+        _forked.clear()
+    for _, copied, error in made:
+        if error is not None:
+            raise KnowledgeError(error)
+        site.copied.update(copied)
+    return [pages for pages, *_ in made]
+
+
+def _family(index: int) -> tuple[list[Page], set[str], str | None]:
+    """Pages of a family, the files that they link to, and why it cannot be made."""
+    (site,) = _forked
+    try:
+        return FAMILIES[index].pages(site), site.copied, None
+    except HyperMlaError as error:  # Not every class of errors survives the way between processes.
+        return [], set(), str(error)

@@ -72,6 +72,7 @@ class Names:
                 self._by_first.setdefault(words[0].lower(), []).append((words, name))
         for found in self._by_first.values():
             found.sort(key=lambda item: -len(item[0]))
+        self._known: dict[str, list[tuple[tuple[str, ...], str]]] = {}
 
     def find(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Start, end and name of each use, the longest name at each place."""
@@ -88,8 +89,11 @@ class Names:
                     break
 
     def _starting(self, word: str) -> list[tuple[tuple[str, ...], str]]:
-        key = word.lower()
-        return self._by_first.get(key) or self._by_first.get(_singular(word).lower(), [])
+        """Names that start with a word; a site asks for few words often."""
+        if (known := self._known.get(word)) is None:
+            key, one = word.lower(), _singular(word).lower()
+            known = self._known[word] = self._by_first.get(key) or self._by_first.get(one, [])
+        return known
 
 
 def _match(words: tuple[str, ...], found: list[re.Match[str]], text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ def repo_root() -> Path:
     return candidate if (candidate / "kernels").is_dir() else Path.cwd()
 
 
+@functools.cache
 def kernels_dir() -> Path:
     """The folder that is the package ``mla_var3.kernel``."""
     return (Path(__file__).resolve().parent / "kernel").resolve()
@@ -46,7 +48,8 @@ def relative(path: Path, base: Path | None = None) -> str:
         base: A folder; the working directory by default, as messages name files.
     """
     base = base or Path.cwd()
-    for one, other in ((path.absolute(), base.absolute()), (path.resolve(), base.resolve())):
+    for seen in (Path.absolute, Path.resolve):
+        one, other = seen(path), seen(base)
         if one.is_relative_to(other):
             return one.relative_to(other).as_posix()
     return path.as_posix()

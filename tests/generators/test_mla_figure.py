@@ -77,3 +77,32 @@ def test_the_figure_says_what_it_shows(site):
     assert set(spec["formulas"]) == {form.key for form in FORMS}
     assert 'role="img"' in drawn
     assert mla_figure.message(first_sizes()) in drawn
+
+
+def test_joules_are_fitted_to_the_records_and_follow_them(site):
+    model = mla_figure.energy(site)
+    assert model is not None
+    assert mla_figure.cap() > model.watts > 0
+    drawn = mla_figure.figure(site)
+    assert drawn.count('data-field="joules"') == len(FORMS)
+    assert f"{model.windows} records that measured energy" in drawn
+    power, joules = mla_figure.spent(work(FORMS[0], **first_sizes()), model)
+    assert f'<dd data-field="power">{mla_figure._us(power)}</dd>' in drawn
+    assert f'<dd data-field="joules">{mla_figure._joules(joules)}</dd>' in drawn
+
+    doubled = tuple(_with_twice_the_joules(run) for run in site.runs)
+    assert mla_figure.figure(replace(site, runs=doubled)) != drawn
+
+
+def _with_twice_the_joules(run):
+    spent = run.outcome.energy if run.outcome else None
+    if spent is None:
+        return run
+    energy = spent.model_copy(update={"joules": 2 * spent.joules})
+    outcome = run.outcome.model_copy(update={"energy": energy})
+    return replace(run, record=run.record.model_copy(update={"outcome": outcome}))
+
+
+def test_without_energy_there_are_no_joules(site):
+    drawn = mla_figure.figure(runs.on(site, runs.at("flash_mla", "v1", 1, 77.0, t=4096)))
+    assert "joules" not in drawn.replace("Joules are left out", "")

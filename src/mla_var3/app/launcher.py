@@ -61,8 +61,10 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     else:
         shown = summary.render(result.records, result.steps)
     console.print(Markdown(shown))
-    for path in (*result.record_paths, *([result.report] if result.report else ())):
-        print(f"wrote {relative(path)}")
+    for path in result.record_paths:
+        print(f"record {relative(path)}")
+    if result.report:
+        print(f"wrote {relative(result.report)}")
     if result.files and result.report:
         print(f"wrote {relative(result.report.parent)}/ ({len(result.files)} more files)")
     if result.report and not options.verbose:

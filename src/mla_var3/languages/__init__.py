@@ -11,9 +11,9 @@ import importlib
 import pkgutil
 
 from mla_var3.errors import UnknownNameError
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 
-__all__ = ["CompileJob", "Compiled", "Language", "StageMetric", "find", "languages"]
+__all__ = ["CompileJob", "Compiled", "Language", "StageMetric", "Tile", "find", "languages"]
 
 
 @functools.cache

@@ -53,6 +53,23 @@ class StageMetric:
     read: Callable[[Mapping[str, object], StaticFacts | None], object]
 
 
+@dataclass(frozen=True)
+class Tile:
+    """Values in fp32 that a block of a kernel keeps from step to step.
+
+    Attributes:
+        name: As the source has it.
+        rows: Its first extent.
+        columns: Its second.
+        accumulates: Whether matrix multiplications add to it.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    accumulates: bool
+
+
 class Language(Protocol):
     """A language of kernels.
 
@@ -103,6 +120,15 @@ class Language(Protocol):
         Raises:
             ToolchainError: A tool is missing or of the wrong version.
             UnknownNameError: An arch that its compiler does not know.
+        """
+
+    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        """The fp32 tiles that a kernel keeps, as far as its source tells them.
+
+        Args:
+            source: File of the kernel.
+            kernel: Name of its function.
+            sizes: The numbers of its tiling and problem, by name.
         """
 
     def launches(self, kernel: Kernel) -> re.Pattern[str]:

@@ -115,15 +115,12 @@ def write_artefacts(files: Mapping[str, bytes], folder: Path) -> list[Path]:
 
 
 def summary(facts: StaticFacts) -> str:
-    """One line for people: registers, stack, spills, shared memory, MMA path, occupancy."""
+    """One line of a screen for people: registers, spills, MMA path, occupancy; records say all."""
     head = f"{facts.kernel} {facts.arch}"
     if facts.error is not None:
         return f"{head}: {facts.error}"
-    text = (
-        f"{head}: {facts.registers} registers, {facts.stack_bytes} B stack, "
-        f"{facts.spill_loads} LDL + {facts.spill_stores} STL, {facts.shared_bytes} B shared, "
-        f"{facts.warps_per_block} warps, MMA {facts.mma_path}"
-    )
+    spills = f"{facts.spill_instructions:,} spills" if facts.spills else "no spills"
+    text = f"{head}: {facts.registers} registers, {spills}, MMA {facts.mma_path}"
     if (held := of_facts(facts)) is not None:
         text += f", {held.blocks_per_sm} block(s) per SM ({held.limiter})"
     return text

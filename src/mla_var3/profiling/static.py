@@ -19,7 +19,7 @@ from mla_var3.errors import (
 )
 from mla_var3.languages import Compiled, CompileJob, ranking
 from mla_var3.languages.compiling import compile_jobs, write_artefacts
-from mla_var3.paths import results_dir, write_atomic
+from mla_var3.paths import relative, results_dir, write_atomic
 from mla_var3.profiling import folders, prologue, recording
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.check import CaseResult, check_plan
@@ -225,7 +225,8 @@ def _write(record: records.Record, settings: Settings) -> Path:
     if isinstance(record.outcome, records.Skipped) and _is_made(path):
         return path
     path, changed = records.write(record, settings.results)
-    settings.say(f"{'wrote' if changed else 'unchanged'} {path}")
+    if not changed:
+        settings.say(f"unchanged {relative(path)}")
     return path
 
 

@@ -6,6 +6,7 @@ and outlives rewritten history.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -44,10 +45,17 @@ def changed(sources: Mapping[str, str]) -> list[str]:
 
 
 def _blob_today(name: str) -> str | None:
+    file = kernels_dir() / name.removeprefix(f"{KERNELS}/")
     try:
-        return blob_id((kernels_dir() / name.removeprefix(f"{KERNELS}/")).read_bytes())
+        found = file.stat()
+        return _blob(file, found.st_mtime_ns, found.st_size)
     except OSError:
         return None
+
+
+@functools.lru_cache(maxsize=1000)  # Hundreds of records name the same few files.
+def _blob(file: Path, modified: int, size: int) -> str:
+    return blob_id(file.read_bytes())
 
 
 def is_stale(record: Record) -> bool:

@@ -103,7 +103,8 @@ class Version:
             if file in seen:
                 continue
             seen.add(file)
-            todo.extend(_kernel_imports(file, root))
+            found = file.stat()
+            todo.extend(_kernel_imports(file, root, found.st_mtime_ns, found.st_size))
         return sorted(seen)
 
     def sources(self) -> dict[str, str]:
@@ -132,7 +133,8 @@ def _parsed(file: Path) -> ast.Module:
         raise PlanError(f"{file} is not Python: {error}") from error
 
 
-def _kernel_imports(file: Path, root: Path) -> list[Path]:
+@functools.lru_cache(maxsize=1000)  # By what changes with the content: versions share files.
+def _kernel_imports(file: Path, root: Path, modified: int, size: int) -> list[Path]:
     """Files below ``root`` that ``file`` imports, absolutely or relatively."""
     found = []
     for node in ast.walk(_parsed(file)):

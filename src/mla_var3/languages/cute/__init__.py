@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.records import StaticFacts
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ class _Cute:
         return compiler.compile_jobs(
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
+
+    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        return ()  # Layouts, not names, say what a thread holds.
 
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # The DSL puts this before the function's name, and module and argument types after it.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.records import CutileFacts, StaticFacts
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class _Cutile:
         return compiler.compile_jobs(
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
+
+    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        from mla_var3.languages.cutile import tiles
+
+        return tiles.tiles(source, kernel, sizes)
 
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # The compiler adds a suffix to the function's name, which may be another's beginning.

@@ -7,12 +7,12 @@ runs there too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import ToolchainError
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric
+from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.records import StaticFacts
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ class _Library:
         if jobs:
             raise ToolchainError(f"{jobs[0].kernel.name}: {self.cannot_compile(jobs[0].arch)}")
         return []
+
+    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        return ()
 
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # A library names its kernels as it likes, and may launch several.
