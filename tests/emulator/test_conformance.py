@@ -92,5 +92,5 @@ def test_an_example_that_takes_too_long_and_one_that_is_not_there(tmp_path: Path
 
 def test_no_worker_is_refused(tmp_path: Path) -> None:
     (tmp_path / conformance.FOLDER).mkdir(parents=True)
-    with pytest.raises(EmulatorError, match="--workers=0 .* must be positive"):
+    with pytest.raises(EmulatorError, match="must be positive"):
         main([f"--cutlass={tmp_path}", "--workers=0"], "conformance")
