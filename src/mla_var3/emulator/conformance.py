@@ -232,6 +232,9 @@ ARGUED: dict[tuple[str, str], str] = {
     ("dsl_tutorials/cooperative_launch.py", "refused"): (
         "it takes its memory from the CUDA runtime itself: {said}"
     ),
+    ("dsl_tutorials/torch_fake_tensor.py", "refused"): (
+        "its host function prints a tensor of the CPU, and every tensor is a GPU's here: {said}"
+    ),
     ("dsl_tutorials/ffi/jit_argument.py", "failed"): (
         "it builds a C++ extension first, and that needs CMake and its packages: {said}"
     ),
