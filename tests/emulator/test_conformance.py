@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mla_var3.emulator import conformance
 from mla_var3.emulator.conformance import EXAMPLES, Outcome, Table, main, read, write
 from mla_var3.errors import EmulatorError
 
@@ -50,3 +51,46 @@ def test_the_committed_table_is_sound() -> None:
         # What is found in an example of others is argued.
         assert bool(o.reason) == (o.status != "passed"), o.example
         assert bool(o.findings) == (o.status == "found"), o.example
+
+
+def test_what_ended_is_kept_while_its_file_is_the_same(tmp_path: Path, monkeypatch) -> None:
+    same, other = EXAMPLES[0], EXAMPLES[3]
+    folder = tmp_path / conformance.FOLDER
+    for example in (same, other):
+        (folder / example.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / example.path).write_text("x = 1\n")
+    ran: list[str] = []
+
+    def examine_all(_root, chosen, _c):
+        for e in chosen:
+            ran.append(e.path)
+            blob = conformance.blob(folder / e.path)
+            yield outcome(example=e.path, arch=e.arch, arguments=e.arguments, blob=blob)
+
+    monkeypatch.setattr(conformance, "examine_all", examine_all)
+    monkeypatch.setattr(conformance, "EXAMPLES", [same, other])
+    flags = [f"--cutlass={tmp_path}", f"--out={tmp_path}/table.json", "--resume"]
+    assert main(flags, "conformance") == 0
+    assert main(flags, "conformance") == 0
+    assert ran == [same.path, other.path]
+    (folder / other.path).write_text("x = 2\n")
+    assert main(flags, "conformance") == 0
+    assert ran == [same.path, other.path, other.path]
+    assert main([*flags, "--seeds=2"], "conformance") == 0
+    assert len(ran) == 5, "other schedules are another table"
+
+
+def test_an_example_that_takes_too_long_and_one_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("cutlass")
+    (tmp_path / "endless.py").write_text("while True: pass\n")
+    chosen = [conformance.Example("endless.py", "sm_80"), conformance.Example("no.py", "sm_80")]
+    asked = conformance.Conformance(workers=2, limit=5)
+    found = {o.example: o for o in conformance.examine_all(tmp_path, chosen, asked)}
+    assert (found["endless.py"].status, found["no.py"].status) == ("slow", "refused")
+    assert found["endless.py"].reason == "took longer than 5 s"
+
+
+def test_no_worker_is_refused(tmp_path: Path) -> None:
+    (tmp_path / conformance.FOLDER).mkdir(parents=True)
+    with pytest.raises(EmulatorError, match="must be positive"):
+        main([f"--cutlass={tmp_path}", "--workers=0"], "conformance")

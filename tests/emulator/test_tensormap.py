@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.emulator.units.layouts import Descriptor
-from mla_var3.emulator.units.tensormap import TensorMap, replaced, tile_chunks, tiled
+from mla_var3.emulator.units.tensormap import TensorMap, encoded, replaced, tile_chunks, tiled
 from mla_var3.errors import EmulatorError
 
 
@@ -71,3 +71,26 @@ def test_a_swizzle_only_moves_pieces(swizzle: int) -> None:
 def test_matrix_descriptors(start: int, leading: int, stride: int, swizzle: int) -> None:
     d = Descriptor(16 * start, 16 * leading, 16 * stride, 0, swizzle)
     assert Descriptor.of(d.word()) == d
+
+
+@given(st.integers(1, 5), st.integers(0, 3), st.sampled_from([(0, 0), (6, 6), (7, 7), (9, 10)]))
+def test_the_drivers_arguments_become_the_map(rank: int, swizzle: int, kinds) -> None:
+    driver, code = kinds
+    dims, steps = tuple(range(64, 64 + rank)), (1,) * rank
+    strides = tuple(256 * (i + 1) for i in range(rank - 1))
+    raw = encoded(driver, 1 << 40, dims, strides, (8,) * rank, steps, (0, swizzle, 1))
+    t = TensorMap.decode(raw)
+    assert (t.base, t.kind, t.dims, t.strides[1:]) == (1 << 40, code, dims, strides)
+    assert (t.box, t.swizzle, t.nan_fill) == ((8,) * rank, swizzle, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"kind": 13}, "data type 13"), ({"base": 8}, "refuses base 0x8"), ({"box": (257, 1)}, "257"),
+     ({"strides": (24,)}, "strides"), ({"modes": (1, 0, 0)}, "interleave 1")],
+)  # fmt: skip
+def test_arguments_that_the_driver_refuses(changed, said: str) -> None:
+    right = {"kind": 6, "base": 0, "dims": (64, 64), "strides": (128,), "box": (64, 8),
+             "steps": (1, 1), "modes": (0, 3, 0)}  # fmt: skip
+    with pytest.raises(EmulatorError, match=said):
+        encoded(**(right | changed))

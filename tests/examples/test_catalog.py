@@ -64,6 +64,16 @@ class TestChecklist:
     def test_plain_code_shows_nothing(self):
         assert checklist(Source("x = 1\n")) == ()
 
+    @pytest.mark.parametrize(
+        ("text", "acts"),
+        [("def f(): pass\nf()", True), ("def f(): pass\nif __name__ == '__main__':\n    f()", True),
+         ("def f(): pass\nx = [f() for _ in 'ab']", True),
+         ("def f(): pass\ndef g(): f()", False),
+         ("import sys\nsys.path.insert(0, '.')\n", False)],
+    )  # fmt: skip
+    def test_what_runs_and_what_others_import(self, text, acts):
+        assert Source(text).acts is acts
+
     def test_device_functions(self):
         assert Source(SOURCE).kernels == ("kernel",)
 

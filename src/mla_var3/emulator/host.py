@@ -1,6 +1,6 @@
 """The CuTe DSL's compiled host functions without a driver: their launches come here.
 
-The object that the DSL compiles for the host needs eight runtime symbols and no more. They are
+The object that the DSL compiles for the host needs ten runtime symbols and no more. They are
 registered in its JIT engine as callbacks, so nothing is preloaded and no C compiler is needed.
 """
 
@@ -26,6 +26,7 @@ from mla_var3.emulator.program import Program
 from mla_var3.emulator.ptx import parse
 from mla_var3.emulator.regions import Region
 from mla_var3.emulator.report import Diagnostic
+from mla_var3.emulator.units.tensormap import encoded
 from mla_var3.errors import EmulatorError, ToolchainError
 
 PINNED = "4.8.1"
@@ -40,6 +41,8 @@ SYMBOLS: dict[str, tuple[Any, ...]] = {
     "_cudaFuncSetAttribute": (POINTER, INT, INT),
     "_cudaKernelSetAttributeForDevice": (POINTER, INT, INT, INT),
     "_cudaLaunchKernelEx": (POINTER, POINTER, POINTER),
+    "_cuTensorMapEncodeTiled": (POINTER, UINT, UINT, *(POINTER,) * 5, INT, INT, INT, INT),
+    "cuda_dialect_assert_success": (INT,),
 }
 #: cudaLaunchConfig_t: grid, block, shared bytes, stream, attributes, their number.
 CONFIG = struct.Struct("<6IQQQI4x")
@@ -192,7 +195,7 @@ class _Runtime:
         self.text = text
         self.kernels: dict[int, str] = {}
         self.callbacks = {
-            name: ctypes.CFUNCTYPE(INT, *types)(self._guard(getattr(self, name[1:])))
+            name: ctypes.CFUNCTYPE(INT, *types)(self._guard(getattr(self, name.lstrip("_"))))
             for name, types in SYMBOLS.items()
         }
 
@@ -240,6 +243,27 @@ class _Runtime:
         if _active is None:
             raise EmulatorError("a kernel is launched outside of emulate()")
         _active.launch(self.text, _Call(config, self.kernels[function], arguments))
+
+    def cuTensorMapEncodeTiled(self, out: int, kind: int, rank: int, *rest: int) -> None:
+        base, dims, strides, box, steps, interleave, swizzle, _, fill = rest
+        raw = encoded(
+            kind,
+            base,
+            _numbers(dims, "Q", rank),
+            _numbers(strides, "Q", rank - 1),
+            _numbers(box, "I", rank),
+            _numbers(steps, "I", rank),
+            (interleave, swizzle, fill),
+        )
+        ctypes.memmove(out, raw, len(raw))
+
+    def cuda_dialect_assert_success(self, status: int) -> None:
+        """What failed is known already, and raised after the host function."""
+
+
+def _numbers(address: int, code: str, count: int) -> tuple[int, ...]:
+    form = struct.Struct(f"<{count}{code}")
+    return form.unpack(ctypes.string_at(address, form.size))
 
 
 def require_dsl() -> None:

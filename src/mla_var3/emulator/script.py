@@ -61,14 +61,24 @@ def _once(
 
 
 def _driver(stack: contextlib.ExitStack) -> None:
-    """The few driver calls that scripts make themselves."""
+    """The few driver calls that scripts, and the DSL for them, make themselves."""
     import cuda.bindings.driver as driver
 
-    done = (driver.CUresult.CUDA_SUCCESS,)
-    for name in ("cuInit", "cuStreamSynchronize", "cuCtxSynchronize", "cuStreamDestroy"):
-        stack.enter_context(replaced(driver, name, lambda *_: done))
-    stack.enter_context(replaced(driver, "cuStreamCreate", lambda *_: (*done, driver.CUstream(0))))
-    stack.enter_context(replaced(driver, "cuDeviceGet", lambda *_: (*done, driver.CUdevice(0))))
+    answers: dict[str, tuple[Any, ...]] = {
+        "cuInit": (),
+        "cuStreamSynchronize": (),
+        "cuStreamDestroy": (),
+        "cuCtxSynchronize": (),
+        "cuStreamCreate": (driver.CUstream(0),),
+        "cuDeviceGet": (driver.CUdevice(0),),
+        "cuDeviceGetCount": (1,),
+        "cuDriverGetVersion": (driver.CUDA_VERSION,),
+        "cuCtxGetCurrent": (driver.CUcontext(1),),
+        "cuCtxGetDevice": (driver.CUdevice(0),),
+    }
+    for name, values in answers.items():
+        answer = (driver.CUresult.CUDA_SUCCESS, *values)
+        stack.enter_context(replaced(driver, name, lambda *_, answer=answer: answer))
 
 
 def run_script(

@@ -62,6 +62,8 @@ class _Stream:
 
 
 class _Event(_Stream):
+    cuda_event = 1  # A handle, as if made; no launch waits for it.
+
     def record(self, *_: Any) -> None:
         """Nothing to record."""
 

@@ -102,8 +102,8 @@ class Entry:
 
     @property
     def is_script(self) -> bool:
-        """Whether running the file does something: it has a ``__main__`` part."""
-        return '"__main__"' in self.source.text or "'__main__'" in self.source.text
+        """Whether running the file does something."""
+        return self.source.acts
 
 
 def entries(tree: Tree) -> list[Entry]:

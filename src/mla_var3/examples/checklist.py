@@ -98,6 +98,18 @@ class Source:
             and any(_decorator(each) == "kernel" for each in node.decorator_list)
         )
 
+    @cached_property
+    def acts(self) -> bool:
+        """Whether running it does something: it has a ``__main__`` part, or calls its functions."""
+        own = {node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+        done = (n for n in self.tree.body if not isinstance(n, ast.FunctionDef | ast.ClassDef))
+        inside = [node for statement in done for node in ast.walk(statement)]
+        return any(
+            (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in own)
+            or (isinstance(node, ast.Constant) and node.value == "__main__")
+            for node in inside
+        )
+
     @property
     def length(self) -> int:
         """Lines."""

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from mla_var3 import forked
 from mla_var3.examples import harness
 from mla_var3.examples.catalog import Entry
 from mla_var3.examples.model import Compiled, CompiledKernel
+from mla_var3.examples.pin import EXAMPLES, FOLDER
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import forked, reading, toolchain
+from mla_var3.languages.cute import reading, toolchain
 from mla_var3.records import CuteFacts
 from mla_var3.static import tools
 from mla_var3.static.cache import Cache, key_of
@@ -137,8 +139,9 @@ def _facts(entry: Entry, ended: forked.Ended[list[harness.Module]], folder: Path
 
 def _plain(reason: str, entry: Entry) -> str:
     """The reason as one line, without paths of this machine."""
-    top = str(entry.tree.examples.resolve())
-    return tools.one_line(reason.replace(f"{top}/", "").replace(str(Path.home()), "~"), 240)
+    for top in (entry.tree.examples.resolve().as_posix(), f"{FOLDER}/{EXAMPLES}"):
+        reason = reason.replace(f"{top}/", "")
+    return tools.one_line(reason.replace(str(Path.home()), "~"), 240)
 
 
 def read_module(module: harness.Module, arch: str, cubin: Path) -> tuple[CuteFacts, ...]:

@@ -3,7 +3,7 @@
 The example makes its tensors and calls the compiler by itself. What it asks of a GPU is answered by
 stand-ins: tensors stay on the CPU and are called CUDA ones when the DSL takes them, the device has
 constant properties, and large tensors have no memory, since only shapes matter. The first launch
-ends the run. All this happens in a process of its own (``languages.cute.forked``).
+ends the run. All this happens in a process of its own (``mla_var3.forked``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from mla_var3.emulator import ffi
 from mla_var3.languages.cute.compile import without_binary
 
 #: What devices of an arch answer: capability, SMs (``knowledge/devices`` has the sources).
@@ -261,6 +262,9 @@ def _stand_in_torch(capability: tuple[int, int], multiprocessors: int) -> None:
         if isinstance(tensor, torch.Tensor):  # Nothing is launched, so its values do not matter.
             with torch._C.DisableTorchFunction():
                 tensor = _untouched(tensor)
+        if kwargs.get("enable_tvm_ffi"):
+            original(self, ffi.gpu_view(tensor, _nothing), *args, **kwargs)
+            return
         original(self, tensor, *args, **kwargs)
         _call_cuda(self._dlpack_data)
 

@@ -195,6 +195,49 @@ def tiled(
     return TensorMap(base, CODES[kind], dims, strides, box, (1,) * len(dims), swizzle)
 
 
+#: Codes of the driver's CUtensorMapDataType, as the hardware's.
+DRIVER_CODES = {**{code: code for code in range(8)}, 8: 9, 9: 10, 10: 8, 11: 11, 12: 12}
+
+
+def encoded(
+    kind: int,
+    base: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    steps: tuple[int, ...],
+    modes: tuple[int, int, int],
+) -> bytes:
+    """What ``cuTensorMapEncodeTiled`` writes; its arguments, innermost dimension first.
+
+    Args:
+        kind: CUtensorMapDataType.
+        base: Address of the tensor.
+        dims: Elements per dimension.
+        strides: Bytes per dimension but the innermost.
+        box: Elements of a box.
+        steps: Element strides.
+        modes: Interleave, swizzle, and fill out of bounds, as the driver counts them.
+
+    Raises:
+        EmulatorError: The driver would refuse them, or they are not emulated.
+    """
+    interleave, swizzle, fill = modes
+    if kind not in DRIVER_CODES or interleave or swizzle > 3:
+        raise EmulatorError(
+            f"a tensor map of data type {kind}, interleave {interleave} and swizzle {swizzle} "
+            "is not emulated"
+        )
+    if base % 16 or any(s % 16 for s in strides) or not all(0 < b <= 256 for b in box):
+        raise EmulatorError(
+            f"cuTensorMapEncodeTiled refuses base {base:#x}, strides {list(strides)} and box "
+            f"{list(box)}: base and strides are multiples of 16, and a box holds 1 to 256"
+        )
+    code = DRIVER_CODES[kind]
+    every = (ELEMENT[code], *strides)
+    return TensorMap(base, code, dims, every, box, steps, swizzle, 0, bool(fill)).encode()
+
+
 def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
     """``tensormap.replace``: the 128 bytes with one field changed.
 

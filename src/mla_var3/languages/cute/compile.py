@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from mla_var3 import forked
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import forked, reach, reading, signature, sources, toolchain
+from mla_var3.languages.cute import reach, reading, signature, sources, toolchain
 from mla_var3.records import CuteFacts
 from mla_var3.static.cache import Cache, key_of
 

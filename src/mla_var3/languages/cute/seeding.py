@@ -9,17 +9,17 @@ import importlib.util
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any
 
-from mla_var3 import arguments
+from mla_var3 import arguments, forked
 from mla_var3.emulator import seeded
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
 from mla_var3.errors import EmulatorError
-from mla_var3.languages.cute import forked, signature
+from mla_var3.languages.cute import signature
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
 
@@ -56,12 +56,14 @@ class Seeded:
     Attributes:
         cutlass: A checkout of NVIDIA/cutlass; without one its examples keep what the table says.
         only: Run those whose key (``kernel/bug``) contains this, and keep the rest of the table.
+        resume: Keep what the table has, and run what is missing.
         workers: Processes at a time.
         out: Where the table goes.
     """
 
     cutlass: Annotated[Path, arguments.named("--cutlass=DIR")] = Path("third_party/cutlass")
     only: str = ""
+    resume: bool = False
     workers: int = 1
     out: Path = seeded.TABLE
 
@@ -77,10 +79,14 @@ def main(argv: Sequence[str], prog: str) -> int:
     keys = [f"{name}/{bug}" for name, s in subjects.items() for bug in (CLEAN, *s.bugs)]
     if not any(asked.only in key for key in keys):
         raise EmulatorError(f"no seeded bug's key contains {asked.only!r}")
+    if asked.workers < 1:
+        raise EmulatorError(f"--workers={asked.workers} must be positive")
     out = repo_root() / asked.out
     done = {o.key: o for o in seeded.table(out).outcomes} if out.is_file() else {}
     cutlass = asked.cutlass.resolve() if asked.cutlass.is_dir() else None
-    for outcome in examine_all(subjects, cutlass, asked.only, asked.workers):
+    kept = set(done) if asked.resume else set()
+    wanted = {key for key in keys if asked.only in key} - kept
+    for outcome in examine_all(subjects, cutlass, wanted, asked.workers):
         done[outcome.key] = outcome
         print(outcome, flush=True)
         # The file's order, without what it no longer lists.
@@ -226,15 +232,15 @@ def _module(source: Path, copy: Path) -> Iterator[None]:
 
 # The whole set ----------------------------------------------------------------------------------
 def examine_all(
-    subjects: Mapping[str, Subject], cutlass: Path | None, only: str, workers: int
+    subjects: Mapping[str, Subject], cutlass: Path | None, wanted: Set[str], workers: int
 ) -> Iterator[Outcome]:
-    """Run all kernels, each edit in a process of its own, and give the outcomes as they come."""
+    """Run kernels by key, each edit in a process of its own, and give the outcomes as they end."""
     _warm()
     work = {
         (name, bug): functools.partial(examine, name, subject, bug, cutlass)
         for name, subject in subjects.items()
         for bug in (CLEAN, *subject.bugs)
-        if only in f"{name}/{bug}"
+        if f"{name}/{bug}" in wanted
         and not (cutlass is None and (subject.script or "").startswith(CUTLASS))
     }
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:

@@ -1,4 +1,4 @@
-"""Runs work in forked processes: a compiler that crashes or hangs takes nothing down with it."""
+"""Runs work in forked processes: what crashes or hangs takes nothing down with it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ class Ended(Generic[Result]):
         failure: One sentence on why it did not.
         said: What it, or a library in it, wrote to stdout and stderr.
         crashed: Whether its process took too long or died, and so gave no answer at all.
+        late: Whether it took too long.
+        seconds: Wall time that it took.
     """
 
     result: Result | None
     failure: str | None
     said: str
     crashed: bool = False
+    late: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,16 @@ class _Running:
     process: ForkProcess
     pipe: Connection
     log: Path
-    deadline: float
+    began: float
+    timeout: float
+
+    @property
+    def deadline(self) -> float:
+        return self.began + self.timeout
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
 
 
 def run(
@@ -77,13 +90,13 @@ def run(
                 process = context.Process(target=_child, args=(task, theirs, log, explain))
                 process.start()
                 theirs.close()
-                running[key] = _Running(process, ours, log, time.monotonic() + timeout)
+                running[key] = _Running(process, ours, log, time.monotonic(), timeout)
             left = min(one.deadline for one in running.values()) - time.monotonic()
             wait([one.pipe for one in running.values()], timeout=max(left, 0))
             for key, one in list(running.items()):
                 if one.pipe.poll() or time.monotonic() >= one.deadline:
                     del running[key]
-                    yield key, _ended(one, timeout)
+                    yield key, _ended(one)
     finally:
         for one in running.values():
             _stop(one)
@@ -101,28 +114,31 @@ def _child(
     os.dup2(output, 2)
     try:
         answer: tuple[Result | None, str | None] = (task(), None)
-    except Exception as error:  # noqa: BLE001 - Whatever the compiler raises is its answer.
+    except Exception as error:  # noqa: BLE001 - Whatever the work raises is its answer.
         answer = (None, explain(error))
     pipe.send(answer)
     pipe.close()
 
 
-def _ended(one: _Running, timeout: float) -> Ended[Result]:
+def _ended(one: _Running) -> Ended[Result]:
     try:
         if not one.pipe.poll():
-            return Ended(None, f"took longer than {timeout:g} s", _said(one), crashed=True)
+            why = f"took longer than {one.timeout:g} s"
+            return Ended(None, why, _said(one), crashed=True, late=True, seconds=one.seconds)
         result, failure = one.pipe.recv()
-        return Ended(result, failure, _said(one))
+        return Ended(result, failure, _said(one), seconds=one.seconds)
     except EOFError:
         one.process.join()
-        code = one.process.exitcode or 0
-        how = f"signal {-code}" if code < 0 else f"code {code}"
-        last = " ".join(_said(one).splitlines()[-1:])
-        said = f", after it said: {last}" if last else ""
-        why = f"the compiler's process ended by {how}{said}"
-        return Ended(None, why, _said(one), crashed=True)
+        return Ended(None, _died(one), _said(one), crashed=True, seconds=one.seconds)
     finally:
         _stop(one)
+
+
+def _died(one: _Running) -> str:
+    code = one.process.exitcode or 0
+    how = f"signal {-code}" if code < 0 else f"code {code}"
+    last = " ".join(_said(one).splitlines()[-1:])
+    return f"the process ended by {how}" + (f", after it said: {last}" if last else "")
 
 
 def _said(one: _Running) -> str:
