@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import runpy
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -79,6 +81,9 @@ def test_a_snippet_runs(snippet, tmp_path, monkeypatch):
     if setup.emulated:
         done = run_script(program, (), Options(), "sm_90a")
         assert (done.error, done.diagnostics) == (None, [])
+    elif setup.compiled:
+        run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stderr) == (0, "")
     else:
         assert runpy.run_path(str(program), run_name="__main__")
 

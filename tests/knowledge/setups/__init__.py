@@ -21,6 +21,8 @@ class Setup:
         fills: What stands for each ``...`` of the snippet, in order; what is missing stays.
         less: Pieces of the snippet and the smaller ones that run in their place.
         emulated: Whether it is a CuTe program that the emulator runs.
+        compiled: Whether it is a CuTe program that is only compiled; it has a process of its own,
+            since the DSL reads arch and folder as it is imported.
         needs_gpu: Whether it runs only where there is a GPU.
     """
 
@@ -28,6 +30,7 @@ class Setup:
     fills: tuple[str, ...] = ()
     less: tuple[tuple[str, str], ...] = ()
     emulated: bool = False
+    compiled: bool = False
     needs_gpu: bool = False
 
     def program(self, snippet: str) -> str:

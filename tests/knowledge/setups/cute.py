@@ -428,7 +428,8 @@ z = make_fake_compact_tensor(BFloat16, (cute.sym_int32(), 512), stride_order=(1,
 fn = cute.compile(StreamLatent(), z, o, make_fake_stream())
 # snippet
 assert {"latent_64_2.h", "latent_64_2.o"} <= set(os.listdir("out/aot"))
-"""
+""",
+            compiled=True,
         )
     ],
     "cute-barrier-per-slab": _sync(
@@ -486,7 +487,8 @@ assert (y == 2).all()
             + """
 # snippet
 assert ".entry" in ptx and len(cubin) > 1000
-"""
+""",
+            compiled=True,
         )
     ],
     "cute-host-tma-descriptors": [
