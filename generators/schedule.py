@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from generators import drawing, problems
 from generators.drawing import (
@@ -196,7 +196,7 @@ def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
     assert run.outcome is not None
     start = 0.0
     for group in _groups(run.outcome.stages, _side_by_side(version, run)):
-        first, ends = 0, []
+        first, ends = 0, list[float]()
         for stage in group:
             blocks, held = math.prod(stage.grid), _per_sm(site, version, run, stage)
             share = sms if len(group) == 1 else min(blocks, sms - first)
@@ -225,7 +225,8 @@ def _side_by_side(version: Version, run: Run) -> set[str]:
     if not any("." in stage.name for stage in run.outcome.stages):
         return set()
     try:
-        plan = version.plan_class()(**run.record.problem)
+        problem: dict[str, Any] = run.record.problem
+        plan = version.plan_class()(**problem)
         return set(_concurrent(plan.plan_empty(plan.target.tflops, plan.target.gbps), ""))
     except (HyperMlaError, TypeError):  # An old record may name sizes that the plan has no more.
         return set()
