@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 
 import pytest
 
@@ -15,10 +16,19 @@ pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
 FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 6)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
+HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
+SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
+LAYERS = {
+    "flash_mla": "mla",
+    "hopper_gemm": "gemm",
+    "hopper_attention": "attention",
+    "mla_shared_prefix": "mla",
+}
 
 
 def plan_class(name: str) -> type[KernelPlan]:
-    package = "gemm.hopper_gemm" if name.startswith("hopper") else "mla.flash_mla"
+    design = re.sub(r"_v\d+$", "", name)
+    package = f"{LAYERS[design]}.{design}"
     module = importlib.import_module(f"mla_var3.kernel.cute_python.{package}.{name}.{name}")
     return getattr(module, "".join(part.capitalize() for part in name.split("_")) + "Plan")
 
@@ -43,7 +53,7 @@ def test_hopper_gemm_writes_c(name):
     assert runtime_object.function_name == name
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM])
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION])
 def test_tilings_worth_timing_are_legal(name):
     plan = plan_class(name)()
     for configs in plan._autotune_configs().values():
@@ -52,10 +62,10 @@ def test_tilings_worth_timing_are_legal(name):
             tiling.validate(plan)
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM])
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION])
 def test_problems_of_check_are_accepted(name):
     plans = plan_class(name)().check_plans()
-    assert len(plans) >= 7
+    assert len(plans) >= 5
     for plan in plans:
         planned(plan)
 
@@ -100,6 +110,81 @@ def test_v5_fills_the_sms_with_parts(sizes, parts):
     plan = plan_class("flash_mla_v5")(s=1, **sizes)
     assert plan.part_count == parts
     assert isinstance(planned(plan), KernelPipeline) is (parts > 1)
+
+
+@pytest.mark.parametrize("name", HOPPER_ATTENTION)
+def test_hopper_attention_writes_o(name):
+    runtime_object = planned(plan_class(name)(b=2, h=3, s=100, t=120, d=64, causal=True))
+    assert runtime_object.output_tensors["o"].shape == (2, 3, 100, 64)
+    assert runtime_object.function_name == name
+
+
+def test_hopper_attention_is_right_where_everything_is_ragged():
+    # One row past the first tile, a last tile of keys that is partly masked, blocks that stay.
+    kind = plan_class("hopper_attention_v3")
+    (stage, tiling), *_ = kind.tiling_types.items()
+    small = tiling(keys=32, stages=2, blocks=1)
+    plan = kind(b=1, h=2, s=65, t=70, d=64, causal=True, tilings={stage: small})
+    result = check_plan(plan)
+    assert result.ok, result.explain()
+
+
+@pytest.mark.parametrize("name", HOPPER_ATTENTION)
+def test_head_dimensions_that_are_not_whole_slabs_are_refused(name):
+    with pytest.raises(PlanError, match="d=96 is not 64 or 128"):
+        plan_class(name)(d=96).validate()
+
+
+def test_steps_whose_scores_would_spill_are_refused():
+    plan = plan_class("hopper_attention_v3")()
+    tiling = dataclasses.replace(plan.default_tiling("hopper_attention_v3"), keys=144)
+    with pytest.raises(TilingError, match="keys=144 exceeds 128"):
+        tiling.validate(plan)
+
+
+def test_steps_that_exceed_shared_memory_are_refused():
+    plan = plan_class("hopper_attention_v3")()
+    tiling = dataclasses.replace(plan.default_tiling("hopper_attention_v3"), keys=128, stages=4)
+    with pytest.raises(TilingError, match="shared memory exceed"):
+        tiling.validate(plan)
+
+
+@pytest.mark.parametrize("name", SHARED_PREFIX)
+def test_shared_prefix_has_a_launch_for_each_part_with_tokens(name):
+    for prefix, parts in (
+        (0, ["latent"]),
+        (64, ["decompressed", "latent"]),
+        (100, ["decompressed"]),
+    ):
+        plan = plan_class(name)(b=4, h=16, s=2, t=100, shared=100, prefix=prefix)
+        runtime_object = planned(plan)
+        names = sorted(path.split(".")[-1] for path, _ in runtime_object.stages())
+        one_launch = name.endswith("_v2") and len(parts) == 2
+        assert names == ["combine", *([name] if one_launch else parts)]
+        assert runtime_object.output_tensors["o"].shape == (4, 16, 2, 128)
+
+
+def test_few_rows_share_out_the_keys():
+    kind = plan_class("mla_shared_prefix")
+    few, many = (kind(b=32, h=128, s=s, prefix=3072) for s in (1, 4))
+    assert few.default_tiling("decompressed").apart
+    assert not many.default_tiling("decompressed").apart
+    assert (few.tile_s, many.tile_s, many.row_tiles) == (1, 4, 2)
+
+
+def test_a_ring_with_an_odd_number_of_places_has_no_fixed_readers():
+    plan = plan_class("mla_shared_prefix")(b=32, h=128, s=1, prefix=3072)
+    tiling = dataclasses.replace(plan.default_tiling("decompressed"), stages=3)
+    with pytest.raises(TilingError, match="stages=3 is odd"):
+        tiling.validate(plan)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SHARED_PREFIX)
+def test_shared_prefix_is_right_in_groups(name):
+    plan = plan_class(name)(b=4, groups=2, h=2, s=3, t=120, shared=75, prefix=75, prefix_splits=2)
+    result = check_plan(plan)
+    assert result.ok, result.explain()
 
 
 @pytest.mark.parametrize("name", FLASH_MLA)

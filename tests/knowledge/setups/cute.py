@@ -278,6 +278,29 @@ assert out.tolist() == [6.0] * 20 + [0.0] * 12
             "TILE_M = TILE_N = TILE_K = TILE\nELEMENT_BYTES = 2\n# snippet\n",
         ),
     ),
+    "cute-missing-proxy-fence": _sync(
+        "store.py",
+        (
+            """        buffer[0, thread] = rows[row, thread] * 2.0
+        cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.sync_threads()  # filled
+        if warp == 0:
+            cute.copy(store, shared, parts[None, row])
+""",
+            "        # snippet\n        if warp == 0:\n",
+        ),
+    ),
+    "cute-reuse-under-a-store": _sync(
+        "store.py",
+        (
+            """        if warp == 0:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)  # the store before has read
+        cute.arch.sync_threads()  # the buffer is free
+        buffer[0, thread] = rows[row, thread] * 2.0
+""",
+            "        # snippet\n",
+        ),
+    ),
     "cute-layout-capture": [
         _program(
             """

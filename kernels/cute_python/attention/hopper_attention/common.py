@@ -20,7 +20,7 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
-from mla_var3.errors import PlanError
+from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import (
     CuteKernel,
@@ -45,8 +45,8 @@ CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 ELEMENT_BYTES = 2
 #: Shared memory that a block of sm_90 may ask for, and what barriers and alignment take of it.
 SHARED_BYTES, BARRIER_BYTES = 232448, 1024
-#: Widest tile of keys: with it scores, weights and a 128-wide output fill a thread's registers.
-MAX_KEYS = 176
+#: Most keys of a step: more scores and weights than theirs, beside the output, spill.
+MAX_KEYS = 128
 #: Named barrier of the first consumer warpgroup (0 is the CTA's own); the next is the other's.
 EPILOGUE, TURN = 1, 3
 #: A finite start keeps exp2(old - new) defined for rows that have seen no key yet.
@@ -71,6 +71,8 @@ class RingTiling(CuteTiling):
 def require_room(keys: int, stages: int, d_qk: int, d_v: int) -> None:
     """Raise TilingError unless ``stages`` steps of ``keys`` keys fit beside the queries."""
     require_multiple(16, keys=keys)
+    if keys > MAX_KEYS:
+        raise TilingError(f"keys={keys} exceeds {MAX_KEYS}: scores and weights would spill")
     require_shared_memory(
         SHARED_BYTES,
         queries=GROUPS * ROWS * d_qk * ELEMENT_BYTES,
@@ -349,15 +351,29 @@ class Attention:
 
     @cute.jit
     def start(self, queries, keys, value, outputs, scale_log2, stream):
-        """Launch.
+        """Launch on views as ``prepare`` takes them."""
+        operands = self.prepare(queries, keys, value, outputs)
+        count = self.items(self.work(outputs[0], value))[1]
+        self.device()(*operands, scale_log2).launch(
+            grid=(
+                count if const_expr(self.blocks is None) else cutlass.min(count, self.blocks),
+                1,
+                1,
+            ),
+            block=(THREADS, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=1,
+        )
+
+    @cute.jit
+    def prepare(self, queries, keys, value, outputs):
+        """Shared memory, and what the device function takes before the scale.
 
         Args:
             queries: Parts [s, members, w, h, groups] whose widths add up to d_qk.
             keys: The same parts of the keys [t, w, h, groups]; a part with one head serves all.
             value: Values [t, d_v, h, groups].
             outputs: o [s, members, d_v, h, splits * groups], lse [s, members, h, splits * groups].
-            scale_log2: Softmax scale over ln 2.
-            stream: Where to launch.
         """
         shape, o = self.shape, outputs[0]
         dtype = self.dtype = o.element_type
@@ -383,17 +399,7 @@ class Attention:
         q_loads = tuple([tma_rows(load, x, shape.tile_s) for x in queries])
         k_loads = tuple([tma_keys(x, shape.keys) for x in keys])
         v_load, o_store = tma_keys(value, shape.keys), tma_rows(store, o, shape.tile_s)
-        count = self.items(self.work(o, value))[1]
-        self.device()(q_loads, k_loads, v_load, o_store, outputs[1], scale_log2).launch(
-            grid=(
-                count if const_expr(self.blocks is None) else cutlass.min(count, self.blocks),
-                1,
-                1,
-            ),
-            block=(THREADS, 1, 1),
-            stream=stream,
-            min_blocks_per_mp=1,
-        )
+        return q_loads, k_loads, v_load, o_store, outputs[1]
 
     # ---- items -----------------------------------------------------------------------------
     def work(self, o, value):
@@ -448,18 +454,29 @@ class Attention:
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
-        work = self.work(o_store[1], v_load[1])
+        operands = (q_loads, k_loads, v_load, o_store, lse)
         if warp_index >= WARPS:
             cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            if warp_index == WARPS:
-                self.produce_queries(storage, work, q_loads)
-            if warp_index == WARPS + 1:
-                self.produce_keys(storage, work, k_loads)
-            if warp_index == WARPS + 2:
-                self.produce_values(storage, work, v_load)
+            self.load(storage, operands, warp_index - WARPS)
         else:
             cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            self.consume(storage, work, o_store, lse, scale_log2, warp_index // 4)
+            self.consume(storage, operands, scale_log2, warp_index // 4)
+
+    @cute.jit
+    def load(self, storage, operands, warp_index):
+        """A warp for each operand."""
+        q_loads, k_loads, v_load, o_store, _ = operands
+        work = self.work(o_store[1], v_load[1])
+        if warp_index == 0:
+            self.produce_queries(storage, work, q_loads)
+        if warp_index == 1:
+            self.produce_keys(storage, work, k_loads)
+        if warp_index == 2:
+            self.produce_values(storage, work, v_load)
+
+    def walk(self):
+        """First item of a block, and how many blocks take turns."""
+        return cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
 
     @cute.jit
     def init_barriers(self, storage, warp_index):
@@ -485,7 +502,8 @@ class Attention:
         full, free = storage.q_full.data_ptr(), storage.q_free.data_ptr()
         sources = self.sources(q_loads, row_parts, s_q, self.shape.tile_s)
         taken = Int32(0)
-        for index in cutlass.range(cute.arch.block_idx()[0], count, cute.arch.grid_dim()[0]):
+        first, blocks = self.walk()
+        for index in cutlass.range(first, count, blocks, unroll=1):
             item = self.place(work, index)
             for number in range_constexpr(GROUPS):
                 tile_s, tile_m = self.rows_of(work, item, number)
@@ -531,7 +549,8 @@ class Attention:
         """One warp: ``sources`` of every key tile of every item, from the last tile back."""
         shape, count = self.shape, self.items(work)[1]
         slabs, done = len(sources), Int32(0)
-        for index in cutlass.range(cute.arch.block_idx()[0], count, cute.arch.grid_dim()[0]):
+        first, blocks = self.walk()
+        for index in cutlass.range(first, count, blocks, unroll=1):
             item = self.place(work, index)
             steps = self.steps(item)
             for i in cutlass.range(steps, unroll=1):
@@ -555,13 +574,16 @@ class Attention:
 
     # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
-    def consume(self, storage, work, o_store, lse, scale_log2, number):
+    def consume(self, storage, operands, scale_log2, number):
         """One warpgroup: 64 rows of every item."""
+        _, _, v_load, o_store, lse = operands
+        work = self.work(o_store[1], v_load[1])
         count = self.items(work)[1]
         wg = self.warpgroup(storage, scale_log2, number)
         taken, done = Int32(0), Int32(0)  # items and places in the rings before this item
         self.enter(wg)
-        for index in cutlass.range(cute.arch.block_idx()[0], count, cute.arch.grid_dim()[0]):
+        first, blocks = self.walk()
+        for index in cutlass.range(first, count, blocks, unroll=1):
             item = self.place(work, index)
             steps = self.steps(item)
             self.reset(wg, work, item)

@@ -51,8 +51,8 @@ class Rows(NamedTuple):
 
     query: cute.Tensor
     member: cute.Tensor
-    top: cute.Tensor  # the largest LSE of a row's parts
-    inverse: cute.Tensor  # one over the sum of their weights
+    lse: cute.Tensor
+    shares: cute.Tensor  # [2, parts]: what each part counts for, the latent one first
 
 
 class Combine:
@@ -61,14 +61,14 @@ class Combine:
     Args:
         tile_s: Queries of a row tile.
         own: Whether there is a latent part.
-        prefix: Whether there are partial results of the prefix.
+        partials: Partial results of the prefix.
         sms: Blocks to aim at.
     """
 
-    def __init__(self, tile_s: int, own: bool, prefix: bool, sms: int):
+    def __init__(self, tile_s: int, own: bool, partials: int, sms: int):
         self.tile_s = tile_s
         self.own = own
-        self.prefix = prefix
+        self.partials = partials
         self.sms = sms
 
     # ---- host half -------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Combine:
         self.storage = Storage
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         # A part that is absent has a dummy of other extents, of which nothing is loaded.
-        splits = o_prefix.shape[0] // o.shape[0] if const_expr(self.prefix) else Int32(1)
+        splits = Int32(max(self.partials, 1))
         own_load = tma_rows(load, by_group(o_own, Int32(1)), self.tile_s)
         prefix_load = tma_rows(load, by_group(o_prefix, splits), self.tile_s)
         heads, _, _ = wv.shape
@@ -197,7 +197,7 @@ class Combine:
         slabs = shared_slabs(storage.ring, self.dtype, ROWS, GROUPS * STAGES)
         own = (own_load[0], *row_parts(own_load[0], slabs, own_load[1], self.tile_s))
         prefix = (prefix_load[0], *row_parts(prefix_load[0], slabs, prefix_load[1], self.tile_s))
-        head, splits, done = cute.arch.block_idx()[0], prefix_load[1].shape[4], Int32(0)
+        head, done = cute.arch.block_idx()[0], Int32(0)
         first, count, step = self.walk(o, number)
         for tile in cutlass.range(first, count, step, unroll=1):
             rows = self.rows_of(o, tile)
@@ -205,8 +205,8 @@ class Combine:
                 for j in cutlass.range(IN_SLABS, unroll=1):
                     self.load(storage, own, (*rows, j, head, 0), number, done)
                     done = done + 1
-            if const_expr(self.prefix):
-                for j in cutlass.range(splits * OUT_SLABS, unroll=1):
+            if const_expr(self.partials):
+                for j in cutlass.range(self.partials * OUT_SLABS, unroll=1):
                     at = (*rows, j % OUT_SLABS, head, j // OUT_SLABS)
                     self.load(storage, prefix, at, number, done)
                     done = done + 1
@@ -231,7 +231,7 @@ class Combine:
     def consume(self, storage, o_store, sums, number):
         """One warpgroup: every other row tile of the block."""
         acc = cute.make_rmem_tensor(cute.make_layout(((2, 2, WIDTH // 8), 1, 1)), Float32)
-        done, splits = Int32(0), sums[1].shape[3]
+        done = Int32(0)
         first, count, step = self.walk(o_store[1], number)
         for tile in cutlass.range(first, count, step, unroll=1):
             tile_s, tile_m = self.rows_of(o_store[1], tile)
@@ -239,63 +239,68 @@ class Combine:
             acc.fill(0.0)
             if const_expr(self.own):
                 self.project(acc, storage, number, done)
-                self.scale_own(acc, rows, sums[0])
+                for i in range_constexpr(cute.size(acc)):
+                    acc[i] = acc[i] * rows.shares[i // 2 % 2, 0]
                 done = done + IN_SLABS
-            if const_expr(self.prefix):
-                for split in cutlass.range(splits, unroll=1):
-                    self.add_partial(acc, storage, rows, sums[1], split, number, done)
-                    done = done + OUT_SLABS
+            for part in range_constexpr(self.partials):
+                self.add_partial(acc, storage, rows, part, number, done)
+                done = done + OUT_SLABS
+            self.store_lse(rows, sums[2])
             self.store(acc, storage, o_store, (tile_s, tile_m), number)
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
     @cute.jit
     def weigh(self, sums, tile_s, tile_m):
-        """The thread's rows, and what their parts weigh together; stores the LSE of both."""
-        own, prefix, lse = sums
-        head, two = cute.arch.block_idx()[0], cute.make_layout(2)
+        """The thread's rows, and what each of their parts counts for."""
+        lse, head, parts = sums[2], cute.arch.block_idx()[0], self.own + self.partials
+        two = cute.make_layout(2)
         rows = Rows(
             query=cute.make_rmem_tensor(two, Int32),
             member=cute.make_rmem_tensor(two, Int32),
-            top=cute.make_rmem_tensor(two, Float32),
-            inverse=cute.make_rmem_tensor(two, Float32),
+            lse=cute.make_rmem_tensor(two, Float32),
+            shares=cute.make_rmem_tensor(cute.make_layout((2, parts)), Float32),
         )
         thread = cute.arch.thread_idx()[0] % 128
         for r in range_constexpr(2):
             row = thread // 32 * 16 + thread % 32 // 4 + 8 * r
-            query = tile_s * self.tile_s + row % self.tile_s
-            member = tile_m * (ROWS // self.tile_s) + row // self.tile_s
-            there = (query < lse.shape[0]) & (member < lse.shape[1])
-            # A row past the edge reads the first one, and is not stored.
-            rows.query[r] = query if there else Int32(0)
-            rows.member[r] = member if there else Int32(0)
-            top, total = Float32(LOWEST), Float32(0.0)
+            rows.query[r] = tile_s * self.tile_s + row % self.tile_s
+            rows.member[r] = tile_m * (ROWS // self.tile_s) + row // self.tile_s
+            # A row past the edge reads the last one, and is not stored.
+            query = cutlass.min(rows.query[r], lse.shape[0] - 1)
+            member = cutlass.min(rows.member[r], lse.shape[1] - 1)
+            # All loads before the first use, so that one waits under the others.
             if const_expr(self.own):
-                top = cute.arch.fmax(top, self.lse_of(rows, r, own, 0))
-            if const_expr(self.prefix):
-                for split in cutlass.range(prefix.shape[3], unroll=1):
-                    top = cute.arch.fmax(top, self.lse_of(rows, r, prefix, split))
-            rows.top[r] = top
-            if const_expr(self.own):
-                total = total + self.weight(rows, r, own, 0)
-            if const_expr(self.prefix):
-                for split in cutlass.range(prefix.shape[3], unroll=1):
-                    total = total + self.weight(rows, r, prefix, split)
-            rows.inverse[r] = Float32(0.0) if total == 0.0 else Float32(1.0) / total
-            if there & (thread % 4 == 0):
-                value = top + cute.math.log2(total, fastmath=True) * LN_2
-                lse[query, member, head, 0] = value
+                rows.shares[r, 0] = sums[0][query, member, head, 0]
+            for part in range_constexpr(self.partials):
+                rows.shares[r, self.own + part] = sums[1][query, member, head, part]
+        for r in range_constexpr(2):
+            self.share_out(rows, r, parts)
         return rows
 
     @cute.jit
-    def lse_of(self, rows, r: cutlass.Constexpr, part, split):
-        """LSE of a row's part."""
-        return part[rows.query[r], rows.member[r], cute.arch.block_idx()[0], split]
+    def share_out(self, rows, r: cutlass.Constexpr, parts: cutlass.Constexpr):
+        """LSE of a row's parts to shares that add up to one, and their common LSE."""
+        top = Float32(LOWEST)
+        for part in range_constexpr(parts):
+            top = cute.arch.fmax(top, rows.shares[r, part])
+        total = Float32(0.0)
+        for part in range_constexpr(parts):
+            lag = (rows.shares[r, part] - top) * (1.0 / LN_2)
+            rows.shares[r, part] = cute.math.exp2(lag, fastmath=True)
+            total = total + rows.shares[r, part]
+        inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
+        for part in range_constexpr(parts):
+            rows.shares[r, part] = rows.shares[r, part] * inverse
+        rows.lse[r] = top + cute.math.log2(total, fastmath=True) * LN_2
 
     @cute.jit
-    def weight(self, rows, r: cutlass.Constexpr, part, split):
-        """What a part weighs beside the heaviest."""
-        lag = (self.lse_of(rows, r, part, split) - rows.top[r]) * (1.0 / LN_2)
-        return cute.math.exp2(lag, fastmath=True)
+    def store_lse(self, rows, lse):
+        """The LSE of all parts, by the first thread of each row."""
+        for r in range_constexpr(2):
+            query, member = rows.query[r], rows.member[r]
+            there = (query < lse.shape[0]) & (member < lse.shape[1])
+            if there & (cute.arch.thread_idx()[0] % 4 == 0):
+                lse[query, member, cute.arch.block_idx()[0], 0] = rows.lse[r]
 
     @cute.jit
     def project(self, acc, storage, number, done):
@@ -323,27 +328,20 @@ class Combine:
         self.release(storage, number, done + IN_SLABS - 1)
 
     @cute.jit
-    def scale_own(self, acc, rows, own):
-        """The latent part's share."""
-        shares = [self.weight(rows, r, own, 0) * rows.inverse[r] for r in range(2)]
-        for i in range_constexpr(cute.size(acc)):
-            acc[i] = acc[i] * shares[i // 2 % 2]
-
-    @cute.jit
-    def add_partial(self, acc, storage, rows, prefix, split, number, done):
+    def add_partial(self, acc, storage, rows, part: cutlass.Constexpr, number, done):
         """Add a partial result of the prefix with its share."""
         thread = cute.arch.thread_idx()[0] % 128
         slabs = shared_slabs(storage.ring, self.dtype, ROWS, GROUPS * STAGES)
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_C(ldmatrix, score_mma(self.dtype, SLAB))
         mine = copy.get_slice(thread)
-        shares = [self.weight(rows, r, prefix, split) * rows.inverse[r] for r in range(2)]
+        shares = [rows.shares[r, self.own + part] for r in range(2)]
         for j in range_constexpr(OUT_SLABS):
             place = self.arrival(storage, number, done + j)
-            part = cute.make_rmem_tensor(cute.make_layout(((2, 2, 8), 1, 1)), self.dtype)
-            cute.copy(copy, mine.partition_S(slabs[None, None, place]), mine.retile(part))
-            for i in range_constexpr(cute.size(part)):
-                acc[j * 32 + i] = acc[j * 32 + i] + part[i].to(Float32) * shares[i // 2 % 2]
+            slab = cute.make_rmem_tensor(cute.make_layout(((2, 2, 8), 1, 1)), self.dtype)
+            cute.copy(copy, mine.partition_S(slabs[None, None, place]), mine.retile(slab))
+            for i in range_constexpr(cute.size(slab)):
+                acc[j * 32 + i] = acc[j * 32 + i] + slab[i].to(Float32) * shares[i // 2 % 2]
             self.release(storage, number, done + j)
 
     @cute.jit

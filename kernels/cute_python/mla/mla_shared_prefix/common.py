@@ -147,20 +147,32 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
     def decompressed(self, *inputs: torch.Tensor) -> CuteKernel:
         """Attention over the prefix, into partial results."""
         q, _, qpe, _, _, key, value, prefix_pe, _ = inputs
-        tiling = self.tiling("decompressed")
-        results = self.splits(tiling) * (GROUPS if tiling.apart else 1)
-        rows = (results * self.b, self.h, self.s)
-        partial = self.empty(*rows, self.d, device=q.device)
-        sums = self.empty(*rows, device=q.device, fp32=True)
         return self.bind(
             Prefix.hopper_attention_v3,
             lambda x: Prefix(self.shape(x), x.blocks),
             {"q": q, "qpe": qpe, "key": key, "value": value, "kpe": prefix_pe},
-            {"o_new": partial, "lse_new": sums},
+            self.prefix_outputs(q, self.tiling("decompressed")),
             (self.scale / LN_2,),
             self.prefix_part(),
             "decompressed",
         )
+
+    def prefix_outputs(self, like: torch.Tensor, tiling: PrefixTiling) -> dict[str, torch.Tensor]:
+        """Uninitialized partial results of the prefix and their LSE, one per piece."""
+        pieces = self.splits(tiling) * (GROUPS if tiling.apart else 1)
+        rows = (pieces * self.b, self.h, self.s)
+        return {
+            "o_new": self.empty(*rows, self.d, device=like.device),
+            "lse_new": self.empty(*rows, device=like.device, fp32=True),
+        }
+
+    def own_outputs(self, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Uninitialized latent output and its LSE."""
+        rows = (self.b, self.h, self.s)
+        return {
+            "o_old": self.empty(*rows, self.k, device=like.device),
+            "lse_old": self.empty(*rows, device=like.device, fp32=True),
+        }
 
     def shape(self, tiling: PrefixTiling) -> Shape:
         """What the prefix's kernel is compiled for."""
@@ -176,48 +188,40 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
     def latent(self, *inputs: torch.Tensor) -> CuteKernel:
         """Attention over the own tokens, by flash_mla's kernel."""
         _, q, qpe, z, kpe, *_ = inputs
-        rows = (self.b, self.h, self.s)
         return self.bind(
             FlashMlaV5.flash_mla_v5,
             lambda x: FlashMlaV5(self.causal, x.lazy, x.splits, x.share, x.blocks),
             {"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe},
-            {
-                "o_old": self.empty(*rows, self.k, device=q.device),
-                "lse_old": self.empty(*rows, device=q.device, fp32=True),
-            },
+            self.own_outputs(q),
             (self.scale / LN_2,),
             self.own_part(),
             "latent",
         )
 
-    def combine(
-        self, own: CuteKernel | None, prefix: CuteKernel | None, wv: torch.Tensor
-    ) -> CuteKernel:
-        """The latent part times Wv, and the merge."""
+    def combine(self, parts: Mapping[str, torch.Tensor], wv: torch.Tensor) -> CuteKernel:
+        """The latent part times Wv, and the merge of ``parts``, the outputs of all that ran."""
         o = self.empty(self.b, self.h, self.s, self.d, device=wv.device)
         lse = self.empty(self.b, self.h, self.s, device=wv.device, fp32=True)
-        parts = {
-            **(own.output_tensors if own else {"o_old": self._none(self.k, wv)}),
-            **(prefix.output_tensors if prefix else {"o_new": self._none(self.d, wv)}),
+        own, partials = "o_old" in parts, 0
+        if "o_new" in parts:
+            partials = parts["o_new"].shape[0] // self.b
+        absent = {
+            "o_old": self.empty(1, 1, 1, self.k, device=wv.device),
+            "o_new": self.empty(1, 1, 1, self.d, device=wv.device),
+            "lse_old": lse,
+            "lse_new": lse,
         }
-        for name in ("lse_old", "lse_new"):
-            parts.setdefault(name, lse)
+        parts = absent | dict(parts)
         ordered = {name: parts[name] for name in ("o_old", "lse_old", "o_new", "lse_new")}
         return self.bind(
             Combine.combine,
-            lambda _: Combine(
-                self.tile_s, own is not None, prefix is not None, self.target.sm_count
-            ),
+            lambda _: Combine(self.tile_s, own, partials, self.target.sm_count),
             {**ordered, "wv": wv},
             {"o": o, "lse": lse},
             (),
-            self.combine_cost(own is not None, parts["o_new"].shape[0] // self.b if prefix else 0),
+            self.combine_cost(own, partials),
             "combine",
         )
-
-    def _none(self, width: int, like: torch.Tensor) -> torch.Tensor:
-        """Stands for partial results of a part without tokens."""
-        return self.empty(1, 1, 1, width, device=like.device)
 
     def combine_cost(self, own: bool, partials: int) -> Cost:
         """Merging: each partial result is read once, Wv once per head."""
@@ -267,6 +271,10 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
 
     def stages(self, *inputs: torch.Tensor) -> tuple[list[RuntimeObject], CuteKernel]:
         """The parts that have tokens, own first, and what merges them."""
-        own = self.latent(*inputs) if self.own_tokens else None
-        prefix = self.decompressed(*inputs) if self.prefix_tokens else None
-        return [x for x in (own, prefix) if x], self.combine(own, prefix, inputs[-1])
+        parts = []
+        if self.own_tokens:
+            parts.append(self.latent(*inputs))
+        if self.prefix_tokens:
+            parts.append(self.decompressed(*inputs))
+        outputs = {name: x for part in parts for name, x in part.output_tensors.items()}
+        return parts, self.combine(outputs, inputs[-1])

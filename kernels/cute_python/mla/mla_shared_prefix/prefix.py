@@ -44,6 +44,11 @@ class Prefix(HopperAttentionV3):
             scale_log2: Softmax scale over ln 2.
             stream: Where to launch.
         """
+        views = self.views(q, qpe, key, value, kpe, o, lse)
+        self.start(*views, scale_log2, stream)
+
+    def views(self, q, qpe, key, value, kpe, o, lse):
+        """The tensors as ``prepare`` takes them."""
         groups, keys, width = kpe.shape
         shared = cute.make_layout((keys, width, 1, groups), stride=(width, 1, 0, keys * width))
         by_head = [
@@ -51,11 +56,9 @@ class Prefix(HopperAttentionV3):
             for x in (key, value)
         ]
         outputs = groups * (o.shape[0] // q.shape[0])
-        self.start(
+        return (
             (by_group(q, groups), by_group(qpe, groups)),
             (by_head[0], cute.make_tensor(kpe.iterator, shared)),
             by_head[1],
             (by_group(o, outputs), sums_by_group(lse, outputs)),
-            scale_log2,
-            stream,
         )

@@ -37,7 +37,7 @@ class HopperAttentionPlan(HopperPlan):
         return RingTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_attention": [RingTiling(keys=keys) for keys in (64, 128, 160)]}
+        return {"hopper_attention": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(

@@ -39,7 +39,7 @@ class HopperAttentionV2Plan(HopperPlan):
         return RingTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_attention_v2": [RingTiling(keys=keys) for keys in (64, 128, 160)]}
+        return {"hopper_attention_v2": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(

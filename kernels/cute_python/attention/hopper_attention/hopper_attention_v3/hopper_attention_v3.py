@@ -50,7 +50,7 @@ class HopperAttentionV3Plan(HopperPlan):
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {
-            "hopper_attention_v3": [HopperAttentionV3Tiling(keys=keys) for keys in (64, 128, 160)]
+            "hopper_attention_v3": [HopperAttentionV3Tiling(keys=keys) for keys in (64, 96, 128)]
         }
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:

@@ -1,18 +1,19 @@
 """Shared prefix v1: both parts at the same time.
 
-With few queries the prefix waits for DRAM and the own tokens for the tensor cores, so each gets SMs
-of its own: the own tokens one block per tile of rows, the prefix the others, and what comes free.
+The prefix waits for DRAM and the own tokens for the tensor cores, so each gets SMs of its own: the
+own tokens half of them, or as many as there are tiles of rows, and the prefix the others.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mla_var3.kernel.cute_python.attention.hopper_attention.common import ROWS
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import SharedPrefixPlan
-from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject
+from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, Tiling
 
 if TYPE_CHECKING:
     import torch
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
 class MlaSharedPrefixV1Plan(SharedPrefixPlan):
     """Launches of v1."""
 
+    def default_tiling(self, stage: str) -> Tiling:
+        tiling = super().default_tiling(stage)
+        if stage == "decompressed" and self.own_tokens:
+            free = self.target.sm_count - self.latent_tiling().blocks
+            return dataclasses.replace(tiling, blocks=free)
+        return tiling
+
     def latent_tiling(self) -> FlashMlaV5Tiling:
-        tiles = -(-self.h * self.s // ROWS) * self.b
-        if 2 * tiles <= self.target.sm_count:
-            return FlashMlaV5Tiling(blocks=max(tiles // 2 * 2, 2))
-        return super().latent_tiling()
+        if not self.prefix_tokens:
+            return super().latent_tiling()
+        tiles = -(-self.h * self.s // ROWS)
+        half = min(tiles * self.b, self.target.sm_count // 2)
+        return FlashMlaV5Tiling(share=2 if tiles > 1 else 1, blocks=max(half // 2 * 2, 2))
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         parts, combine = self.stages(*inputs)

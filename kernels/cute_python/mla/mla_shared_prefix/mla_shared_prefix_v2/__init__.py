@@ -1,0 +1,1 @@
+"""v2: both parts in one launch."""

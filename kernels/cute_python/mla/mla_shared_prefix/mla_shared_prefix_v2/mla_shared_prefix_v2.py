@@ -1,0 +1,264 @@
+"""Shared prefix v2: both parts in one launch.
+
+The first blocks stay with the own tokens, and each of the others takes one piece of the prefix. The
+hardware hands out blocks in order, so both kinds begin together, and pieces that are left go to
+whichever SM comes free: a queue that costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, range_constexpr
+from cutlass.cute.nvgpu import cpasync
+from cutlass.utils import SmemAllocator
+
+from mla_var3.errors import TilingError
+from mla_var3.kernel.cute_python.attention.hopper_attention.common import ROWS
+from mla_var3.kernel.cute_python.mla.flash_mla.common import (
+    SLAB,
+    SLABS,
+    as_keys,
+    as_rows,
+    slab_layout,
+)
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
+    CONSUMER_REGISTERS,
+    CONSUMERS,
+    MAX_LAZY,
+    PRODUCER_REGISTERS,
+    THREADS,
+    FlashMlaV5,
+    Free,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
+    LN_2,
+    PrefixTiling,
+    SharedPrefixPlan,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
+from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import require_multiple
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
+
+STAGE = "mla_shared_prefix_v2"
+WARPS = CONSUMERS // 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsTiling(PrefixTiling):
+    """The prefix's steps, and the blocks of the own tokens."""
+
+    own_blocks: int = option(64, "blocks that stay with the own tokens", minimum=2)
+    lazy: float = option(0.0, "log2 by which a row's maximum may lag behind; 0 is exact", minimum=0)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_multiple(2, own_blocks=self.own_blocks)
+        if self.lazy > MAX_LAZY:
+            raise TilingError(f"lazy={self.lazy} exceeds {MAX_LAZY}: fp16 weights would overflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlaSharedPrefixV2Plan(SharedPrefixPlan):
+    """Launches of v2."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
+        **SharedPrefixPlan.tiling_types,
+        STAGE: PartsTiling,
+    }
+
+    def default_tiling(self, stage: str) -> Tiling:
+        if stage != STAGE:
+            return super().default_tiling(stage)
+        return PartsTiling(
+            keys=64, stages=4, apart=self.row_tiles == 1, own_blocks=self.own_blocks()
+        )
+
+    def own_blocks(self) -> int:
+        """Half of the SMs, or fewer where there are fewer tiles of rows."""
+        tiles = -(-self.h * self.s // ROWS) * self.b
+        return max(min(tiles, self.target.sm_count // 2) // 2 * 2, 2)
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        default = self.default_tiling(STAGE)
+        sms = self.target.sm_count // 2 * 2
+        shares = sorted({default.own_blocks, sms // 3 * 2 // 2 * 2, sms})
+        return {
+            **super()._autotune_configs(),
+            STAGE: [dataclasses.replace(default, own_blocks=blocks) for blocks in shares],
+        }
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        if not (self.own_tokens and self.prefix_tokens):
+            parts, combine = self.stages(*inputs)
+            return KernelPipeline(_name="mla_shared_prefix", stages=[*parts, combine])
+        both = self.both(*inputs)
+        merged = self.combine(both.output_tensors, inputs[-1])
+        return KernelPipeline(_name="mla_shared_prefix", stages=[both, merged])
+
+    def both(self, *inputs: torch.Tensor) -> RuntimeObject:
+        """Own tokens and prefix."""
+        q, q_latent, qpe, z, kpe, key, value, prefix_pe, _ = inputs
+        return self.bind(
+            BothParts.mla_shared_prefix_v2,
+            lambda x: BothParts(
+                Own(self.causal, x.lazy, x.own_blocks), OtherBlocks(self.shape(x), x.own_blocks)
+            ),
+            {
+                "q": q, "q_latent": q_latent, "qpe": qpe, "z": z, "kpe": kpe,
+                "key": key, "value": value, "prefix_pe": prefix_pe,
+            },
+            {**self.own_outputs(q), **self.prefix_outputs(q, self.tiling(STAGE))},
+            (self.scale / LN_2,),
+            self.own_part() + self.prefix_part(),
+            STAGE,
+        )  # fmt: skip
+
+
+class Own(FlashMlaV5):
+    """flash_mla v5 on the first blocks of a grid."""
+
+    def __init__(self, causal: bool, lazy: float, blocks: int):
+        super().__init__(causal, lazy, splits=1, share=1, blocks=blocks)
+
+    @cute.jit
+    def prepare(self, q, qpe, z, kpe, o):
+        """Shared memory, and loads of q [b,h,s,512] to kpe [b,t,64] and stores of o."""
+        dtype = self.dtype = q.element_type
+
+        @cute.struct
+        class Storage:
+            q_full: cute.struct.MemRange[cutlass.Int64, 1]
+            full: cute.struct.MemRange[cutlass.Int64, 2 * SLABS]
+            free: cute.struct.MemRange[cutlass.Int64, len(Free)]
+            maxima: cute.struct.MemRange[Float32, 2 * ROWS]
+            sums: cute.struct.MemRange[Float32, 2 * ROWS]
+            q: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * SLAB * SLAB], 1024]
+            kv: cute.struct.Align[cute.struct.MemRange[dtype, 2 * SLABS * SLAB * SLAB], 1024]
+            weights: cute.struct.Align[cute.struct.MemRange[dtype, SLAB * SLAB], 1024]
+
+        self.storage = Storage
+        slab = cute.slice_(slab_layout(dtype, 1), (None, None, 0))
+        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+        rows = [
+            cpasync.make_tiled_tma_atom(operation, as_rows(x), slab, (SLAB, SLAB))
+            for operation, x in ((load, q), (load, qpe), (store, o))
+        ]
+        keys = [cpasync.make_tiled_tma_atom(load, as_keys(x), slab, (SLAB, SLAB)) for x in (z, kpe)]
+        return (*rows[0], *rows[1]), (*keys[0], *keys[1]), tuple(rows[2])
+
+    @cute.jit
+    def load(self, storage, operands, warp_index):
+        """A warp for each half of a tile."""
+        q_loads, kv_loads, _, _ = operands
+        for group in range_constexpr(4):
+            if warp_index == group:
+                self.produce(storage, q_loads, kv_loads, self.work(operands), group)
+
+    @cute.jit
+    def compute(self, storage, operands, scale_log2, number):
+        """A warpgroup for each half of the output."""
+        _, _, o_store, lse = operands
+        for side in range_constexpr(2):
+            if number == side:
+                self.consume(storage, self.work(operands), scale_log2, (*o_store, lse), side)
+
+    def work(self, operands):
+        """Rows, queries, keys, sequences, and parts of each."""
+        _, kv_loads, o_store, lse = operands
+        (rows, _, outputs), (keys, _, sequences) = o_store[1].shape, kv_loads[1].shape
+        return rows, lse.shape[2], keys, sequences, outputs // sequences
+
+    def items(self, work):
+        rows, _, _, sequences, _ = work
+        first = cute.arch.block_idx()[0]
+        return first, cute.ceil_div(rows, ROWS) * sequences, self.blocks
+
+
+class OtherBlocks(Prefix):
+    """The prefix on the blocks after those of the own tokens."""
+
+    def __init__(self, shape, own_blocks: int):
+        super().__init__(shape)
+        self.own_blocks = own_blocks
+
+    def walk(self):
+        return (
+            cute.arch.block_idx()[0] - self.own_blocks,
+            cute.arch.grid_dim()[0] - self.own_blocks,
+        )
+
+
+class BothParts:
+    """Host and device half of the launch."""
+
+    def __init__(self, own: Own, prefix: OtherBlocks):
+        self.own = own
+        self.prefix = prefix
+
+    @cute.jit
+    def __call__(
+        self,
+        q: cute.Tensor,
+        q_latent: cute.Tensor,
+        qpe: cute.Tensor,
+        z: cute.Tensor,
+        kpe: cute.Tensor,
+        key: cute.Tensor,
+        value: cute.Tensor,
+        prefix_pe: cute.Tensor,
+        o_old: cute.Tensor,
+        lse_old: cute.Tensor,
+        o_new: cute.Tensor,
+        lse_new: cute.Tensor,
+        scale_log2: Float32,
+        stream: cuda.CUstream,
+    ):
+        """Launch; shapes as those of the parts' own host halves."""
+        own = (*self.own.prepare(q_latent, qpe, z, kpe, o_old), lse_old)
+        prefix = self.prefix.prepare(
+            *self.prefix.views(q, qpe, key, value, prefix_pe, o_new, lse_new)
+        )
+        count = self.prefix.items(self.prefix.work(prefix[3][1], prefix[2][1]))[1]
+        self.mla_shared_prefix_v2(own, prefix, scale_log2).launch(
+            grid=(self.own.blocks + count, 1, 1),
+            cluster=(1, 1, 1),
+            block=(THREADS, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=1,
+        )
+
+    @cute.kernel
+    def mla_shared_prefix_v2(self, own: tuple, prefix: tuple, scale_log2: Float32):
+        """Grid (blocks of the own tokens, then one per piece of the prefix)."""
+        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        is_own = cute.arch.block_idx()[0] < self.own.blocks
+        sizes = [part.storage.size_in_bytes() for part in (self.own, self.prefix)]
+        memory = SmemAllocator().allocate(max(sizes), 1024)
+        own_storage, prefix_storage = self.own.storage(memory), self.prefix.storage(memory)
+        if is_own:
+            self.own.init_barriers(own_storage, warp_index)
+        else:
+            self.prefix.init_barriers(prefix_storage, warp_index)
+        if warp_index >= WARPS:
+            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            if is_own:
+                self.own.load(own_storage, own, warp_index - WARPS)
+            else:
+                self.prefix.load(prefix_storage, prefix, warp_index - WARPS)
+        else:
+            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            if is_own:
+                self.own.compute(own_storage, own, scale_log2, warp_index // 4)
+            else:
+                self.prefix.consume(prefix_storage, prefix, scale_log2, warp_index // 4)
