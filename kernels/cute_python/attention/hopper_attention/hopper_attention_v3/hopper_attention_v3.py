@@ -1,7 +1,8 @@
 """Hopper attention v3: blocks that stay.
 
 One block per SM takes item after item. The next item's keys and values land under the last steps
-and the store of this one; under a mask, long row tiles of a head come before short ones.
+and the store of this one. Under a mask, items differ in length: there each has a block of its own,
+long ones of a head first, since the hardware's own order balances better than a fixed one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 class HopperAttentionV3Tiling(RingTiling):
     """Ring, and how many blocks stay."""
 
-    blocks: int | None = option(None, "blocks that stay; by default one per SM", minimum=1)
+    blocks: int | None = option(
+        None, "blocks that stay; by default one per SM, under a mask one per item", minimum=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class HopperAttentionV3Plan(HopperPlan):
             HopperAttentionV3.hopper_attention_v3,
             lambda x: HopperAttentionV3(
                 Shape(self.d, self.d, x.keys, x.stages, self.causal),
-                x.blocks or self.target.sm_count,
+                x.blocks or (None if self.causal else self.target.sm_count),
             ),
             inputs,
         )
