@@ -1,1 +1,1 @@
-"""v1: both parts at the same time."""
+"""v1: few rows side by side, many with the prefix first."""

@@ -1,7 +1,9 @@
-"""Shared prefix v1: both parts at the same time.
+"""Shared prefix v1: few rows side by side, many with the prefix first.
 
-The prefix waits for DRAM and the own tokens for the tensor cores, so each gets SMs of its own: the
-own tokens half of them, or as many as there are tiles of rows, and the prefix the others.
+With one tile of rows per head the prefix waits for DRAM and the own tokens for the tensor cores, so
+each gets SMs of its own: the own tokens one block per tile of rows or half of the SMs, the prefix
+the others. With more, both fill the chip alone; the prefix goes first, so that the latent output is
+still in L2 when the combine reads it.
 """
 
 from __future__ import annotations
@@ -23,15 +25,21 @@ if TYPE_CHECKING:
 class MlaSharedPrefixV1Plan(SharedPrefixPlan):
     """Launches of v1."""
 
+    @property
+    def together(self) -> bool:
+        """Whether the parts run side by side."""
+        return self.row_tiles == 1 and bool(self.own_tokens and self.prefix_tokens)
+
     def default_tiling(self, stage: str) -> Tiling:
         tiling = super().default_tiling(stage)
-        if stage == "decompressed" and self.own_tokens:
-            free = self.target.sm_count - self.latent_tiling().blocks
-            return dataclasses.replace(tiling, blocks=free)
-        return tiling
+        if stage != "decompressed":
+            return tiling
+        sms = self.target.sm_count
+        free = sms - self.latent_tiling().blocks if self.together else sms
+        return dataclasses.replace(tiling, blocks=free)
 
     def latent_tiling(self) -> FlashMlaV5Tiling:
-        if not self.prefix_tokens:
+        if not self.together:
             return super().latent_tiling()
         tiles = -(-self.h * self.s // ROWS)
         half = min(tiles * self.b, self.target.sm_count // 2)
@@ -39,5 +47,6 @@ class MlaSharedPrefixV1Plan(SharedPrefixPlan):
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         parts, combine = self.stages(*inputs)
-        both = ConcurrentKernels(_name="parts", concurrent_kernels=parts)
-        return KernelPipeline(_name="mla_shared_prefix_v1", stages=[both, combine])
+        if self.together:
+            parts = [ConcurrentKernels(_name="parts", concurrent_kernels=parts)]
+        return KernelPipeline(_name="mla_shared_prefix_v1", stages=[*parts[::-1], combine])

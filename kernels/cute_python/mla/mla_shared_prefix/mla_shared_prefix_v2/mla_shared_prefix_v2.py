@@ -80,19 +80,19 @@ class MlaSharedPrefixV2Plan(SharedPrefixPlan):
     def default_tiling(self, stage: str) -> Tiling:
         if stage != STAGE:
             return super().default_tiling(stage)
-        return PartsTiling(
-            keys=64, stages=4, apart=self.row_tiles == 1, own_blocks=self.own_blocks()
-        )
+        few = self.row_tiles == 1
+        steps = {"keys": 64, "stages": 4} if few else {"keys": 112, "stages": 2}
+        return PartsTiling(**steps, apart=few, own_blocks=self.own_blocks())
 
     def own_blocks(self) -> int:
-        """Half of the SMs, or fewer where there are fewer tiles of rows."""
+        """One per tile of rows, or as many as there are SMs."""
         tiles = -(-self.h * self.s // ROWS) * self.b
-        return max(min(tiles, self.target.sm_count // 2) // 2 * 2, 2)
+        return max(min(tiles, self.target.sm_count) // 2 * 2, 2)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         default = self.default_tiling(STAGE)
-        sms = self.target.sm_count // 2 * 2
-        shares = sorted({default.own_blocks, sms // 3 * 2 // 2 * 2, sms})
+        sms = self.target.sm_count
+        shares = sorted({default.own_blocks, sms // 4 * 2, sms // 3 * 2})
         return {
             **super()._autotune_configs(),
             STAGE: [dataclasses.replace(default, own_blocks=blocks) for blocks in shares],
