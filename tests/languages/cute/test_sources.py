@@ -1,3 +1,4 @@
+import importlib
 import sys
 import types
 
@@ -77,3 +78,16 @@ def test_installed_code_is_told_by_its_version():
 
     found = {path.name for path in sources.project_files(kernels.Gemm(64, 2))}
     assert found == {"kernels_for_tests.py", "signature.py"}
+
+
+def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):
+    texts = {"tools": "VALUE = 1\n", "hosts": "import tools\n\n\ndef host():\n    tools\n"}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path / name)
+    host = importlib.import_module("hosts").host
+    assert {path.name for path in sources.project_files(host)} == {"hosts.py", "tools.py"}
+    (tmp_path / "tools/tools-1.dist-info").mkdir()
+    sources._holds_wheels.cache_clear()
+    assert {path.name for path in sources.project_files(host)} == {"hosts.py"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -13,10 +14,10 @@ from typing import Any
 
 from mla_var3.errors import PlanError
 
-#: Where installed packages and the standard library lie: what comes from there has a version.
-_INSTALLED = tuple(
+#: Where the standard library lies.
+_STANDARD = tuple(
     str(Path(folder).resolve())
-    for folder in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")}
+    for folder in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
 )
 
 #: Packages of ours whose modules hold device code; the rest of ours only calls it.
@@ -75,10 +76,17 @@ def _ours(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None or not file.endswith(".py"):
         return False
-    if str(Path(file).resolve()).startswith(_INSTALLED):
-        return False
+    path = Path(file).resolve()
+    if str(path).startswith(_STANDARD) or any(map(_holds_wheels, path.parents)):
+        return False  # It has a version, which the facts state.
     name = module.__name__
     return not name.startswith("mla_var3") or name.startswith(_DEVICE_PACKAGES)
+
+
+@functools.cache
+def _holds_wheels(folder: Path) -> bool:
+    """Whether wheels were installed into a folder, which need not be this Python's own."""
+    return next(folder.glob("*.dist-info"), None) is not None
 
 
 def identity(host: Any) -> str | None:
