@@ -96,7 +96,7 @@ class Lane:
         if self.waves > 1 and self.tail < self.sms:
             parts.append(f"the last one on {self.tail}")
         if self.us is not None:
-            parts.append(f"{self.us:.0f} us")
+            parts.append(f"{self.us:,.0f} us")
         return ", ".join(parts)
 
 
@@ -139,7 +139,7 @@ class Schedule:
         said = [f"{lane.said}." for lane in self.lanes]
         unit = "us" if self.is_timed else "waves"
         said += [
-            f"{lane.sms} of {self.sms} SMs wait {time:.0f} {unit} after {lane.name}."
+            f"{lane.sms} of {self.sms} SMs wait {time:,.0f} {unit} after {lane.name}."
             for lane, time in self.waits()
         ]
         return " ".join(said)
@@ -276,7 +276,7 @@ def _basis(found: Schedule) -> str:
         )
     basis = (
         "The plan's grid and the time of each stage alone, blocks of a stage taken as equal; "
-        f"the whole launch took {found.run.total.median_us:.0f} us."
+        f"the whole launch took {found.run.total.median_us:,.0f} us."
     )
     if found.overlap is not None:
         basis += (
@@ -290,7 +290,7 @@ def _draw(found: Schedule, width: float) -> str:
     scale = (width - LEFT - 8) / found.end
     name = f"idle-{width:g}"  # Browsers take a pattern from a drawing that is shown only.
     idle = f"url(#{name})"
-    parts = [hatched(name, EDGE), rect(LEFT, 8, found.end * scale, HEIGHT, idle)]
+    parts = [hatched(name, QUIET), rect(LEFT, 8, found.end * scale, HEIGHT, idle)]
     colors = list(_colors(found))
     for lane, color in zip(found.lanes, colors, strict=True):
         parts += _boxes(found, lane, color, scale)
@@ -305,7 +305,7 @@ def _draw(found: Schedule, width: float) -> str:
 
 
 def _short(lane: Lane) -> str:
-    time = f", {lane.us:.0f} us" if lane.us is not None else ""
+    time = f", {lane.us:,.0f} us" if lane.us is not None else ""
     waves = f" in {lane.waves} waves" if lane.waves > 1 else ""
     return f"{lane.name}: {lane.blocks:,} blocks{waves}{time}"
 
