@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from generators import drawing, problems
 from generators.drawing import (
@@ -196,15 +196,15 @@ def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
     assert run.outcome is not None
     start = 0.0
     for group in _groups(run.outcome.stages, _side_by_side(version, run)):
-        first, ends = 0, []
+        first, end = 0, start
         for stage in group:
             blocks, held = math.prod(stage.grid), _per_sm(site, version, run, stage)
             share = sms if len(group) == 1 else min(blocks, sms - first)
             us = stage.duration.median_us if stage.duration else None
             lane = Lane(stage.name, blocks, held, us, first, max(share, 1), start)
             yield lane
-            first, ends = first + share, [*ends, lane.end]
-        start = max(ends)
+            first, end = first + share, max(end, lane.end)
+        start = end
 
 
 def _groups(stages: Sequence[Stage], together: set[str]) -> Iterator[list[Stage]]:
@@ -224,8 +224,9 @@ def _side_by_side(version: Version, run: Run) -> set[str]:
     assert run.outcome is not None
     if not any("." in stage.name for stage in run.outcome.stages):
         return set()
+    sizes: dict[str, Any] = run.record.problem
     try:
-        plan = version.plan_class()(**run.record.problem)
+        plan = version.plan_class()(**sizes)
         return set(_concurrent(plan.plan_empty(plan.target.tflops, plan.target.gbps), ""))
     except (HyperMlaError, TypeError):  # An old record may name sizes that the plan has no more.
         return set()

@@ -184,17 +184,18 @@ def compiled(site: Site, version: Version) -> list[Compiled]:
 
 def _tiles(version: Version, run: Run, stage: Stage) -> tuple[Tile, ...]:
     given = {**run.record.problem, **stage.tiling}
-    sizes = {name: value for name, value in given.items() if _is_size(value)}
+    # A flag is an int too, and no size.
+    sizes = {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    }
     language = find(version.language)
     own, shared = version.path.parent, version.path.parents[1]
     for file in (*sorted(own.glob("*.py")), *sorted(shared.glob("*.py"))):
         if found := language.tiles(file, stage.kernel, sizes):
             return found
     return ()
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ def panel(shown: Compiled) -> str:
     """One arch: registers, spills, shared and tensor memory, and the accumulator in pieces."""
     parts = [text(0, 14, f"{shown.facts.arch}, {shown.facts.threads_per_block} threads", bold=True)]
     parts += _register_grid(shown, top=26)
-    top = 26 + PITCH * COLUMNS + 22
+    top: float = 26 + PITCH * COLUMNS + 22
     for draw in (_spilled, _bars, _pieces):
         more, top = draw(shown, top)
         parts += more
