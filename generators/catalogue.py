@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from generators.kernels import language_title
 from generators.page import Page
 from generators.source import repo_name
-from generators.text import cell, rendered, sections, table
+from generators.text import cell, fold, rendered, sections, table
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import PATHS
 from mla_var3.knowledge import metrics
@@ -349,7 +349,8 @@ def pattern_page(site: Site, document: Document) -> Page:
     body = rendered(document, site.catalogue, link)
     parts = [
         f"# {cell(meta.title)}",
-        _facts(meta),
+        _chips(meta),
+        fold("Facts", "when it is worth reading, what it moves, on what it rests", _facts(meta)),
         body,
         "## Versions",
         _versions(site, meta, link),
@@ -371,6 +372,14 @@ def _learned(site: Site, id_: str, link: Link) -> str:
         f"({link(f'{PATHS}/{name}.toml')}#step-{number})"
         for name, number in site.learning.steps_on(id_)
     )
+
+
+def _chips(meta: FrontMatter) -> str:
+    """What a reader wants to know before the first sentence, each in a word or two."""
+    said = [meta.kind, f"{meta.impact} impact", language_title(meta.scope), ", ".join(meta.regimes),
+            ", ".join(meta.archs), meta.basis]  # fmt: skip
+    shown = "".join(f'<li class="chip">{cell(text)}</li>' for text in said if text)
+    return f'<ul class="chips">{shown}</ul>'
 
 
 def _facts(meta: FrontMatter) -> str:

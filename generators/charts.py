@@ -179,21 +179,21 @@ class Roofline:
         """The rates, and the best that each design reached."""
         said = [
             f"{name.capitalize()}: {roof.tflops:g} TFLOP/s and {roof.gbps:g} GB/s, which meet at "
-            f"{roof.ridge:.3g} FLOP/byte."
+            f"{float(f'{roof.ridge:.3g}'):,g} FLOP/byte."
             for name, roof in self.roofs
         ]
         for path in self.paths:
             intensity, reached, problem = max(path.points, key=lambda point: point[1])
             said.append(
                 f"{path.label} reaches {reached:.3g} TFLOP/s at most, "
-                f"at {problem} ({intensity:.3g} FLOP/byte)."
+                f"at {problem} ({float(f'{intensity:.3g}'):,g} FLOP/byte)."
             )
         return " ".join(said)
 
     def tips(self) -> list[str]:
         """A design, where, and its rate."""
         return [
-            f"{path.label}, {at}: {y:.3g} TFLOP/s at {x:.3g} FLOP/byte"
+            f"{path.label}, {at}: {y:.3g} TFLOP/s at {float(f'{x:.3g}'):,g} FLOP/byte"
             for path in self.paths
             for x, y, at in path.points
         ]

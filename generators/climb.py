@@ -209,7 +209,7 @@ def _climb(found: Mountain, climb: Climb, color: str, width: float) -> _Drawn:
         tuple(_place(found, width, x, y) for _, x, y in climb.steps),
         tuple(version for version, *_ in climb.steps),
         tuple(
-            f"{version} at {climb.at}: {y:.3g} TFLOP/s at {x:.3g} FLOP/byte"
+            f"{version} at {climb.at}: {y:.3g} TFLOP/s at {x:,.0f} FLOP/byte"
             for version, x, y in climb.steps
         ),
     )

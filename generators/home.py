@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from generators import analyses, diagnosis, kernels, ladder, problems
@@ -71,9 +72,9 @@ def _ladder(site: Site, link: Link) -> str:
 
 def _doors(link: Link) -> str:
     doors = {
-        "Choose": f"Which design for your problem and device, and what it reaches: "
-        f"[kernels]({link('kernels')}), [results]({link('results')}), "
-        f"[devices]({link('knowledge/devices')}).",
+        "Choose": f"Which design for your problem and device, how sure that is, and what it "
+        f"reaches: {''.join(_advisors(link))}[kernels]({link('kernels')}), "
+        f"[results]({link('results')}), [devices]({link('knowledge/devices')}).",
         "Improve": "What to try next, by symptom or metric, with the evidence for each pattern, "
         "and every version's history: what was predicted, and what came of it. "
         "Start [below](#what-is-wrong-with-my-kernel).",
@@ -83,6 +84,14 @@ def _doors(link: Link) -> str:
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())
     return f'<div class="grid cards" markdown>\n\n{cards}\n</div>'
+
+
+def _advisors(link: Link) -> Iterator[str]:
+    """Links to the pages where a reader asks for sizes."""
+    for layer in analyses.MODULES:
+        title = problems.layer_title(layer)
+        with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
+            yield f"[the {cell(title)} advisor]({link(f'knowledge/workloads/{layer}.md')}), "
 
 
 def _advice(site: Site, link: Link) -> str:

@@ -36,7 +36,7 @@ SLIDERS: Mapping[str, tuple[str, int, tuple[int, ...]]] = {
 }
 S_VALUES = SLIDERS["s"][2]
 #: Chart: width, height, left and bottom margin, and the decades of microseconds that it spans.
-WIDTH, HEIGHT, LEFT, BOTTOM, DECADES = 640, 260, 60, 36, (0.0, 6.0)
+WIDTH, HEIGHT, LEFT, BOTTOM, DECADES = 460, 250, 60, 36, (0.0, 6.0)
 
 
 @dataclass(frozen=True)

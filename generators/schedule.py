@@ -96,7 +96,7 @@ class Lane:
         if self.waves > 1 and self.tail < self.sms:
             parts.append(f"the last one on {self.tail}")
         if self.us is not None:
-            parts.append(f"{self.us:.0f} us")
+            parts.append(f"{self.us:,.0f} us")
         return ", ".join(parts)
 
 
@@ -139,7 +139,7 @@ class Schedule:
         said = [f"{lane.said}." for lane in self.lanes]
         unit = "us" if self.is_timed else "waves"
         said += [
-            f"{lane.sms} of {self.sms} SMs wait {time:.0f} {unit} after {lane.name}."
+            f"{lane.sms} of {self.sms} SMs wait {time:,.0f} {unit} after {lane.name}."
             for lane, time in self.waits()
         ]
         return " ".join(said)
@@ -196,15 +196,15 @@ def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
     assert run.outcome is not None
     start = 0.0
     for group in _groups(run.outcome.stages, _side_by_side(version, run)):
-        first, ends = 0, list[float]()
+        first, end = 0, start
         for stage in group:
             blocks, held = math.prod(stage.grid), _per_sm(site, version, run, stage)
             share = sms if len(group) == 1 else min(blocks, sms - first)
             us = stage.duration.median_us if stage.duration else None
             lane = Lane(stage.name, blocks, held, us, first, max(share, 1), start)
             yield lane
-            first, ends = first + share, [*ends, lane.end]
-        start = max(ends)
+            first, end = first + share, max(end, lane.end)
+        start = end
 
 
 def _groups(stages: Sequence[Stage], together: set[str]) -> Iterator[list[Stage]]:
@@ -224,9 +224,9 @@ def _side_by_side(version: Version, run: Run) -> set[str]:
     assert run.outcome is not None
     if not any("." in stage.name for stage in run.outcome.stages):
         return set()
+    sizes: dict[str, Any] = run.record.problem
     try:
-        problem: dict[str, Any] = run.record.problem
-        plan = version.plan_class()(**problem)
+        plan = version.plan_class()(**sizes)
         return set(_concurrent(plan.plan_empty(plan.target.tflops, plan.target.gbps), ""))
     except (HyperMlaError, TypeError):  # An old record may name sizes that the plan has no more.
         return set()
@@ -277,7 +277,7 @@ def _basis(found: Schedule) -> str:
         )
     basis = (
         "The plan's grid and the time of each stage alone, blocks of a stage taken as equal; "
-        f"the whole launch took {found.run.total.median_us:.0f} us."
+        f"the whole launch took {found.run.total.median_us:,.0f} us."
     )
     if found.overlap is not None:
         basis += (
@@ -291,7 +291,7 @@ def _draw(found: Schedule, width: float) -> str:
     scale = (width - LEFT - 8) / found.end
     name = f"idle-{width:g}"  # Browsers take a pattern from a drawing that is shown only.
     idle = f"url(#{name})"
-    parts = [hatched(name, EDGE), rect(LEFT, 8, found.end * scale, HEIGHT, idle)]
+    parts = [hatched(name, QUIET), rect(LEFT, 8, found.end * scale, HEIGHT, idle)]
     colors = list(_colors(found))
     for lane, color in zip(found.lanes, colors, strict=True):
         parts += _boxes(found, lane, color, scale)
@@ -306,7 +306,7 @@ def _draw(found: Schedule, width: float) -> str:
 
 
 def _short(lane: Lane) -> str:
-    time = f", {lane.us:.0f} us" if lane.us is not None else ""
+    time = f", {lane.us:,.0f} us" if lane.us is not None else ""
     waves = f" in {lane.waves} waves" if lane.waves > 1 else ""
     return f"{lane.name}: {lane.blocks:,} blocks{waves}{time}"
 

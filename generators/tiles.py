@@ -184,7 +184,12 @@ def compiled(site: Site, version: Version) -> list[Compiled]:
 
 def _tiles(version: Version, run: Run, stage: Stage) -> tuple[Tile, ...]:
     given = {**run.record.problem, **stage.tiling}
-    sizes = {n: v for n, v in given.items() if isinstance(v, int) and not isinstance(v, bool)}
+    # A flag is an int too, and no size.
+    sizes = {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    }
     language = find(version.language)
     own, shared = version.path.parent, version.path.parents[1]
     for file in (*sorted(own.glob("*.py")), *sorted(shared.glob("*.py"))):

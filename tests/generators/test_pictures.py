@@ -163,7 +163,7 @@ def test_schedules_follow_a_tampered_record(site, version, link):
 
     after = schedule.section(tampered(site, lambda run: True, slower), version, None, link)
     assert after != before
-    assert "5000 us" in after
+    assert "5,000 us" in after
 
 
 def test_waves_and_their_tail():

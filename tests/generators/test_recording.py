@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import xml.etree.ElementTree as ET
 
@@ -33,7 +34,8 @@ def shown(lines):
 
 
 def words(text: str) -> list[str]:
-    return re.findall(r"[\w.+-]+", text.replace("*", "").replace("\\", ""))
+    plain = html.unescape(text).replace("*", "").replace("\\", "")
+    return re.findall(r"[\w.+-]+", plain)
 
 
 def test_it_starts_with_the_command_of_the_readme(lines):

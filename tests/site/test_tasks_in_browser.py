@@ -1,0 +1,116 @@
+"""What a new reader comes for is found from home, under three clicks and two screens away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from site_browser import OpenTab
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+#: A laptop's window.
+HEIGHT = 900
+CLICKS, SCREENS = 2, 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question, the way to its answer, and what the answer says.
+
+    Attributes:
+        asks: The question.
+        clicks: What is clicked, one after another, as selectors.
+        answer: Where the answer stands.
+        says: Words of it.
+        types: What is typed into fields before the answer, by name.
+    """
+
+    asks: str
+    clicks: tuple[str, ...]
+    answer: str
+    says: tuple[str, ...]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+TASKS = (
+    Task(
+        "which kernel for b=8, s=4, t=32k on an H200, and how sure",
+        ("article a:has-text('the MLA advisor')",),
+        ".advice",
+        ("Use flash_mla", "Confidence", "b is 8, measured 32", "nox -s profile"),
+        {"b": "8", "s": "4", "t": "32768"},
+    ),
+    Task(
+        "what to do about spills on sm_120",
+        (".md-tabs__link:has-text('Diagnosis')", "article a:has-text('My kernel spills')"),
+        "#sm_120 ~ .md-typeset__scrollwrap tbody tr",
+        ("Fewer rows per tile", "0 instructions"),
+    ),
+    Task(
+        "is v4 better than v3, and why",
+        ("article table a:has-text('mla_var6_plus v4') >> visible=true",),
+        ".verdict",
+        ("negative result", "slower than v3", "streams"),
+    ),
+    Task(
+        "is the fastest kernel here competitive with FlashMLA",
+        ("article summary:has-text('The ladder')",),
+        "article details tr:has-text('flash_mla@cute-dsl v5')",
+        ("%",),
+    ),
+    Task(
+        "how to start learning the CuTe DSL",
+        (".md-tabs__link:has-text('Learn')", "article a:has-text('Paths over CUTLASS examples')"),
+        "article tr:has-text('Path D')",
+        ("Hopper", "latent attention"),
+    ),
+    Task(
+        "how to run my own cuTile kernel without a GPU",
+        ("article a:has-text('run any cuTile kernel')",),
+        "article > p:has-text('nox -s run')",
+        ("nox -s run -- your_script.py",),
+    ),
+    Task(
+        "how to add a version",
+        ("article .cards a:has-text('add a version')",),
+        "article pre:has-text('clone')",
+        ("nox -s clone", "nox -s check", "nox -s compare"),
+    ),
+)
+
+
+def scrolled(page: Any, selector: str) -> float:
+    """Scroll until an element is in sight; gives by how much."""
+    before = page.evaluate("scrollY")
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None, f"{selector} is not on {page.url}"
+    # What stands below the window comes to its lower edge, under the header from above.
+    move = max(0.0, box["y"] + min(box["height"], HEIGHT / 2) - HEIGHT)
+    page.evaluate("top => scrollTo({top, behavior: 'instant'})", before + move)
+    return move
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.asks)
+def test_a_new_reader_finds_the_answer(open_tab: OpenTab, task: Task):
+    tab = open_tab(search=False)
+    page, total = tab.page, 0.0
+    page.set_viewport_size({"width": 1440, "height": HEIGHT})
+    tab.open("")
+    assert len(task.clicks) <= CLICKS
+    for selector in task.clicks:
+        page.locator(selector).first.wait_for()
+        total += scrolled(page, selector)
+        page.locator(selector).first.click()
+        page.wait_for_load_state("networkidle")
+    for name, value in task.types.items():
+        page.fill(f".calculator input[name={name}]", value)
+    page.locator(task.answer).first.wait_for()
+    total += scrolled(page, task.answer)
+    said = " ".join(page.locator(task.answer).first.inner_text().split())
+    for words in task.says:
+        assert words in said, said
+    assert total <= SCREENS * HEIGHT, f"{total / HEIGHT:.1f} screens"
+    tab.check()
