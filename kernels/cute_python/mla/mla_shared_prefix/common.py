@@ -60,8 +60,8 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
     """Tilings, partial results and kernels, for every version of the design."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "decompressed": PrefixTiling,
         "latent": FlashMlaV5Tiling,
+        "decompressed": PrefixTiling,
         "combine": CuteTiling,
     }
 

@@ -27,8 +27,8 @@ class MlaSharedPrefixV1Plan(SharedPrefixPlan):
 
     @property
     def together(self) -> bool:
-        """Whether the parts run side by side."""
-        return self.row_tiles == 1 and bool(self.own_tokens and self.prefix_tokens)
+        """Whether the parts run side by side; while ``prefix`` is open, as if there were both."""
+        return self.row_tiles == 1 and self.prefix not in (0, self.t)
 
     def default_tiling(self, stage: str) -> Tiling:
         tiling = super().default_tiling(stage)

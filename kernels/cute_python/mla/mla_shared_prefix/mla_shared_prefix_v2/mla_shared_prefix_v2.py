@@ -73,8 +73,8 @@ class MlaSharedPrefixV2Plan(SharedPrefixPlan):
     """Launches of v2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        **SharedPrefixPlan.tiling_types,
         STAGE: PartsTiling,
+        **SharedPrefixPlan.tiling_types,
     }
 
     def default_tiling(self, stage: str) -> Tiling:
