@@ -266,7 +266,8 @@ def _list_of(item: CompiledEvidence) -> str:
 
 
 def _tools_of(facts: Iterable[StaticFacts]) -> dict[str, str]:
-    return {name: version for found in facts for name, version in found.toolchain.items()}
+    """The front end and the compiler; the facts name the other tools too."""
+    return dict(pair for found in facts for pair in list(found.toolchain.items())[:2])
 
 
 def _compiled_row(item: CompiledEvidence, case: str, facts: StaticFacts) -> list[str]:
