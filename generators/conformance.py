@@ -70,14 +70,28 @@ def _row(o: Outcome, commit: str) -> tuple[str, ...]:
 
 def _suites(site: Site) -> list[str]:
     """Test suites of cuTile kernels in the interpreter."""
-    rows = []
+    rows, why = [], []
     for file in sorted((site.root / RECORDS).glob("*.json")):
         suite: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if "suite" not in suite:
             continue
         name = f"[{cell(suite['suite'])}]({suite['repository']}/tree/{suite['commit']})"
         kinds = ("passed", "refused", "failed", "skipped")
-        rows.append((name, *(str(sum(f[k] for f in suite["files"])) for k in kinds)))
-    header = ("Suite", "Passed", "Refused", "Failed", "Skipped")
+        counts = (str(sum(f[k] for f in suite["files"])) for k in kinds)
+        rows.append((name, *counts, str(suite["sample"] or "all")))
+        why += _exceptions(suite)
+    header = ("Suite", "Passed", "Refused", "Failed", "Skipped", "Cases of each test")
     shown = table(header, rows, right=header[1:], all_columns=True)
-    return ["## cuTile suites", shown] if rows else []
+    return ["## cuTile suites", shown, *why] if rows else []
+
+
+def _exceptions(suite: dict[str, Any]) -> list[str]:
+    """What did not pass or was not run, one by one, each with its reason."""
+    told = [e for e in suite["exceptions"] if e["outcome"] != "skipped"]
+    rows = [
+        (code(e["test"]), str(e["cases"]), e["outcome"], cell(e["explained"] or e["reason"]))
+        for e in told
+    ]
+    rows += [(code(e["test"]), "", "not run", cell(e["reason"])) for e in suite.get("left_out", ())]
+    header = ("Test", "Cases", "Outcome", "Why")
+    return [f"### {cell(suite['suite'])}", table(header, rows, right=("Cases",))] if rows else []

@@ -11,7 +11,7 @@ from generators.text import rendered
 from mla_var3.knowledge import markdown
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document, Section
-from mla_var3.knowledge.schema import ExternalEvidence, ObservationEvidence
+from mla_var3.knowledge.schema import Cited
 
 #: A section that shows the records: the page of a version has them at its top.
 _MEASURED = re.compile(r"^#+ Measured\n+\{\{ *measured *\}\}\n*", re.MULTILINE)
@@ -94,9 +94,7 @@ def _render(devlog: Document, text: str, sources: str, catalogue: Catalogue, lin
     meta = devlog.meta
     if keys and meta is not None:
         cited = tuple(
-            item
-            for item in meta.evidence
-            if isinstance(item, (ExternalEvidence, ObservationEvidence)) and item.key in keys
+            item for item in meta.evidence if isinstance(item, Cited) and item.key in keys
         )
         meta = meta.model_copy(update={"evidence": cited})
         text = f"{text.rstrip()}\n\n{sources}\n\n{{{{ evidence }}}}\n"

@@ -32,6 +32,25 @@ def test_every_run_stands_with_its_outcome_and_why(tree):
     assert "argued so; race: shared 0x10 &#124; is &lt;b&gt;read&lt;/b&gt;" in bad
 
 
+SUITE = """{"suite": "tiles", "repository": "https://x.org/tiles", "commit": "abc", "sample": 2,
+"files": [{"file": "a.py", "passed": 3, "refused": 0, "failed": 1, "skipped": 2}], "exceptions": [
+{"test": "a.py::test_one", "outcome": "failed", "cases": 1, "reason": "no",
+ "explained": "<b>so</b>"},
+{"test": "a.py::test_two", "outcome": "skipped", "cases": 2, "reason": "none", "explained": ""}],
+"left_out": [{"test": "a.py::test_big*", "reason": "It takes hours."}]}"""
+
+
+def test_a_suite_stands_with_each_exception_and_its_reason(tree):
+    folder = tree.root / conformance.RECORDS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tiles.json").write_text(SUITE, encoding="utf-8")
+    (page,) = conformance.pages(small_site(tree))
+    assert "| [tiles](https://x.org/tiles/tree/abc) | 3 | 0 | 1 | 2 | 2 |" in page.content
+    assert "| `a.py::test_one` | 1 | failed | &lt;b&gt;so&lt;/b&gt; |" in page.content
+    assert "| not run | It takes hours. |" in page.content
+    assert "test_two" not in page.content
+
+
 def test_a_checkout_without_tables_has_no_page(tree):
     assert conformance.pages(small_site(tree)) == []
     assert conformance.places(small_site(tree)) == {}

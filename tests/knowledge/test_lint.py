@@ -124,6 +124,11 @@ def lesson(tree: Tree) -> None:
     tree.write("third_party/cutlass.toml", PIN)
 
 
+COMPILES = 'title = "x"\nkernel = "x.py"\n[cases.a]\n'
+COMPILED = (
+    '{"sources": {"knowledge/compiles/gone.py": "x"}, "git": null, "compiles": [{"case": "a", '
+    '"facts": {"language": "cutile-dsl", "kernel": "k", "arch": "sm_90"}}]}'
+)
 SECTION = "## Pitfalls\n\nNone known.\n\n"
 MEASURED = "#### Measured\n\n{{ measured }}"
 
@@ -309,6 +314,18 @@ FAULTS = [
         write("results/bad.json", "{}")), PAGE, "  - record:", "not a sound record"),
     Planted("evidence-seeded", sub(f"  - record: {AFTER}\n    metric: mma_path",
                                    "  - seeded: no_kernel/no-bug"), PAGE, "  - seeded:"),
+    Planted("evidence-compiled", sub(f"  - record: {AFTER}\n    metric: mma_path",
+                                     "  - key: tiles\n    compiled: no-list"),
+            PAGE, "    compiled:"),
+    Planted("evidence-compiled-stale", both(
+        both(write("knowledge/compiles/a.toml", COMPILES), write("results/compiles/a.json",
+                                                                COMPILED)),
+        sub(f"  - record: {AFTER}\n    metric: mma_path", "  - key: tiles\n    compiled: a")),
+        PAGE, "    compiled:", "gone.py changed"),
+    Planted("evidence-tested", sub(
+        f"  - record: {AFTER}\n    metric: mma_path",
+        "  - key: tiles\n    tested: tests/test_no.py::test_it\n    quoted: a"), PAGE,
+        "    tested:", "no test"),
     Planted("evidence-metric", sub("    metric: mma_path", "    metric: total_us"), PAGE,
             "  - record:", "states no total_us"),
     Planted("evidence-metric", sub("    metric: mma_path", "    metric: mma_path\n    stage: tail"),

@@ -83,6 +83,13 @@ class Case(_Model):
     errors: tuple[str, ...] = ()
 
 
+class LeftOut(_Model):
+    """Tests that are not run, and why."""
+
+    test: str
+    reason: str
+
+
 class FileCounts(_Model):
     """What became of the tests of one file."""
 
@@ -106,6 +113,7 @@ class Table(_Model):
         launches: Launches interpreted.
         files: Counts by file.
         exceptions: What did not pass, one entry for each test function and reason.
+        left_out: What was not run.
     """
 
     version: Literal[1] = 1
@@ -117,6 +125,7 @@ class Table(_Model):
     launches: int
     files: tuple[FileCounts, ...]
     exceptions: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
         """Returns how many tests came to an outcome."""
@@ -260,6 +269,9 @@ def tabulate(suite: Suite, results: Sequence[dict[str, Any]], sample: int | None
                 errors=tuple(sorted({e for result in group for e in result["errors"]})),
             )
             for (test, outcome, said, reason), group in sorted(groups.items())
+        ),
+        left_out=tuple(
+            LeftOut(test=e.test, reason=e.reason) for e in suite.exceptions if not e.run
         ),
     )
 

@@ -196,7 +196,11 @@ class Hazards:
     ) -> None:
         """Reports elements that another block has entered in a shadow, unless ordered before."""
         actor = self.actor
-        if not phases or phases <= actor.own or (phases - actor.own) <= actor.heard:
+        if not phases or phases <= actor.own:
+            return
+        # The sizes first: the difference takes as long as there are blocks, for each access.
+        known = len(actor.own) + len(actor.heard)
+        if len(phases) <= known and (phases - actor.own) <= actor.heard:
             return
         entries = at.of(getattr(region, shadow))
         bad = (entries != 0) & (entries != actor.phase)

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|reference``."""
+"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|compile|reference``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ import tyro
 from mla_var3 import arguments, front, records
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
-from mla_var3.knowledge import backtest, linting, matching, pages, reference, search, symptoms
-from mla_var3.paths import repo_root
+from mla_var3.knowledge import (
+    backtest,
+    compiles,
+    linting,
+    matching,
+    pages,
+    reference,
+    search,
+    symptoms,
+)
+from mla_var3.paths import relative, repo_root
 
 EXIT_FINDINGS = 1
 
@@ -113,6 +122,19 @@ def renew_reference(check: bool = False) -> int:
     return EXIT_FINDINGS if check and not fresh else 0
 
 
+def compile_lists(
+    names: Annotated[tyro.conf.Positional[tuple[str, ...]], named("[NAME ...]")] = (),
+) -> int:
+    """Compile the kernels that pages cite beside the versions, and record what was seen.
+
+    Args:
+        names: Lists of knowledge/compiles; all by default.
+    """
+    for path in compiles.compile_lists(names, print):
+        print(f"wrote {relative(path, repo_root())}")
+    return 0
+
+
 def _require_positive(top: int) -> None:
     if top < 1:
         raise UsageError(f"--top={top} is below 1")
@@ -130,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "query": query,
             "match": match,
             "backtest": replay,
+            "compile": compile_lists,
             "reference": renew_reference,
         },
         sys.argv[1:] if argv is None else argv,

@@ -16,7 +16,7 @@ from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge import analysis, evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Comparison, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
-from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
+from mla_var3.knowledge.schema import Cited, ExternalEvidence
 from mla_var3.tables import cell
 
 
@@ -170,7 +170,7 @@ def is_block(name: str, arguments: tuple[str, ...]) -> bool:
 def cited(document: Document, key: str) -> Cited | None:
     """The evidence entry that a citation refers to."""
     for item in document.meta.evidence if document.meta else ():
-        if isinstance(item, (ExternalEvidence, ObservationEvidence)) and item.key == key:
+        if isinstance(item, Cited) and item.key == key:
             return item
     return None
 
@@ -210,7 +210,9 @@ def render(
         if text is None:
             text = render_directive(context, item.name, item.arguments)
         edits.append((item.start, item.end, text))
-    edits += ((c.start, c.end, _citation(document, c)) for c in markdown.citations(prose))
+    edits += (
+        (c.start, c.end, _citation(document, c, catalogue)) for c in markdown.citations(prose)
+    )
     edits += (
         (start, end, link(resolve(document.name, target)))
         for start, end, target in markdown.relative_targets(prose)
@@ -229,14 +231,13 @@ def resolve(name: str, target: str) -> str:
     return f"{joined}{mark}{anchor}"
 
 
-def _citation(document: Document, citation: markdown.Citation) -> str:
+def _citation(document: Document, citation: markdown.Citation, catalogue: Catalogue) -> str:
     item = cited(document, citation.key)
     if item is None:
         raise KnowledgeError(f"{document.name}: no evidence entry has the key {citation.key!r}")
-    if isinstance(item, ExternalEvidence):
-        target, title = item.address, f"{item.external}: {item.quoted}"
-    else:
-        target, title = f"#{_evidence_anchor(document)}", f"{item.observed}: {item.quoted}"
+    anchor = f"#{_evidence_anchor(document)}"
+    target = item.address if isinstance(item, ExternalEvidence) else anchor
+    title = f"{evidence.source_of(item)}: {evidence.quoted_words(item, catalogue)}"
     title = " ".join(title.split()).replace("\\", "").replace('"', "'")
     for mark, entity in (("<", "&lt;"), ("|", "&#124;"), ("`", "&#96;"), ("{", "&#123;")):
         title = title.replace(mark, entity)

@@ -10,19 +10,22 @@ from textwrap import dedent
 from mla_var3.emulator import seeded
 from mla_var3.emulator.seeded import Bug, Outcome
 from mla_var3.errors import EmulatorError, KnowledgeError
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.metrics import Metric, Reading, Value
 from mla_var3.knowledge.pages import Catalogue, Design, Document
 from mla_var3.knowledge.schema import (
+    Cited,
+    CompiledEvidence,
     Direction,
     ExternalEvidence,
     ObservationEvidence,
     PairEvidence,
     RecordEvidence,
     SeededEvidence,
+    TestedEvidence,
 )
 from mla_var3.paths import relative
-from mla_var3.records import Passed, Record
+from mla_var3.records import Passed, Record, StaticFacts
 from mla_var3.tables import cell, table
 from mla_var3.workloads import workloads
 
@@ -165,7 +168,8 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
 
     Returns:
         A table of comparisons, one of single records and one of quoted sources, each only when it
-        has rows, then the reports of seeded bugs; empty text when the page has no evidence.
+        has rows, then the compiles and the reports of seeded bugs; empty text when the page has no
+        evidence.
 
     Raises:
         KnowledgeError: A record does not state what the page says, or cannot be compared.
@@ -185,6 +189,11 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
             quoted.append(["published", source, cell(item.quoted)])
         elif isinstance(item, ObservationEvidence):
             quoted.append(["observed", cell(item.observed), cell(item.quoted)])
+        elif isinstance(item, TestedEvidence):
+            source = f"[{cell(item.tested.rpartition('::')[2])}]({link(test_file(item))})"
+            quoted.append(["tested", source, cell(item.quoted)])
+        elif isinstance(item, CompiledEvidence):
+            reports.append(_compiled_table(item, catalogue, link))
         elif isinstance(item, SeededEvidence):
             reports.append(_seeded_report(*seeded_bug(item, catalogue), link))
     tables = [
@@ -194,6 +203,91 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
         *reports,
     ]
     return "\n\n".join(text for text in tables if text)
+
+
+def test_file(item: TestedEvidence) -> str:
+    """The file of the test that an entry names."""
+    return item.tested.partition("::")[0]
+
+
+def compiled_cases(item: CompiledEvidence, catalogue: Catalogue) -> dict[str, StaticFacts]:
+    """The facts of the cases that an entry names, in its order.
+
+    Raises:
+        KnowledgeError: The list was not compiled, or has no such case.
+        UnknownNameError: There is no such list.
+    """
+    listed = compiles.listed(item.compiled, catalogue.root)
+    found = compiles.table(item.compiled, catalogue.root)
+    return {case: found.facts(case) for case in item.cases or listed.cases}
+
+
+def quoted_words(item: Cited, catalogue: Catalogue) -> str:
+    """The words that a citation of an entry may take its figures from.
+
+    Raises:
+        KnowledgeError: See ``compiled_cases``.
+    """
+    if not isinstance(item, CompiledEvidence):
+        return item.quoted
+    return "; ".join(
+        f"{case}: {', '.join([compiles.words(facts, item.count), *compiles.refusals(facts)])}"
+        for case, facts in compiled_cases(item, catalogue).items()
+    )
+
+
+def source_of(item: Cited) -> str:
+    """Where the words of an entry come from, in words."""
+    if isinstance(item, ExternalEvidence):
+        return item.external
+    if isinstance(item, TestedEvidence):
+        return item.tested
+    return item.compiled if isinstance(item, CompiledEvidence) else item.observed
+
+
+def _compiled_table(item: CompiledEvidence, catalogue: Catalogue, link: Link) -> str:
+    """What the compiles of an entry gave, one row per case."""
+    listed = compiles.listed(item.compiled, catalogue.root)
+    cases = compiled_cases(item, catalogue)
+    path = f"{compiles.TABLES}/{item.compiled}.json"
+    tools = " and ".join(
+        f"{name} {version}" for name, version in _tools_of(cases.values()).items() if version
+    )
+    head = ["Compile", "Target", "Registers", "Stack", "Shared memory", "Instructions"]
+    head += ["Tensor cores", "TMA loads", *item.count, "Barriers", "The compiler says"]
+    said = f"{cell(listed.title)}, compiled by {cell(tools)} ([cases]({link(_list_of(item))}), "
+    note = f" {cell(item.note)}." if item.note else ""
+    rows = (_compiled_row(item, case, facts) for case, facts in cases.items())
+    return f"{said}[facts]({link(path)})).{note}\n\n{table(head, rows)}"
+
+
+def _list_of(item: CompiledEvidence) -> str:
+    return f"{compiles.LISTS}/{item.compiled}.toml"
+
+
+def _tools_of(facts: Iterable[StaticFacts]) -> dict[str, str]:
+    """The front end and the compiler; the facts name the other tools too."""
+    return dict(pair for found in facts for pair in list(found.toolchain.items())[:2])
+
+
+def _compiled_row(item: CompiledEvidence, case: str, facts: StaticFacts) -> list[str]:
+    """A case as a row; of a compile that was refused its reason alone."""
+    if facts.error is not None:
+        blank = [""] * (7 + len(item.count))
+        return [cell(case), cell(facts.arch), *blank, cell(facts.error)]
+    numbers = (facts.registers, f"{facts.stack_bytes} B", f"{facts.shared_bytes} B")
+    counted = (facts.instruction_mix.get(name, 0) for name in item.count)
+    return [
+        cell(case),
+        cell(facts.arch),
+        *map(str, numbers),
+        str(facts.instructions),
+        cell(compiles.tensor_cores(facts)),
+        str(facts.tma_loads),
+        *map(str, counted),
+        cell(", ".join(compiles.barriers(facts))),
+        cell("; ".join(compiles.refusals(facts)) if item.refused else ""),
+    ]
 
 
 def seeded_bug(item: SeededEvidence, catalogue: Catalogue) -> tuple[Bug, Outcome]:

@@ -201,6 +201,43 @@ class ObservationEvidence(_Model):
     quoted: str = Field(min_length=1)
 
 
+class CompiledEvidence(_Model):
+    """What compilers made of kernels that are no version's own choice.
+
+    Attributes:
+        key: What ``[168 registers](source:key)`` in the text refers to.
+        compiled: Name of a list in ``knowledge/compiles``; the facts come from the table that
+            compiling it writes.
+        cases: Cases of the list, in the order in which they are shown; all of them if empty.
+        count: Opcodes to count beside what is always shown.
+        refused: Whether what the compiler says that it could not do is shown.
+        note: What the reader should see in it.
+    """
+
+    key: Id
+    compiled: Id
+    cases: tuple[Id, ...] = ()
+    count: tuple[Line, ...] = ()
+    refused: bool = False
+    note: Line | None = None
+
+
+class TestedEvidence(_Model):
+    """What a test of this project asserts each time that it runs.
+
+    Attributes:
+        key: What ``[4 barriers](source:key)`` in the text refers to.
+        tested: The test, as ``tests/folder/test_file.py::test_name``.
+        quoted: What it asserts, with the figures.
+    """
+
+    __test__ = False  # Its name looks like a test's to pytest.
+
+    key: Id
+    tested: str = Field(pattern=r"^tests/[a-z0-9_/]+\.py::test_[a-z0-9_]+$")
+    quoted: str = Field(min_length=1)
+
+
 class SeededEvidence(_Model):
     """What the emulator says of a seeded bug.
 
@@ -217,6 +254,8 @@ EVIDENCE_FORMS = {
     "before": PairEvidence,
     "external": ExternalEvidence,
     "observed": ObservationEvidence,
+    "compiled": CompiledEvidence,
+    "tested": TestedEvidence,
     "seeded": SeededEvidence,
 }
 
@@ -231,6 +270,8 @@ Evidence = Annotated[
     | Annotated[PairEvidence, Tag("before")]
     | Annotated[ExternalEvidence, Tag("external")]
     | Annotated[ObservationEvidence, Tag("observed")]
+    | Annotated[CompiledEvidence, Tag("compiled")]
+    | Annotated[TestedEvidence, Tag("tested")]
     | Annotated[SeededEvidence, Tag("seeded")],
     Discriminator(
         _form,
@@ -238,7 +279,8 @@ Evidence = Annotated[
         custom_error_message=f"evidence needs one of the keys {', '.join(EVIDENCE_FORMS)}",
     ),
 ]
-Cited = ExternalEvidence | ObservationEvidence
+#: What a citation may name.
+Cited = ExternalEvidence | ObservationEvidence | CompiledEvidence | TestedEvidence
 
 
 class FrontMatter(_Model):

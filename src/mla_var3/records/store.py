@@ -111,10 +111,14 @@ def parse(content: bytes, name: str) -> Record:
         raise RecordError(f"{name} is not a record: {inputs.first_fault(error)}") from error
 
 
+#: Folders of tables, which are not records of one version each.
+TABLES = ("conformance", "compiles")
+
+
 def paths(root: Path | None = None) -> list[Path]:
     """Every record file below ``root``, sorted."""
     base = root or results_dir()
-    return sorted(p for p in base.glob("**/*.json") if p.parts[len(base.parts)] != "conformance")
+    return sorted(p for p in base.glob("**/*.json") if p.parts[len(base.parts)] not in TABLES)
 
 
 def find(

@@ -8,18 +8,26 @@ from pathlib import PurePosixPath
 
 from mla_var3 import records
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
-from mla_var3.knowledge.evidence import check_comparable, compare, seeded_bug
+from mla_var3.knowledge.evidence import (
+    check_comparable,
+    compare,
+    compiled_cases,
+    seeded_bug,
+    test_file,
+)
 from mla_var3.knowledge.markdown import relative_targets
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.knowledge.schema import (
+    CompiledEvidence,
     Condition,
     ExternalEvidence,
     ObservationEvidence,
     PairEvidence,
     RecordEvidence,
     SeededEvidence,
+    TestedEvidence,
 )
 from mla_var3.paths import relative
 from mla_var3.records import Record
@@ -258,6 +266,60 @@ class EvidenceSeeded(DocumentCheck):
                     yield document.line_of("evidence", index), str(error)
 
 
+class EvidenceCompiled(DocumentCheck):
+    """A list of compiles that is named as evidence has the cases, and each was compiled."""
+
+    id = "evidence-compiled"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, item in _compiled(document):
+            try:
+                compiled_cases(item, catalogue)
+            except HyperMlaError as error:
+                yield line, str(error)
+
+
+class EvidenceCompiledStale(DocumentCheck):
+    """Compiles that are named as evidence were made from today's list and sources."""
+
+    id = "evidence-compiled-stale"
+    severity = "warning"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for line, item in _compiled(document):
+            try:
+                found = compiles.table(item.compiled, catalogue.root)
+            except KnowledgeError:
+                continue  # evidence-compiled
+            if sources := compiles.changed(found, catalogue.root):
+                yield line, f"{', '.join(sources)} changed since {item.compiled} was compiled"
+
+
+def _compiled(document: Document) -> Iterator[tuple[int, CompiledEvidence]]:
+    assert document.meta is not None
+    for index, item in enumerate(document.meta.evidence):
+        if isinstance(item, CompiledEvidence):
+            yield document.line_of("evidence", index, "compiled"), item
+
+
+class EvidenceTested(DocumentCheck):
+    """A test that is named as evidence exists."""
+
+    id = "evidence-tested"
+    needs_meta = True
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        assert document.meta is not None
+        for index, item in enumerate(document.meta.evidence):
+            if isinstance(item, TestedEvidence):
+                path, name = catalogue.root / test_file(item), item.tested.rpartition("::")[2]
+                text = path.read_text(encoding="utf-8") if path.is_file() else ""
+                if f"\ndef {name}(" not in text:
+                    yield document.line_of("evidence", index, "tested"), f"no test {item.tested}"
+
+
 class EvidenceMetric(DocumentCheck):
     """The record states the metric, and for one stage when a stage is meant."""
 
@@ -339,7 +401,8 @@ class EvidenceBasis(DocumentCheck):
     """The basis that a page states is borne out by its evidence.
 
     `measured` needs a record with times or an observation, `static` a record of a compile or of a
-    run on the CPU, a seeded bug or an observation, `external` an external source,
+    run on the CPU, a list of compiles, a test, a seeded bug or an observation, `external` an
+    external source,
     `single-observation` an observation or a record with times; `source-semantics` needs an external
     source or a version under `used_by` or `violated_by` whose source shows it.
     """
@@ -356,7 +419,8 @@ class EvidenceBasis(DocumentCheck):
         found = [record for record in loaded if record is not None]
         external = any(isinstance(item, ExternalEvidence) for item in meta.evidence)
         observed = sum(isinstance(item, ObservationEvidence) for item in meta.evidence)
-        emulated = any(isinstance(item, SeededEvidence) for item in meta.evidence)
+        here = (SeededEvidence, CompiledEvidence, TestedEvidence)
+        emulated = any(isinstance(item, here) for item in meta.evidence)
         timed = sum(record.device is not None for record in found)
         held = {
             "measured": bool(observed or timed),

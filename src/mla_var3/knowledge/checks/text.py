@@ -9,12 +9,13 @@ from urllib.parse import unquote
 
 from markdown_it.token import Token
 
-from mla_var3.errors import HyperMlaError
+from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.knowledge import markdown
 from mla_var3.knowledge.checks.base import DocumentCheck, Problem
 from mla_var3.knowledge.directives import DIRECTIVES, Context, cited, is_block, render_directive
-from mla_var3.knowledge.evidence import repo_path
+from mla_var3.knowledge.evidence import quoted_words, repo_path
 from mla_var3.knowledge.pages import Catalogue, Document, parse_markdown, sections_of
+from mla_var3.knowledge.schema import Cited
 
 _MATH = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$", re.DOTALL)
 _DISPLAY = re.compile(r"\$\$.+?\$\$", re.DOTALL)
@@ -310,7 +311,7 @@ def _bare_number(content: str) -> bool:
 
 
 class CitationUnknown(DocumentCheck):
-    """A citation names the key of an external or observed evidence entry of its page."""
+    """A citation names the key of an evidence entry of its page."""
 
     id = "citation-unknown"
     needs_meta = True
@@ -330,10 +331,19 @@ class CitationMismatch(DocumentCheck):
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for item in markdown.citations(document.prose):
             source = cited(document, item.key)
-            for number, unit in markdown.figures(item.label) if source else ():
-                if source and not markdown.states(source.quoted, number, unit):
+            words = _words(source, catalogue)
+            for number, unit in markdown.figures(item.label) if words else ():
+                if not markdown.states(words, number, unit):
                     line, figure = document.line_at(item.start), f"{number} {unit}".rstrip()
                     yield line, f"{figure!r} is not in the words quoted from {item.key!r}"
+
+
+def _words(source: Cited | None, catalogue: Catalogue) -> str:
+    """What a source says; empty where the checks of evidence say why that is not known."""
+    try:
+        return "" if source is None else quoted_words(source, catalogue)
+    except KnowledgeError:
+        return ""
 
 
 class CitationKeyTwice(DocumentCheck):

@@ -1,0 +1,145 @@
+"""What pages say of the CuTe DSL and no record can hold: its refusals, limits and headers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+import cutlass
+import cutlass.pipeline
+from cutlass import BFloat16, Float32, Int32, cute
+from cutlass.cute.nvgpu import warpgroup
+from cutlass.cute.runtime import make_fake_compact_tensor
+from cutlass.memory import SmemAllocator, get_smem_capacity_in_bytes
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+
+
+@cute.kernel
+def returns_early(x: cute.Tensor, n: Int32):
+    if n > 2:
+        return
+    x[0] = Float32(1.0)
+
+
+@cute.kernel
+def breaks(x: cute.Tensor, n: Int32):
+    for i in cutlass.range(n):
+        if i > 2:
+            break
+        x[i] = Float32(1.0)
+
+
+@cute.kernel
+def assigns_in_a_branch(x: cute.Tensor, n: Int32):
+    if n > 2:
+        value = Float32(1.0)
+    x[0] = value
+
+
+@cute.kernel
+def changes_its_type(x: cute.Tensor, n: Int32):
+    total = 0
+    for i in cutlass.range(n):
+        total += x[i]
+    x[0] = total
+
+
+def compile_with(kernel: Any) -> Any:
+    @cute.jit
+    def host(x: cute.Tensor, n: Int32):
+        kernel(x, n).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    return cute.compile(host, make_fake_compact_tensor(Float32, (64,)), Int32(3))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (returns_early, "UNSUP_EARLY_EXIT"),
+        (breaks, "UNSUP_EARLY_EXIT"),
+        (assigns_in_a_branch, "NameError"),
+        (changes_its_type, "TYPE_UNSTABLE_JOIN"),
+    ],
+)
+def test_control_flow_that_the_dsl_refuses(kernel: Any, said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        compile_with(kernel)
+
+
+class Captures:
+    """Keeps a swizzled layout on itself from the host function to the kernel."""
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor):
+        kind = warpgroup.SmemLayoutAtomKind.K_SW128
+        self.ring = warpgroup.make_smem_layout_atom(kind, cutlass.Float16)
+        self.kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor):
+        tile = SmemAllocator().allocate_tensor(
+            cutlass.Float16, self.ring.outer, byte_alignment=1024, swizzle=self.ring.inner
+        )
+        x[0] = Float32(tile[0, 0])
+
+
+def test_a_layout_on_self_is_a_value_of_another_region() -> None:
+    with pytest.raises(Exception, match="IR verification failed") as caught:
+        cute.compile(Captures(), make_fake_compact_tensor(Float32, (64,)))
+    said = " ".join(str(caught.value).split())
+    assert "'cute.composed_get_outer' op using value defined outside the region" in said
+
+
+@cute.kernel
+def one(x: cute.Tensor):
+    x[0] = Float32(1.0)
+
+
+@cute.jit
+def named_as_a_keyword(register: cute.Tensor):
+    one(register).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
+def test_a_parameter_named_as_a_keyword_breaks_the_header(tmp_path: Path) -> None:
+    done = cute.compile(named_as_a_keyword, make_fake_compact_tensor(Float32, (64,)))
+    done.export_to_c(file_path=str(tmp_path), file_name="kw", function_prefix="kw")
+    header = (tmp_path / "kw.h").read_text()
+    assert "kw_Tensor_register_t *register" in header
+    source = tmp_path / "call.c"
+    source.write_text(
+        "typedef int kw_Tensor_register_t;\nvoid f(kw_Tensor_register_t *register);\n"
+    )
+    said = subprocess.run(
+        ["gcc", "-c", source], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert said.returncode != 0
+    assert "before 'register'" in said.stderr.replace("\u2018", "'").replace("\u2019", "'")
+
+
+def test_shared_memory_that_each_arch_grants() -> None:
+    granted = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_120": 101376}
+    granted |= {"sm_121": 101376}
+    granted |= dict.fromkeys(("sm_90", "sm_100", "sm_103", "sm_110"), 232448)
+    assert {arch: get_smem_capacity_in_bytes(arch) for arch in granted} == granted
+
+
+def test_a_fake_tensor_has_its_first_axis_contiguous() -> None:
+    assert make_fake_compact_tensor(BFloat16, (128, 64)).stride == (1, 128)
+    by_rows = make_fake_compact_tensor(BFloat16, (128, 64), stride_order=(1, 0))
+    assert by_rows.stride == (64, 1)
+
+
+def test_there_are_sixteen_named_barriers() -> None:
+    said = cutlass.pipeline.NamedBarrier.__doc__ or ""
+    assert "There are 16 named barriers available, with barrier_ids 0-15." in said
