@@ -94,3 +94,11 @@ def test_arguments_that_the_driver_refuses(changed, said: str) -> None:
              "steps": (1, 1), "modes": (0, 3, 0)}  # fmt: skip
     with pytest.raises(EmulatorError, match=said):
         encoded(**(right | changed))
+
+
+def test_four_bit_elements_end_in_a_sentence() -> None:
+    raw = bytearray(example(2).encode())
+    flags = int.from_bytes(raw[8:12], "little") & ~(15 << 7) | 11 << 7
+    raw[8:12] = flags.to_bytes(4, "little")
+    with pytest.raises(EmulatorError, match="4-bit elements is not emulated"):
+        TensorMap.decode(bytes(raw))

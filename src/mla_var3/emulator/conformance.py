@@ -236,7 +236,7 @@ ARGUED: dict[tuple[str, str], str] = {
         "its host function prints a tensor of the CPU, and every tensor is a GPU's here: {said}"
     ),
     ("dsl_tutorials/ffi/jit_argument.py", "failed"): (
-        "it builds a C++ extension first, and that needs CMake and its packages: {said}"
+        "it builds a C++ extension first, which needs CMake and packages of its own"
     ),
     ("experimental/primitives/tma/tma_multicast.py", "refused"): (
         "its copy signals a pair of CTAs (line 187), which sm_100 has and sm_90a does not: {said}"

@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mla_var3.emulator import ffi
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.dlpack import on_gpu
-from mla_var3.emulator.launcher import Launch, run
+from mla_var3.emulator.launcher import Dim3, Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.ptx import parse
@@ -52,6 +52,22 @@ MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
 #: The host function in a compiled module, by the name that an engine finds it under.
 _ENTRY = re.compile(r"llvm\.func @(_mlir_ciface_\w+)\(")
+
+
+class Call(Protocol):
+    """A launch that a runtime asks for: its shape, and its arguments as bytes."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def grid(self) -> Dim3: ...
+    @property
+    def block(self) -> Dim3: ...
+    @property
+    def cluster(self) -> Dim3: ...
+    @property
+    def shared(self) -> int: ...
+    def argument(self, i: int, size: int, /) -> bytes: ...
 
 
 class Emulation:
@@ -102,8 +118,8 @@ class Emulation:
             fresh = unwritten or (old is not None and old[3])
             self.memory[storage.data_ptr()] = (storage.nbytes(), label, storage, fresh)
 
-    def launch(self, text: str, call: _Call) -> None:
-        """Run a launch of the host function."""
+    def launch(self, text: str, call: Call) -> None:
+        """Run a launch that a host function, or another runtime, asks for."""
         if self.patch is not None:
             text = self.patch(text)
         key = (text, call.kernel)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mla_var3.emulator import triton
 from mla_var3.emulator.host import Emulation, emulate, replaced
 from mla_var3.emulator.options import Options
 from mla_var3.errors import EmulatorError
@@ -40,7 +41,10 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
             stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
         stack.enter_context(replaced(cutlass.testing, "_benchmark_for_autotune", _once))
         _driver(stack)
-        stack.enter_context(cuda_on_cpu(emulation.own, capability(arch), options.multiprocessors))
+        device = (capability(arch), options.multiprocessors)
+        stack.enter_context(cuda_on_cpu(emulation.own, *device))
+        if triton.installed():
+            stack.enter_context(triton.triton_on_cpu(emulation, *device))
         torch.set_num_threads(1)
         yield emulation
 

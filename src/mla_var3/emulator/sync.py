@@ -289,8 +289,8 @@ class Sync:
     ) -> NDArray[np.bool_] | None:
         """Which threads see their phase done; None if a try_wait sleeps.
 
-        A ``try_wait`` may time out, so the first try answers no even when the phase is done:
-        code that takes its answer for granted shows.
+        A ``try_wait`` may time out, so the first try answers no even when the phase is done, unless
+        its end is ordered before the try: code that takes its answer for granted shows.
         """
         m, s = self.machine, fragment.s
         at = m.shared.physical(fn.spread(address, fragment.n), m.cta_offset[s])
@@ -306,17 +306,20 @@ class Sync:
             )
         if blocking and not done.any() and not fragment.tried:
             return None
-        if blocking and done.all() and not fragment.tried:
-            first = int(at[0])
-            phase = self.mbarriers[first].phase if first in self.mbarriers else 0
-            key = (pc, int(fragment.ids[0]), first, phase)
-            if key not in self.timed_out:
+        first = self.mbarriers.get(int(at[0]))
+        if blocking and done.all() and not fragment.tried and first is not None:
+            key = (pc, int(fragment.ids[0]), int(at[0]), first.phase)
+            if key not in self.timed_out and not self._known(distinct(m.warp[s]), first.done):
                 self.timed_out.add(key)
                 done[:] = False
         for place in distinct(at[done]):
             who = distinct(m.warp[s][(at == place) & done])
             m.clocks.join(who, self.mbarriers[place].done)
         return done
+
+    def _known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
+        """Whether warps have seen all that a phase waited for."""
+        return bool((self.machine.clocks.seen[warps] >= done).all())
 
     # Named and cluster barriers ---------------------------------------------------------------
     def enter(

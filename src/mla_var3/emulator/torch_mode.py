@@ -7,10 +7,31 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
 from mla_var3.emulator.host import replaced
+
+#: What addresses of allocations on a GPU are multiples of.
+ALIGNMENT = 512
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as a GPU would have allocated it; itself where it lies well, or is no plain one."""
+    storage = tensor.untyped_storage()
+    count = storage.nbytes()
+    plain = type(tensor) is torch.Tensor and not tensor.requires_grad and not tensor.is_meta
+    if not plain or not count or storage.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    with torch._C.DisableTorchFunction():
+        room = np.empty(count + ALIGNMENT, np.uint8)
+        start = -room.ctypes.data % ALIGNMENT
+        # From numpy, so that the storage ends where the tensor's does.
+        place = torch.from_numpy(room[start : start + count]).untyped_storage()
+        place.copy_(storage, non_blocking=False)
+        at = (tensor.storage_offset(), tensor.shape, tensor.stride())
+        return torch.empty(0, dtype=tensor.dtype).set_(place, *at)
 
 
 def _is_cuda(value: Any) -> bool:
@@ -38,6 +59,7 @@ class OnCpu(TorchFunctionMode):
         else:
             out = func(*("cpu" if _is_cuda(a) else a for a in args), **kwargs)
         if moved and isinstance(out, torch.Tensor):
+            out = aligned(out)
             self.own(out)
         return out
 

@@ -17,7 +17,7 @@ from mla_var3.emulator.units.layouts import swizzled
 from mla_var3.errors import EmulatorError
 
 #: Bytes per element by the hardware's code of the type.
-ELEMENT = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
+ELEMENT = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2}
 NAMES = {
     0: "u8",
     1: "u16",
@@ -30,8 +30,6 @@ NAMES = {
     8: "f32",
     9: "f64",
     10: "bf16",
-    11: "f32",
-    12: "f32",
 }
 CODES = {
     "u8": 0,
@@ -46,6 +44,8 @@ CODES = {
     "bf16": 10,
 }
 BYTES = 128
+#: Code of packed 4-bit elements, as seen in the DSL's block-scaled product for sm_120.
+FOUR_BITS = 11
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class TensorMap:
         q = struct.unpack("<16Q", raw)
         flags = q[1] & 0xFFFFFFFF
         rank, kind = ((flags >> 4) & 7) + 1, (flags >> 7) & 15
+        if kind == FOUR_BITS:
+            raise EmulatorError("a tensor map of 4-bit elements is not emulated")
         if kind not in ELEMENT or rank > 5:
             raise EmulatorError(f"a tensor map with element type {kind} and rank {rank} is none")
         low = [q[1] >> 32, q[2] & 0xFFFFFFFF, q[2] >> 32, q[3] & 0xFFFFFFFF]
@@ -196,7 +198,7 @@ def tiled(
 
 
 #: Codes of the driver's CUtensorMapDataType, as the hardware's.
-DRIVER_CODES = {**{code: code for code in range(8)}, 8: 9, 9: 10, 10: 8, 11: 11, 12: 12}
+DRIVER_CODES = {**{code: code for code in range(8)}, 8: 9, 9: 10, 10: 8}
 
 
 def encoded(

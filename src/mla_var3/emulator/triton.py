@@ -1,0 +1,188 @@
+"""Triton's launches without a GPU: Triton compiles as for one, and its PTX runs here.
+
+Triton asks a driver what to compile for and how to launch. This one answers for an emulated device,
+and takes each launch where Triton would hand it to CUDA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from mla_var3.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.host import Emulation
+
+#: How a scalar of a signature is passed; bf16 and smaller floats come as their codes.
+SCALARS = {
+    "i1": "b", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
+    "i64": "q", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d",
+}  # fmt: skip
+
+
+def installed() -> bool:
+    """Whether Triton is here; the project does not need it."""
+    return importlib.util.find_spec("triton") is not None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch of a Triton kernel, as ``Emulation.launch`` takes it."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared: int
+    arguments: Sequence[bytes]
+
+    def argument(self, i: int, size: int) -> bytes:
+        """Bytes of the ``i``-th kernel parameter; Triton's scratch pointers come last, null."""
+        found = self.arguments[i] if i < len(self.arguments) else b""
+        return found[:size].ljust(size, b"\0")
+
+
+def packed(kind: str, value: Any) -> bytes:
+    """A launch argument as the kernel's parameter.
+
+    Raises:
+        EmulatorError: Its type is not emulated.
+    """
+    if kind.startswith("*"):
+        address = value.data_ptr() if hasattr(value, "data_ptr") else int(value or 0)
+        return struct.pack("<Q", address)
+    if kind not in SCALARS:
+        raise EmulatorError(f"a Triton argument of type {kind} is not emulated")
+    return struct.pack(f"<{SCALARS[kind]}", value)
+
+
+class Launcher:
+    """What Triton calls with the arguments of a launch."""
+
+    def __init__(self, emulation: Emulation, src: Any, metadata: Any) -> None:
+        self.emulation, self.metadata = emulation, metadata
+        self.kinds = list(src.signature.values())
+
+    def __call__(
+        self, x: int, y: int, z: int, _: Any, ptx: str, *rest: Any
+    ) -> None:  # rest: packed metadata, launch metadata, two hooks, then the arguments
+        m = self.metadata
+        if m.global_scratch_size or m.profile_scratch_size:
+            raise EmulatorError(f"{m.name} needs scratch memory, which is not emulated for Triton")
+        given = [(k, v) for k, v in zip(self.kinds, rest[4:], strict=True) if k != "constexpr"]
+        for _, value in given:
+            if hasattr(value, "untyped_storage"):
+                self.emulation.own(value)
+        block, cluster = (32 * m.num_warps, 1, 1), (m.num_ctas, 1, 1)
+        call = Call(m.name, (x * m.num_ctas, y, z), block, cluster, m.shared,
+                    [packed(str(kind), value) for kind, value in given])  # fmt: skip
+        self.emulation.launch(ptx, call)
+
+
+class Driver:
+    """A driver for an emulated device, as Triton asks for one."""
+
+    def __init__(self, emulation: Emulation, capability: tuple[int, int], count: int) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self.target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+        properties = {
+            "max_shared_mem": 232448 if capability[0] in (9, 10) else 101376,
+            "max_num_regs": 65536,
+            "multiprocessor_count": count,
+            "warpSize": 32,
+            "mem_clock_rate": 1,
+            "mem_bus_width": 1,
+            "sm_clock_rate": 1,
+        }
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda _: properties, unload_module=lambda _: None
+        )
+        self.launcher_cls = lambda src, metadata: Launcher(emulation, src, metadata)
+
+    def get_current_target(self) -> Any:
+        """What is compiled for."""
+        return self.target
+
+    def get_active_torch_device(self) -> Any:
+        """Where tensors are made."""
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        """The module with events and streams."""
+        import torch
+
+        return torch.cuda
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def set_current_device(self, _: int) -> None:
+        """There is one."""
+
+    def get_current_stream(self, _: int) -> int:
+        """The default one."""
+        return 0
+
+    def get_device_capability(self, *_: Any) -> tuple[int, int]:
+        """That of the target."""
+        major, minor = divmod(self.target.arch, 10)
+        return major, minor
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """One run in place of a timing, so that a tuner takes its first configuration."""
+        return _once
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        """Nothing is timed."""
+
+    def clear_cache(self, _: Any) -> None:
+        """Nothing is timed."""
+
+
+def _once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    function()
+    return [1.0] * len(quantiles) if quantiles else 1.0
+
+
+def _handles(self: Any) -> None:
+    """In place of loading the binary: what is launched is the PTX."""
+    from triton.runtime import driver
+
+    if self.module is None:
+        self._run = driver.active.launcher_cls(self.src, self.metadata)
+        self.module, self.function = self.name, self.asm["ptx"]
+        self.n_regs = self.n_spills = 0
+        self.n_max_threads = 1024
+
+
+@contextlib.contextmanager
+def triton_on_cpu(
+    emulation: Emulation, capability: tuple[int, int], multiprocessors: int
+) -> Iterator[None]:
+    """Triton's kernels inside this block compile for ``capability`` and run in ``emulation``."""
+    import triton.testing
+    from triton.compiler import CompiledKernel
+    from triton.runtime import driver
+
+    from mla_var3.emulator.host import replaced
+
+    with contextlib.ExitStack() as stack:
+        ours = Driver(emulation, capability, multiprocessors)
+        for owner, name, value in (
+            (driver, "_active", ours),
+            (driver, "_default", ours),
+            (CompiledKernel, "_init_handles", _handles),
+            (triton.testing, "do_bench", _once),
+        ):
+            stack.enter_context(replaced(owner, name, value))
+        yield

@@ -1,0 +1,31 @@
+"""Tensors that would be on a GPU: where they lie, and that they are the same."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.emulator.torch_mode import ALIGNMENT, OnCpu, aligned
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.sampled_from([torch.float16, torch.int32]))
+def test_a_tensor_lies_as_on_a_gpu_and_is_the_same(rows: int, columns: int, dtype) -> None:
+    whole = torch.arange(rows * columns).to(dtype).reshape(rows, columns)
+    for tensor in (whole, whole.t(), whole[rows // 2 :]):
+        moved = aligned(tensor)
+        assert moved.untyped_storage().data_ptr() % ALIGNMENT == 0
+        assert moved.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+        assert torch.equal(moved, tensor)
+        assert moved.stride() == tensor.stride()
+
+
+def test_what_is_made_on_a_gpu_is_owned_where_it_lies() -> None:
+    owned: list[int] = []
+    with OnCpu(lambda tensor: owned.append(tensor.data_ptr())):
+        made = [torch.empty(n, device="cuda") for n in range(1, 9)] + [torch.ones(3).cuda()]
+    assert [t.data_ptr() for t in made] == owned
+    assert not any(address % ALIGNMENT for address in owned)
+
+
+def test_a_tensor_of_nothing_stays() -> None:
+    empty = torch.empty(0)
+    assert aligned(empty) is empty
