@@ -199,8 +199,7 @@ class Hazards:
         if not phases or phases <= actor.own:
             return
         # The sizes first: the difference takes as long as there are blocks, for each access.
-        known = len(actor.own) + len(actor.heard)
-        if len(phases) <= known and (phases - actor.own) <= actor.heard:
+        if len(phases) <= len(actor.own) + len(actor.heard) and (phases - actor.own) <= actor.heard:
             return
         entries = at.of(getattr(region, shadow))
         bad = (entries != 0) & (entries != actor.phase)
