@@ -52,8 +52,15 @@ def commit(root) -> str:
 def sound(commit):
     """Writes a record that nothing speaks against."""
 
+    plan = registry.find("flash_mla", "v0").plan_class()(b=1, s=1)
+    cost = plan._algorithmic_flops_bytes()
+
     def write(**changes):
-        made = record(**{"git": records.Git(commit=commit, dirty=False), **changes})
+        fields = {"git": records.Git(commit=commit, dirty=False), "outcome": passed(), **changes}
+        if isinstance(fields["outcome"], records.Passed):
+            counts = {"flops": cost.flops, "bytes": cost.bytes}
+            fields["outcome"] = fields["outcome"].model_copy(update=counts)
+        made = record(**{"problem": plan.problem(), "slug": plan.slug(), **fields})
         return records.write(made)[0]
 
     return write
@@ -127,6 +134,70 @@ class TestForgeries:
         (fault,) = faults(capsys)
         assert "it was run on nvidia-h200-sxm and lies under nvidia-b200" in fault
 
+    @pytest.mark.parametrize("key", ["nvidia-h100-sxm", "nvidia-b200", "amd-mi300x"])
+    def test_and_given_that_device_whole(self, sound, root, capsys, key):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: (r.update(target=key), r["device"].update(key=key)), seal=True)
+        (root / "results/nvidia-h200-sxm").rename(root / "results" / key)
+        found = faults(capsys)
+        assert any(f"a NVIDIA H200 ran it, and {key} is not the file" in x for x in found)
+
+    def test_an_arch_that_the_device_does_not_have(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        edit(path, lambda r: r["device"].update(arch="sm_100"), seal=True)
+        (fault,) = faults(capsys)
+        assert "it ran on sm_100, and nvidia-h200-sxm is sm_90" in fault
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (
+                {"outcome": {"flops": 1, "bytes": 1}},
+                "it states 1 FLOP and 1 bytes, and its problem",
+            ),
+            ({"problem": {"t": 1000000}}, "its problem is b1-h128-s1-t1000000-p64-k512-bf16, and"),
+            ({"problem": {"heads": 3}}, "flash_mla v0 does not take its problem: "),
+            ({"kernel": {"layer": "gemm"}}, "flash_mla v0 is of mla in cutile"),
+            ({"kernel": {"version": "v99"}}, "unknown version of flash_mla 'v99'"),
+            ({"kernel": {"design": "nope"}}, "unknown design 'nope"),
+            ({"time": "2099-01-01T00:00:00Z"}, "which is yet to come"),
+        ],
+    )
+    def test_what_the_version_or_the_clock_says_otherwise(self, sound, root, capsys, change, said):
+        path = sound(outcome=timed(), **TIMED)
+
+        def forge(content):
+            for key, value in change.items():
+                content[key] = {**content[key], **value} if isinstance(value, dict) else value
+
+        edit(path, forge, seal=True)
+        there = root / "results" / records.read(path).path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(there)
+        assert any(said in x for x in faults(capsys))
+
+    def test_an_error_above_its_tolerance(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+
+        def forge(content):
+            content["outcome"]["correctness"]["cases"][0]["max_relative_error"] = 5.0
+
+        edit(path, forge, seal=True)
+        (fault,) = faults(capsys)
+        assert "it passed with an error of 5, above its tolerance" in fault
+
+    def test_another_files_blob(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+
+        def forge(content):
+            named = content["kernel"]["sources"]
+            first, second, *_ = named
+            named[first] = named[second]
+
+        edit(path, forge, seal=True)
+        (fault,) = faults(capsys)
+        assert "of commit" in fault
+
     def test_a_commit_that_was_made_up(self, sound, capsys):
         sound(git=records.Git(commit="d" * 40, dirty=False))
         (fault,) = faults(capsys)
@@ -198,7 +269,7 @@ def test_stale_records_are_listed_and_are_no_fault(sound, capsys, monkeypatch):
     monkeypatch.setattr(verify.records, "is_stale", lambda _: True)
     assert commands.main(["verify"]) == 0
     out = capsys.readouterr().out
-    assert f"stale {record().path.as_posix()}\n" in out
+    assert f"stale {records.read(path).path.as_posix()}\n" in out
     assert "1 records: 0 with faults, 1 stale" in out
     assert path.is_file()
 
@@ -247,8 +318,8 @@ class TestList:
         assert commands.main(["list"]) == 0
         first, second, count = capsys.readouterr().out.splitlines()
         assert first.split() == [
-            "passed", "1000.0", "us", "results/nvidia-h200-sxm/cutile/mla/flash_mla/v0/b64-bf16/"
-            "event.json",
+            "passed", "1000.0", "us", "results/nvidia-h200-sxm/cutile/mla/flash_mla/v0/"
+            "b1-h128-s1-t4096-p64-k512-bf16/event.json",
         ]  # fmt: skip
         assert second.split()[:1] == ["passed"]
         assert count == "2 records"
@@ -258,6 +329,12 @@ class TestList:
         sound(version="v1")
         assert commands.main(["list", "--version=v1", "--target=static/sm_90"]) == 0
         assert capsys.readouterr().out.endswith("\n1 records\n")
+
+    @pytest.mark.parametrize("flag", ["--mode=foo", "--design=nope", "--target=nowhere"])
+    def test_a_value_that_no_record_has(self, sound, flag):
+        sound(outcome=timed(), **TIMED)
+        with pytest.raises(UnknownNameError, match=flag.partition("=")[2]):
+            commands.main(["list", flag])
 
 
 class TestShow:

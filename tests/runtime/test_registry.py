@@ -232,3 +232,8 @@ def test_sources_that_are_not_python_are_one_sentence(tmp_path):
     version = dataclasses.replace(registry.find("flash_mla"), path=tmp_path / "broken.py")
     with pytest.raises(PlanError, match=r"broken.py is not Python: invalid syntax .*line 1"):
         version.source_files()
+
+
+def test_a_language_that_does_not_exist_selects_nothing_silently():
+    with pytest.raises(UnknownNameError, match="unknown language 'foo'"):
+        registry.select(language="foo")

@@ -12,6 +12,7 @@ import tyro
 
 from mla_var3 import arguments, front
 from mla_var3.arguments import named
+from mla_var3.errors import UnknownNameError
 from mla_var3.paths import relative, results_dir
 
 PROG = "python -m mla_var3.app.records"
@@ -59,12 +60,22 @@ def list_(
         design: The design.
         version: The version.
         mode: The mode.
+
+    Raises:
+        UnknownNameError: No record has the asked value.
     """
     from mla_var3 import records
 
-    found = records.frame(
-        records.find(target=target, language=language, design=design, version=version, mode=mode)
-    )
+    asked = {
+        "target": target, "language": language, "design": design, "version": version, "mode": mode,
+    }  # fmt: skip
+    found = records.frame()
+    for column, value in asked.items():
+        if value is None:
+            continue
+        if value not in (known := list(found[column].drop_duplicates())):
+            raise UnknownNameError(column, value, known)
+        found = found[found[column] == value]
     for row in found.itertuples():
         time = f"{row.median_us:10.1f} us" if row.median_us == row.median_us else " " * 13
         print(f"{row.status:<8}{time}  {row.path}{'  stale' if row.stale else ''}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import devices, languages, records, roofline
-from mla_var3.errors import RecordError
+from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
 from mla_var3.records import Passed, Record, integrity
+from mla_var3.runtime import registry
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def faults(record: Record, place: Path, path: Path) -> Iterator[str]:
     yield from integrity.faults(record, place)
     yield from unlike_the_tools(record, path)
     yield from unknown_names(record)
+    yield from unlike_the_device(record)
+    yield from unlike_the_version(record)
     yield from below_the_bound(record)
 
 
@@ -82,13 +86,56 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str | None:
 
 def unknown_names(record: Record) -> Iterator[str]:
     """A device without a file, a language that does not exist, tools that were left out."""
-    known = [device.key for device in devices.all_devices()]
-    if record.device is not None and record.device.key not in known:
+    if record.device is not None and record.device.key not in _devices():
         yield f"device {record.device.key} has no file in knowledge/devices"
     if record.kernel.language not in languages.languages():
         yield f"language {record.kernel.language} does not exist"
     if not record.toolchain and not isinstance(record.outcome, records.Skipped):
         yield "it names no tool of the toolchain that made it"
+
+
+def unlike_the_device(record: Record) -> Iterator[str]:
+    """A name or arch that the device of that key does not have."""
+    if (ran := record.device) is None or ran.key not in _devices():
+        return
+    known = _devices()[ran.key]
+    if ran.name not in known.torch_names:
+        yield f"a {ran.name} ran it, and {ran.key} is not the file of that device"
+    if ran.arch != known.sm:
+        yield f"it ran on {ran.arch}, and {ran.key} is {known.sm}"
+
+
+@functools.cache
+def _devices() -> dict[str, devices.Device]:
+    return {device.key: device for device in devices.all_devices()}
+
+
+def unlike_the_version(record: Record) -> Iterator[str]:
+    """What its version, asked for the same problem, says otherwise."""
+    kernel = record.kernel
+    try:
+        version = registry.find(f"{kernel.design}@{kernel.language}", kernel.version)
+    except UnknownNameError as error:
+        yield str(error)
+        return
+    if (kernel.layer, kernel.package) != (version.layer, version.package):
+        yield f"{version.key} is of {version.layer} in {version.package}"
+    problem: dict[str, Any] = record.problem
+    try:
+        plan = version.plan_class()(**problem)
+    except (TypeError, HyperMlaError) as error:
+        if not records.is_stale(record):  # Else its sizes may be those of an older plan.
+            yield f"{version.key} does not take its problem: {error}"
+        return
+    if plan.slug() != record.slug:
+        yield f"its problem is {plan.slug()}, and its slug {record.slug}"
+    if isinstance(outcome := record.outcome, Passed) and not records.is_stale(record):
+        cost = plan._algorithmic_flops_bytes()
+        if (cost.flops, cost.bytes) != (outcome.flops, outcome.bytes):
+            yield (
+                f"it states {outcome.flops} FLOP and {outcome.bytes} bytes, and its problem has "
+                f"{cost.flops} and {cost.bytes}"
+            )
 
 
 def below_the_bound(record: Record) -> Iterator[str]:

@@ -8,6 +8,7 @@ above the physical bound (``mla_var3.app.verify``), and anybody with the device 
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 from mla_var3.records.model import CPU, Passed, Record
 from mla_var3.records.sources import git, kernels_tracked
 
+#: How far another machine's clock may be ahead.
+CLOCK_SLACK = datetime.timedelta(days=1)
 MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
 
 
@@ -55,6 +58,10 @@ def _target_faults(record: Record) -> Iterator[str]:
 def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
     if outcome.correctness is not None and outcome.correctness.status == "failed":
         yield "it passed, and its check failed"
+    if (checked := outcome.correctness) is not None:
+        worst = max((case.max_relative_error or 0.0 for case in checked.cases), default=0.0)
+        if worst > checked.tolerance:
+            yield f"it passed with an error of {worst:g}, above its tolerance {checked.tolerance:g}"
     if record.mode in MODES_ON_A_GPU and outcome.total is None:
         yield f"mode {record.mode} states no time of the whole"
     if record.mode in ("static", "disabled") and outcome.total is not None:
@@ -70,6 +77,8 @@ def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
 
 
 def _provenance_faults(record: Record) -> Iterator[str]:
+    if record.time > datetime.datetime.now(datetime.UTC) + CLOCK_SLACK:
+        yield f"it was made at {record.time}, which is yet to come"
     if not record.kernel.sources:
         yield "it names no sources"
     known = _objects(tuple(sorted(record.kernel.sources.values())))
@@ -78,14 +87,29 @@ def _provenance_faults(record: Record) -> Iterator[str]:
     for name, blob in record.kernel.sources.items():
         if known[blob] != "blob":
             yield f"source {name} ({blob[:12]}) is not in the repository's history"
-    commit = record.git.commit if record.git else None
-    if commit is not None and (_objects((commit,)) or {}).get(commit) != "commit":
+    if record.git is None:
+        return
+    commit = record.git.commit
+    if (_objects((commit,)) or {}).get(commit) != "commit":
         yield f"commit {commit[:12]} is not in the repository"
+    elif not record.git.dirty:
+        there = _tree(commit)
+        for name, blob in record.kernel.sources.items():
+            if known[blob] == "blob" and there.get(name) != blob:
+                yield f"source {name} of commit {commit[:12]} is not {blob[:12]}"
 
 
 def repository_known() -> bool:
     """Whether sources can be looked up: git is there, with the kernels' whole history."""
     return kernels_tracked() and git("rev-parse", "--is-shallow-repository") == "false"
+
+
+@functools.cache
+def _tree(commit: str) -> dict[str, str]:
+    """Blob of each file of a commit."""
+    lines = (git("ls-tree", "-r", "-z", "--full-tree", commit) or "").split("\0")
+    pairs = (line.split("\t", 1) for line in lines if line)
+    return {name: about.split()[2] for about, name in pairs}
 
 
 @functools.cache

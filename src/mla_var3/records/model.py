@@ -83,8 +83,8 @@ class Device(_Model):
     name: str
     arch: str
     driver: str
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
+    sm_clock_mhz: float | None = Field(None, gt=0)
+    memory_clock_mhz: float | None = Field(None, gt=0)
 
 
 class Duration(_Model):

@@ -251,8 +251,15 @@ def other_languages(version: Version) -> list[str]:
 def select(
     design: str | None = None, version: str | None = None, language: str | None = None
 ) -> list[Version]:
-    """One version, all versions of a design, or all versions."""
+    """One version, all versions of a design, or all versions.
+
+    Raises:
+        UnknownNameError: There is no such design, version or language.
+    """
     if design is None:
+        known = list(dict.fromkeys(v.language for v in versions()))
+        if language not in (None, *known):
+            raise UnknownNameError("language", str(language), known)
         return [v for v in versions() if language in (None, v.language)]
     found = find(design, version, language)
     return designs()[found.design_key] if version is None else [found]
