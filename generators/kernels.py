@@ -67,7 +67,9 @@ def places(site: Site) -> Mapping[str, str]:
     for design, versions in site.designs().items():
         page = design_page(versions[0])
         found[repo_name(versions[0].path.parents[1])] = page
-        found |= {repo_name(file): page for file in _shared_files(versions)}
+        home = versions[0].path.parents[1]
+        shared = [file for file in _shared_files(versions) if home in file.parents]
+        found |= {repo_name(file): page for file in shared}
         for version in versions:
             found[repo_name(version.path.parent)] = version_page(version)
             found |= {repo_name(file): version_page(version) for file in _own_files(version)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generators.reference import sessions_of
 from mla_var3 import devices, workloads
-from mla_var3.app import benching, options
+from mla_var3.app import benching, bundle, options
 from mla_var3.arguments import parse
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
@@ -113,8 +113,13 @@ def _devices(arguments: list[str], new: set[str]) -> None:
         devices.find(rest[0])
 
 
+def _bundle(arguments: list[str], new: set[str]) -> None:
+    parse(bundle.Options, arguments, "bundle", None)
+
+
 TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "bench": _bench,
+    "bundle": _bundle,
     "check": _check,
     "clone": _clone,
     "compare": _compare,

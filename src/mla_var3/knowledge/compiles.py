@@ -22,7 +22,6 @@ from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
-from mla_var3.profiling.static import resolved
 from mla_var3.records import Git, git_state
 from mla_var3.records.facts import CuteFacts, CutileFacts, Facts, StaticFacts
 from mla_var3.records.sources import blob_id
@@ -268,6 +267,8 @@ def _bound(found: Listed, case: Case) -> Kernel:
 
 
 def _stage(found: Listed, problem: Mapping[str, Any], arch: str) -> Kernel:
+    from mla_var3.profiling.static import resolved  # Brings torch, and reading a list needs none.
+
     plan = resolved(_version(found).plan_class()(**problem), arch, None)
     stages = dict(plan.plan(*plan.prepare_inputs("meta")).stages())
     stage = found.stage or next(iter(stages))

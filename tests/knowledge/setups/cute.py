@@ -37,6 +37,31 @@ class StreamLatent:
 
 o = make_fake_compact_tensor(BFloat16, (cute.sym_int32(), 512), stride_order=(1, 0))
 """
+#: A schedule without a kernel: each call notes itself, and what it needs must stand before it.
+UNDER_PRODUCTS = """
+done = []
+
+
+class warpgroup:
+    @staticmethod
+    def wait_group(pending):
+        done.append(f"wait {pending}")
+
+
+class Step:
+    def __getattr__(self, name):
+        return lambda *_: done.append(name)
+
+    def run(self, wg, storage, place, before, tile):
+        # snippet
+
+
+Step().run(*range(5))
+place = {name: number for number, name in enumerate(done)}
+assert len(place) == 7
+assert place["scores"] < place["accumulate"] < place["wait 1"] < place["softmax"] < place["wait 0"]
+assert place["wait 0"] < place["rescale"] < place["round_weights"]
+"""
 #: A ring of two stages by the DSL's pipeline: warp 4 loads rows, warps 0 to 3 add them up.
 PIPELINE = """
 WIDTH, STAGES, CONSUMER_WARPS, PRODUCER = 128, 2, 4, 4
@@ -719,6 +744,7 @@ assert torch.equal(out[0], b) and torch.equal(out[1], b)
             "None, 0",
         )
     ],
+    "cute-softmax-under-products": [Setup(UNDER_PRODUCTS)],
     "cute-split-keys-in-cluster": [
         _program(
             """
