@@ -30,7 +30,6 @@ from libcst.helpers import get_full_name_for_node
 from mla_var3 import arguments, front
 from mla_var3.arguments import named
 from mla_var3.errors import CloneError, UnknownNameError
-from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import kernels_dir, relative, write_atomic
 from mla_var3.runtime import registry
 
@@ -512,6 +511,8 @@ def add_entry(devlog: str | None, names: Names) -> str:
     Raises:
         CloneError: The devlog has an entry of that version.
     """
+    from mla_var3.knowledge.schema import DEVLOG_SECTIONS  # Slow to load, and help needs none.
+
     if devlog is None:
         devlog = f"---\ntitle: {names.design}\nevidence: []\n---\n"
     words = {"source": names.source, "target": names.target}
