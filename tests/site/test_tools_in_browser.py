@@ -78,7 +78,9 @@ def follow_first(tab: Tab, rows: Any) -> None:
 def test_a_metric_of_a_pattern_leads_to_its_row(open_tab: OpenTab):
     tab = open_tab()
     tab.open("catalogue/optimizations/o2-head-grouping/")
-    tab.page.locator("a[href$='#l2_hit_percent']").first.click()
+    metric = "a[href$='#l2_hit_percent']"
+    tab.page.locator(f"details:has({metric}) > summary").first.click()
+    tab.page.locator(metric).first.click()
     tab.page.wait_for_url(f"{BASE}catalogue/metrics/#l2_hit_percent")
     tab.page.wait_for_selector("#l2_hit_percent")
     tab.check()
