@@ -122,6 +122,10 @@ class TestCompare:
         with pytest.raises(UnknownNameError, match="version of flash_mla 'v9'"):
             commands.compare("flash_mla", "v0", "v9")
 
+    def test_one_version_twice(self):
+        with pytest.raises(UsageError, match="flash_mla v0 is given twice; name two versions"):
+            commands.compare("flash_mla", "v0", "base")
+
     def test_it_is_printed(self, capsys):
         for version in ("v0", "v1"):
             self.write(version)
@@ -141,7 +145,7 @@ class TestCompare:
 
     def test_another_language_is_named_in_the_version_or_the_design(self, monkeypatch):
         asked = []
-        monkeypatch.setattr(comparing.registry, "find", lambda *names: asked.append(names))
+        monkeypatch.setattr(comparing.registry, "find", lambda *names: asked.append(names) or names)
         comparing.pair("flash_mla", "v1", "v0@cute-dsl", None)
         comparing.pair("flash_mla@cute-dsl", "v1", "v2", None)
         comparing.pair("flash_mla@cute-dsl", "v1", "v2", "cutile-dsl")

@@ -9,7 +9,7 @@ from rich.table import Table
 from mla_var3 import records, roofline
 from mla_var3.app import winner
 from mla_var3.app.naming import faster
-from mla_var3.errors import RecordError
+from mla_var3.errors import RecordError, UsageError
 from mla_var3.records import Correctness, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
@@ -27,6 +27,7 @@ def pair(design: str, first: str, second: str, language: str | None) -> tuple[Ve
 
     Raises:
         UnknownNameError: There is no such design or version.
+        UsageError: Both are the same.
     """
     found = []
     for name in (first, second):
@@ -35,6 +36,8 @@ def pair(design: str, first: str, second: str, language: str | None) -> tuple[Ve
         asked = other or (None if elsewhere else language)
         where = elsewhere or (design.partition("@")[0] if asked else design)
         found.append(registry.find(where, version, asked))
+    if found[0] == found[1]:
+        raise UsageError(f"{found[0].key} is given twice; name two versions")
     return found[0], found[1]
 
 
