@@ -85,6 +85,14 @@ def test_the_suites_of_the_repository() -> None:
         conformance.run("other", None, "", None)
 
 
+@pytest.mark.parametrize("name", ["cutile-python", "tilegym"])
+def test_a_recorded_table_is_of_the_pinned_sources_and_explains_what_failed(name: str) -> None:
+    table = conformance.read(name)
+    assert table.commit == conformance.read_suite(conformance.suites()[name]).commit
+    assert table.count(conformance.Outcome.PASSED) > 100
+    assert not table.unexplained
+
+
 def test_bad_suites_and_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.toml").write_text("[suite]\ncommit = 'x'\n")
     with pytest.raises(InterpreterError, match="is not a suite"):
