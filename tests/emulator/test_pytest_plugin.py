@@ -13,6 +13,9 @@ import pytest
 import torch
 from cutlass.cute.runtime import from_dlpack
 
+assert torch.cuda.get_device_capability() == (9, 0)
+TABLE = torch.arange(4, device="cuda")
+
 
 @cute.kernel
 def double(x: cute.Tensor, y: cute.Tensor):
@@ -48,5 +51,5 @@ def test_a_suite_runs_unchanged_and_findings_fail(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "test_double[65]" in done.stdout
     assert "out-of-bounds: global read of 4 bytes" in done.stdout
-    assert "test_suite.py:10" in done.stdout
+    assert "test_suite.py:13" in done.stdout
     assert "2 launches, 1 findings" in done.stdout, done.stdout

@@ -26,6 +26,22 @@ def test_what_is_made_on_a_gpu_is_owned_where_it_lies() -> None:
     assert not any(address % ALIGNMENT for address in owned)
 
 
+def test_gradients_of_halves_are_summed_as_on_a_gpu() -> None:
+    torch.manual_seed(0)
+    grown = 0.1 * torch.randn(1200, 16).half()
+    with OnCpu(lambda _: None):
+        x = torch.randn(1200, 16, device="cuda").half()
+        weight, bias = (torch.ones(16, requires_grad=True).half() for _ in range(2))
+        weight.retain_grad()
+        bias.retain_grad()
+        y = torch.nn.functional.layer_norm(x, (16,), weight, bias=bias)
+        y.backward(grown)
+    assert y.dtype == torch.float16
+    assert bias.grad is not None
+    exact = grown.double().sum(0)
+    assert torch.equal(bias.grad, exact.half())
+
+
 def test_a_tensor_of_nothing_stays() -> None:
     empty = torch.empty(0)
     assert aligned(empty) is empty

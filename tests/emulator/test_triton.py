@@ -32,6 +32,43 @@ double[(2,)](x, torch.empty_like(x), BLOCK=256)
 """
 
 
+TUNED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.autotune([triton.Config({"K": k}) for k in (512, 32)], key=[])
+@triton.jit
+def product(a, b, out, SIZE: tl.constexpr, K: tl.constexpr):
+    i, k = tl.arange(0, 128), tl.arange(0, K)
+    total = tl.zeros((128, 128), tl.float32)
+    for start in range(0, SIZE, K):
+        left = tl.load(a + i[:, None] * SIZE + start + k[None, :])
+        right = tl.load(b + (start + k[:, None]) * 128 + i[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(out + i[:, None] * 128 + i[None, :], total)
+
+
+a, b = (torch.ones(shape, device="cuda", dtype=torch.float16) for shape in ((128, 512), (512, 128)))
+out = torch.zeros(128, 128, device="cuda")
+product[(1,)](a, b, out, SIZE=512)
+assert (out == 512).all()
+assert product.best_config.kwargs["K"] == 32
+kernel = product.fn.warmup(a, b, out, SIZE=512, K=32, grid=(1,))
+kernel._init_handles()
+assert 16 <= kernel.n_regs <= 255
+
+
+@triton.testing.perf_report(triton.testing.Benchmark(["n"], [1], "p", ["x"], ["x"], "times", {}))
+def times(n, p):
+    raise AssertionError("nothing is timed")
+
+
+times.run(print_data=True)
+"""
+
+
 @given(st.integers(-(2**31), 2**31 - 1), st.floats(width=32, allow_nan=False))
 def test_scalars_are_passed_by_their_type(number: int, real: float) -> None:
     assert struct.unpack("<i", triton.packed("i32", number)) == (number,)
@@ -79,3 +116,18 @@ def test_a_mask_that_is_left_out_is_reported_with_its_line(tmp_path: Path) -> No
     assert {d.kind for d in found} == {"out-of-bounds"}
     assert {d.at.line for d in found} == {OUT_OF_BOUNDS.splitlines().index(
         "    tl.store(out + at, 2 * tl.load(x + at))") + 1}  # fmt: skip
+
+
+@needs_triton
+def test_a_tuner_passes_over_what_a_gpu_has_no_room_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mla_var3.emulator.options import Options
+    from mla_var3.emulator.script import run_script
+
+    script = tmp_path / "tuned.py"
+    script.write_text(TUNED)
+    emulation = run_script(script, [], Options(jobs=1), "sm_90a")
+    assert emulation.error is None
+    assert emulation.diagnostics == []
+    assert capsys.readouterr().out == "benchmark times is not run: the emulator times nothing\n"

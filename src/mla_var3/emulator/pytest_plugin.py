@@ -43,6 +43,12 @@ class _Findings:
         self.launches = self.found = 0
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """Modules that ask for a GPU when they are imported find the emulated one."""
+        with environment(self.options, self.arch):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Runs the test on the CPU."""
         with environment(self.options, self.arch) as run:

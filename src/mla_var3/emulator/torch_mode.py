@@ -38,6 +38,16 @@ def _is_cuda(value: Any) -> bool:
     return isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
 
 
+#: Functions whose gradients a CPU sums in half precision, and a GPU in single.
+WIDENED = (torch.nn.functional.layer_norm,)
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def _wide(value: Any) -> Any:
+    half = isinstance(value, torch.Tensor) and value.dtype in HALVES
+    return value.float() if half else value
+
+
 class OnCpu(TorchFunctionMode):
     """Every tensor that would be on a GPU is on the CPU; ``own`` is told of each."""
 
@@ -56,6 +66,9 @@ class OnCpu(TorchFunctionMode):
             moved, out = True, args[0]
         elif name == "__get__" and getattr(func, "__self__", None) is torch.Tensor.is_cuda:
             return True
+        elif func in WIDENED:
+            wide = func(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
+            out = wide.to(args[0].dtype)
         else:
             out = func(*("cpu" if _is_cuda(a) else a for a in args), **kwargs)
         if moved and isinstance(out, torch.Tensor):

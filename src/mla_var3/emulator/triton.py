@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import struct
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -24,6 +27,14 @@ SCALARS = {
     "i1": "b", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
     "i64": "q", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d",
 }  # fmt: skip
+
+
+#: Bytes of shared memory that a block may ask for, by compute capability, where it is not 99 KiB
+#: (CUDA C++ Programming Guide, technical specifications per compute capability).
+MOST_SHARED = {(8, 0): 166912, (9, 0): 232448, (10, 0): 232448}
+
+#: What ``cuobjdump --dump-resource-usage`` states of a kernel.
+USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 
 
 def installed() -> bool:
@@ -93,7 +104,7 @@ class Driver:
 
         self.target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
         properties = {
-            "max_shared_mem": 232448 if capability[0] in (9, 10) else 101376,
+            "max_shared_mem": MOST_SHARED.get(capability, 101376),
             "max_num_regs": 65536,
             "multiprocessor_count": count,
             "warpSize": 32,
@@ -154,15 +165,49 @@ def _once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any
     return [1.0] * len(quantiles) if quantiles else 1.0
 
 
+def _not_timed(mark: Any, *_: Any, **__: Any) -> None:
+    """In place of a benchmark: nothing is timed here."""
+    many = isinstance(mark.benchmarks, (list, tuple))
+    for benchmark in mark.benchmarks if many else [mark.benchmarks]:
+        print(f"benchmark {benchmark.plot_name} is not run: the emulator times nothing")
+
+
 def _handles(self: Any) -> None:
-    """In place of loading the binary: what is launched is the PTX."""
+    """In place of loading the binary: what is launched is the PTX.
+
+    Raises:
+        OutOfResources: The device has less shared memory; a tuner passes over the configuration.
+    """
     from triton.runtime import driver
+    from triton.runtime.errors import OutOfResources
 
     if self.module is None:
+        most = driver.active.utils.get_device_properties(0)["max_shared_mem"]
+        if self.metadata.shared > most:
+            raise OutOfResources(self.metadata.shared, most, "shared memory")
         self._run = driver.active.launcher_cls(self.src, self.metadata)
-        self.module, self.function = self.name, self.asm["ptx"]
-        self.n_regs = self.n_spills = 0
+        self.n_regs, self.n_spills = _registers(self.asm["cubin"])
         self.n_max_threads = 1024
+        self.module, self.function = self.name, self.asm["ptx"]
+
+
+def _registers(cubin: bytes) -> tuple[int, int]:
+    """Registers per thread of a compiled kernel, and 4-byte words of its stack.
+
+    Raises:
+        EmulatorError: Triton's cuobjdump states neither.
+    """
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = USAGE.search(told.stdout)
+    if found is None:
+        raise EmulatorError(f"Triton's cuobjdump states no registers: {told.stderr.strip()}")
+    return int(found[1]), int(found[2]) // 4
 
 
 @contextlib.contextmanager
@@ -183,6 +228,7 @@ def triton_on_cpu(
             (driver, "_default", ours),
             (CompiledKernel, "_init_handles", _handles),
             (triton.testing, "do_bench", _once),
+            (triton.testing.Mark, "run", _not_timed),
         ):
             stack.enter_context(replaced(owner, name, value))
         yield
