@@ -18,13 +18,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mla_var3 import inputs
+from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.records import Git, git_state
 from mla_var3.records.facts import CuteFacts, CutileFacts, Facts, StaticFacts
-from mla_var3.records.sources import blob_id
 from mla_var3.runtime import registry
 from mla_var3.runtime.kernel import Kernel
 
@@ -157,11 +157,7 @@ def table(name: str, root: Path | None = None) -> Table:
 def changed(found: Table, root: Path | None = None) -> list[str]:
     """Sources of a table that went, or differ from those that were compiled."""
     root = root or repo_root()
-
-    def now(name: str) -> str | None:
-        return blob_id((root / name).read_bytes()) if (root / name).is_file() else None
-
-    return [name for name, blob in found.sources.items() if now(name) != blob]
+    return [name for name, blob in found.sources.items() if blob_of(root / name) != blob]
 
 
 def words(facts: StaticFacts, counted: Sequence[str] = ()) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mla_var3 import inputs
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import identify
@@ -95,7 +96,6 @@ class Version:
 
     def source_files(self) -> list[Path]:
         """Python files of the version and of the kernel modules they import, sorted."""
-        root = kernels_dir()
         todo = sorted(self.path.parent.glob("*.py"))
         seen: set[Path] = set()
         while todo:
@@ -103,8 +103,7 @@ class Version:
             if file in seen:
                 continue
             seen.add(file)
-            found = file.stat()
-            todo.extend(_kernel_imports(file, root, found.st_mtime_ns, found.st_size))
+            todo.extend(_kernel_imports(file))
         return sorted(seen)
 
     def sources(self) -> dict[str, str]:
@@ -133,10 +132,10 @@ def _parsed(file: Path) -> ast.Module:
         raise PlanError(f"{file} is not Python: {error}") from error
 
 
-@functools.lru_cache(maxsize=1000)  # By what changes with the content: versions share files.
-def _kernel_imports(file: Path, root: Path, modified: int, size: int) -> list[Path]:
-    """Files below ``root`` that ``file`` imports, absolutely or relatively."""
-    found = []
+@once_per_content  # Versions share files.
+def _kernel_imports(file: Path) -> list[Path]:
+    """Files of the kernels folder that ``file`` imports, absolutely or relatively."""
+    root, found = kernels_dir(), []
     for node in ast.walk(_parsed(file)):
         modules: list[tuple[Path, str]] = []
         if isinstance(node, ast.ImportFrom):
