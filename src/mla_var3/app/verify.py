@@ -120,10 +120,9 @@ def unlike_the_version(record: Record) -> Iterator[str]:
         return
     if (kernel.layer, kernel.package) != (version.layer, version.package):
         yield f"{version.key} is of {version.layer} in {version.package}"
-    problem: dict[str, Any] = record.problem
     try:
-        plan = version.plan_class()(**problem)
-    except (TypeError, HyperMlaError) as error:
+        plan = version.plan_of(record.problem)
+    except HyperMlaError as error:
         if not records.is_stale(record):  # Else its sizes may be those of an older plan.
             yield f"{version.key} does not take its problem: {error}"
         return

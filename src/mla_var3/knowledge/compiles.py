@@ -265,7 +265,7 @@ def _bound(found: Listed, case: Case) -> Kernel:
 def _stage(found: Listed, problem: Mapping[str, Any], arch: str) -> Kernel:
     from mla_var3.profiling.static import resolved  # Brings torch, and reading a list needs none.
 
-    plan = resolved(_version(found).plan_class()(**problem), arch, None)
+    plan = resolved(_version(found).plan_of(problem), arch, None)
     stages = dict(plan.plan(*plan.prepare_inputs("meta")).stages())
     stage = found.stage or next(iter(stages))
     if stage not in stages:

@@ -8,9 +8,11 @@ import importlib
 import inspect
 import re
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mla_var3 import inputs
 from mla_var3.blobs import once_per_content
@@ -93,6 +95,23 @@ class Version:
                 f"{self.module} defines {len(found)} concrete KernelPlan classes, needs exactly 1"
             )
         return found[0]
+
+    def plan_of(self, problem: Mapping[str, Any]) -> KernelPlan:
+        """The version's plan of a problem.
+
+        Args:
+            problem: Values by field; a field that is left out has its default.
+
+        Raises:
+            UnknownNameError: The plan has no such field, as that of an old record may not.
+            PlanError: As for ``plan_class``.
+        """
+        plan_class = self.plan_class()
+        known = [field.name for field in plan_class.option_fields()]
+        for name in problem:
+            if name not in known:
+                raise UnknownNameError("field", name, known)
+        return plan_class(**problem)
 
     def source_files(self) -> list[Path]:
         """Python files of the version and of the kernel modules they import, sorted."""
