@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -128,12 +129,8 @@ def listed(name: str, root: Path | None = None) -> Listed:
     if name not in names(root):
         raise UnknownNameError("list of compiles", name, names(root))
     path = f"{LISTS}/{name}.toml"
-    try:
+    with _told(path):
         found = Listed.model_validate(inputs.read_toml(root / path))
-    except InputError as error:
-        raise KnowledgeError(f"{path} {error.reason}") from None
-    except ValidationError as error:
-        raise KnowledgeError(f"{path}: {inputs.first_fault(error)}") from None
     if (found.version is None) == (found.kernel is None):
         raise KnowledgeError(f"{path} names either a version or a kernel")
     return found
@@ -146,8 +143,15 @@ def table(name: str, root: Path | None = None) -> Table:
         KnowledgeError: It was never compiled, or the file is not such a table.
     """
     path = f"{TABLES}/{name}.json"
-    try:
+    with _told(path):
         return Table.model_validate_json(inputs.read_text((root or repo_root()) / path))
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """What is wrong with a file is a KnowledgeError that names it from the top of the checkout."""
+    try:
+        yield
     except InputError as error:
         raise KnowledgeError(f"{path} {error.reason}") from None
     except ValidationError as error:
