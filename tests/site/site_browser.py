@@ -194,6 +194,20 @@ class Tab:
         self.page.goto(path if ":" in path else BASE + path)
         self.page.evaluate(DRAWN)
 
+    def search(self, words: str) -> list[str]:
+        """Addresses of the hits that the theme lists for what is typed into its field."""
+        # At once: typed key by key, the first list on the page would be that of the first letters.
+        self.page.click(".md-search__input", force=True)
+        self.page.fill(".md-search__input", words, force=True)
+        # The theme looks at the field when a key is let go.
+        self.page.keyboard.press("End")
+        self.page.wait_for_selector(".md-search-result__item a")
+        found: list[str] = self.page.eval_on_selector_all(
+            ".md-search-result__item > .md-search-result__link",
+            "links => links.map(link => link.href)",
+        )
+        return found
+
     def overflows(self, widths: Iterable[int]) -> dict[int, int]:
         """By how much the page is wider than a window of each of the widths, where it is."""
         found = {}
