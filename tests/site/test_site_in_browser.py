@@ -64,13 +64,13 @@ def walk(tab: Tab, wanted: Iterable[str]) -> set[str]:
 
 
 def test_every_kind_of_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
-    walk(open_tab(search=False), families(built).values())
+    walk(open_tab(), families(built).values())
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
-    reached = walk(open_tab(search=False), addresses(built))
+    reached = walk(open_tab(), addresses(built))
     known = {urljoin(BASE, address) for address in addresses(built)}
     assert reached <= known
     # Nothing is reachable by address only.
@@ -78,7 +78,7 @@ def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: 
 
 
 def test_a_character_that_the_site_s_fonts_lack_is_noticed(open_tab: OpenTab):
-    tab = open_tab(search=False)
+    tab = open_tab()
     tab.open("glossary/")
     assert tab.foreign_glyphs("aλ→♔") == "♔"
 
@@ -280,7 +280,7 @@ def test_every_kind_of_page_is_accessible_and_in_the_site_s_fonts(
 ):
     script = (assets.folder(ROOT, "axe-core") / "axe.min.js").read_text()
     found: dict[str, dict[str, list[str]]] = {}
-    tab = open_tab(search=False)
+    tab = open_tab()
     tab.page.emulate_media(color_scheme=asked)
     for address in families(built).values():
         tab.open(address)
