@@ -48,10 +48,14 @@ class Setting:
     fresh: dict[float, int]
 
     @property
+    def layer(self) -> str:
+        """The workload."""
+        return next(iter(self.problems.values())).layer
+
+    @property
     def meaning(self) -> str:
         """What the sweep is, in words."""
-        layer = next(iter(self.problems.values())).layer
-        return workloads()[layer].axes.get(self.axis, "sizes that vary together")
+        return workloads()[self.layer].axes.get(self.axis, "sizes that vary together")
 
     @property
     def conditions(self) -> str:
@@ -215,13 +219,14 @@ def chart(
     """
     lines: list[charts.Line] = []
     least: dict[float, float] = {}
+    lighter = workloads()[where.layer].lighter
     for color, versions in enumerate(designs):
         found = {version: times(site, version, where) for version in versions}
         found = {version: runs for version, runs in found.items() if runs}
         for runs in found.values():
             for value, run in runs.items():
-                work = None if _is_easier(run) else roofline.bound(run.record)
-                if work is not None:
+                work = roofline.bound(run.record)
+                if work is not None and not lighter(run.record.problem):
                     least[value] = min(least.get(value, work.time_us), work.time_us)
         lead = min(found, key=lambda version: _typical(found[version]), default=None)
         lines += [
@@ -239,11 +244,6 @@ def chart(
     bound = tuple(sorted(least.items()))
     drawing = charts.Times(title, where.axis, where.meaning, tuple(lines), bound)
     return charts.figure(drawing)
-
-
-def _is_easier(run: Run) -> bool:
-    """Whether a run solves less than the others: tokens that sequences share are read once."""
-    return bool(run.record.problem.get("shared"))
 
 
 def _typical(runs: dict[float, Run]) -> float:

@@ -23,7 +23,7 @@ from generators.kernels import compiled_for, next_version
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import cell, docstring, sections
-from mla_var3 import devices, roofline
+from mla_var3 import devices, languages, roofline
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import metrics
@@ -194,10 +194,11 @@ def _record_of(site: Site, version: Version) -> str:
 
 
 def _single_stage(site: Site) -> Version:
-    """A version whose tiling fields are plain flags, among them the hint that skills set."""
+    """A version whose tiling fields are plain flags, among them the hints that skills set."""
     for version in reversed(site.versions):
         types = list(version.plan_class().tiling_types.values())
-        if len(types) == 1 and "num_worker_warps" in {f.name for f in dataclasses.fields(types[0])}:
+        hints = set(languages.find(version.language).hints)
+        if len(types) == 1 and hints & {f.name for f in dataclasses.fields(types[0])}:
             return version
     raise KnowledgeError("no version has a single stage: mend the skills that name one")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from generators import problems, verdicts
 from generators.kernels import checked, run_version, why_not
@@ -223,10 +223,9 @@ def _again(site: Site, run: Run) -> str:
     version = site.version_of(run)
     if version is None:
         return ""
-    sizes: dict[str, Any] = run.record.problem
     try:
-        plan = version.plan_class()(**sizes)
-    except (TypeError, HyperMlaError):
+        plan = version.plan_of(run.record.problem)
+    except HyperMlaError:
         return ""  # The plan has other fields today.
     flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
     return f" · Run it again: `nox -s profile -- {version.key} {flags}`"

@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from generators import drawing, problems
 from generators.drawing import (
@@ -224,11 +224,10 @@ def _side_by_side(version: Version, run: Run) -> set[str]:
     assert run.outcome is not None
     if not any("." in stage.name for stage in run.outcome.stages):
         return set()
-    sizes: dict[str, Any] = run.record.problem
     try:
-        plan = version.plan_class()(**sizes)
+        plan = version.plan_of(run.record.problem)
         return set(_concurrent(plan.plan_empty(plan.target.tflops, plan.target.gbps), ""))
-    except (HyperMlaError, TypeError):  # An old record may name sizes that the plan has no more.
+    except HyperMlaError:  # An old record may name sizes that the plan has no more.
         return set()
 
 

@@ -70,15 +70,19 @@ class Compiled:
         return self.facts.tensor_memory_columns > 0
 
     @property
+    def workers(self) -> int | None:
+        """Warps that hold the tiles; None where they were not asked for."""
+        return find(self.run.record.kernel.language).worker_warps(self.stage.tiling)
+
+    @property
     def threads(self) -> int:
         """Threads that can hold the tiles: those of the worker warps, where they were asked for."""
-        warps = self.stage.tiling.get("num_worker_warps")
-        return _WARP * warps if isinstance(warps, int) else self.facts.threads_per_block
+        return _WARP * self.workers if self.workers else self.facts.threads_per_block
 
     @property
     def is_lower_bound(self) -> bool:
         """Whether some of ``threads`` may hold nothing: warps that only copy are among them."""
-        return self.stage.tiling.get("num_worker_warps") is None
+        return self.workers is None
 
     def registers_of(self, tile: Tile) -> int:
         """Registers of a thread that a tile takes; 0 where it lies in tensor memory."""

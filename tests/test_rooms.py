@@ -61,3 +61,10 @@ def test_cutiles_words_stand_in_its_rooms_alone(word):
         if not inside(p, (*ALLOWED["cuda.tile"], *NAMESAKES.get(word, ())))
     }
     assert outside == set()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_generators_ask_the_language_for_cutiles_words(word):
+    pages = sorted((Path(__file__).parents[1] / "generators").glob("*.py"))
+    assert pages
+    assert [p.name for p in pages if word in p.read_text(encoding="utf-8")] == []

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mla_var3.blobs import blob_of
 from mla_var3.emulator import conformance
 from mla_var3.emulator.conformance import EXAMPLES, Outcome, Table, main, read, write
 from mla_var3.errors import EmulatorError
@@ -64,7 +65,7 @@ def test_what_ended_is_kept_while_its_file_is_the_same(tmp_path: Path, monkeypat
     def examine_all(_root, chosen, _c):
         for e in chosen:
             ran.append(e.path)
-            blob = conformance.blob(folder / e.path)
+            blob = blob_of(folder / e.path)
             yield outcome(example=e.path, arch=e.arch, arguments=e.arguments, blob=blob)
 
     monkeypatch.setattr(conformance, "examine_all", examine_all)

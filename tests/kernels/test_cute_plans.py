@@ -38,6 +38,13 @@ def planned(plan: KernelPlan):
     return plan.plan(*plan.prepare_inputs("meta"))
 
 
+def refuses(plan: KernelPlan, stage: str, said: str, **fields: object) -> None:
+    """The stage's default tiling, with other fields, ends with what is said."""
+    tiling = dataclasses.replace(plan.default_tiling(stage), **fields)
+    with pytest.raises(TilingError, match=said):
+        tiling.validate(plan)
+
+
 @pytest.mark.parametrize("name", FLASH_MLA)
 def test_flash_mla_writes_what_the_problem_asks_for(name):
     plan = plan_class(name)(b=2, h=16, s=3, t=100, causal=True)
@@ -92,9 +99,7 @@ def test_v4_chooses_what_ctas_share_by_the_row_tiles(sizes, splits, share, block
 
 def test_v4_refuses_splits_that_do_not_run_at_once():
     plan = plan_class("flash_mla_v4")(b=64, h=128, s=1)
-    tiling = dataclasses.replace(plan.default_tiling("flash_mla_v4"), splits=2, share=1)
-    with pytest.raises(TilingError, match=r"2\*128 row tiles = 256 blocks"):
-        tiling.validate(plan)
+    refuses(plan, "flash_mla_v4", r"2\*128 row tiles = 256 blocks", splits=2, share=1)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +142,12 @@ def test_head_dimensions_that_are_not_whole_slabs_are_refused(name):
 
 def test_steps_whose_scores_would_spill_are_refused():
     plan = plan_class("hopper_attention_v3")()
-    tiling = dataclasses.replace(plan.default_tiling("hopper_attention_v3"), keys=144)
-    with pytest.raises(TilingError, match="keys=144 exceeds 128"):
-        tiling.validate(plan)
+    refuses(plan, "hopper_attention_v3", "keys=144 exceeds 128", keys=144)
 
 
 def test_steps_that_exceed_shared_memory_are_refused():
     plan = plan_class("hopper_attention_v3")()
-    tiling = dataclasses.replace(plan.default_tiling("hopper_attention_v3"), keys=128, stages=4)
-    with pytest.raises(TilingError, match="shared memory exceed"):
-        tiling.validate(plan)
+    refuses(plan, "hopper_attention_v3", "shared memory exceed", keys=128, stages=4)
 
 
 @pytest.mark.parametrize("name", SHARED_PREFIX)
@@ -174,9 +175,7 @@ def test_few_rows_share_out_the_keys():
 
 def test_a_ring_with_an_odd_number_of_places_has_no_fixed_readers():
     plan = plan_class("mla_shared_prefix")(b=32, h=128, s=1, prefix=3072)
-    tiling = dataclasses.replace(plan.default_tiling("decompressed"), stages=3)
-    with pytest.raises(TilingError, match="stages=3 is odd"):
-        tiling.validate(plan)
+    refuses(plan, "decompressed", "stages=3 is odd", stages=3)
 
 
 @pytest.mark.exhaustive
@@ -196,9 +195,7 @@ def test_other_widths_are_refused(name):
 @pytest.mark.parametrize("name", FLASH_MLA[1:])
 def test_a_maximum_may_not_lag_beyond_fp16(name):
     plan = plan_class(name)()
-    tiling = dataclasses.replace(plan.default_tiling(name), lazy=16.0)
-    with pytest.raises(TilingError, match=r"lazy=16\.0 exceeds 15"):
-        tiling.validate(plan)
+    refuses(plan, name, r"lazy=16\.0 exceeds 15", lazy=16.0)
 
 
 @pytest.mark.parametrize("name", HOPPER_GEMM)
@@ -210,6 +207,4 @@ def test_c_whose_rows_start_off_16_bytes_is_refused(name):
 @pytest.mark.parametrize("name", HOPPER_GEMM[1:])
 def test_a_ring_that_exceeds_shared_memory_is_refused(name):
     plan = plan_class(name)()
-    tiling = dataclasses.replace(plan.default_tiling(name), stages=6)
-    with pytest.raises(TilingError, match="shared memory exceed"):
-        tiling.validate(plan)
+    refuses(plan, name, "shared memory exceed", stages=6)

@@ -281,6 +281,19 @@ class TestFind:
         assert self.found(root, design="none") == []
         assert list(records.find(root / "missing")) == []
 
+    @pytest.mark.parametrize(
+        "wanted",
+        [{"design": "flash_mla"}, {"version": "v2"}, {"mode": "event"}, {"target": "static/sm_90"}],
+    )
+    def test_a_file_in_other_folders_is_not_read(self, root, wanted):
+        before = self.found(root, **wanted)
+        other = root / "cpu/cutile/mla/flash_attention/v1/b1/disabled.json"
+        other.parent.mkdir(parents=True)
+        other.write_text("not a record")
+        assert self.found(root, **wanted) == before
+        with pytest.raises(RecordError):
+            self.found(root)
+
     def test_leftovers_and_what_is_no_record_are_not_listed(self, root):
         before = records.paths(root)
         (before[0].parent / ".event.json.abcdefgh").write_text("{")

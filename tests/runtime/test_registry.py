@@ -140,6 +140,19 @@ class TestPlanClass:
             version.plan_class()
 
 
+class TestPlanOf:
+    def test_fields_that_are_left_out_have_their_defaults(self):
+        version = registry.find("flash_mla")
+        plan = version.plan_of({"b": 3, "s": 2})
+        assert plan == version.plan_class()(b=3, s=2)
+        assert version.plan_of(plan.problem()) == plan
+
+    @pytest.mark.parametrize("name", ["heads", "tilings", "machine"])
+    def test_a_field_that_no_problem_states(self, name):
+        with pytest.raises(UnknownNameError, match=f"unknown field '{name}' .known: dtype, b, "):
+            registry.find("flash_mla").plan_of({name: 3})
+
+
 class TestSources:
     @pytest.fixture
     def design(self, kernels):

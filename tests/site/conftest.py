@@ -12,7 +12,7 @@ import pytest
 import site_records
 import site_tree
 from filelock import FileLock
-from site_browser import BASE, FLAGS, SMALL_INDEX, Built, OpenTab, Tab, one_font, serving
+from site_browser import BASE, FLAGS, Built, OpenTab, Tab, one_font, serving
 
 
 def missing_browser() -> str | None:
@@ -101,11 +101,8 @@ def open_tab(browser: Any) -> Iterator[OpenTab]:
     """Makes tabs on the served site, every other host cut off."""
     contexts = []
 
-    def make(*, search: bool = True) -> Tab:
-        context = browser.new_context(
-            viewport={"width": 1440, "height": 900},
-            extra_http_headers={} if search else SMALL_INDEX,
-        )
+    def make() -> Tab:
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
         contexts.append(context)
         return Tab(context.new_page())
 

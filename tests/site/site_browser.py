@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -31,11 +30,6 @@ FLAGS = [
 ]
 
 
-#: Asks for a search index of one page: building the whole one takes a third of a visit's time,
-#: and the theme does it on every page.
-SMALL_INDEX = {"X-Small-Index": "yes"}
-
-
 class _Files(SimpleHTTPRequestHandler):
     """The site below its sub-path, with its own page for what is missing."""
 
@@ -45,28 +39,18 @@ class _Files(SimpleHTTPRequestHandler):
         below = path.removeprefix(PREFIX) if path.startswith(PREFIX) else "nothing-is-here"
         return super().translate_path(f"/{below}")
 
-    def do_GET(self) -> None:
-        if self.path.endswith("/search_index.json") and "X-Small-Index" in self.headers:
-            index = json.loads(Path(self.translate_path(self.path)).read_text())
-            self._answer(200, "application/json", json.dumps(index | {"docs": index["docs"][:1]}))
-        else:
-            super().do_GET()
-
-    def _answer(self, code: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def end_headers(self) -> None:
         # One visit of every page then loads what they share once.
         self.send_header("Cache-Control", "max-age=3600")
         super().end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        self._answer(code, "text/html", (Path(self.directory) / "404.html").read_text())
+        body = (Path(self.directory) / "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: tabs collect what went wrong."""
@@ -193,6 +177,20 @@ class Tab:
         """Open a page of the site, its path ending with a slash, and wait until it is drawn."""
         self.page.goto(path if ":" in path else BASE + path)
         self.page.evaluate(DRAWN)
+
+    def search(self, words: str) -> list[str]:
+        """Addresses of the hits that the theme lists for what is typed into its field."""
+        # At once: typed key by key, the first list on the page would be that of the first letters.
+        self.page.click(".md-search__input", force=True)
+        self.page.fill(".md-search__input", words, force=True)
+        # The theme looks at the field when a key is let go.
+        self.page.keyboard.press("End")
+        self.page.wait_for_selector(".md-search-result__item a")
+        found: list[str] = self.page.eval_on_selector_all(
+            ".md-search-result__item > .md-search-result__link",
+            "links => links.map(link => link.href)",
+        )
+        return found
 
     def overflows(self, widths: Iterable[int]) -> dict[int, int]:
         """By how much the page is wider than a window of each of the widths, where it is."""

@@ -39,47 +39,6 @@ def families(built: Built) -> dict[str, str]:
     return chosen
 
 
-SEARCHES = [
-    ("spill", "/catalogue/optimizations/o12-worker-warps-by-spills/"),
-    ("head grouping", "/catalogue/optimizations/o2-head-grouping/"),
-    ("mla_var6_plus v4", "/kernels/mla/cutile-dsl/mla_var6_plus/v4/"),
-    ("ridge point", "/glossary/ridge-point/"),
-]
-
-
-@pytest.mark.parametrize(("words", "wanted"), SEARCHES)
-def test_search_finds_within_three_hits(open_tab: OpenTab, words: str, wanted: str):
-    tab = open_tab()
-    tab.open("")
-    hits = search(tab, words)[:3]
-    assert any(wanted in hit["href"] for hit in hits), hits
-    tab.check()
-
-
-def search(tab: Tab, words: str) -> list[dict[str, str]]:
-    # At once: typed key by key, the first list on the page would be that of the first letters.
-    tab.page.click(".md-search__input", force=True)
-    tab.page.fill(".md-search__input", words, force=True)
-    # The theme looks at the field when a key is let go.
-    tab.page.keyboard.press("End")
-    tab.page.wait_for_selector(".md-search-result__item a")
-    return tab.page.eval_on_selector_all(
-        ".md-search-result__item > .md-search-result__link",
-        """links => links.map(link => (
-            {href: link.href, text: link.querySelector('h1, h2').innerText}
-        ))""",
-    )
-
-
-def test_search_lists_a_hit_that_opens(open_tab: OpenTab):
-    tab = open_tab()
-    tab.open("")
-    hit = search(tab, "mla_var6_plus v4")[0]
-    tab.open(hit["href"])
-    assert "mla_var6_plus v4" in tab.page.inner_text("h1")
-    tab.check()
-
-
 def walk(tab: Tab, wanted: Iterable[str]) -> set[str]:
     """Open pages at every width, the machine's fonts hidden; gives the links of the navigation."""
     reached: set[str] = set()
@@ -105,13 +64,13 @@ def walk(tab: Tab, wanted: Iterable[str]) -> set[str]:
 
 
 def test_every_kind_of_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
-    walk(open_tab(search=False), families(built).values())
+    walk(open_tab(), families(built).values())
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: OpenTab):
-    reached = walk(open_tab(search=False), addresses(built))
+    reached = walk(open_tab(), addresses(built))
     known = {urljoin(BASE, address) for address in addresses(built)}
     assert reached <= known
     # Nothing is reachable by address only.
@@ -119,7 +78,7 @@ def test_every_page_fits_every_window_and_needs_no_font(built: Built, open_tab: 
 
 
 def test_a_character_that_the_site_s_fonts_lack_is_noticed(open_tab: OpenTab):
-    tab = open_tab(search=False)
+    tab = open_tab()
     tab.open("glossary/")
     assert tab.foreign_glyphs("aλ→♔") == "♔"
 
@@ -304,9 +263,9 @@ def test_the_offline_site_works_from_files(offline: Path, open_tab: OpenTab):
     tab.page.click(".md-tabs__link:has-text('Results')")
     tab.page.click("article a:has-text('explorer')")
     tab.page.wait_for_selector(".explorer__choices")
-    hits = search(tab, "mla_var6_plus v4")
-    assert "v4.html" in hits[0]["href"]
-    assert hits[0]["href"].startswith("file:")
+    hit = tab.search("mla_var6_plus v4")[0]
+    assert "v4.html" in hit
+    assert hit.startswith("file:")
     fonts = "[...document.fonts].filter(font => font.status == 'loaded').map(font => font.family)"
     assert any("IBM Plex Sans" in family for family in tab.page.evaluate(fonts))
     tab.check()
@@ -321,7 +280,7 @@ def test_every_kind_of_page_is_accessible_and_in_the_site_s_fonts(
 ):
     script = (assets.folder(ROOT, "axe-core") / "axe.min.js").read_text()
     found: dict[str, dict[str, list[str]]] = {}
-    tab = open_tab(search=False)
+    tab = open_tab()
     tab.page.emulate_media(color_scheme=asked)
     for address in families(built).values():
         tab.open(address)

@@ -112,7 +112,7 @@ ARRIVED = """() => {
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.asks)
 def test_a_new_reader_finds_the_answer(open_tab: OpenTab, task: Task):
-    tab = open_tab(search=False)
+    tab = open_tab()
     page, total = tab.page, 0.0
     page.set_viewport_size({"width": 1440, "height": HEIGHT})
     tab.open("")

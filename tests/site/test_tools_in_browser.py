@@ -116,7 +116,7 @@ def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
 
 
 def test_sliders_move_the_figure_of_mla(open_tab: OpenTab):
-    tab = open_tab(search=False)
+    tab = open_tab()
     tab.open("learn/attention-and-mla/")
     figure = tab.page.locator(".mla-figure")
     message = figure.locator(".mla-figure__message")

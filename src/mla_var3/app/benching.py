@@ -130,7 +130,7 @@ def flags_of(workload: Workload) -> Any:
 def plan_of(version: Version, workload: Workload, options: Any) -> KernelPlan:
     """A version's plan of the asked problem, validated."""
     shared = {f.name: getattr(options, f.name) for f in workload.problem.option_fields()}
-    plan = version.plan_class()(**shared)
+    plan = version.plan_of(shared)
     plan.validate()
     return plan
 

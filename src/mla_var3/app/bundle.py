@@ -27,7 +27,7 @@ from mla_var3 import arguments, front, records
 from mla_var3.errors import ToolchainError, UsageError
 from mla_var3.paths import out_dir, relative, repo_root
 from mla_var3.records.sources import git
-from mla_var3.static.cache import default_dir
+from mla_var3.static.cache import Cache
 
 PROG = "python -m mla_var3.app.bundle"
 #: Releases 2.x of the C library that wheels may be built for; the host's is this new at least.
@@ -149,7 +149,7 @@ def pack(
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as project:
                 _archive(commit, Path(project.name))
                 tar.add(project.name, "project.tar.gz")
-            if options.kernels and (compiled := default_dir() / "static").is_dir():
+            if options.kernels and (compiled := Cache().folder).is_dir():
                 tar.add(compiled, "cache/static")
         whole.seek(0)
         parts = [

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -14,6 +14,9 @@ from mla_var3 import arguments, front
 from mla_var3.arguments import named
 from mla_var3.errors import UnknownNameError
 from mla_var3.paths import relative, results_dir
+
+if TYPE_CHECKING:
+    from mla_var3.records import Record
 
 PROG = "python -m mla_var3.app.records"
 EXIT_FAULTS = 1
@@ -66,21 +69,39 @@ def list_(
     """
     from mla_var3 import records
 
-    asked = {
-        "target": target, "language": language, "design": design, "version": version, "mode": mode,
-    }  # fmt: skip
-    found = records.frame()
-    for column, value in asked.items():
-        if value is None:
-            continue
-        if value not in (known := list(found[column].drop_duplicates())):
-            raise UnknownNameError(column, value, known)
-        found = found[found[column] == value]
-    for row in found.itertuples():
-        time = f"{row.median_us:10.1f} us" if row.median_us == row.median_us else " " * 13
-        print(f"{row.status:<8}{time}  {row.path}{'  stale' if row.stale else ''}")
+    found = list(
+        records.find(target=target, language=language, design=design, version=version, mode=mode)
+    )
+    if not found:
+        _refuse(target=target, language=language, design=design, version=version, mode=mode)
+    for record in found:
+        print(_line(record))
     print(f"{len(found)} records")
     return 0
+
+
+def _refuse(**asked: str | None) -> None:
+    """Raise UnknownNameError for the first value that no record has, of those with the others."""
+    from mla_var3 import records
+    from mla_var3.records.store import keys
+
+    left = [keys(record) for record in records.find()]
+    for name, value in asked.items():
+        if value is None:
+            continue
+        known = list(dict.fromkeys(one[name] for one in left))
+        if value not in known:
+            raise UnknownNameError(name, value, known)
+        left = [one for one in left if one[name] == value]
+
+
+def _line(record: Record) -> str:
+    from mla_var3 import records
+
+    total = record.outcome.total if isinstance(record.outcome, records.Passed) else None
+    time = f"{total.median_us:10.1f} us" if total else " " * 13
+    stale = "  stale" if records.is_stale(record) else ""
+    return f"{record.outcome.status:<8}{time}  {records.relative(record)}{stale}"
 
 
 def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:

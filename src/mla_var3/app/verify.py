@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import devices, languages, records, roofline
+from mla_var3 import languages, records, roofline
 from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
 from mla_var3.records import Passed, Record, integrity
 from mla_var3.runtime import registry
@@ -39,7 +38,8 @@ def verify(root: Path) -> Iterator[Verdict]:
         except RecordError as error:
             yield Verdict(place, (str(error),))
             continue
-        yield Verdict(place, tuple(faults(record, place, path)), records.is_stale(record))
+        stale = records.is_stale(record)
+        yield Verdict(place, tuple(faults(record, place, path, stale)), stale)
 
 
 def sweep(root: Path) -> list[Path]:
@@ -48,19 +48,20 @@ def sweep(root: Path) -> list[Path]:
     return [path for folder in folders for path in records.sweep(folder)]
 
 
-def faults(record: Record, place: Path, path: Path) -> Iterator[str]:
+def faults(record: Record, place: Path, path: Path, stale: bool) -> Iterator[str]:
     """What is wrong with a record, one sentence each.
 
     Args:
         record: The record.
         place: Where it lies below the results folder.
         path: Its file.
+        stale: Whether its sources have changed since.
     """
     yield from integrity.faults(record, place)
     yield from unlike_the_tools(record, path)
     yield from unknown_names(record)
     yield from unlike_the_device(record)
-    yield from unlike_the_version(record)
+    yield from unlike_the_version(record, stale)
     yield from below_the_bound(record)
 
 
@@ -86,7 +87,7 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str | None:
 
 def unknown_names(record: Record) -> Iterator[str]:
     """A device without a file, a language that does not exist, tools that were left out."""
-    if record.device is not None and record.device.key not in _devices():
+    if record.device is not None and roofline.device_of(record) is None:
         yield f"device {record.device.key} has no file in knowledge/devices"
     if record.kernel.language not in languages.languages():
         yield f"language {record.kernel.language} does not exist"
@@ -96,22 +97,22 @@ def unknown_names(record: Record) -> Iterator[str]:
 
 def unlike_the_device(record: Record) -> Iterator[str]:
     """A name or arch that the device of that key does not have."""
-    if (ran := record.device) is None or ran.key not in _devices():
+    ran, known = record.device, roofline.device_of(record)
+    if ran is None or known is None:
         return
-    known = _devices()[ran.key]
     if ran.name not in known.torch_names:
         yield f"a {ran.name} ran it, and {ran.key} is not the file of that device"
     if ran.arch != known.sm:
         yield f"it ran on {ran.arch}, and {ran.key} is {known.sm}"
 
 
-@functools.cache
-def _devices() -> dict[str, devices.Device]:
-    return {device.key: device for device in devices.all_devices()}
+def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
+    """What its version, asked for the same problem, says otherwise.
 
-
-def unlike_the_version(record: Record) -> Iterator[str]:
-    """What its version, asked for the same problem, says otherwise."""
+    Args:
+        record: The record.
+        stale: Whether it was made from other sources, whose sizes and costs may be others.
+    """
     kernel = record.kernel
     try:
         version = registry.find(f"{kernel.design}@{kernel.language}", kernel.version)
@@ -120,16 +121,15 @@ def unlike_the_version(record: Record) -> Iterator[str]:
         return
     if (kernel.layer, kernel.package) != (version.layer, version.package):
         yield f"{version.key} is of {version.layer} in {version.package}"
-    problem: dict[str, Any] = record.problem
     try:
-        plan = version.plan_class()(**problem)
-    except (TypeError, HyperMlaError) as error:
-        if not records.is_stale(record):  # Else its sizes may be those of an older plan.
+        plan = version.plan_of(record.problem)
+    except HyperMlaError as error:
+        if not stale:
             yield f"{version.key} does not take its problem: {error}"
         return
     if plan.slug() != record.slug:
         yield f"its problem is {plan.slug()}, and its slug {record.slug}"
-    if isinstance(outcome := record.outcome, Passed) and not records.is_stale(record):
+    if isinstance(outcome := record.outcome, Passed) and not stale:
         cost = plan._algorithmic_flops_bytes()
         if (cost.flops, cost.bytes) != (outcome.flops, outcome.bytes):
             yield (

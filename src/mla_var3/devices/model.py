@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from mla_var3 import inputs
+from mla_var3.archs import base_arch
 from mla_var3.devices import units
 from mla_var3.devices.ceilings import Ceilings, SourceKind
 from mla_var3.devices.limits import SmLimits
@@ -530,7 +531,7 @@ def default_for_arch(arch: str) -> Device:
     Raises:
         UnknownNameError: No device stands for it.
     """
-    plain = re.sub(r"^(sm_[0-9]+)[af]$", r"\1", arch)
+    plain = base_arch(arch)
     defaults = {device.default_for: device for device in all_devices() if device.default_for}
     if plain not in defaults:
         raise UnknownNameError("arch", arch, sorted(key for key in defaults if key))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import arguments, forked
+from mla_var3.blobs import blob_of
 from mla_var3.emulator.options import Options
 from mla_var3.errors import EmulatorError, HyperMlaError
 from mla_var3.paths import write_atomic
@@ -365,15 +365,11 @@ def _kept(c: Conformance, root: Path) -> dict[tuple[str, str, str], Outcome]:
     made = (table.dsl, table.memory_model, table.schedules)
     if made != (version("nvidia-cutlass-dsl"), c.memory_model, c.seeds):
         return {}
-    return {_key(o): o for o in table.examples if o.blob == blob(root / o.example)}
+    return {_key(o): o for o in table.examples if o.blob == _blob(root, o.example)}
 
 
-def blob(path: Path) -> str:
-    """Git's id of a file's content; of none where there is none."""
-    if not path.is_file():
-        return ""
-    content = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+def _blob(root: Path, path: str) -> str:
+    return blob_of(root / path) or ""
 
 
 def _table(c: Conformance, done: dict[tuple[str, str, str], Outcome]) -> Table:
@@ -427,7 +423,7 @@ def examine_all(root: Path, chosen: Sequence[Example], c: Conformance) -> Iterat
                 example=example.path,
                 arch=example.arch,
                 arguments=example.arguments,
-                blob=blob(root / example.path),
+                blob=_blob(root, example.path),
                 seconds=round(end.seconds, 1),
                 **facts,
             )

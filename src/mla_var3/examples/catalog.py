@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mla_var3.blobs import blob_id
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.checklist import Source
 from mla_var3.examples.pin import Tree
@@ -77,7 +77,7 @@ class Entry:
     @property
     def blob(self) -> str:
         """Git's id of the content."""
-        return hashlib.sha1(b"blob %d\0" % len(self.content) + self.content).hexdigest()
+        return blob_id(self.content)
 
     @property
     def category(self) -> str:

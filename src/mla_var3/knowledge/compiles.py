@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -18,13 +19,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mla_var3 import inputs
+from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.records import Git, git_state
 from mla_var3.records.facts import CuteFacts, CutileFacts, Facts, StaticFacts
-from mla_var3.records.sources import blob_id
 from mla_var3.runtime import registry
 from mla_var3.runtime.kernel import Kernel
 
@@ -128,12 +129,8 @@ def listed(name: str, root: Path | None = None) -> Listed:
     if name not in names(root):
         raise UnknownNameError("list of compiles", name, names(root))
     path = f"{LISTS}/{name}.toml"
-    try:
+    with _told(path):
         found = Listed.model_validate(inputs.read_toml(root / path))
-    except InputError as error:
-        raise KnowledgeError(f"{path} {error.reason}") from None
-    except ValidationError as error:
-        raise KnowledgeError(f"{path}: {inputs.first_fault(error)}") from None
     if (found.version is None) == (found.kernel is None):
         raise KnowledgeError(f"{path} names either a version or a kernel")
     return found
@@ -146,8 +143,15 @@ def table(name: str, root: Path | None = None) -> Table:
         KnowledgeError: It was never compiled, or the file is not such a table.
     """
     path = f"{TABLES}/{name}.json"
-    try:
+    with _told(path):
         return Table.model_validate_json(inputs.read_text((root or repo_root()) / path))
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """What is wrong with a file is a KnowledgeError that names it from the top of the checkout."""
+    try:
+        yield
     except InputError as error:
         raise KnowledgeError(f"{path} {error.reason}") from None
     except ValidationError as error:
@@ -157,11 +161,7 @@ def table(name: str, root: Path | None = None) -> Table:
 def changed(found: Table, root: Path | None = None) -> list[str]:
     """Sources of a table that went, or differ from those that were compiled."""
     root = root or repo_root()
-
-    def now(name: str) -> str | None:
-        return blob_id((root / name).read_bytes()) if (root / name).is_file() else None
-
-    return [name for name, blob in found.sources.items() if now(name) != blob]
+    return [name for name, blob in found.sources.items() if blob_of(root / name) != blob]
 
 
 def words(facts: StaticFacts, counted: Sequence[str] = ()) -> str:
@@ -269,7 +269,7 @@ def _bound(found: Listed, case: Case) -> Kernel:
 def _stage(found: Listed, problem: Mapping[str, Any], arch: str) -> Kernel:
     from mla_var3.profiling.static import resolved  # Brings torch, and reading a list needs none.
 
-    plan = resolved(_version(found).plan_class()(**problem), arch, None)
+    plan = resolved(_version(found).plan_of(problem), arch, None)
     stages = dict(plan.plan(*plan.prepare_inputs("meta")).stages())
     stage = found.stage or next(iter(stages))
     if stage not in stages:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from mla_var3.archs import base_arch
 from mla_var3.records import Correctness, Passed, Record, Scalar, Stage, StaticFacts
 
 
@@ -59,8 +60,9 @@ def _completed(stage: Stage, record: Record, near: Sequence[Record]) -> Stage:
 
 
 def _facts(stage: Stage, record: Record, near: Sequence[Record]) -> StaticFacts | None:
+    arch = base_arch(record.arch or "")
     for other in near:
-        if other.arch is None or record.arch is None or not _same_arch(other.arch, record.arch):
+        if not arch or base_arch(other.arch or "") != arch:
             continue
         for twin in _twins(stage, other):
             if twin.static is not None and twin.static.ok:
@@ -78,10 +80,6 @@ def _twins(stage: Stage, other: Record) -> list[Stage]:
     assert isinstance(other.outcome, Passed)
     mine = (stage.name, stage.tiling)
     return [twin for twin in other.outcome.stages if (twin.name, twin.tiling) == mine]
-
-
-def _same_arch(one: str, other: str) -> bool:
-    return one.rstrip("af") == other.rstrip("af")
 
 
 def _check(near: Sequence[Record]) -> Correctness | None:

@@ -136,7 +136,15 @@ class Trigger(Condition):
         return " and ".join([super().__str__(), *map(str, self.with_)])
 
 
-class _Cited(_Model):
+class RecordedEvidence(_Model):
+    """Metrics of one record or of several.
+
+    Attributes:
+        metric: One name or several of the metrics catalogue.
+        stage: Stage of the records; needed when several stages state the metric.
+        note: What the reader should see in it.
+    """
+
     metric: tuple[Line, ...] = Field(min_length=1)
     stage: Line | None = None
     note: Line | None = None
@@ -147,20 +155,17 @@ class _Cited(_Model):
         return (value,) if isinstance(value, str) else value
 
 
-class RecordEvidence(_Cited):
+class RecordEvidence(RecordedEvidence):
     """Metrics of one record.
 
     Attributes:
         record: Path of the record from the top of the checkout.
-        metric: One name or several of the metrics catalogue.
-        stage: Stage of the record; needed when several stages state the metric.
-        note: What the reader should see in it.
     """
 
     record: Line
 
 
-class PairEvidence(_Cited):
+class PairEvidence(RecordedEvidence):
     """The same metrics of two records.
 
     ``after`` is the record in which the optimization is applied or the anti-pattern mended.

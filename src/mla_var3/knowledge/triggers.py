@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.archs import base_arch
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import Reading
 from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
@@ -81,6 +82,6 @@ def applies(meta: FrontMatter, record: Record) -> bool:
     named = {r.name for r in workload.regimes}.intersection(meta.regimes) if workload else set()
     return (
         meta.scope in (SHARED, record.kernel.language)
-        and (arch is None or arch.rstrip("af") in meta.archs)
+        and (arch is None or base_arch(arch) in meta.archs)
         and (not named or regime is None or regime in named)
     )

@@ -131,6 +131,13 @@ class Language(Protocol):
             sizes: The numbers of its tiling and problem, by name.
         """
 
+    def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
+        """Warps of a block that hold tiles, where a tiling asks for them; None where it does not.
+
+        Args:
+            tiling: Of a stage, as a record states it.
+        """
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         """What a profiler calls the launches of a kernel, from the start of the name."""
 

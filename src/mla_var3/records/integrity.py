@@ -13,6 +13,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from mla_var3.archs import base_arch
 from mla_var3.records.model import CPU, Passed, Record
 from mla_var3.records.sources import git, kernels_tracked
 
@@ -70,7 +71,7 @@ def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
         facts = stage.static
         if facts is None:
             continue
-        if facts.arch.rstrip("af") != (record.arch or "").rstrip("af"):
+        if base_arch(facts.arch) != base_arch(record.arch or ""):
             yield f"stage {stage.name} was compiled for {facts.arch}, not for {record.arch}"
         if facts.ok and not (facts.instructions and facts.threads_per_block):
             yield f"stage {stage.name} has static facts without instructions or threads"

@@ -6,25 +6,19 @@ and outlives rewritten history.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import RecordError
 from mla_var3.paths import kernels_dir, repo_root
 from mla_var3.records.model import Git, Record
 
 #: Where sources lie, from the top of the checkout.
 KERNELS = "kernels"
-
-
-def blob_id(content: bytes) -> str:
-    """The id that git gives a file with this content (``git hash-object``)."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def identify(files: Iterable[Path], root: Path | None = None) -> dict[str, str]:
@@ -41,21 +35,11 @@ def identify(files: Iterable[Path], root: Path | None = None) -> dict[str, str]:
 
 def changed(sources: Mapping[str, str]) -> list[str]:
     """The sources that are gone, or differ from those named."""
-    return [name for name, blob in sources.items() if _blob_today(name) != blob]
+    return [name for name, blob in sources.items() if blob_of(_file(name)) != blob]
 
 
-def _blob_today(name: str) -> str | None:
-    file = kernels_dir() / name.removeprefix(f"{KERNELS}/")
-    try:
-        found = file.stat()
-        return _blob(file, found.st_mtime_ns, found.st_size)
-    except OSError:
-        return None
-
-
-@functools.lru_cache(maxsize=1000)  # Hundreds of records name the same few files.
-def _blob(file: Path, modified: int, size: int) -> str:
-    return blob_id(file.read_bytes())
+def _file(name: str) -> Path:
+    return kernels_dir() / name.removeprefix(f"{KERNELS}/")
 
 
 def is_stale(record: Record) -> bool:

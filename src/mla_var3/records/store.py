@@ -130,14 +130,29 @@ def find(
     version: str | None = None,
     mode: str | None = None,
 ) -> Iterator[Record]:
-    """Records below ``root`` that match, in path order."""
-    wanted = (target, language, design, version, mode)
+    """Records below ``root`` that match, in path order; files in other folders are not read."""
+    folders = [f"/{name}/" for name in (target, design, version) if name is not None]
+    named = [*folders, f"/{mode}.json" if mode else ".json"]
+    asked = {"target": target, "language": language, "design": design, "version": version,
+             "mode": mode}  # fmt: skip
+    wanted = {name: value for name, value in asked.items() if value is not None}
     for path in paths(root):
-        record = read(path)
-        kernel = record.kernel
-        actual = (record.target, kernel.language, kernel.design, kernel.version, record.mode)
-        if all(w is None or w == a for w, a in zip(wanted, actual, strict=True)):
-            yield record
+        if all(part in f"/{path.as_posix()}" for part in named):
+            record = read(path)
+            if wanted.items() <= keys(record).items():
+                yield record
+
+
+def keys(record: Record) -> dict[str, str]:
+    """What ``find`` goes by."""
+    kernel = record.kernel
+    return {
+        "target": record.target,
+        "language": kernel.language,
+        "design": kernel.design,
+        "version": kernel.version,
+        "mode": record.mode,
+    }
 
 
 def relative(record: Record) -> str:

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mla_var3.archs import base_arch
 from mla_var3.devices import Ceilings, Device, all_devices, default_for_arch, load
 from mla_var3.errors import DeviceFigureError, PlanError, UnknownNameError
 from mla_var3.records import Passed, Record, Stage
@@ -106,7 +107,7 @@ def devices_of(record: Record) -> list[Device]:
         return [own] if own is not None else []
     found = []
     for device in all_devices():
-        if device.sm == record.arch.rstrip("af") and device.is_compile_target:
+        if device.sm == base_arch(record.arch) and device.is_compile_target:
             try:
                 device.bound(dtype_of(record))
             except DeviceFigureError:

@@ -8,11 +8,14 @@ import importlib
 import inspect
 import re
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mla_var3 import inputs
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import identify
@@ -93,9 +96,25 @@ class Version:
             )
         return found[0]
 
+    def plan_of(self, problem: Mapping[str, Any]) -> KernelPlan:
+        """The version's plan of a problem.
+
+        Args:
+            problem: Values by field; a field that is left out has its default.
+
+        Raises:
+            UnknownNameError: The plan has no such field, as that of an old record may not.
+            PlanError: As for ``plan_class``.
+        """
+        plan_class = self.plan_class()
+        known = [field.name for field in plan_class.option_fields()]
+        for name in problem:
+            if name not in known:
+                raise UnknownNameError("field", name, known)
+        return plan_class(**problem)
+
     def source_files(self) -> list[Path]:
         """Python files of the version and of the kernel modules they import, sorted."""
-        root = kernels_dir()
         todo = sorted(self.path.parent.glob("*.py"))
         seen: set[Path] = set()
         while todo:
@@ -103,8 +122,7 @@ class Version:
             if file in seen:
                 continue
             seen.add(file)
-            found = file.stat()
-            todo.extend(_kernel_imports(file, root, found.st_mtime_ns, found.st_size))
+            todo.extend(_kernel_imports(file))
         return sorted(seen)
 
     def sources(self) -> dict[str, str]:
@@ -133,10 +151,10 @@ def _parsed(file: Path) -> ast.Module:
         raise PlanError(f"{file} is not Python: {error}") from error
 
 
-@functools.lru_cache(maxsize=1000)  # By what changes with the content: versions share files.
-def _kernel_imports(file: Path, root: Path, modified: int, size: int) -> list[Path]:
-    """Files below ``root`` that ``file`` imports, absolutely or relatively."""
-    found = []
+@once_per_content  # Versions share files.
+def _kernel_imports(file: Path) -> list[Path]:
+    """Files of the kernels folder that ``file`` imports, absolutely or relatively."""
+    root, found = kernels_dir(), []
     for node in ast.walk(_parsed(file)):
         modules: list[tuple[Path, str]] = []
         if isinstance(node, ast.ImportFrom):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mla_var3.archs import base_arch
 from mla_var3.errors import ToolchainError
 
 #: Tensor-core opcodes by the hardware path they take, fastest first.
@@ -246,7 +247,7 @@ def mma_note(path: str, arch: str) -> str | None:
         path: As :func:`mma_path` gives it.
         arch: Such as ``sm_90``.
     """
-    fast = FAST_FAMILY.get(arch.rstrip("af"))
+    fast = FAST_FAMILY.get(base_arch(arch))
     slow = [part for part in path.split("+") if part != "none" and mma_family(part) != fast]
     if not slow or fast is None:
         return None

@@ -253,6 +253,8 @@ class Workload:
         compared: Axes that must be equal where designs are compared.
         regimes: Its regimes, in order; a problem is of the first that holds.
         metrics: Figures of its problems.
+        lighter: Whether an axis of a problem's own spares it work that others of the same shared
+            axes have, so that its bound is not theirs.
     """
 
     key: str
@@ -263,6 +265,7 @@ class Workload:
     compared: tuple[str, ...]
     regimes: tuple[Regime, ...] = ()
     metrics: tuple[AxisMetric, ...] = ()
+    lighter: Callable[[Mapping[str, Any]], bool] = lambda _problem: False
 
     @property
     def axes(self) -> dict[str, str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from mla_var3.knowledge.pages import Catalogue, Document, Role
 
 Severity = Literal["error", "warning"]
+Form = TypeVar("Form", bound=BaseModel)
 #: Line and one sentence.
 Problem = tuple[int, str]
 
@@ -78,6 +81,15 @@ class DocumentCheck(Check):
     @abstractmethod
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         """What is wrong with one document."""
+
+
+def entries(
+    document: Document, form: type[Form], key: str | None = None
+) -> Iterator[tuple[int, Form]]:
+    """A document's evidence of one form, each entry with its line, or with that of its ``key``."""
+    for index, item in enumerate(document.meta.evidence if document.meta else ()):
+        if isinstance(item, form):
+            yield document.line_of("evidence", index, key or ""), item
 
 
 class FaultCheck(Check):

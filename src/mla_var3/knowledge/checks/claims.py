@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from mla_var3 import records
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
 from mla_var3.knowledge import compiles, metrics
-from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem
+from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem, entries
 from mla_var3.knowledge.evidence import (
     check_comparable,
     compare,
@@ -25,7 +25,7 @@ from mla_var3.knowledge.schema import (
     ExternalEvidence,
     ObservationEvidence,
     PairEvidence,
-    RecordEvidence,
+    RecordedEvidence,
     SeededEvidence,
     TestedEvidence,
 )
@@ -47,11 +47,9 @@ class MetricUnknown(DocumentCheck):
 
 
 def _named_metrics(document: Document) -> Iterator[tuple[str, int]]:
-    assert document.meta is not None
-    for index, item in enumerate(document.meta.evidence):
-        if isinstance(item, (RecordEvidence, PairEvidence)):
-            for name in item.metric:
-                yield name, document.line_of("evidence", index, "metric")
+    for line, item in entries(document, RecordedEvidence, "metric"):
+        for name in item.metric:
+            yield name, line
     if document.role == "pattern":
         for name in document.pattern.affects:
             yield name, document.line_of("affects", name)
@@ -203,12 +201,11 @@ class EvidenceMissing(DocumentCheck):
             yield document.line_of("evidence"), "the page claims something and shows no evidence"
 
 
-def _named_records(document: Document) -> Iterator[tuple[int, str]]:
-    assert document.meta is not None
-    for index, item in enumerate(document.meta.evidence):
-        for key in ("record", "before", "after"):
+def _named_records(document: Document) -> Iterator[tuple[int, str, RecordedEvidence]]:
+    for key in ("record", "before", "after"):
+        for line, item in entries(document, RecordedEvidence, key):
             if name := getattr(item, key, None):
-                yield document.line_of("evidence", index, key), name
+                yield line, name, item
 
 
 def _readable(catalogue: Catalogue, name: str) -> Record | None:
@@ -225,7 +222,7 @@ class EvidencePath(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, name in _named_records(document):
+        for line, name, _ in _named_records(document):
             try:
                 catalogue.record_path(name)
             except KnowledgeError as error:
@@ -239,7 +236,7 @@ class EvidenceRecordMissing(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, name in _named_records(document):
+        for line, name, _ in _named_records(document):
             try:
                 path = catalogue.record_path(name)
             except KnowledgeError:
@@ -257,13 +254,11 @@ class EvidenceSeeded(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        assert document.meta is not None
-        for index, item in enumerate(document.meta.evidence):
-            if isinstance(item, SeededEvidence):
-                try:
-                    seeded_bug(item, catalogue)
-                except KnowledgeError as error:
-                    yield document.line_of("evidence", index), str(error)
+        for line, item in entries(document, SeededEvidence):
+            try:
+                seeded_bug(item, catalogue)
+            except KnowledgeError as error:
+                yield line, str(error)
 
 
 class EvidenceCompiled(DocumentCheck):
@@ -273,7 +268,7 @@ class EvidenceCompiled(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, item in _compiled(document):
+        for line, item in entries(document, CompiledEvidence, "compiled"):
             try:
                 compiled_cases(item, catalogue)
             except HyperMlaError as error:
@@ -288,20 +283,13 @@ class EvidenceCompiledStale(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, item in _compiled(document):
+        for line, item in entries(document, CompiledEvidence, "compiled"):
             try:
                 found = compiles.table(item.compiled, catalogue.root)
             except KnowledgeError:
                 continue  # evidence-compiled
             if sources := compiles.changed(found, catalogue.root):
                 yield line, f"{', '.join(sources)} changed since {item.compiled} was compiled"
-
-
-def _compiled(document: Document) -> Iterator[tuple[int, CompiledEvidence]]:
-    assert document.meta is not None
-    for index, item in enumerate(document.meta.evidence):
-        if isinstance(item, CompiledEvidence):
-            yield document.line_of("evidence", index, "compiled"), item
 
 
 class EvidenceTested(DocumentCheck):
@@ -311,13 +299,11 @@ class EvidenceTested(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        assert document.meta is not None
-        for index, item in enumerate(document.meta.evidence):
-            if isinstance(item, TestedEvidence):
-                path, name = catalogue.root / test_file(item), item.tested.rpartition("::")[2]
-                text = path.read_text(encoding="utf-8") if path.is_file() else ""
-                if f"\ndef {name}(" not in text:
-                    yield document.line_of("evidence", index, "tested"), f"no test {item.tested}"
+        for line, item in entries(document, TestedEvidence, "tested"):
+            path, name = catalogue.root / test_file(item), item.tested.rpartition("::")[2]
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
+            if f"\ndef {name}(" not in text:
+                yield line, f"no test {item.tested}"
 
 
 class EvidenceMetric(DocumentCheck):
@@ -327,19 +313,15 @@ class EvidenceMetric(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        assert document.meta is not None
-        for index, item in enumerate(document.meta.evidence):
-            for key in ("record", "before", "after"):
-                name = getattr(item, key, None)
-                record = _readable(catalogue, name) if name else None
-                if record is None or not isinstance(item, (RecordEvidence, PairEvidence)):
-                    continue
-                for metric in item.metric:
-                    try:
-                        if metric in metrics.catalogue():
-                            metrics.reading(record, metric, item.stage)
-                    except HyperMlaError as error:
-                        yield document.line_of("evidence", index, key), str(error)
+        for line, name, item in _named_records(document):
+            if (record := _readable(catalogue, name)) is None:
+                continue  # evidence-record-missing
+            for metric in item.metric:
+                try:
+                    if metric in metrics.catalogue():
+                        metrics.reading(record, metric, item.stage)
+                except HyperMlaError as error:
+                    yield line, str(error)
 
 
 class EvidencePair(DocumentCheck):
@@ -353,7 +335,7 @@ class EvidencePair(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, item in _pairs(document):
+        for line, item in entries(document, PairEvidence):
             before, after = (_readable(catalogue, n) for n in (item.before, item.after))
             if before is None or after is None:
                 continue  # evidence-record-missing
@@ -361,13 +343,6 @@ class EvidencePair(DocumentCheck):
                 check_comparable(before, after, item.metric)
             except KnowledgeError as error:
                 yield line, str(error)
-
-
-def _pairs(document: Document) -> Iterator[tuple[int, PairEvidence]]:
-    assert document.meta is not None
-    for index, item in enumerate(document.meta.evidence):
-        if isinstance(item, PairEvidence):
-            yield document.line_of("evidence", index), item
 
 
 class EvidenceDirection(DocumentCheck):
@@ -383,7 +358,7 @@ class EvidenceDirection(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         meta = document.pattern
-        for line, item in _pairs(document):
+        for line, item in entries(document, PairEvidence):
             try:
                 pairs = compare(item, catalogue)
             except HyperMlaError:
@@ -413,7 +388,7 @@ class EvidenceBasis(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         meta = document.pattern
-        loaded = [_readable(catalogue, name) for _, name in _named_records(document)]
+        loaded = [_readable(catalogue, name) for _, name, _ in _named_records(document)]
         if None in loaded:
             return  # evidence-record-missing
         found = [record for record in loaded if record is not None]
@@ -441,7 +416,7 @@ class EvidenceStale(DocumentCheck):
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for line, name in _named_records(document):
+        for line, name, _ in _named_records(document):
             record = _readable(catalogue, name)
             if record is not None and catalogue.is_stale(record):
                 kernel = f"{record.kernel.design} {record.kernel.version}"

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mla_var3.knowledge.checks.base import Check, DocumentCheck, FaultCheck, Finding, Problem
+from mla_var3.knowledge.checks.base import (
+    Check,
+    DocumentCheck,
+    FaultCheck,
+    Finding,
+    Problem,
+    entries,
+)
 from mla_var3.knowledge.markdown import NUMBER_WITH_UNIT
 from mla_var3.knowledge.pages import Catalogue, Document
-from mla_var3.knowledge.schema import FOLDERS, SHARED, PairEvidence, RecordEvidence
+from mla_var3.knowledge.schema import FOLDERS, SHARED, RecordedEvidence
 from mla_var3.workloads import workloads
 
 
@@ -120,12 +127,9 @@ class FrontMatterNumber(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         assert document.meta is not None
-        texts: list[tuple[str, int]] = [(document.meta.title, document.line_of("title"))]
-        for index, item in enumerate(document.meta.evidence):
-            if isinstance(item, (RecordEvidence, PairEvidence)) and item.note:
-                texts.append((item.note, document.line_of("evidence", index, "note")))
-        for text, line in texts:
-            for match in NUMBER_WITH_UNIT.finditer(text):
+        notes = [(line, e.note) for line, e in entries(document, RecordedEvidence, "note")]
+        for line, text in [(document.line_of("title"), document.meta.title), *notes]:
+            for match in NUMBER_WITH_UNIT.finditer(text or ""):
                 yield line, f"{match.group()!r} is a figure without a source"
 
 

@@ -88,6 +88,9 @@ class _Cute:
     def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()  # Layouts, not names, say what a thread holds.
 
+    def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
+        return None
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # The DSL puts this before the function's name, and module and argument types after it.
         return re.compile(rf"kernel_cutlass_{re.escape(kernel.function_name)}_")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from mla_var3.archs import base_arch
 from mla_var3.errors import UnknownNameError
 
 #: Arch -> what the compiler is asked for. The variants with ``a`` allow what only that arch has
@@ -103,7 +104,7 @@ def target(arch: str) -> str:
 
 def key(arch: str) -> str:
     """The arch without its variant letter; UnknownNameError when there is none such."""
-    plain = arch.rstrip("af")
+    plain = base_arch(arch)
     if plain not in TARGETS:
         raise UnknownNameError("arch", arch, list(TARGETS))
     return plain

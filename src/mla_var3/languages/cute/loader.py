@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from mla_var3 import inputs
+from mla_var3.archs import base_arch
 from mla_var3.errors import InputError, ToolchainError
 
 #: Schema that this module reads; see ``manifest.py``.
@@ -57,7 +58,7 @@ class Library:
     def require_device(self, device: torch.device) -> None:
         """Raise ToolchainError unless the device is of the arch that was compiled for."""
         major, minor = torch.cuda.get_device_capability(device)
-        if f"sm_{major}{minor}" != self.target.rstrip("af"):
+        if f"sm_{major}{minor}" != base_arch(self.target):
             raise ToolchainError(
                 f"{self.name} was compiled for {self.target}, and {device} is sm_{major}{minor}"
             )

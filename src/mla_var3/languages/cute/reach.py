@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mla_var3.blobs import once_per_content
 from mla_var3.languages.cute.sources import module_of, used_modules
 
 
@@ -67,8 +67,8 @@ def _bound(
             yield from ((module, name) for name in used)
 
 
-@lru_cache(maxsize=64)
-def _read(path: Path, _changed: int) -> _Definitions:
+@once_per_content
+def _definitions(path: Path) -> _Definitions:
     found = _Definitions()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
@@ -82,10 +82,6 @@ def _read(path: Path, _changed: int) -> _Definitions:
                 for name in _defined(node):
                     found.nodes.setdefault(name, []).append(node)
     return found
-
-
-def _definitions(path: Path) -> _Definitions:
-    return _read(path, path.stat().st_mtime_ns)
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:

@@ -169,7 +169,7 @@ def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Op
     torch.manual_seed(0)
     found = registry.find(*(subject.version or "").split())
     with _module(source, copy):
-        plan = found.plan_class()(**subject.problem)
+        plan = found.plan_of(subject.problem)
         inputs = plan.prepare_inputs("cpu")
         kernels = plan.plan(*inputs)
         poison_outputs(kernels)

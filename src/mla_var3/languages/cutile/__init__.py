@@ -87,6 +87,10 @@ class _Cutile:
 
         return tiles.tiles(source, kernel, sizes)
 
+    def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
+        asked = tiling.get("num_worker_warps")
+        return asked if isinstance(asked, int) else None
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # The compiler adds a suffix to the function's name, which may be another's beginning.
         return re.compile(rf"{re.escape(kernel.function_name)}(_Kt|$)")

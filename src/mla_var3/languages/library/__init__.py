@@ -57,6 +57,9 @@ class _Library:
     def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()
 
+    def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
+        return None
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         # A library names its kernels as it likes, and may launch several.
         return re.compile(r".")

@@ -65,6 +65,7 @@ WORKLOAD = Workload(
     problem=MlaProblem,  # type: ignore[type-abstract]  # its designs add their own axes
     sweep="s",
     compared=("b", "h", "s", "t", "dtype", "causal"),
+    lighter=lambda p: bool(p.get("shared")),  # Tokens that sequences share are read once.
     regimes=(
         Regime("decode", "one query token", lambda p: p["s"] < SPECULATIVE_FROM),
         Regime("speculative", "2 to 127 query tokens", lambda p: p["s"] < PREFILL_FROM),
