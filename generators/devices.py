@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from generators import energy
 from generators.page import Page
 from generators.text import cell, code, meta, sections, table
 from mla_var3.devices import Ceilings, Device, Figure
@@ -125,6 +126,7 @@ def _device(site: Site, device: Device) -> Page:
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _records(site, device, link),
+            energy.section(site, device, link),
             "## Where sources disagree" if device.conflicts else "",
             _choices(device),
             "## Figures",

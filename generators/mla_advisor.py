@@ -98,12 +98,12 @@ def _found(site: Site, run: Run) -> dict[str, Any]:
     }
 
 
-def _bound(device: Any) -> dict[str, float] | None:
+def _bound(device: Any) -> dict[str, Any] | None:
     try:
         rates = device.bound(regimes.DTYPE)
     except (DeviceFigureError, UnknownNameError):
         return None
-    return {"tflops": rates.tflops, "gbps": rates.gbps}
+    return {"tflops": rates.tflops, "gbps": rates.gbps, "power": regimes.power_us(rates)}
 
 
 def _languages(sm: str | None) -> list[str]:

@@ -343,7 +343,11 @@ def _reasons(site: Site, found: Comparison, link: Link) -> Iterator[str]:
 
 def _binding(choices: list[Choice], kernel: regimes.Kernel, found: Comparison) -> str:
     """What binds a kernel at some query counts."""
-    words = {"compute": "arithmetic binds", "memory": "memory traffic binds"}
+    words = {
+        "compute": "arithmetic binds",
+        "memory": "memory traffic binds",
+        "power": "the board's power binds",
+    }
     bound = {
         text: counts
         for side, text in words.items()

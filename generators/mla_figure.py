@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from generators import drawing, mla_advisor
 from generators.drawing import DECOMPRESSED, EDGE, LATENT, MIXED, QUIET, path, text
 from mla_var3 import devices
-from mla_var3.roofline.energy import EnergyModel, fit
+from mla_var3.devices import Ceilings, Power
+from mla_var3.roofline import Prediction, predict
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import regimes
 
@@ -86,29 +87,10 @@ def first_sizes() -> dict[str, int]:
     return {name: value for name, (_, value, _) in SLIDERS.items()}
 
 
-def work(form: Form, **sizes: int) -> dict[str, float]:
-    """FLOPs, bytes and the two times in us at the device's attained rates."""
-    found, rates = form.cost(**sizes, **_widths()), regimes.ceilings_of(DEVICE)
-    tensor, memory = found.flops / (rates.tflops * 1e6), found.bytes / (rates.gbps * 1e3)
-    return {"flops": found.flops, "bytes": found.bytes, "tensor": tensor, "memory": memory}
-
-
-def energy(site: Site) -> EnergyModel | None:
-    """What FLOPs and bytes cost on the device, by its records; None where they do not say."""
-    runs = (run.record for run in site.runs if run.record.target == DEVICE)
-    return fit(record for record in runs if record.kernel.layer == mla.WORKLOAD.key)
-
-
-def cap() -> float:
-    """Watts that the board may draw."""
-    return devices.load(DEVICE).figure("tdp").normalised
-
-
-def spent(found: Mapping[str, float], model: EnergyModel) -> tuple[float, float]:
-    """Microseconds at least under the power cap, and joules of a launch back to back."""
-    power = model.least_us(found["flops"], found["bytes"], cap())
-    longest = max(power, found["tensor"], found["memory"])
-    return power, model.joules(found["flops"], found["bytes"], longest)
+def work(form: Form, **sizes: int) -> Prediction:
+    """FLOPs, bytes and the times at the device's attained rates and power."""
+    found = form.cost(**sizes, **_widths())
+    return predict(found.flops, found.bytes, regimes.ceilings_of(DEVICE))
 
 
 @functools.cache
@@ -148,12 +130,12 @@ def figure(site: Site) -> str:
                   "decades": DECADES, "s": S_VALUES},
         "points": points(site),
     }  # fmt: skip
-    model = energy(site)
-    if model is not None:
-        spec["energy"] = {"watts": model.watts, "flop": model.joules_per_flop,
-                          "byte": model.joules_per_byte, "cap": cap()}  # fmt: skip
+    if (power := rates.power) is not None:
+        spec["power"] = {"us": regimes.power_us(rates), "watts": power.watts,
+                         "static": power.static, "flop": power.joules_per_flop,
+                         "byte": power.joules_per_byte}  # fmt: skip
     sizes = first_sizes()
-    cards = "".join(_card(form, sizes, model) for form in FORMS)
+    cards = "".join(_card(form, sizes) for form in FORMS)
     sliders = "".join(_slider(name) for name in SLIDERS)
     name = html.escape(devices.load(DEVICE).name)
     return (
@@ -162,22 +144,22 @@ def figure(site: Site) -> str:
         f'<div class="mla-figure__cards">{cards}</div>'
         f'<p class="mla-figure__message" role="status">{message(sizes)}</p>'
         f"{_chart(site, sizes)}"
-        f"<figcaption>Lines: reference times, the longer of two, at {rates.tflops:g} TFLOP/s and "
-        f"{rates.gbps:g} GB/s as attained on an {name}. Marks: the fastest measured of each form "
-        f"at these sizes; the mixed one chose its own n. {_said(model)}</figcaption></figure>"
+        f"<figcaption>Lines: reference times, the longest of a form's, at {rates.tflops:g} TFLOP/s "
+        f"and {rates.gbps:g} GB/s as attained on an {name}. Marks: the fastest measured of each "
+        f"form at these sizes; the mixed one chose its own n. {_said(rates)}</figcaption></figure>"
     )
 
 
-def _said(model: EnergyModel | None) -> str:
+def _said(rates: Ceilings) -> str:
     """Where joules come from, in sentences."""
-    if model is None:
-        return "Joules are left out: too few records measured them."
+    if rates.power is None:
+        return "Joules are left out: nobody measured them on this device."
+    power: Power = rates.power
     return (
-        f"Power: the time that {cap():g} W allow back to back; lines leave it out. Joules: "
-        f"{model.watts:.0f} W for as long as it runs, {model.joules_per_flop * 1e12:.2f} pJ per "
-        f"FLOP and {model.joules_per_byte * 1e12:.0f} pJ per DRAM byte, fitted to the "
-        f"{model.windows} records that measured energy; {model.error:.0%} median error on a record "
-        "that the fit did not see."
+        f"Power: the time that {power.watts:g} W allow back to back. Joules: {power.static:.0f} W "
+        f"for as long as it runs, {power.joules_per_flop * 1e12:.3g} pJ per FLOP and "
+        f"{power.joules_per_byte * 1e12:.3g} pJ per DRAM byte at full clock, no more than the "
+        "board may draw; their source and their error stand on the device's page."
     )
 
 
@@ -195,8 +177,7 @@ def message(sizes: Mapping[str, int]) -> str:
 
 
 def _time(form: Form, sizes: Mapping[str, int]) -> float:
-    found = work(form, **sizes)
-    return max(found["tensor"], found["memory"])
+    return work(form, **sizes).time_us
 
 
 def _us(us: float) -> str:
@@ -212,24 +193,23 @@ def _joules(joules: float) -> str:
     return f"{_digits(joules, 3)} J" if joules >= 1 else f"{_digits(joules * 1000, 3)} mJ"
 
 
-def _card(form: Form, sizes: Mapping[str, int], model: EnergyModel | None) -> str:
+def _card(form: Form, sizes: Mapping[str, int]) -> str:
     found = work(form, **sizes)
-    longest = max(found["tensor"], found["memory"])
     rows = {
-        "memory": _us(found["memory"]),
-        "tensor": _us(found["tensor"]),
-        "bytes": f"{_digits(found['bytes'] / 1e6, 4)} MB",
-        "flops": f"{_digits(found['flops'] / 1e9, 4)} GFLOP",
+        "memory": _us(found.memory_us),
+        "tensor": _us(found.compute_us),
+        "bytes": f"{_digits(found.bytes / 1e6, 4)} MB",
+        "flops": f"{_digits(found.flops / 1e9, 4)} GFLOP",
     }
-    if model is not None:
-        power, joules = spent(found, model)
-        rows |= {"power": _us(power), "joules": _joules(joules)}
+    if (power := found.rates.power) is not None:
+        joules = power.joules(found.flops, found.bytes, found.time_us)
+        rows |= {"power": _us(found.power_us), "joules": _joules(joules)}
     listed = "".join(
         f'<dt>{name}</dt><dd data-field="{name}">{rows[name]}</dd>'
         for name in ("memory", "tensor", "power", "bytes", "flops", "joules")
         if name in rows
     )
-    time = f'<p class="mla-figure__time" data-field="time">{_us(longest)}</p>'
+    time = f'<p class="mla-figure__time" data-field="time">{_us(found.time_us)}</p>'
     head = f"<strong>{form.title}</strong><p>{form.note}</p>{time}"
     style = f'style="--form:{form.color}"'
     return f'<section data-form="{form.key}" {style}>{head}<dl>{listed}</dl></section>'

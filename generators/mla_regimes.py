@@ -100,7 +100,8 @@ def map_page(site: Site, key: str) -> Page:
     content = sections(
         f"# MLA on {cell(device.name)}",
         f"Computed from the cost models and rates of [this device]({file}): "
-        f"{problems.reference_rates(ceilings)}, which meet at {regimes.figure('ridge', key)}. "
+        f"{problems.reference_rates(ceilings)}; the two rates meet at "
+        f"{regimes.figure('ridge', key)}. "
         "The times are reference times at these rates, with perfect overlap; they are not bounds. "
         "[The analysis](index.md) says how, and what the times leave out; no time here was measured"
         + (f": the [results]({link(f'results/{key}')}) are." if measured else "."),
@@ -239,7 +240,7 @@ def calculator(measured: Mapping[str, Any] | None = None) -> str:
 <p class="calculator-answer">The calculator needs JavaScript; \
 the formulas stand above.</p>
 <table hidden>
-<caption>Reference times, from the cost models and two rates of the device</caption>
+<caption>Reference times, from the cost models and the rates of the device</caption>
 <thead><tr><th scope="col">Design</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
 <th scope="col">Time</th><th scope="col">Bound by</th></tr></thead>
 <tbody></tbody>

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from generators.mla_regimes import calculator_spec
+from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link, compare, ratio_text
 from mla_var3.knowledge.schema import PairEvidence
@@ -20,6 +21,7 @@ def context(site: Site, link: Link) -> dict[str, Any]:
     return {
         "figure": regimes.figure,
         "keys": [device.key for device in regimes.usable_devices()],
+        "power": regimes.power_us(regimes.ceilings_of(devices.default_for_arch("sm_90").key)),
         "measured": lambda *wanted: _measured(site, link, *wanted),
         "spec": calculator_spec(),
     }

@@ -211,21 +211,28 @@ LEAST_BYTES = "Least bytes over time"
 RATES = (
     "Arithmetic and least bytes are the cost model's FLOPs and bytes, over the measured time; the "
     "traffic that the hardware counts is in records of mode ncu only. The bound is what the same "
-    "work takes at the largest rates that anybody states or ever measured on the device: no kernel "
-    "can beat it."
+    "work takes at the largest rates and power that anybody states or ever measured on the device: "
+    "no kernel can beat it."
 )
 _SOURCE = re.compile(r"\S+ (?P<value>\S+ \S+?)(?: \((?P<condition>.*)\))?: ")
 
 
 def reference_rates(rates: Ceilings) -> str:
-    """The two rates of a reference time, each named after what attained it, or as published."""
+    """The rates of a reference time, each named after what attained it, or as published."""
     parts = []
     for source in rates.sources:
         found = _SOURCE.match(source)
         assert found is not None, source
         said = "" if source.startswith(MEASURED_PREFIX) else "as published, "
         parts.append(f"{found['value']} ({said}{found['condition'] or 'no condition stated'})")
-    return cell(" and ".join(parts) or f"{rates.tflops:g} TFLOP/s and {rates.gbps:g} GB/s")
+    said = " and ".join(parts) or f"{rates.tflops:g} TFLOP/s and {rates.gbps:g} GB/s"
+    if (power := rates.power) is not None:
+        said += (
+            f", within {power.watts:g} W at {power.static:g} W, "
+            f"{power.joules_per_flop * 1e12:.3g} pJ per FLOP and "
+            f"{power.joules_per_byte * 1e12:.3g} pJ per byte, as fitted to records"
+        )
+    return cell(said)
 
 
 def record_link(run: Run, link: Link, text: str = "record") -> str:

@@ -161,8 +161,11 @@ def test_a_bound_without_a_published_rate_is_unknown() -> None:
 
 
 def test_a_machine_is_what_plans_ask_a_device() -> None:
-    h200 = devices.load("nvidia-h200-sxm").machine("bf16")
-    assert h200 == devices.Machine("nvidia-h200-sxm", 694.0, 4270.0, 132)
+    device = devices.load("nvidia-h200-sxm")
+    h200, power = device.machine("bf16"), device.ceilings("bf16").power
+    assert h200 == devices.Machine("nvidia-h200-sxm", 694.0, 4270.0, 132, power)
+    assert power is not None
+    assert h200.rates.power == power
     assert h200.ridge == pytest.approx(694e3 / 4270)
     with pytest.raises(DeviceFigureError, match="UNKNOWN"):
         devices.load("amd-mi308x").machine("fp16")

@@ -21,9 +21,9 @@ def test_times_are_work_over_rates():
     latent = work(FORMS[0], **first_sizes())
     rates = regimes.ceilings_of(mla_figure.DEVICE)
     cost = mla.flash_mla_cost(32, 128, 16, 4096, 512, 64, 2)
-    assert latent["flops"] == cost.flops
-    assert latent["tensor"] == pytest.approx(cost.flops / rates.tflops / 1e6)
-    assert latent["memory"] == pytest.approx(cost.bytes / rates.gbps / 1e3)
+    assert latent.flops == cost.flops
+    assert latent.compute_us == pytest.approx(cost.flops / rates.tflops / 1e6)
+    assert latent.memory_us == pytest.approx(cost.bytes / rates.gbps / 1e3)
 
 
 def test_expressions_are_those_of_the_cost_functions():
@@ -33,13 +33,13 @@ def test_expressions_are_those_of_the_cost_functions():
         found = work(form, **sizes)
         for part in ("flops", "bytes"):
             assert re.fullmatch(r"[\d*+\-\s bhstn]+", expressions[part])
-            assert eval(expressions[part], {}, dict(sizes)) == found[part]
+            assert eval(expressions[part], {}, dict(sizes)) == getattr(found, part)
 
 
 def test_nothing_shared_or_decompressed_is_latent():
     sizes = first_sizes() | {"n": 0}
     latent, mixed = work(FORMS[0], **sizes), work(FORMS[2], **sizes)
-    assert mixed["flops"] == latent["flops"]
+    assert mixed.flops == latent.flops
 
 
 def test_marks_are_the_records(site):
@@ -79,30 +79,16 @@ def test_the_figure_says_what_it_shows(site):
     assert mla_figure.message(first_sizes()) in drawn
 
 
-def test_joules_are_fitted_to_the_records_and_follow_them(site):
-    model = mla_figure.energy(site)
-    assert model is not None
-    assert mla_figure.cap() > model.watts > 0
+def test_joules_are_those_of_the_device(site, monkeypatch):
+    rates = regimes.ceilings_of(mla_figure.DEVICE)
+    assert rates.power is not None
     drawn = mla_figure.figure(site)
-    assert drawn.count('data-field="joules"') == len(FORMS)
-    assert f"{model.windows} records that measured energy" in drawn
-    power, joules = mla_figure.spent(work(FORMS[0], **first_sizes()), model)
-    assert f'<dd data-field="power">{mla_figure._us(power)}</dd>' in drawn
+    found = work(FORMS[0], **first_sizes())
+    joules = rates.power.joules(found.flops, found.bytes, found.time_us)
+    assert f'<dd data-field="power">{mla_figure._us(found.power_us)}</dd>' in drawn
     assert f'<dd data-field="joules">{mla_figure._joules(joules)}</dd>' in drawn
+    assert drawn.count('data-field="joules"') == len(FORMS)
 
-    doubled = tuple(_with_twice_the_joules(run) for run in site.runs)
-    assert mla_figure.figure(replace(site, runs=doubled)) != drawn
-
-
-def _with_twice_the_joules(run):
-    spent = run.outcome.energy if run.outcome else None
-    if spent is None:
-        return run
-    energy = spent.model_copy(update={"joules": 2 * spent.joules})
-    outcome = run.outcome.model_copy(update={"energy": energy})
-    return replace(run, record=run.record.model_copy(update={"outcome": outcome}))
-
-
-def test_without_energy_there_are_no_joules(site):
-    drawn = mla_figure.figure(runs.on(site, runs.at("flash_mla", "v1", 1, 77.0, t=4096)))
-    assert "joules" not in drawn.replace("Joules are left out", "")
+    monkeypatch.setattr(regimes, "ceilings_of", lambda key: replace(rates, power=None))
+    without = mla_figure.figure(site)
+    assert "joules" not in without.replace("Joules are left out", "")

@@ -32,7 +32,8 @@ def standing_in(*modules: ModuleType) -> Iterator[None]:
         return Execution(kernel.function_name)
 
     with pytest.MonkeyPatch.context() as patch:
-        for made in modules or (FlashMla().module, *flashinfer()):
+        everything = (FlashMla().module, *flashinfer(), flash_attention_3(), tokenspeed())
+        for made in modules or everything:
             patch.setitem(sys.modules, made.__name__, made)
         patch.setattr(LibraryKernel, "execute", execute)
         yield
@@ -139,3 +140,80 @@ def flashinfer() -> tuple[ModuleType, ModuleType]:
     """FlashInfer, and the part of it that is asked for."""
     part = module("flashinfer.mla", BatchMLAPagedAttentionWrapper=FlashInferWrapper)
     return module("flashinfer", mla=part, __path__=[]), part
+
+
+def flash_attention_3() -> ModuleType:
+    """FlashAttention-3's module, by the parameters of its two calls."""
+
+    def flash_attn_func(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None,
+        causal: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        """Q [b,s,h,d], k and v [b,t,h,d] to o [b,s,h,d]."""
+        assert all(x.is_contiguous() for x in (q, k, v))
+        scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+        heads = [
+            torch.stack([
+                attend(row[:, h : h + 1], key[:, h : h + 1], value[:, h : h + 1], scale, causal)[0]
+                for h in range(q.shape[2])
+            ], 1)[:, :, 0]
+            for row, key, value in zip(q, k, v, strict=True)
+        ]  # fmt: skip
+        return torch.stack(heads)
+
+    def flash_attn_with_kvcache(
+        q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, k: None = None,
+        v: None = None, qv: torch.Tensor | None = None, *, cache_seqlens: int,
+        softmax_scale: float, causal: bool, return_softmax_lse: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, None, None]:  # fmt: skip
+        """Q [b,s,h,p] and qv [b,s,h,k] over caches [b,t,1,p] and [b,t,1,k]."""
+        assert k is v is None
+        assert qv is not None
+        assert return_softmax_lse
+        assert k_cache.stride(-1) == v_cache.stride(-1) == 1
+        assert (*k_cache.shape[:3], cache_seqlens) == (*v_cache.shape[:3], k_cache.shape[1])
+        each = [
+            attend(torch.cat([row, latent], -1), torch.cat([key, value], -1), value, softmax_scale,
+                   causal)
+            for row, latent, key, value in zip(q, qv, k_cache, v_cache, strict=True)
+        ]  # fmt: skip
+        o, lse = zip(*each, strict=True)
+        return torch.stack(o), torch.stack(lse), None, None
+
+    return module(
+        "flash_attn_interface",
+        flash_attn_func=flash_attn_func,
+        flash_attn_with_kvcache=flash_attn_with_kvcache,
+    )
+
+
+def tokenspeed() -> ModuleType:
+    """TokenSpeed-MLA, by the parameters and the asserts of its decode."""
+
+    def tokenspeed_mla_decode(
+        query: torch.Tensor, kv_cache: torch.Tensor, workspace_buffer: torch.Tensor,
+        kv_lora_rank: int, qk_rope_head_dim: int, block_tables: torch.Tensor,
+        seq_lens: torch.Tensor, max_seq_len: int, softmax_scale: float,
+        output_scale: float = 1.0, out: torch.Tensor | None = None, is_var_seq: bool = True,
+        causal_mask: bool = True,
+    ) -> torch.Tensor:  # fmt: skip
+        """Q [b,s,h,576], pages [n,64,576] to o [b,s,h,512]."""
+        assert query.shape[-1] == kv_lora_rank + qk_rope_head_dim == kv_cache.shape[-1]
+        assert kv_cache.dtype == query.dtype
+        assert workspace_buffer.dtype == torch.int8
+        b, s, h, _ = query.shape
+        assert 128 % kv_cache.shape[1] == 0
+        splits = min(max(1, 132 // b // (2 * s)), 32)
+        if splits > 1:
+            assert workspace_buffer.numel() >= b * h * s * splits * (kv_lora_rank + 1) * 4
+        assert max_seq_len == int(seq_lens.max())
+        assert is_var_seq or len(set(seq_lens.tolist())) == 1
+        assert output_scale == 1
+        assert out is not None
+        assert out.shape == (b, s, h, kv_lora_rank)
+        for row, pages, length, into in zip(query, block_tables, seq_lens, out, strict=True):
+            k = kv_cache[pages.long()].flatten(0, 1)[: int(length), None]
+            into.copy_(attend(row, k, k[..., :kv_lora_rank], softmax_scale, causal_mask)[0])
+        return out
+
+    return module("tokenspeed_mla", tokenspeed_mla_decode=tokenspeed_mla_decode)

@@ -59,6 +59,53 @@ def test_flashinfer_gets_its_layouts(problem):
         assert_correct(make("flashinfer_mla", "v0", **problem))
 
 
+@pytest.mark.parametrize("design", ["flash_attention_3_mla", "tokenspeed_mla"])
+@settings(max_examples=8)
+@given(problem=PROBLEMS)
+def test_other_peers_get_their_layouts(design, problem):
+    assume(not problem["causal"] or problem["s"] <= problem["t"])
+    with standing_in():
+        assert_correct(make(design, "v0", **problem))
+
+
+def test_dense_attention_gets_its_layout():
+    for causal, dtype in ((False, "bf16"), (True, "fp16")):
+        with standing_in():
+            problem = {"b": 2, "h": 3, "s": 5, "t": 70, "d": 64, "causal": causal, "dtype": dtype}
+            assert_correct(make("flash_attention_3", "v0", **problem))
+
+
+@pytest.mark.parametrize(
+    ("design", "fields", "said"),
+    [
+        ("flash_attention_3_mla", {"p": 128}, "p=128: FlashAttention-3 takes up to 64"),
+        ("flash_attention_3_mla", {"causal": True, "s": 5, "t": 3}, "s=5 exceeds t=3: FlashAtt"),
+        ("tokenspeed_mla", {"k": 256}, "k=256: TokenSpeed-MLA takes 512 alone"),
+        ("tokenspeed_mla", {"h": 256}, "h=256: TokenSpeed-MLA takes up to 128 heads"),
+        ("tokenspeed_mla", {"causal": True, "s": 5, "t": 3}, "s=5 exceeds t=3: TokenSpeed-MLA"),
+    ],
+)
+def test_other_peers_refuse_what_they_do_not_take(design, fields, said):
+    with pytest.raises(PlanError, match=said):
+        make(design, "v0", **fields).validate()
+
+
+@pytest.mark.parametrize(
+    ("design", "module", "how"),
+    [
+        ("flash_attention_3_mla", "flash_attn_interface", "flash-attention#subdirectory=hopper"),
+        ("flash_attention_3", "flash_attn_interface", "flash-attention#subdirectory=hopper"),
+        ("tokenspeed_mla", "tokenspeed_mla", "pip install tokenspeed-mla"),
+    ],
+)
+def test_an_absent_peer_says_how_to_install_it(monkeypatch, design, module, how):
+    monkeypatch.setitem(sys.modules, module, None)
+    problem = make(design, "v0", b=1, h=16, s=1, t=64)
+    bound = problem.plan(*problem.prepare_inputs())
+    with pytest.raises(NotExecutableError, match=f"{module} is absent.*{how}"):
+        bound.launch()
+
+
 def test_flashinfer_is_planned_once(monkeypatch):
     monkeypatch.setattr(FlashInferWrapper, "plans", 0)
     problem = make("flashinfer_mla", "v0", b=2, h=16, t=70)

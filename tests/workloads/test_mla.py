@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3.devices import Machine
+from mla_var3.devices import Ceilings, Machine
 from mla_var3.errors import PlanError
 from mla_var3.runtime import registry
 from mla_var3.workloads import Cost
 from mla_var3.workloads.mla import (
+    TIE,
     attention_reference,
     best_new_tokens,
     flash_attention_cost,
@@ -231,15 +232,16 @@ class TestBestNewTokens:
             cost = mixed_cost(b, h, s, t, n, 128, 512, 64, 2)
             return max(cost.flops / (tflops * 1e12), cost.bytes / (gbps * 1e9))
 
-        n = best_new_tokens(b, h, s, t, 128, 512, 64, 2, tflops, gbps)
+        n = best_new_tokens(b, h, s, t, 128, 512, 64, 2, Ceilings(tflops, gbps))
         assert 0 <= n <= t
         assert n % 64 == 0 or n == t
         best = min(seconds(m) for m in {*range(0, t + 1, 64), t})
-        assert seconds(n) <= best * (1 + 1e-9)
+        assert seconds(n) <= best * (1 + TIE)
 
     def test_one_query_reads_the_latent_cache_and_many_do_not(self):
         def best(s):
-            return best_new_tokens(32, 128, s, 4096, 128, 512, 64, 2, PEAK_TFLOPS, PEAK_GBPS)
+            rates = Ceilings(PEAK_TFLOPS, PEAK_GBPS)
+            return best_new_tokens(32, 128, s, 4096, 128, 512, 64, 2, rates)
 
         assert best(1) == 0
         assert 0 < best(16) < best(64) <= 4096

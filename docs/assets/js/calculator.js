@@ -31,6 +31,7 @@
     const names = [...Object.keys(sizes), "n", "tflops", "gbps", "flops", "bytes"];
     const ceilings = { tflops: device.tflops, gbps: device.gbps };
     const timeOf = compile(spec.time_us, names);
+    const powerOf = compile(device.power, ["flops", "bytes"]);
     const kernels = spec.kernels.map((kernel) => ({
       name: kernel.name,
       flops: compile(kernel.flops, names),
@@ -41,22 +42,23 @@
       const given = { ...sizes, ...ceilings, n };
       const flops = kernel.flops(given);
       const bytes = kernel.bytes(given);
-      const us = timeOf({ ...given, flops, bytes });
+      const rated = timeOf({ ...given, flops, bytes });
+      const power = powerOf({ flops, bytes });
       // With one of the two at zero the other's time is left.
       const compute = timeOf({ ...given, flops, bytes: 0 });
       const memory = timeOf({ ...given, flops: 0, bytes });
-      const bound = compute >= memory ? "arithmetic" : "memory";
-      return { name: kernel.name, n, flops, bytes, us, bound };
+      const bound = power > rated ? "power" : compute >= memory ? "arithmetic" : "memory";
+      return { name: kernel.name, n, flops, bytes, us: Math.max(rated, power), bound };
     }
 
     function best(kernel) {
-      const multiple = spec.best_n.multiple;
-      const balance = compile(spec.best_n.balance, names)({ ...sizes, ...ceilings });
-      const low = Math.floor(balance / multiple) * multiple;
-      const candidates = [0, low, low + multiple, sizes.t]
-        .filter((n) => Number.isFinite(n) && n >= 0 && n <= sizes.t)
-        .sort((x, y) => x - y);
-      return candidates.map((n) => at(kernel, n)).reduce((x, y) => (y.us < x.us ? y : x));
+      let found = at(kernel, 0);
+      for (let n = spec.multiple; n < sizes.t + spec.multiple; n += spec.multiple) {
+        const other = at(kernel, Math.min(n, sizes.t));
+        if (other.us < found.us) found = other;
+      }
+      const ends = [at(kernel, 0), at(kernel, sizes.t)];
+      return ends.find((end) => end.us <= found.us * (1 + spec.tie)) || found;
     }
 
     const mixed = "mla_var6_plus";
@@ -120,7 +122,8 @@
     const given = { ...sizes, ...rates, n: n };
     given.flops = compile(found.flops, names)(given);
     given.bytes = compile(found.bytes, names)(given);
-    return compile(spec.time_us, names)(given);
+    const power = compile(rates.power, ["flops", "bytes"])(given);
+    return Math.max(compile(spec.time_us, names)(given), power);
   }
 
   function confidence(far, answer, sizes, dtype, best) {

@@ -18,18 +18,19 @@
   function model(spec) {
     const compiled = Object.entries(spec.formulas).map(([key, parts]) => [key,
       new Function(...NAMES, "return [" + parts.flops + ", " + parts.bytes + "];")]);
+    const powerOf = spec.power && new Function("flops", "bytes", "return " + spec.power.us + ";");
     return (key, sizes) => {
       const [flops, bytes] = new Map(compiled).get(key)(...NAMES.map((name) => sizes[name]));
       const tensor = flops / (spec.rates.tflops * 1e6);
       const memory = bytes / (spec.rates.gbps * 1e3);
-      return { flops, bytes, tensor, memory, time: Math.max(tensor, memory), ...spent(spec.energy) };
-
-      function spent(cost) {
-        if (!cost) return {};
-        const work = cost.flop * flops + cost.byte * bytes;
-        const power = 1e6 * work / (cost.cap - cost.watts);
-        return { power, joules: work + cost.watts * Math.max(power, tensor, memory) / 1e6 };
-      }
+      const found = { flops, bytes, tensor, memory, time: Math.max(tensor, memory) };
+      if (!spec.power) return found;
+      const cost = spec.power;
+      const power = powerOf(flops, bytes);
+      const time = Math.max(found.time, power);
+      const work = cost.flop * flops + cost.byte * bytes;
+      const joules = Math.min(work + cost.static * time / 1e6, cost.watts * time / 1e6);
+      return { ...found, power, time, joules };
     };
   }
 
@@ -95,7 +96,7 @@
         const shown = { time: us(found.time), memory: us(found.memory), tensor: us(found.tensor),
           bytes: Number((found.bytes / 1e6).toPrecision(4)) + " MB",
           flops: Number((found.flops / 1e9).toPrecision(4)) + " GFLOP" };
-        if (spec.energy) Object.assign(shown, { power: us(found.power), joules: joules(found.joules) });
+        if (spec.power) Object.assign(shown, { power: us(found.power), joules: joules(found.joules) });
         Object.entries(shown).forEach(([name, value]) => {
           card.querySelector('[data-field="' + name + '"]').textContent = value;
         });

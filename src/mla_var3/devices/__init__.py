@@ -3,7 +3,7 @@
 Run ``python -m mla_var3.devices check|list|show|write`` to lint, read or regenerate.
 """
 
-from mla_var3.devices.ceilings import Ceilings
+from mla_var3.devices.ceilings import Ceilings, Power
 from mla_var3.devices.limits import SmLimits
 from mla_var3.devices.machine import Machine
 from mla_var3.devices.model import (
@@ -23,6 +23,7 @@ __all__ = [
     "Device",
     "Figure",
     "Machine",
+    "Power",
     "SmLimits",
     "all_devices",
     "default_for_arch",

@@ -1,4 +1,4 @@
-"""The two ceilings of a roofline: arithmetic throughput and DRAM bandwidth."""
+"""The ceilings of a roofline: arithmetic throughput, DRAM bandwidth and board power."""
 
 from __future__ import annotations
 
@@ -17,6 +17,50 @@ SourceKind = Literal[
 
 
 @dataclass(frozen=True)
+class Power:
+    """What work costs a board that may draw so much.
+
+    Attributes:
+        watts: What the board may draw.
+        joules_per_flop: Energy per FLOP, at full clock where ``tflops`` is given.
+        joules_per_byte: Energy per DRAM byte, likewise.
+        static: Watts at full clock while a kernel runs, whatever it does.
+        tflops: Arithmetic rate at full clock in TFLOP/s, before power lowers the clock; None where
+            the clock is left open, as for a bound.
+        source: One sentence: where the figures come from.
+    """
+
+    watts: float
+    joules_per_flop: float
+    joules_per_byte: float
+    static: float = 0.0
+    tflops: float | None = None
+    source: str = ""
+
+    def work(self, flops: float, bytes: float) -> float:
+        """Joules of the work alone, without the power that time costs."""
+        return self.joules_per_flop * flops + self.joules_per_byte * bytes
+
+    def us(self, flops: float, bytes: float) -> float:
+        """Microseconds that the work takes back to back, as far as power decides.
+
+        With the clock left open, no less than its joules at full power. Else the board lowers the
+        clock until it holds its power, all power falls in proportion and arithmetic slows in
+        proportion: full time T, time t and clock T / t satisfy watts = (static + work / t) T / t.
+        """
+        work = self.work(flops, bytes) / self.watts
+        if self.tflops is None:
+            return 1e6 * work
+        full = flops / (self.tflops * 1e12)
+        half = full * self.static / self.watts / 2
+        return 1e6 * (half + (half * half + full * work) ** 0.5)
+
+    def joules(self, flops: float, bytes: float, us: float) -> float:
+        """Joules of work that takes so many microseconds, back to back and held to the power."""
+        return min(self.static * us / 1e6 + self.work(flops, bytes), self.watts * us / 1e6)
+
+
+@dataclass(frozen=True)
 class Ceilings:
     """What a device can do at most, for one element type.
 
@@ -26,12 +70,15 @@ class Ceilings:
         source_kind: ``measured`` on the device, ``published`` by somebody, which of the two is
             which where they differ, or ``given`` by the caller.
         sources: One sentence a figure: value, condition, who says so.
+        power: What FLOPs and bytes cost in joules, and the power for them; None where nobody
+            measured it.
     """
 
     tflops: float
     gbps: float
     source_kind: SourceKind = "given"
     sources: tuple[str, ...] = ()
+    power: Power | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("tflops", self.tflops), ("gbps", self.gbps)):

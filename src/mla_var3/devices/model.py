@@ -26,7 +26,7 @@ from pydantic import (
 from mla_var3 import inputs
 from mla_var3.archs import base_arch
 from mla_var3.devices import units
-from mla_var3.devices.ceilings import Ceilings, SourceKind
+from mla_var3.devices.ceilings import Ceilings, Power, SourceKind
 from mla_var3.devices.limits import SmLimits
 from mla_var3.devices.machine import Machine
 from mla_var3.errors import DeviceFigureError, HyperMlaError, InputError, UnknownNameError
@@ -58,6 +58,8 @@ _DTYPE_METRICS = {
     "float32": "fp32_vector",
     "int8": "tensor_int8",
 }
+#: Throughput whose joules per FLOP are those of ``energy_per_flop``.
+_SIXTEEN_BITS = ("tensor_bf16_fp32acc", "tensor_fp16_fp32acc")
 _DTYPE_ALIASES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -376,13 +378,16 @@ class Device(_Row):
             gbps=memory.normalised,
             source_kind=_SOURCE_KINDS[compute.kind == "measured", memory.kind == "measured"],
             sources=(compute.sentence(), memory.sentence()),
+            power=None if published else self._attained_power(dtype_metric(dtype)),
         )
 
     def bound(self, dtype: str | torch.dtype = "bfloat16") -> Ceilings:
         """What no kernel can beat: the largest rates that anybody states or ever measured.
 
         One basis for all element types: of the published peak and the best that was attained the
-        larger one, so that a bound stays one whatever a later kernel reaches.
+        larger one, so that a bound stays one whatever a later kernel reaches. Of power likewise:
+        the most that the board was ever seen to draw, for the least joules per FLOP and byte that
+        are stated, and none for the time that passes.
 
         Raises:
             UnknownNameError: The element type has no throughput metric.
@@ -395,12 +400,45 @@ class Device(_Row):
             gbps=memory.normalised,
             source_kind=_SOURCE_KINDS[compute.kind == "measured", memory.kind == "measured"],
             sources=(compute.sentence(), memory.sentence()),
+            power=self._least_power(dtype_metric(dtype)),
         )
 
-    def _largest(self, metric: str) -> Figure:
+    def _measured(self, metric: str) -> list[Figure]:
         own = units.MEASURED_PREFIX + metric
-        attained = [f for f in self.figures if f.metric == own and f.is_number]
-        return max([self.figure(metric), *attained], key=lambda figure: figure.normalised)
+        return [figure for figure in self.figures if figure.metric == own and figure.is_number]
+
+    def _largest(self, metric: str) -> Figure:
+        found = [self.figure(metric), *self._measured(metric)]
+        return max(found, key=lambda figure: figure.normalised)
+
+    def _attained_power(self, metric: str) -> Power | None:
+        """Joules as measured, under the stated board power; None where one is missing."""
+        rates = self._measured(metric)
+        if metric not in _SIXTEEN_BITS or not rates or not self._measured("static_power"):
+            return None
+        names = ("static_power", "energy_per_flop", "energy_per_byte")
+        static, flop, byte = (self.figure(units.MEASURED_PREFIX + name) for name in names)
+        return Power(
+            watts=self.figure("tdp").normalised,
+            joules_per_flop=flop.normalised * 1e-12,
+            joules_per_byte=byte.normalised * 1e-12,
+            static=static.normalised,
+            tflops=max(figure.normalised for figure in rates),
+            source=flop.sentence(),
+        )
+
+    def _least_power(self, metric: str) -> Power | None:
+        """The least joules that are stated, under the most power; None where one is missing."""
+        flops, bytes = self._measured("energy_per_flop"), self._measured("energy_per_byte")
+        if metric not in _SIXTEEN_BITS or not flops or not bytes:
+            return None
+        flop, byte = (min(f, key=lambda figure: figure.normalised) for f in (flops, bytes))
+        return Power(
+            watts=self._largest("tdp").normalised,
+            joules_per_flop=flop.normalised * 1e-12,
+            joules_per_byte=byte.normalised * 1e-12,
+            source=flop.sentence(),
+        )
 
     def machine(self, dtype: str | torch.dtype = "bfloat16") -> Machine:
         """What a plan may ask of the device.
@@ -410,7 +448,7 @@ class Device(_Row):
             DeviceFigureError: A figure is UNKNOWN.
         """
         rates = self.ceilings(dtype)
-        return Machine(self.key, rates.tflops, rates.gbps, self.sm_count)
+        return Machine(self.key, rates.tflops, rates.gbps, self.sm_count, rates.power)
 
     def _ceiling(self, metric: str, published: bool) -> Figure:
         own = units.MEASURED_PREFIX + metric

@@ -63,6 +63,8 @@ REGISTERS = _quantity(
 )
 CLOCK = _quantity("MHz", {"MHz": 1, "GHz": 1000})
 POWER = _quantity("W", {"W": 1})
+ENERGY_PER_FLOP = _quantity("pJ/FLOP", {"pJ/FLOP": 1})
+ENERGY_PER_BYTE = _quantity("pJ/byte", {"pJ/byte": 1})
 PROCESSORS = _quantity("SMs", {"SMs": 1, "CUs": 1, "XCDs": 1}, integral=True)
 THREADS = _quantity("threads", {"threads": 1, "work-items": 1}, integral=True)
 WARPS = _quantity("warps", {"warps": 1, "wavefronts": 1}, integral=True)
@@ -99,6 +101,11 @@ METRICS: dict[str, Quantity] = {
     "max_blocks_per_sm": BLOCKS,
     "boost_clock": CLOCK,
     "tdp": POWER,
+    # Power that a running kernel costs whatever it does, and what a 16-bit tensor FLOP and a DRAM
+    # byte cost beside it, at full clock.
+    "static_power": POWER,
+    "energy_per_flop": ENERGY_PER_FLOP,
+    "energy_per_byte": ENERGY_PER_BYTE,
 }
 
 

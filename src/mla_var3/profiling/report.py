@@ -20,7 +20,7 @@ STATIC_HEADER = (
     "stage", "registers", "stack B", "spill loads/stores", "shared B", "MMA", "TMA loads/stores",
     "blocks per SM (limiter)",
 )  # fmt: skip
-SIDES = {"compute": "tensor throughput", "memory": "DRAM bandwidth"}
+SIDES = {"compute": "tensor throughput", "memory": "DRAM bandwidth", "power": "board power"}
 
 
 def correctness_text(found: Correctness | None) -> str:
@@ -37,9 +37,7 @@ def correctness_text(found: Correctness | None) -> str:
 
 def attained(prediction: Prediction) -> str:
     """The rate behind a reference time, as its source words it; empty where none was attained."""
-    rates = prediction.rates
-    source = rates.sources[0 if prediction.bound == "compute" else 1] if rates.sources else ""
-    match = re.match(r"measured_\S+ (.+?): ", source)
+    match = re.match(r"measured_\S+ (.+?): ", prediction.source)
     return match.group(1) if match else ""
 
 

@@ -1,19 +1,22 @@
 """What a FLOP and a DRAM byte cost in joules on one board, fitted to records that measured energy.
 
 A board that runs a kernel back to back draws some power whatever it does, and some energy per FLOP
-and per byte moved: J = P t + a FLOP + c byte (the energy roofline of Choi, Bedard, Fowler and
-Vuduc, IPDPS 2013). The three are fitted to the windows that records hold, each weighted by its own
-joules, so that short and long launches count alike.
+and per byte moved (the energy roofline of Choi, Bedard, Fowler and Vuduc, IPDPS 2013). Its clock
+falls where it reaches its power limit, and all three fall with it:
+J = clock (P t + a FLOP + c byte), the clock as a share of the full one. Of the whole powers of the
+clock the first fits best. Each window is weighted by its own joules, so that short and long
+launches count alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.devices import Device
 from mla_var3.records import Passed, Record
 
 #: Windows of energy below which no fit is made: three unknowns, and enough to try it on.
@@ -23,75 +26,125 @@ _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class EnergyModel:
-    """Energy of some work on one board.
+class Window:
+    """A record's launches back to back, and what they drew.
 
     Attributes:
-        watts: Power while a kernel runs, whatever it does.
+        record: The record.
+        us: Microseconds of a launch.
+        joules: Joules of a launch.
+        watts: Mean power.
+        clock: SM clock as a share of the full one.
+        flops: FLOPs of the cost model.
+        bytes: DRAM bytes of the cost model.
+    """
+
+    record: Record
+    us: float
+    joules: float
+    watts: float
+    clock: float
+    flops: int
+    bytes: int
+
+    @property
+    def design(self) -> tuple[str, str]:
+        """Language and design."""
+        return self.record.kernel.language, self.record.kernel.design
+
+    @property
+    def per_joule(self) -> tuple[float, float, float]:
+        """Seconds, FLOPs and bytes per joule, slowed as the clock was."""
+        scale = self.clock / self.joules
+        return self.us * 1e-6 * scale, self.flops * scale, self.bytes * scale
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Costs of one board at full clock, by its windows.
+
+    Attributes:
+        static: Watts while a kernel runs, whatever it does.
         joules_per_flop: Energy per FLOP of the cost model.
         joules_per_byte: Energy per DRAM byte of the cost model.
-        windows: Records that it was fitted to.
+        least_per_flop: The least of all fits that leave one design out, at the lowest clock of any
+            window.
+        least_per_byte: Likewise.
+        lowest_clock: That clock, as a share of the full one.
+        most_watts: The largest mean power of any window.
+        windows: Windows that it was fitted to.
         error: Median relative error on a window that the fit did not see.
     """
 
-    watts: float
+    static: float
     joules_per_flop: float
     joules_per_byte: float
+    least_per_flop: float
+    least_per_byte: float
+    lowest_clock: float
+    most_watts: float
     windows: int
     error: float
 
-    def work(self, flops: float, bytes: float) -> float:
-        """Joules of the work alone, without the power that time costs."""
-        return self.joules_per_flop * flops + self.joules_per_byte * bytes
 
-    def joules(self, flops: float, bytes: float, us: float) -> float:
-        """Joules of work that takes so many microseconds."""
-        return self.watts * us / 1e6 + self.work(flops, bytes)
+def windows(records: Iterable[Record], device: Device) -> Iterator[Window]:
+    """The windows of a device that can tell what a DRAM byte costs.
 
-    def least_us(self, flops: float, bytes: float, cap: float) -> float:
-        """Microseconds that the work takes at least, back to back, under a power cap in watts."""
-        return 1e6 * self.work(flops, bytes) / (cap - self.watts)
+    Launches run without a flush between them: what the L2 holds is not read from DRAM again.
+    """
+    full, cache = device.figure("boost_clock").normalised, device.l2_bytes
+    for record in records:
+        outcome = record.outcome
+        if record.target != device.key or not isinstance(outcome, Passed):
+            continue
+        energy = outcome.energy
+        if energy is not None and energy.sm_clock_mhz is not None and outcome.bytes > cache:
+            yield Window(
+                record, energy.launch_us, energy.joules, energy.watts, energy.sm_clock_mhz / full,
+                outcome.flops, outcome.bytes,
+            )  # fmt: skip
 
 
-def fit(records: Iterable[Record]) -> EnergyModel | None:
-    """The model of the records of one board that hold energy.
+def fit(found: Sequence[Window]) -> Fit | None:
+    """The costs of the board that made the windows.
 
     Returns:
         None where there are too few windows, or where they do not tell the three apart: a cost
         below 0 means nothing.
     """
-    rows = [row for record in records if (row := _row(record)) is not None]
-    if len(rows) < LEAST_WINDOWS:
+    if len(found) < LEAST_WINDOWS:
         return None
-    costs = _solve(rows)
-    if min(costs) <= 0:
+    without = [_solve([w for w in found if w.design != left]) for left in {w.design for w in found}]
+    costs = _solve(found)
+    if min(min(costs), *(min(each) for each in without)) <= 0:
         return None
-    watts, flop, byte = costs
-    return EnergyModel(watts, flop, byte, len(rows), float(np.median(_unseen(rows))))
+    lowest = min(window.clock for window in found)
+    return Fit(
+        static=costs[0],
+        joules_per_flop=costs[1],
+        joules_per_byte=costs[2],
+        least_per_flop=lowest * min(each[1] for each in [costs, *without]),
+        least_per_byte=lowest * min(each[2] for each in [costs, *without]),
+        lowest_clock=lowest,
+        most_watts=max(window.watts for window in found),
+        windows=len(found),
+        error=float(np.median(_unseen(found))),
+    )
 
 
-def _row(record: Record) -> tuple[float, float, float] | None:
-    """Seconds, FLOPs and bytes per joule of a record's window; None without one."""
-    outcome = record.outcome
-    if not isinstance(outcome, Passed) or outcome.energy is None:
-        return None
-    spent = outcome.energy.joules
-    return outcome.energy.launch_us / 1e6 / spent, outcome.flops / spent, outcome.bytes / spent
-
-
-def _solve(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Costs whose sum over each row is 1, by least squares."""
-    table: _Array = np.array(rows)
+def _solve(found: Sequence[Window]) -> list[float]:
+    """Costs whose sum over each window's shares is 1, by least squares."""
+    table: _Array = np.array([window.per_joule for window in found]).reshape(-1, 3)
     scale = np.linalg.norm(table, axis=0)
     # A column of zeros, no FLOPs in any window say, has no cost.
     scale[scale == 0] = 1.0
-    found, *_ = np.linalg.lstsq(table / scale, np.ones(len(table)), rcond=None)
-    return [float(cost) for cost in found / scale]
+    costs, *_ = np.linalg.lstsq(table / scale, np.ones(len(table)), rcond=None)
+    return [float(cost) for cost in costs / scale]
 
 
-def _unseen(rows: Sequence[Sequence[float]]) -> list[float]:
+def _unseen(found: Sequence[Window]) -> list[float]:
     """Relative error on each window by a fit to all others."""
     return [
-        abs(float(np.dot(row, _solve([*rows[:index], *rows[index + 1 :]]))) - 1)
-        for index, row in enumerate(rows)
+        abs(float(np.dot(window.per_joule, _solve([*found[:index], *found[index + 1 :]]))) - 1)
+        for index, window in enumerate(found)
     ]

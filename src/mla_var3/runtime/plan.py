@@ -80,7 +80,7 @@ class KernelPlan(Problem):
             peak_tflops: Tensor-core ceiling in TFLOP/s that open sizes are resolved for.
             peak_gbps: DRAM ceiling in GB/s, likewise.
         """
-        machine = dataclasses.replace(self.target, tflops=peak_tflops, gbps=peak_gbps)
+        machine = dataclasses.replace(self.target, tflops=peak_tflops, gbps=peak_gbps, power=None)
         resolved = self.resolve(machine)
         resolved.validate()
         return resolved.plan(*resolved.prepare_inputs("meta"))

@@ -6,6 +6,7 @@ from typing import Any
 from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
+    TIE,
     best_new_tokens,
     best_prefix_tokens,
     flash_attention_cost,
@@ -29,6 +30,7 @@ from mla_var3.workloads.mla.problems import (
 
 __all__ = [
     "FP8_GROUP",
+    "TIE",
     "WORKLOAD",
     "DecompressedProblem",
     "Fp8LatentProblem",

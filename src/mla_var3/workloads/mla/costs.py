@@ -7,7 +7,14 @@ part, p rotary part, k latent dimension, w bytes per element.
 
 from __future__ import annotations
 
+from typing import Any
+
+from mla_var3.devices import Ceilings
+from mla_var3.roofline.prediction import predict
 from mla_var3.workloads.base import Cost
+
+#: Times by the model that differ by less than this share count as equal.
+TIE = 0.01
 
 
 def seen_pairs(s: int, t: int, causal: bool, first: int = 0, last: int | None = None) -> int:
@@ -118,15 +125,15 @@ def best_new_tokens(
     k: int,
     p: int,
     w: int,
-    peak_tflops: float,
-    peak_gbps: float,
+    rates: Ceilings,
     multiple: int = 64,
 ) -> int:
     """The n in 0, multiple, .. t that minimizes the roofline time of ``mixed_cost``.
 
     FLOPs fall linearly with n (by 4bhs(k-d) a token) and bytes rise linearly (by w(2bhd - bk) a
-    token), so max(flops/peak, bytes/peak) is convex in n: its minimum lies where the two meet, or
-    at an end.
+    token). By two rates the minimum lies where the two times meet, or at an end; the time at the
+    board's power is not linear in n, so that all are tried. An end within ``TIE`` of the least is
+    taken: a mix has a second kernel and a merge, which the model leaves out.
 
     Args:
         b: Batch.
@@ -137,28 +144,26 @@ def best_new_tokens(
         k: Latent dimension.
         p: Rotary dimension.
         w: Bytes per element.
-        peak_tflops: Tensor ceiling in TFLOP/s.
-        peak_gbps: DRAM ceiling in GB/s.
+        rates: Ceilings of the device.
         multiple: Granularity of n (a tile of keys).
 
     Returns:
         n, between 0 and t.
     """
+    import numpy as np  # Not needed to name a problem.
 
-    def seconds(n: int) -> float:
-        cost = mixed_cost(b, h, s, t, n, d, k, p, w)
-        return max(cost.flops / (peak_tflops * 1e12), cost.bytes / (peak_gbps * 1e9))
+    tokens: Any = np.append(np.arange(0.0, t, multiple), float(t))
+    us = _longest(mixed_cost(b, h, s, t, tokens, d, k, p, w), rates)
+    ends = [end for end in (0, -1) if us[end] <= us.min() * (1 + TIE)]
+    return int(tokens[ends[0] if ends else us.argmin()])
 
-    at_zero, at_end = mixed_cost(b, h, s, t, 0, d, k, p, w), mixed_cost(b, h, s, t, t, d, k, p, w)
-    compute_0, compute_t = (c.flops / (peak_tflops * 1e12) for c in (at_zero, at_end))
-    memory_0, memory_t = (c.bytes / (peak_gbps * 1e9) for c in (at_zero, at_end))
-    candidates = {0, t}
-    slope = (memory_t - memory_0) - (compute_t - compute_0)
-    if slope > 0 and compute_0 > memory_0:
-        crossing = t * (compute_0 - memory_0) / slope
-        low = int(crossing // multiple) * multiple
-        candidates |= {n for n in (low, low + multiple) if 0 <= n <= t}
-    return min(sorted(candidates), key=seconds)
+
+def _longest(cost: Cost, rates: Ceilings) -> Any:
+    """Microseconds of work, or of each of an array of them: see ``roofline.predict``."""
+    import numpy as np
+
+    us = np.maximum(cost.flops / (rates.tflops * 1e6), cost.bytes / (rates.gbps * 1e3))
+    return np.maximum(us, rates.power.us(cost.flops, cost.bytes)) if rates.power else us
 
 
 def best_prefix_tokens(
@@ -171,8 +176,7 @@ def best_prefix_tokens(
     k: int,
     p: int,
     w: int,
-    peak_tflops: float,
-    peak_gbps: float,
+    rates: Ceilings,
     groups: int = 1,
 ) -> int:
     """How many of the shared tokens to decompress: all of them where that is faster, else none.
@@ -182,9 +186,9 @@ def best_prefix_tokens(
     each of ``groups`` groups. The product with Wv is left out: every choice below t needs it.
     """
 
-    def seconds(cost: Cost) -> float:
-        return max(cost.flops / (peak_tflops * 1e12), cost.bytes / (peak_gbps * 1e9))
+    def us(cost: Cost) -> float:
+        return predict(cost.flops, cost.bytes, rates).time_us
 
-    latent = seconds(flash_mla_cost(b, h, s, t, k, p, w))
-    own = seconds(flash_mla_cost(b, h, s, t - shared, k, p, w)) if shared < t else 0.0
-    return shared if own + seconds(prefix_cost(b, h, s, shared, d, p, w, groups)) < latent else 0
+    latent = us(flash_mla_cost(b, h, s, t, k, p, w))
+    own = us(flash_mla_cost(b, h, s, t - shared, k, p, w)) if shared < t else 0.0
+    return shared if own + us(prefix_cost(b, h, s, shared, d, p, w, groups)) < latent else 0

@@ -413,7 +413,7 @@ class MixedProblem(MlaProblem):
             return resolved
         n = best_new_tokens(
             self.b, self.h, self.s, self.t, self.d, self.k, self.p, self.element_bytes,
-            machine.tflops, machine.gbps,
+            machine.rates,
         )  # fmt: skip
         return dataclasses.replace(resolved, n=n)
 
@@ -554,7 +554,7 @@ class SharedPrefixProblem(MlaProblem):
             return resolved
         prefix = best_prefix_tokens(
             self.b, self.h, self.s, self.t, self.shared_tokens, self.d, self.k, self.p,
-            self.element_bytes, machine.tflops, machine.gbps, self.groups,
+            self.element_bytes, machine.rates, self.groups,
         )  # fmt: skip
         return dataclasses.replace(resolved, prefix=prefix)
 

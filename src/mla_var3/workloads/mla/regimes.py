@@ -1,9 +1,10 @@
-"""The regime analysis: which attention kernel wins where, from the cost models and two ceilings.
+"""The regime analysis: which attention kernel wins where, from cost models and ceilings.
 
 Everything here is computed from ``mla_var3.workloads.mla`` (FLOPs and bytes of each design) and
 from the rates that were attained on a device; nothing is measured. Symbols as in
 ``mla_var3.workloads.mla.costs``. A prediction is a reference time: what the work takes at those
-rates when arithmetic and memory traffic overlap perfectly and every operand is read from DRAM once.
+rates when arithmetic and memory traffic overlap perfectly and every operand is read from DRAM once,
+and where joules were measured no less than what the board's power allows back to back.
 A better kernel than those that attained the rates can beat it. It leaves out the final product with
 Wv that all latent results need alike.
 """
@@ -19,7 +20,7 @@ from typing import Any, Literal, get_args
 from mla_var3 import devices, tables
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
-from mla_var3.roofline.prediction import Prediction, predict
+from mla_var3.roofline.prediction import Prediction, Side, predict
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import problems
 
@@ -27,7 +28,7 @@ Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 #: Kernels whose predictions differ by less than this share count as equally fast.
-TIE = 0.01
+TIE = mla.TIE
 DTYPE = "bf16"
 S_VALUES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 T_VALUES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
@@ -64,7 +65,7 @@ def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
     """The mixed design's best number of decompressed tokens; see ``mla.best_new_tokens``."""
     return mla.best_new_tokens(
         shape.b, shape.h, s, t, shape.d, shape.k, shape.p, shape.w,
-        ceilings.tflops, ceilings.gbps, N_MULTIPLE,
+        ceilings, N_MULTIPLE,
     )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ class Cell:
     gain: float
     n: int
     time_us: dict[Kernel, float]
-    bound: Literal["compute", "memory"]
+    bound: Side
 
 
 @dataclass(frozen=True)
@@ -235,10 +236,13 @@ def crossing(
 def compute_bound_from(
     kernel: Kernel, shape: Shape, t: int, ceilings: Ceilings, limit: int = S_LIMIT
 ) -> int | None:
-    """Smallest s from which a kernel is bound by arithmetic up to ``limit``; None if it is not."""
-    return _last_start(
-        lambda s: prediction(kernel, shape, s, t, ceilings).bound == "compute", limit
-    )
+    """Smallest s from which arithmetic outlasts traffic up to ``limit``; None if it does not."""
+
+    def holds(s: int) -> bool:
+        found = prediction(kernel, shape, s, t, ceilings)
+        return found.compute_us >= found.memory_us
+
+    return _last_start(holds, limit)
 
 
 def recommended_from(
@@ -332,14 +336,22 @@ def balance_formula() -> Any:
     return sympy.factor(solution)
 
 
+def power_us(ceilings: Ceilings) -> str:
+    """Microseconds at the board's power as JavaScript in ``flops`` and ``bytes``."""
+    import sympy
+
+    flops, bytes = sympy.symbols("flops bytes", positive=True)
+    return "0" if ceilings.power is None else sympy.jscode(ceilings.power.us(flops, bytes))
+
+
 def calculator_spec() -> dict[str, Any]:
     """What a calculator without a server needs, as plain data for JSON.
 
     Formulas are JavaScript expressions in the names of ``inputs``, ``n``, ``tflops``, ``gbps``,
-    ``flops`` and ``bytes``. For the mixed design evaluate ``best_n.balance``; the candidates for n
-    are 0, t, and the multiples of ``best_n.multiple`` on either side of it that lie in 0 .. t;
-    the n with the least time wins, the smaller n among equals. Of the kernels the first in the
-    list whose time is within ``tie`` of the least is the one to use.
+    ``flops`` and ``bytes``; a time is no less than the device's ``power``, in ``flops`` and
+    ``bytes``. For the mixed design the candidates for n are t and the multiples of ``multiple``
+    below it; 0, then t, wins within ``tie`` of the least time, else the n that has it. Of the
+    kernels the first in the list whose time is within ``tie`` of the least is the one to use.
     """
     import sympy
 
@@ -363,7 +375,8 @@ def calculator_spec() -> dict[str, Any]:
         ],
         "devices": [
             {"key": device.key, "name": device.name, "tflops": ceilings.tflops,
-             "gbps": ceilings.gbps, "ceiling_kind": ceilings.source_kind,
+             "gbps": ceilings.gbps, "power": power_us(ceilings),
+             "ceiling_kind": ceilings.source_kind,
              "sources": list(ceilings.sources)}
             for device in usable_devices()
             for ceilings in [device.ceilings(DTYPE)]
@@ -374,7 +387,7 @@ def calculator_spec() -> dict[str, Any]:
             for kernel in KERNELS
         ],
         "time_us": "Math.max(flops / (tflops * 1e6), bytes / (gbps * 1e3))",
-        "best_n": {"multiple": N_MULTIPLE, "balance": sympy.jscode(balance_formula())},
+        "multiple": N_MULTIPLE,
         "flops_crossing": "k*d/(k - d)",
         "tie": TIE,
     }  # fmt: skip

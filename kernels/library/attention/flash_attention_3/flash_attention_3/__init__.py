@@ -1,0 +1,1 @@
+"""The base version: one call, its own layout."""

@@ -1,0 +1,1 @@
+"""FlashAttention-3's latent decode on Hopper."""

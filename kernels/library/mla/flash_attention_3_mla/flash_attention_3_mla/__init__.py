@@ -1,0 +1,1 @@
+"""Base version: the cache as it lies, latent queries beside the rotary ones."""

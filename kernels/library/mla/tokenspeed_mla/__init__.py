@@ -1,0 +1,1 @@
+"""TokenSpeed-MLA, latent decode in the CuTe DSL on Blackwell."""

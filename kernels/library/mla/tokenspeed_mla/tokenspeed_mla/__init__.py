@@ -1,0 +1,1 @@
+"""Base version: its decode entry point, cache in pages of 64."""
