@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from generators import drawing
+from generators.text import us
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.knowledge import metrics
 from mla_var3.roofline import svg
@@ -52,7 +54,7 @@ class Line:
     labelled: bool = True
 
 
-class Drawing(Protocol):
+class Chart(Protocol):
     """A chart that can be drawn at two widths."""
 
     @property
@@ -70,9 +72,8 @@ class Drawing(Protocol):
         """Matplotlib's SVG."""
 
 
-def us(value: float) -> str:
-    """A time as tables have it."""
-    return metrics.metric("total_us").text(value)
+def _per_byte(intensity: float) -> str:
+    return metrics.metric("intensity").text(intensity)
 
 
 @dataclass(frozen=True)
@@ -179,21 +180,21 @@ class Roofline:
         """The rates, and the best that each design reached."""
         said = [
             f"{name.capitalize()}: {roof.tflops:g} TFLOP/s and {roof.gbps:g} GB/s, which meet at "
-            f"{float(f'{roof.ridge:.3g}'):,g} FLOP/byte."
+            f"{_per_byte(roof.ridge)}."
             for name, roof in self.roofs
         ]
         for path in self.paths:
             intensity, reached, problem = max(path.points, key=lambda point: point[1])
             said.append(
                 f"{path.label} reaches {reached:.3g} TFLOP/s at most, "
-                f"at {problem} ({float(f'{intensity:.3g}'):,g} FLOP/byte)."
+                f"at {problem} ({_per_byte(intensity)})."
             )
         return " ".join(said)
 
     def tips(self) -> list[str]:
         """A design, where, and its rate."""
         return [
-            f"{path.label}, {at}: {y:.3g} TFLOP/s at {float(f'{x:.3g}'):,g} FLOP/byte"
+            f"{path.label}, {at}: {y:.3g} TFLOP/s at {_per_byte(x)}"
             for path in self.paths
             for x, y, at in path.points
         ]
@@ -300,24 +301,23 @@ def _label_ends(axes: Axes, labels: Sequence[tuple[Sequence[float], str, str]]) 
 # -- into a page -----------------------------------------------------------------------------------
 
 
-def figure(drawing: Drawing) -> str:
+def figure(chart: Chart) -> str:
     """Both drawings as one element of a page; styles show the one that fits."""
     shown = "\n".join(
-        f'<div class="chart__{name}">\n{_svg(drawing, width).strip()}\n</div>'
+        f'<div class="chart__{name}">\n{_svg(chart, width).strip()}\n</div>'
         for name, width in (("wide", WIDE), ("narrow", NARROW))
     )
-    said = f"<strong>{html.escape(drawing.title)}.</strong> {html.escape(drawing.message)}"
-    return f'<figure class="chart">\n{shown}\n<figcaption>{said}</figcaption>\n</figure>'
+    return drawing.figure(shown, chart.message, title=chart.title, kind="chart")
 
 
-def _svg(drawing: Drawing, width: float) -> str:
-    key = svg.data_key([STYLE_VERSION, width, repr(drawing)])
-    text = svg.cached(key, drawing.title, drawing.message, _drawer(drawing, width))
-    return _with_tips(text, drawing.tips())
+def _svg(chart: Chart, width: float) -> str:
+    key = svg.data_key([STYLE_VERSION, width, repr(chart)])
+    text = svg.cached(key, chart.title, chart.message, _drawer(chart, width))
+    return _with_tips(text, chart.tips())
 
 
-def _drawer(drawing: Drawing, width: float) -> Callable[[], str]:
-    return lambda: drawing.draw(width)
+def _drawer(chart: Chart, width: float) -> Callable[[], str]:
+    return lambda: chart.draw(width)
 
 
 def _with_tips(text: str, tips: Sequence[str]) -> str:

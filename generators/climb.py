@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import drawing, ladder
+from generators import drawing, ladder, problems
 from generators.drawing import DECOMPRESSED, EDGE, INK, LATENT, MIXED, QUIET, circle, path, text
-from mla_var3 import devices
+from generators.text import capital
 from mla_var3.devices import Ceilings
-from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ class Mountain:
     def message(self) -> str:
         """The roof, then every path."""
         roof = f"Bound: {self.roof.tflops:g} TFLOP/s and {self.roof.gbps:g} GB/s"
-        return f"{'. '.join([roof, *(_capital(climb.said) for climb in self.climbs)])}."
+        return f"{'. '.join([roof, *(capital(climb.said) for climb in self.climbs)])}."
 
     @property
     def limits(self) -> tuple[float, float, float, float]:
@@ -72,10 +70,6 @@ class Mountain:
         ys = [y for climb in self.climbs for _, _, y in climb.steps]
         low = min(*xs, self.roof.ridge) / 3
         return low, max(*xs, self.roof.ridge) * 4, min(ys) / 3, self.roof.tflops * 2
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def mountain(site: Site, versions: Sequence[Version]) -> Mountain | None:
@@ -104,11 +98,8 @@ def _steps(
 
 
 def _roof(where: ladder.Setting) -> Ceilings | None:
-    try:
-        dtype = next(iter(where.problems.values())).dtype
-        return devices.load(where.target).bound(dtype)
-    except (DeviceFigureError, UnknownNameError):
-        return None
+    roofs = problems.roofs(where.target, next(iter(where.problems.values())).dtype)
+    return roofs[0] if roofs else None
 
 
 def figure(site: Site, versions: Sequence[Version]) -> str:
@@ -117,8 +108,7 @@ def figure(site: Site, versions: Sequence[Version]) -> str:
     if found is None:
         return ""
     shown = drawing.responsive(lambda width: _draw(found, width), WIDE, NARROW)
-    said = f"<strong>The path under the roof.</strong> {html.escape(found.message)}"
-    return f'<figure class="chart">{shown}<figcaption>{said}</figcaption></figure>'
+    return drawing.figure(shown, found.message, title="The path under the roof", kind="chart")
 
 
 def _draw(found: Mountain, width: float) -> str:

@@ -94,7 +94,16 @@ def responsive(draw: Callable[[float], str], wide: float, narrow: float) -> str:
     )
 
 
-def figure(drawing: str, caption: str) -> str:
-    """A drawing with its caption, as Markdown takes it."""
-    words = html.escape(caption, quote=False)
-    return f'<figure class="drawn">{drawing}<figcaption>{words}</figcaption></figure>'
+def figure(drawing: str, caption: str = "", *, title: str = "", kind: str = "drawn") -> str:
+    """A drawing with its caption, as Markdown takes it.
+
+    Args:
+        drawing: HTML.
+        caption: Plain words below it.
+        title: What leads the caption, in bold.
+        kind: Classes of the style sheet.
+    """
+    lead = f"<strong>{html.escape(title, quote=False)}.</strong> " if title else ""
+    words = f"{lead}{html.escape(caption, quote=False)}"
+    below = f"<figcaption>{words}</figcaption>" if words else ""
+    return f'<figure class="{kind}">{drawing}{below}</figure>'

@@ -92,7 +92,7 @@ class Side:
     def _functions(self) -> list[tuple[str, int, int]]:
         """File, first and last line of each function of the version's own files."""
         return [
-            (repo_name(path), min(n.lineno for n in (node, *node.decorator_list)), node.end_lineno)
+            (repo_name(path), node.lineno - len(node.decorator_list), node.end_lineno)
             for path in sorted(self.version.path.parent.rglob("*.py"))
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
@@ -117,12 +117,12 @@ class Built:
         """Compile target."""
         return self.new.run.record.target.removeprefix("static/")
 
-    def stages(self) -> Iterator[tuple[Stage | None, Stage | None]]:
+    def stages(self) -> Iterator[tuple[str, Stage | None, Stage | None]]:
         """The stages of both by name; what has no counterpart stands alone."""
         old = {_name(self.old, stage): stage for stage in self.old.stages}
         new = {_name(self.new, stage): stage for stage in self.new.stages}
         for name in dict.fromkeys([*new, *old]):
-            yield old.get(name), new.get(name)
+            yield name, old.get(name), new.get(name)
 
 
 def _name(side: Side, stage: Stage) -> str:
@@ -227,7 +227,7 @@ _READING = (
 
 
 def _rows(changes: Comparison, pair: Built) -> Iterator[list[str]]:
-    for old, new in pair.stages():
+    for name, old, new in pair.stages():
         touched = [
             number
             for number, hunk in enumerate(changes.hunks, 1)
@@ -235,7 +235,6 @@ def _rows(changes: Comparison, pair: Built) -> Iterator[list[str]]:
         ]
         figures = _figures(old, new)
         if touched or any("→" in figure for figure in figures):
-            name = (new or old).name if (new or old) else ""
             yield [cell(name), cell(pair.arch), *figures, _by(touched, old, new)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from generators import drawing
 from generators.drawing import DECOMPRESSED, EDGE, LATENT, QUIET, SLOWER, SUNK, path, rect, text
+from generators.text import capital
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
 from mla_var3.workloads.mla import regimes
@@ -97,7 +98,7 @@ def split(keys: int = 12, splits: int = 3, slots: int = 4) -> str:
     )
     width = left + keys * size + splits * 10 + 10
     drawn = drawing.svg(width, 116, parts, "Split-KV", message)
-    return drawing.figure(drawn, message[0].upper() + message[1:])
+    return drawing.figure(drawn, capital(message))
 
 
 @functools.cache
@@ -113,7 +114,7 @@ def mma(rows: int = 64, queries: int = 1) -> str:
         f"per tile {(rows - queries) / rows:.1%} of its work is padding."
     )
     drawn = drawing.svg(420, 30 + 2 * rows, parts, "MMA tile", message)
-    return drawing.figure(drawn, message[0].upper() + message[1:])
+    return drawing.figure(drawn, capital(message))
 
 
 @functools.cache
@@ -137,7 +138,7 @@ def banks(rows: int = 8, columns: int = 8) -> str:
     )
     width = 2 * (columns + 2) * size
     drawn = drawing.svg(width, 30 + rows * size, parts, "Bank conflict", message)
-    return drawing.figure(drawn, message[0].upper() + message[1:])
+    return drawing.figure(drawn, capital(message))
 
 
 @functools.cache

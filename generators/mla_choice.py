@@ -13,7 +13,7 @@ from generators import problems
 from generators.kernels import design_link, run_version, what_times_cover
 from generators.problems import Best, best
 from generators.source import repo_name
-from generators.text import cell, sections, table
+from generators.text import cell, sections, table, us
 from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
 from mla_var3.roofline import predict
@@ -281,8 +281,8 @@ def _row(site: Site, choice: Choice, shown: list[regimes.Kernel], link: Link) ->
         f"{choice.s}",
         *(_use(site, choice, kernel, link) for kernel in shown),
         f"{_kernel_link(site, model.winner, link)}{n}",
-        f"{choice.bound_us:,.0f} us",
-        f"{model.time_us[model.winner]:,.0f} us",
+        us(choice.bound_us),
+        us(model.time_us[model.winner]),
     ]
 
 
@@ -310,7 +310,7 @@ def _decompress_first(found: Comparison) -> str:
         return ""
     return (
         "Decompressing all keys and values of a latent cache first takes "
-        f"{found.decompressing_us:,.0f} us more by the reference time, which can pay at "
+        f"{us(found.decompressing_us)} more by the reference time, which can pay at "
         f"{_span(pays, found)} only."
     )
 

@@ -153,7 +153,7 @@ def as_table(*arguments: str) -> str:
 def map_figure(found: RegimeMap) -> str:
     """A regime map as an inline drawing."""
     shown = drawing.responsive(lambda width: _draw(found, width), WIDE, NARROW)
-    return f'<figure class="chart">{shown}</figure>'
+    return drawing.figure(shown, kind="chart")
 
 
 def _described(found: RegimeMap) -> str:

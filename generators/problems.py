@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mla_var3 import devices, roofline
-from mla_var3.devices import Ceilings
+from mla_var3.devices import Ceilings, Device
 from mla_var3.devices.units import MEASURED_PREFIX
-from mla_var3.errors import UnknownNameError
+from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, change_text
 from mla_var3.records import CPU, Duration, Record, Scalar
+from mla_var3.records.model import STATIC
 from mla_var3.runtime import registry
 from mla_var3.tables import cell
 from mla_var3.workloads import workloads
@@ -164,10 +165,27 @@ def target_name(target: str) -> str:
     """A record's target in prose: the device's name, the arch, or the CPU."""
     if target == CPU:
         return "CPU"
+    device = None if target.startswith(STATIC) else device_of(target)
+    return device.name if device else target.removeprefix(STATIC)
+
+
+def device_of(target: str) -> Device | None:
+    """The device of a record's target, or the one that stands for its arch; None without one."""
     try:
-        return devices.load(target).name
+        if target.startswith(STATIC):
+            return devices.default_for_arch(target.removeprefix(STATIC))
+        return devices.load(target)
     except UnknownNameError:
-        return target.removeprefix("static/")
+        return None
+
+
+def roofs(target: str, dtype: str) -> tuple[Ceilings, Ceilings] | None:
+    """Bound and reference rates of a target's device; None where one is not known."""
+    device = device_of(target)
+    try:
+        return (device.bound(dtype), device.ceilings(dtype)) if device else None
+    except (DeviceFigureError, UnknownNameError):  # An element type may have no rate.
+        return None
 
 
 def amount(metric: str, value: float | int | str | bool) -> str:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from generators.text import us
 from mla_var3 import devices, front
 from mla_var3.errors import KnowledgeError
 from mla_var3.languages import languages
@@ -59,8 +60,8 @@ def picture(site: Site) -> str:
     problem = "b=32, h=128, s=1, t=4096, bf16"
     title = f"Latent attention on one {devices.load(DEVICE).name}, {problem}"
     message = (
-        f"{title}: {len(runs)} versions timed in one run, from {_us(first)} ({_name(runs[0])}) to "
-        f"{_us(last)} ({_name(runs[-1])}), {first / last:.0f}x faster."
+        f"{title}: {len(runs)} versions timed in one run, from {us(first)} ({_name(runs[0])}) to "
+        f"{us(last)} ({_name(runs[-1])}), {first / last:.0f}x faster."
     )
     height = 40 + ROW * len(runs) + 10
     return (
@@ -72,11 +73,11 @@ def picture(site: Site) -> str:
 
 
 def _row(place: int, run: Run, first: float, last: float) -> list[str]:
-    y, us = 44 + ROW * place, run.total.median_us
+    y, time = 44 + ROW * place, run.total.median_us
     low = last / 2  # The fastest keeps a bar.
-    long = (WIDTH - LEFT - RIGHT) * math.log(us / low) / math.log(first / low)
-    gain = f"{first / us:.0f}x faster" if place else ""
-    says = f'{_us(us)}<tspan class="quiet" dx="6">{gain}</tspan>'
+    long = (WIDTH - LEFT - RIGHT) * math.log(time / low) / math.log(first / low)
+    gain = f"{first / time:.0f}x faster" if place else ""
+    says = f'{us(time)}<tspan class="quiet" dx="6">{gain}</tspan>'
     return [
         f'<text x="{LEFT - 10}" y="{y}" text-anchor="end">{html.escape(_name(run))}</text>',
         f'<rect class="bar" x="{LEFT}" y="{y - 13}" width="{long:.1f}" height="16"/>',
@@ -87,10 +88,6 @@ def _row(place: int, run: Run, first: float, last: float) -> list[str]:
 def _name(run: Run) -> str:
     kernel = run.record.kernel
     return f"{kernel.design} {kernel.version}, {languages()[kernel.language].title}"
-
-
-def _us(us: float) -> str:
-    return f"{us:,.0f} us"
 
 
 def main() -> int:

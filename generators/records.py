@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from generators import problems, verdicts
 from generators.kernels import checked, run_version, why_not
 from generators.page import Page
-from generators.text import cell, fold, meta, sections, table
+from generators.text import cell, fold, meta, sections, table, us
 from mla_var3 import roofline
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
@@ -190,7 +190,7 @@ def _how(mode: Mode, outcome: Passed | None) -> str:
             f"in {protocol.rounds} rounds" if protocol.rounds else "",
         ]
     if total is not None:
-        parts.append(f"from {total.min_us:,.1f} to {total.max_us:,.1f} us")
+        parts.append(f"from {us(total.min_us)} to {us(total.max_us)}")
     return ", ".join(filter(None, parts))
 
 
@@ -214,7 +214,7 @@ def _energy(outcome: Passed | None) -> str:
     held = f", clocks held down by {' and '.join(drawn.throttle)}" if drawn.throttle else ""
     return (
         f"{drawn.joules:.3g} J per launch and {drawn.watts:.0f} W, back to back at "
-        f"{drawn.launch_us:,.1f} us{held}"
+        f"{us(drawn.launch_us)}{held}"
     )
 
 

@@ -9,9 +9,8 @@ from generators import charts, kernels, problems
 from generators.kernels import checked, run_version, why_not
 from generators.page import Page
 from generators.text import cell, meta, sections, table
-from mla_var3 import devices, roofline
+from mla_var3 import roofline
 from mla_var3.devices import Device
-from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import CPU
@@ -56,27 +55,16 @@ def pages(site: Site) -> list[Page]:
     ]
 
 
-def _device_of(target: str) -> Device | None:
-    """The device whose roofline belongs to a target."""
-    try:
-        if target.startswith("static/"):
-            return devices.default_for_arch(target.removeprefix("static/"))
-        return devices.load(target)
-    except UnknownNameError:
-        return None
-
-
 def _roofline(target: str, layer: str, runs: list[Run]) -> str:
     """One figure per workload of a GPU: each design's best at each problem, as a path."""
-    device = _device_of(target)
+    device = problems.device_of(target)
     paths = _paths(runs)
     if device is None or not paths or target.startswith("static/"):
         return ""
-    dtype = problems.problem_of(problems.fastest(runs)[0].record).dtype
-    try:
-        bound, reference = device.bound(dtype), device.ceilings(dtype)
-    except (DeviceFigureError, UnknownNameError):
+    known = problems.roofs(target, problems.problem_of(problems.fastest(runs)[0].record).dtype)
+    if known is None:
         return ""  # The page says so.
+    bound, reference = known
     roofs = [("bound", bound)]
     if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
         roofs.append(("reference", reference))
@@ -186,7 +174,7 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
     path = target_page(target)
     link = site.link(path)
     name = problems.target_name(target)
-    device = _device_of(target)
+    device = problems.device_of(target)
     title = f"Results on {name}"
     if target.startswith("static/"):
         title = f"Compiled for {name}" + (f" ({device.name})" if device else "")

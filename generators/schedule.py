@@ -6,7 +6,6 @@ timed; how many SMs a stage takes follows from its grid and from how many blocks
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from generators.drawing import (
     rect,
     text,
 )
-from generators.text import cell, sections
-from mla_var3 import devices
-from mla_var3.errors import DeviceFigureError, HyperMlaError, UnknownNameError
+from generators.text import cell, sections, us
+from mla_var3.errors import HyperMlaError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import Stage
 from mla_var3.runtime import ConcurrentKernels, RuntimeObject
@@ -96,7 +94,7 @@ class Lane:
         if self.waves > 1 and self.tail < self.sms:
             parts.append(f"the last one on {self.tail}")
         if self.us is not None:
-            parts.append(f"{self.us:,.0f} us")
+            parts.append(us(self.us))
         return ", ".join(parts)
 
 
@@ -137,9 +135,9 @@ class Schedule:
     def message(self) -> str:
         """What the picture shows, as sentences."""
         said = [f"{lane.said}." for lane in self.lanes]
-        unit = "us" if self.is_timed else "waves"
         said += [
-            f"{lane.sms} of {self.sms} SMs wait {time:,.0f} {unit} after {lane.name}."
+            f"{lane.sms} of {self.sms} SMs wait "
+            f"{us(time) if self.is_timed else f'{time:g} waves'} after {lane.name}."
             for lane, time in self.waits()
         ]
         return " ".join(said)
@@ -183,13 +181,8 @@ def _preference(run: Run, telling: Run | None) -> tuple[object, ...]:
 
 
 def _sms(run: Run) -> int | None:
-    target = run.record.target
-    try:
-        if run.record.is_static:
-            return devices.default_for_arch(target.removeprefix("static/")).sm_count
-        return devices.load(target).sm_count
-    except (UnknownNameError, DeviceFigureError):
-        return None
+    device = problems.device_of(run.record.target)
+    return device.sm_count if device else None
 
 
 def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
@@ -200,8 +193,8 @@ def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
         for stage in group:
             blocks, held = math.prod(stage.grid), _per_sm(site, version, run, stage)
             share = sms if len(group) == 1 else min(blocks, sms - first)
-            us = stage.duration.median_us if stage.duration else None
-            lane = Lane(stage.name, blocks, held, us, first, max(share, 1), start)
+            time = stage.duration.median_us if stage.duration else None
+            lane = Lane(stage.name, blocks, held, time, first, max(share, 1), start)
             yield lane
             first, end = first + share, max(end, lane.end)
         start = end
@@ -262,8 +255,7 @@ def section(site: Site, version: Version, telling: Run | None, link: Link) -> st
     at = cell(site.problem_text(found.run))
     where = cell(problems.target_name(found.run.record.target))
     return sections(
-        f'<figure class="chart">{shown}<figcaption>{html.escape(found.message)}</figcaption>'
-        "</figure>",
+        drawing.figure(shown, found.message, kind="chart"),
         f"{where}, {at}: {problems.record_link(found.run, link, 'record')}. {_basis(found)}",
     )
 
@@ -277,7 +269,7 @@ def _basis(found: Schedule) -> str:
         )
     basis = (
         "The plan's grid and the time of each stage alone, blocks of a stage taken as equal; "
-        f"the whole launch took {found.run.total.median_us:,.0f} us."
+        f"the whole launch took {us(found.run.total.median_us)}."
     )
     if found.overlap is not None:
         basis += (
@@ -306,7 +298,7 @@ def _draw(found: Schedule, width: float) -> str:
 
 
 def _short(lane: Lane) -> str:
-    time = f", {lane.us:,.0f} us" if lane.us is not None else ""
+    time = f", {us(lane.us)}" if lane.us is not None else ""
     waves = f" in {lane.waves} waves" if lane.waves > 1 else ""
     return f"{lane.name}: {lane.blocks:,} blocks{waves}{time}"
 

@@ -10,15 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mla_var3.errors import HyperMlaError, KnowledgeError
-from mla_var3.knowledge import directives, markdown
+from mla_var3.knowledge import directives, markdown, metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase", "rendered",
-    "sections", "table",
+    "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase", "rendered",
+    "sections", "table", "us",
 ]  # fmt: skip
+
+
+def capital(words: str) -> str:
+    """Words as the start of a sentence."""
+    return words[:1].upper() + words[1:]
+
+
+def us(value: float) -> str:
+    """Microseconds as tables have them."""
+    return metrics.metric("total_us").text(value)
 
 
 def meta(**fields: str | list[str] | dict[str, bool]) -> str:

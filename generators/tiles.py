@@ -6,7 +6,6 @@ What the accumulators take of the registers is worked out from their extents in 
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Iterator
@@ -28,20 +27,16 @@ from generators.drawing import (
     text,
 )
 from generators.text import cell, sections
-from mla_var3.devices import default_for_arch
 from mla_var3.devices.limits import SmLimits
-from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import Tile, find
 from mla_var3.records import Stage, StaticFacts
 from mla_var3.runtime.registry import Version
-from mla_var3.static.occupancy import TENSOR_MEMORY_COLUMNS, of_facts
+from mla_var3.static.occupancy import TENSOR_MEMORY_COLUMNS, limits_of, of_facts
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
-#: Registers that an instruction can name (CUDA C++ Programming Guide, compute capabilities).
-REGISTERS = 255
 #: Width of a panel, columns and pitch of its squares, and the same of words on the stack.
 WIDTH, COLUMNS, PITCH = 340, 16, 11
 WORDS, WORD_PITCH, MOST_ROWS = 68, 5, 16
@@ -56,12 +51,14 @@ class Compiled:
         run: The record.
         stage: The stage.
         facts: What the compiler made of it.
+        limits: What an SM of the arch's device can hold.
         tiles: Tiles that its source keeps in fp32.
     """
 
     run: Run
     stage: Stage
     facts: StaticFacts
+    limits: SmLimits
     tiles: tuple[Tile, ...]
 
     @property
@@ -116,7 +113,8 @@ class Compiled:
             if self.registers_of(t)
         ]
         of = f", of which {' and '.join(taken)}" if taken else ""
-        return f"{facts.arch}: {facts.registers} of {REGISTERS} registers per thread at launch{of}."
+        most = self.limits.registers_per_thread
+        return f"{facts.arch}: {facts.registers} of {most} registers per thread at launch{of}."
 
     def _spills(self) -> str:
         if not self.facts.spills:
@@ -124,13 +122,12 @@ class Compiled:
         return f"{self.facts.spill_instructions:,} spill instructions, {self.words} words of stack."
 
     def _memory(self) -> str:
-        limits = limits_of(self.facts.arch)
-        of = f" of {limits.shared_memory_per_block_max:,}" if limits else ""
+        most = self.limits.shared_memory_per_block_max
         columns = self.facts.tensor_memory_columns
         tensor = (
             f", {columns} of {TENSOR_MEMORY_COLUMNS} columns of tensor memory" if columns else ""
         )
-        return f"Shared memory {self.facts.shared_bytes:,}{of} bytes{tensor}."
+        return f"Shared memory {self.facts.shared_bytes:,} of {most:,} bytes{tensor}."
 
     def _core(self) -> str:
         opcode, shape = self.mma
@@ -151,19 +148,11 @@ def _extents(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def limits_of(arch: str) -> SmLimits | None:
-    """Limits of the device that stands for an arch; None where a figure is missing."""
-    try:
-        return default_for_arch(arch).sm_limits()
-    except (UnknownNameError, DeviceFigureError):
-        return None
-
-
 # -- from records ----------------------------------------------------------------------------------
 
 
 def compiled(site: Site, version: Version) -> list[Compiled]:
-    """The stage that does most of the work, once per arch, in the order of archs."""
+    """The stage that does most of the work, once per arch with a device, in the order of archs."""
     found = [
         (run, stage, stage.static)
         for run in site.runs_of(version)
@@ -179,7 +168,11 @@ def compiled(site: Site, version: Version) -> list[Compiled]:
         if item[1].kernel == heaviest:
             chosen.setdefault(item[2].arch, item)
     ordered = sorted(chosen.values(), key=lambda item: (len(item[2].arch), item[2].arch))
-    return [Compiled(*item, _tiles(version, item[0], item[1])) for item in ordered]
+    return [
+        Compiled(run, stage, facts, limits, _tiles(version, run, stage))
+        for run, stage, facts in ordered
+        if (limits := limits_of(facts.arch))
+    ]
 
 
 def _tiles(version: Version, run: Run, stage: Stage) -> tuple[Tile, ...]:
@@ -213,8 +206,7 @@ def section(site: Site, version: Version, link: Link) -> str:
         for p in panels
     )
     return sections(
-        f'<figure class="drawn panels">{drawn}<figcaption>{html.escape(_caption(panels))}'
-        "</figcaption></figure>",
+        drawing.figure(drawn, _caption(panels), kind="drawn panels"),
         f"Compiled for {made}.",
     )
 
@@ -227,8 +219,8 @@ def _caption(panels: list[Compiled]) -> str:
         lower = " The compiler chose the warps; those that only copy hold no tile, so a tile takes "
         lower += "at least the registers shown."
     return (
-        f"Stage {panels[0].stage.name}. Each square is one of the {REGISTERS} registers that a "
-        f"thread can name.{red or ' Nothing spills.'}{lower} Registers at launch, stack, shared "
+        f"Stage {panels[0].stage.name}. Each square is one of the registers that a thread can "
+        f"name.{red or ' Nothing spills.'}{lower} Registers at launch, stack, shared "
         "memory and opcodes are the compiler's; a tile's share follows from its extents."
     )
 
@@ -245,19 +237,15 @@ def panel(shown: Compiled) -> str:
 
 
 def _register_grid(shown: Compiled, top: float) -> Iterator[str]:
-    start = 0
+    start, most = 0, shown.limits.registers_per_thread
     for row, (count, color, words) in enumerate(_shares(shown)):
-        until = min(start + count, REGISTERS)
+        until = min(start + count, most)
         yield squares(range(start, until), COLUMNS, PITCH, color, top=top)
         y = top + 12 + row * 34
         yield rect(196, y - 10, 10, 10, color)
-        yield text(212, y, _counted(shown, count), bold=True)
+        yield text(212, y, f"{count} of {most}" if count > most else str(count), bold=True)
         yield text(212, y + 15, words, fill=QUIET, size=12)
         start = until
-
-
-def _counted(shown: Compiled, count: int) -> str:
-    return f"{count} of {REGISTERS}" if count > REGISTERS else str(count)
 
 
 def _shares(shown: Compiled) -> list[tuple[int, str, str]]:
@@ -267,9 +255,9 @@ def _shares(shown: Compiled) -> list[tuple[int, str, str]]:
         (shown.registers_of(tile), color, f"{tile.name}, {tile.rows} x {tile.columns} fp32")
         for tile, color in zip(kept, (LATENT, MIXED, DECOMPRESSED), strict=False)
     ]
-    used = shown.facts.registers
+    used, most = shown.facts.registers, shown.limits.registers_per_thread
     other = max(0, used - sum(count for count, *_ in found))
-    found += [(other, QUIET, "all else" if found else "used"), (REGISTERS - used, EDGE, "free")]
+    found += [(other, QUIET, "all else" if found else "used"), (most - used, EDGE, "free")]
     return [share for share in found if share[0] > 0]
 
 
@@ -284,10 +272,8 @@ def _spilled(shown: Compiled, top: float) -> tuple[list[str], float]:
 
 
 def _bars(shown: Compiled, top: float) -> tuple[list[str], float]:
-    bars = []
-    if limits := limits_of(shown.facts.arch):
-        most = limits.shared_memory_per_block_max
-        bars.append(("Shared memory", shown.facts.shared_bytes, most, "B"))
+    most = shown.limits.shared_memory_per_block_max
+    bars = [("Shared memory", shown.facts.shared_bytes, most, "B")]
     if columns := shown.facts.tensor_memory_columns:
         holds = "Tensor memory: " + ", ".join(t.name for t in shown.tiles if t.accumulates)
         bars.append((holds.removesuffix(": "), columns, TENSOR_MEMORY_COLUMNS, "columns"))

@@ -9,6 +9,7 @@ import pytest
 
 from generators import home, kernels, mla_choice, problems
 from generators.mla_choice import compare
+from generators.text import us
 from mla_var3 import devices, records
 from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
@@ -194,7 +195,7 @@ def test_home_shows_the_model_at_the_batch_of_the_records(site):
         for s, row in table(text).items():
             cell = regimes.cell(regimes.Shape(b=batch), s, mla_choice.CONTEXT, CEILINGS)
             assert cell.winner in row[-3]
-            assert row[-1] == f"{cell.time_us[cell.winner]:,.0f} us"
+            assert row[-1] == us(cell.time_us[cell.winner])
             least = float(row[-2].removesuffix(" us").replace(",", ""))
             assert least < cell.time_us[cell.winner]
 

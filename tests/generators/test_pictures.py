@@ -61,8 +61,8 @@ def test_a_panel_has_a_square_per_register_and_per_word_that_spills(site, versio
     for shown in panels.values():
         root = ET.fromstring(tiles.panel(shown))
         colors = (drawing.LATENT, drawing.MIXED, drawing.QUIET, drawing.EDGE)
-        assert sum(squares(root, color) for color in colors) == tiles.REGISTERS
-        assert squares(root, drawing.EDGE) == tiles.REGISTERS - shown.facts.registers
+        assert sum(squares(root, color) for color in colors) == 255
+        assert squares(root, drawing.EDGE) == 255 - shown.facts.registers
         assert squares(root, drawing.SLOWER) == min(shown.words, tiles.WORDS * tiles.MOST_ROWS)
         assert root.get("aria-label").endswith(shown.message)
 

@@ -19,7 +19,7 @@ def test_the_page_has_the_screen_the_figures_and_the_whole_report():
     found = of(stage(static=static_facts(registers=168, spill_loads=40)))
     page = render([found], ["Try this"])
     assert page.index("<h1>") < page.index("<svg") < page.index("The whole report")
-    assert "168, 40 spill instructions" in page
+    assert "168 of 255, 40 spill instructions" in page
     # What was only compiled does not stand under a roof.
     assert page.count("<svg") == 1
     assert "Try this" in page

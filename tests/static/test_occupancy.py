@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from mla_var3 import devices
 from mla_var3.static.occupancy import SmLimits, occupancy, round_up
 
-H200 = SmLimits(65536, 228 * 1024, 227 * 1024, 1024, 2048, 64, 32, 256, 32)
+H200 = SmLimits(65536, 228 * 1024, 227 * 1024, 1024, 2048, 64, 32, 256, 32, 255)
 
 limits = st.sampled_from(
     [
         H200,
-        SmLimits(65536, 164 * 1024, 163 * 1024, 1024, 2048, 64, 32, 256, 32),
-        SmLimits(65536, 100 * 1024, 99 * 1024, 1024, 1536, 48, 24, 256, 32),
+        SmLimits(65536, 164 * 1024, 163 * 1024, 1024, 2048, 64, 32, 256, 32, 255),
+        SmLimits(65536, 100 * 1024, 99 * 1024, 1024, 1536, 48, 24, 256, 32, 255),
     ]
 )
 threads = st.integers(1, 1024)

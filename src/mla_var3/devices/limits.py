@@ -19,6 +19,7 @@ class SmLimits:
         blocks_per_sm: Resident blocks.
         register_allocation_unit: Registers of a warp are rounded up to a multiple of this.
         warp_size: Threads per warp.
+        registers_per_thread: Most that an instruction can name.
     """
 
     registers_per_sm: int
@@ -30,3 +31,4 @@ class SmLimits:
     blocks_per_sm: int
     register_allocation_unit: int
     warp_size: int
+    registers_per_thread: int

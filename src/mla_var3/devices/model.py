@@ -353,6 +353,7 @@ class Device(_Row):
             blocks_per_sm=self._whole("max_blocks_per_sm"),
             register_allocation_unit=self._whole("register_allocation_unit"),
             warp_size=self._whole("warp_size"),
+            registers_per_thread=self._whole("max_registers_per_thread"),
         )
 
     def ceilings(

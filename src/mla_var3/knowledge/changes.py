@@ -146,8 +146,8 @@ def _compared(design: Path, before: str, after: str, one: Sources, other: Source
     files = []
     for path, pair in pairs.items():
         if hunks := tuple(_hunks(list(pair.rows(moved)))):
-            names = (lines[0].file if lines else None for lines in (pair.old, pair.new))
-            files.append(FileChange(path, *names, hunks))
+            before_name, after_name = (x[0].file if x else None for x in (pair.old, pair.new))
+            files.append(FileChange(path, before_name, after_name, hunks))
     return Comparison(before, after, tuple(files), moved)
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from mla_var3 import records, roofline
+from mla_var3.devices import SmLimits
 from mla_var3.profiling import report, summary
-from mla_var3.records import Passed, Record, Stage
+from mla_var3.records import Passed, Record, StaticFacts
+from mla_var3.static.occupancy import limits_of
 
 _STYLE = """
 :root { color-scheme: light dark; --series-1: #00677f; --series-2: #a24a00; --edge: #788794; }
@@ -63,51 +65,48 @@ def _figures(found: Sequence[Record]) -> Iterator[str]:
 
 # -- registers -------------------------------------------------------------------------------------
 
-#: The most that an instruction can name (CUDA C++ Programming Guide, compute capabilities).
-REGISTERS_PER_THREAD = 255
 _ROW, _LABEL, _WIDE = 26, 260, 380
 
 
 def _registers(found: Sequence[Record]) -> str:
-    """A bar per stage and arch: registers of the 255 that a thread can have, and what spills."""
+    """A bar per stage and arch: registers of those that a thread can name, and what spills."""
     rows = [
-        (f"{stage.name}, {record.target.removeprefix(records.model.STATIC)}", stage)
+        (f"{stage.name}, {record.target.removeprefix(records.model.STATIC)}", stage.static, limits)
         for record in found
         for stage in (record.outcome.stages if isinstance(record.outcome, Passed) else ())
         if stage.static is not None and stage.static.error is None
+        if (limits := limits_of(stage.static.arch))
     ]
     if not rows:
         return ""
-    bars = "\n".join(_bar(number, name, stage) for number, (name, stage) in enumerate(rows))
-    told = "; ".join(f"{name}: {_said(stage)}" for name, stage in rows)
+    bars = "\n".join(_bar(number, *row) for number, row in enumerate(rows))
+    told = "; ".join(f"{name}: {_said(facts, limits)}" for name, facts, limits in rows)
     height = _ROW * (len(rows) + 1)
     return (
         f'<svg role="img" viewBox="0 0 900 {height}" width="900" font-size="13" '
         f'fill="currentColor"><title>Registers per thread</title><desc>{html.escape(told)}</desc>\n'
-        f'<text x="0" y="15" font-weight="600">Registers per thread, of the '
-        f"{REGISTERS_PER_THREAD} that one can have</text>\n{bars}\n</svg>"
+        f'<text x="0" y="15" font-weight="600">Registers per thread, of those '
+        f"that it can name</text>\n{bars}\n</svg>"
     )
 
 
-def _bar(number: int, name: str, stage: Stage) -> str:
-    assert stage.static is not None
+def _bar(number: int, name: str, facts: StaticFacts, limits: SmLimits) -> str:
     top = _ROW * (number + 1)
-    width = _WIDE * min(1.0, stage.static.registers / REGISTERS_PER_THREAD)
-    color = "var(--series-2)" if stage.static.spills else "var(--series-1)"
+    width = _WIDE * min(1.0, facts.registers / limits.registers_per_thread)
+    color = "var(--series-2)" if facts.spills else "var(--series-1)"
     return (
         f'<text x="0" y="{top + 14}">{html.escape(name)}</text>'
         f'<rect x="{_LABEL}" y="{top}" width="{_WIDE}" height="18" fill="none" '
         'stroke="var(--edge)"/>'
         f'<rect x="{_LABEL}" y="{top}" width="{width:.1f}" height="18" fill="{color}"/>'
-        f'<text x="{_LABEL + _WIDE + 8}" y="{top + 14}">{html.escape(_said(stage))}</text>'
+        f'<text x="{_LABEL + _WIDE + 8}" y="{top + 14}">{html.escape(_said(facts, limits))}</text>'
     )
 
 
-def _said(stage: Stage) -> str:
-    facts = stage.static
-    assert facts is not None
-    spills = facts.spill_instructions
-    return f"{facts.registers}, {f'{spills:,} spill instructions' if spills else 'no spills'}"
+def _said(facts: StaticFacts, limits: SmLimits) -> str:
+    spills, most = facts.spill_instructions, limits.registers_per_thread
+    spilled = f"{spills:,} spill instructions" if spills else "no spills"
+    return f"{facts.registers} of {most}, {spilled}"
 
 
 # -- roofline --------------------------------------------------------------------------------------

@@ -124,6 +124,14 @@ def _register_bound(limits: SmLimits, warps: int, registers: int) -> int:
     return warps_held // warps
 
 
+def limits_of(arch: str) -> SmLimits | None:
+    """Limits of the device that stands for an arch; None without one, or where one is UNKNOWN."""
+    try:
+        return default_for_arch(arch).sm_limits()
+    except (UnknownNameError, DeviceFigureError):
+        return None
+
+
 def of_facts(facts: StaticFacts | None, device: Device | None = None) -> Occupancy | None:
     """Occupancy of a compiled kernel, worked out from its facts.
 
