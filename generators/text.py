@@ -16,8 +16,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase", "rendered",
-    "sections", "table", "us",
+    "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase",
+    "rendered", "sections", "table", "us",
 ]  # fmt: skip
 
 
