@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from generators import problems
-from generators.text import cell, sections, table
+from generators.text import cell, factored
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.records import Stage, StaticFacts
@@ -22,6 +22,7 @@ _HEAD = (
     "Registers", "Spill loads / stores (stack, bytes)", "Shared memory, bytes", "Warps per block",
     "MMA path", "TMA loads / stores", "Blocks per SM (limit)", "Of its language",
 )  # fmt: skip
+_TABLE = ("Stage", "Tiling", *_HEAD, "Records")
 
 
 @dataclass(frozen=True)
@@ -102,23 +103,11 @@ def facts_tables(
         rows = tables.setdefault(problems.target_name(item.run.record.target), {})
         rows.setdefault(key, []).append(problems.record_link(item.run, link, cell(label)))
     return {
-        name: _factored([[*key, "<br>".join(links)] for key, links in rows.items()])
+        name: factored(
+            _TABLE, [[*key, "<br>".join(links)] for key, links in rows.items()], "stage and problem"
+        )
         for name, rows in sorted(tables.items(), key=lambda item: (len(item[0]), item[0]))
     }
-
-
-def _factored(rows: list[list[str]]) -> str:
-    """What all rows share, said once, then a table of what differs.
-
-    A single row says all of it once: as a list, which fits every screen.
-    """
-    head = ["Stage", "Tiling", *_HEAD, "Records"]
-    shared = {i for i in range(1, len(head) - 1) if len({row[i] for row in rows}) == 1}
-    said = "\n".join(f"- {head[i]}: {rows[0][i]}" for i in sorted(shared) if rows[0][i])
-    kept = [i for i in range(len(head)) if i not in shared]
-    shown = table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
-    every = "In every stage and problem:" if len(rows) > 1 else ""
-    return sections(every if said else "", said, shown).strip()
 
 
 def _change(old: str, new: str) -> str:

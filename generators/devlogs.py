@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from generators import remarks
 from generators.text import rendered
 from mla_var3.knowledge import markdown
 from mla_var3.knowledge.evidence import Link
@@ -63,7 +64,7 @@ class Story:
         """The first sentence of a section; empty without one."""
         first = self.parts.get(title, "").strip().split("\n\n")[0].removeprefix("- ")
         plain = re.sub(r'(\]\([^\s)]+) "[^"]*"\)', r"\1)", first.split("\n- ")[0])
-        return re.split(r"(?<=[a-z0-9)`%]\.) (?=[A-Z`\[])", plain)[0]
+        return next(iter(remarks.sentences(plain)), "")
 
 
 def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> Story | None:
@@ -72,7 +73,7 @@ def entry(devlog: Document, version: str, catalogue: Catalogue, link: Link) -> S
         if found == version:
             # The directives look the heading up; rendered, it gives the verdict.
             text = f"### {section.title}\n\n{_MEASURED.sub('', section.text)}"
-            text = _render(devlog, text, "#### Sources", catalogue, link)
+            text = _render(devlog, remarks.anchored(text), "#### Sources", catalogue, link)
             heading, _, body = text.partition("\n")
             verdict = heading.partition(":")[2].strip().removeprefix("negative: ")
             return Story(f"{verdict[:1].upper()}{verdict[1:]}.", dict(_parts(_raised(body))))

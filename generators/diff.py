@@ -1,219 +1,140 @@
-"""Two versions side by side: every line as it is in its file, moved code and renamings marked.
+"""Two versions side by side as HTML, with the devlog's remarks before the lines that they explain.
 
-Lines are matched with the earlier version's names turned into the later one's, so that a renaming
-is no change; what is shown is what the files hold.
+What is shown is what the files hold; ``mla_var3.knowledge.changes`` says what changed.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Literal
+from typing import TYPE_CHECKING
 
-#: Unchanged lines around a change.
-CONTEXT = 2
-#: So many lines must agree, none of them empty, to call code moved.
-MOVED_LINES = 4
+from generators import effects
+from generators.devlogs import Story
+from generators.remarks import Remark, remarks
+from generators.text import sections
+from mla_var3.knowledge.changes import Comparison, FileChange, Hunk, Line, Place, Row, compare
+from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime.registry import Version
 
-Kind = Literal["same", "changed", "moved"]
-#: Version, file and number of a line.
-Place = tuple[str, str, int]
+if TYPE_CHECKING:
+    from generators.site import Site
 
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a file.
-
-    Attributes:
-        side: Version that has it.
-        file: The file.
-        number: From 1.
-        text: As the file has it.
-        named: With the names of the later version.
-    """
-
-    side: str
-    file: str
-    number: int
-    text: str
-    named: str
-
-    @property
-    def place(self) -> Place:
-        """Where it stands."""
-        return self.side, self.file, self.number
+#: Remarks by the line that they explain.
+Remarks = Mapping[Place, Sequence[Remark]]
+#: What each hunk did to the compiled code, as HTML: a list of sentences per hunk.
+Effects = Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the comparison; a side that has no line there is None."""
-
-    kind: Kind
-    old: Line | None
-    new: Line | None
-
-
-def lines_of(
-    side: str, shown: Mapping[str, str], named: Mapping[str, str]
-) -> dict[str, list[Line]]:
-    """Lines of each file, by its path in the later version.
+def section(site: Site, before: Version, after: Version, story: Story | None, link: Link) -> str:
+    """What changed between two versions; a renaming alone is no change.
 
     Args:
-        side: The version.
-        shown: Text of each file.
-        named: The same with the names of the later version, under the later version's paths.
+        site: What generators read.
+        before: The earlier version.
+        after: The later version, of the same design.
+        story: The devlog's entry on the later version.
+        link: Addresses as seen from the page.
+
+    Raises:
+        KnowledgeError: The entry explains what did not change.
     """
-    return {
-        path: [
-            Line(side, file, number, text, other)
-            for number, (text, other) in enumerate(
-                zip(text.splitlines(), named[path].splitlines(), strict=True), 1
-            )
-        ]
-        for (file, text), path in zip(shown.items(), named, strict=True)
-    }
-
-
-def rows(old: list[Line], new: list[Line], moved: Mapping[Place, Line]) -> list[Row]:
-    """Two files side by side, whole.
-
-    Args:
-        old: The earlier file; none when it is new.
-        new: The later file; none when it is gone.
-        moved: Where the line of a place went or came from; see ``moves``.
-    """
-    found: list[Row] = []
-    for tag, a, b, c, d in _matcher(old, new).get_opcodes():
-        if tag == "equal":
-            pairs = zip(old[a:b], new[c:d], strict=True)
-            found += [Row("same", before, after) for before, after in pairs]
-            continue
-        found += _paired(old[a:b], new[c:d], moved)
-    return found
-
-
-def _paired(left: list[Line], right: list[Line], moved: Mapping[Place, Line]) -> Iterator[Row]:
-    """Rows of a change: lines that moved alone, the others side by side."""
-    olds, news = deque(left), deque(right)
-    while olds or news:
-        if olds and olds[0].place in moved:
-            yield Row("moved", olds.popleft(), None)
-        elif news and news[0].place in moved:
-            yield Row("moved", None, news.popleft())
-        else:
-            old = olds.popleft() if olds else None
-            yield Row("changed", old, news.popleft() if news else None)
-
-
-def moves(
-    pairs: Iterable[tuple[list[Line], list[Line]]],
-) -> dict[Place, Line]:
-    """Lines that went from one place to another, each with the line at the other place."""
-    gone: list[Line] = []
-    come: list[Line] = []
-    for old, new in pairs:
-        for tag, a, b, c, d in _matcher(old, new).get_opcodes():
-            if tag != "equal":
-                gone += [line for line in old[a:b] if line.named.strip()]
-                come += [line for line in new[c:d] if line.named.strip()]
-    found: dict[Place, Line] = {}
-    matcher = SequenceMatcher(
-        None, [x.named.strip() for x in gone], [x.named.strip() for x in come], autojunk=False
-    )
-    for block in matcher.get_matching_blocks():
-        if block.size >= MOVED_LINES:
-            for before, after in zip(
-                gone[block.a : block.a + block.size], come[block.b :], strict=False
-            ):
-                found[before.place] = after
-                found[after.place] = before
-    return found
-
-
-def _matcher(old: list[Line], new: list[Line]) -> SequenceMatcher[str]:
-    return SequenceMatcher(
-        None, [line.named for line in old], [line.named for line in new], autojunk=False
+    changes = compare(after.path.parents[1], before.version, after.version)
+    said = remarks(story.parts, changes) if story else {}
+    if not changes.files:
+        return "The sources differ in names only."
+    pairs = effects.built(site, before, after)
+    return sections(
+        effects.summary(changes, pairs, link),
+        _one_sided("New", (file.after for file in changes.files if file.before is None)),
+        _one_sided("Gone", (file.before for file in changes.files if file.after is None)),
+        tables(changes, said, effects.of_hunks(changes, pairs)),
     )
 
 
-# -- as HTML ---------------------------------------------------------------------------------------
+def _one_sided(word: str, paths: Iterable[str | None]) -> str:
+    names = ", ".join(f"`{path}`" for path in paths)
+    return f"{word}: {names}." if names else ""
 
 
-def table(old: Mapping[str, list[Line]], new: Mapping[str, list[Line]], first: str) -> str:
+def tables(changes: Comparison, remarks: Remarks, effects: Effects) -> str:
     """All files that differ, side by side; empty when none does.
 
     Args:
-        old: Lines of the earlier version's files by their path in the later one.
-        new: Lines of the later version's files.
-        first: The file to show first.
+        changes: What changed.
+        remarks: What the devlog says about changed lines.
+        effects: What became of the code that was compiled from each hunk.
     """
-    paths = sorted(old.keys() | new.keys(), key=lambda path: (path != first, path))
-    pairs = {path: (old.get(path, []), new.get(path, [])) for path in paths}
-    moved = moves(pairs.values())
-    parts = []
-    for before, after in pairs.values():
-        whole = rows(before, after, moved)
-        if any(row.kind != "same" for row in whole):
-            parts.append(_file(before, after, whole, moved))
+    parts, number = [], 0
+    for file in changes.files:
+        bodies = []
+        for hunk in file.hunks:
+            rows = "".join(_rows(hunk, changes.moved, remarks)) + _effect(effects[number])
+            number += 1
+            bodies.append(f"{_title(number, len(changes.hunks))}{rows}</tbody>")
+        parts.append(_table(changes, file, "".join(bodies)))
     return "\n\n".join(parts)
 
 
-def _file(
-    before: list[Line], after: list[Line], whole: list[Row], moved: Mapping[Place, Line]
-) -> str:
-    shown = "".join(_hunk(hunk, moved) for hunk in _hunks(whole))
+def change_id(number: int) -> str:
+    """Anchor of a hunk, counted from 1 over all files."""
+    return f"change-{number}"
+
+
+def _title(number: int, of: int) -> str:
+    said = f'<th scope="rowgroup" colspan="4">Change {number} of {of}</th>'
+    return f'<tbody id="{change_id(number)}"><tr>{said}</tr>'
+
+
+def _table(changes: Comparison, file: FileChange, bodies: str) -> str:
+    sides = (
+        (changes.before, file.before, "not there yet"),
+        (changes.after, file.after, "gone"),
+    )
     head = "".join(
-        f'<th scope="col" colspan="2">{html.escape(_name(lines) or missing)}</th>'
-        for lines, missing in ((before, "not there yet"), (after, "gone"))
+        f'<th scope="col" colspan="2">{html.escape(f"{side} {name}" if name else missing)}</th>'
+        for side, name, missing in sides
     )
     return (
         '<div class="diff" tabindex="0" role="region" aria-label="Changes, side by side">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table></div>"
+        f'<table class="diff__table"><thead><tr>{head}</tr></thead>{bodies}</table></div>'
     )
 
 
-def _name(lines: list[Line]) -> str:
-    return f"{lines[0].side} {lines[0].file}" if lines else ""
-
-
-def _hunks(whole: Sequence[Row]) -> Iterator[list[Row]]:
-    """Changes with the lines around them."""
-    near = [
-        any(row.kind != "same" for row in whole[max(0, i - CONTEXT) : i + CONTEXT + 1])
-        for i in range(len(whole))
-    ]
-    hunk: list[Row] = []
-    for row, kept in zip(whole, near, strict=True):
-        if kept:
-            hunk.append(row)
-        elif hunk:
-            yield hunk
-            hunk = []
-    if hunk:
-        yield hunk
-
-
-def _hunk(hunk: list[Row], moved: Mapping[Place, Line]) -> str:
-    """Rows of a hunk, code that moved folded into one row each."""
-    parts, at = ['<tr class="diff__gap"><td colspan="4"></td></tr>'], 0
-    while at < len(hunk):
-        end = at
-        while end < len(hunk) and hunk[end].kind == "moved":
+def _rows(hunk: Hunk, moved: Mapping[Place, Line], remarks: Remarks) -> Iterator[str]:
+    """Rows of a hunk, code that moved folded into one row each, remarks before their lines."""
+    rows, at = hunk.rows, 0
+    while at < len(rows):
+        end = at + 1
+        while rows[at].kind == "moved" and end < len(rows) and rows[end].kind == "moved":
             end += 1
-        if end > at:
-            parts.append(_moved(hunk[at:end], moved))
-            at = end
-        else:
-            parts.append(_row(hunk[at]))
-            at += 1
-    return "".join(parts)
+        for line in (line for row in rows[at:end] for line in row.lines):
+            yield from map(_remark, remarks.get(line.place, ()))
+        yield _moved(rows[at:end], moved) if rows[at].kind == "moved" else _row(rows[at])
+        at = end
 
 
-def _moved(rows: list[Row], moved: Mapping[Place, Line]) -> str:
+def _remark(remark: Remark) -> str:
+    """What the devlog says about the line below; it leads back to the words."""
+    source = f'<a href="#devlog">Devlog, {html.escape(remark.section)}</a>'
+    at = f' id="{remark.anchor}"' if remark.anchor else ""
+    return _whole_row("diff__remark", f"{source}: {remark.html}", at)
+
+
+def _effect(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    listed = "".join(f"<li>{sentence}</li>" for sentence in sentences)
+    return _whole_row("diff__effect", f"Compiled from the changed lines:<ul>{listed}</ul>")
+
+
+def _whole_row(kind: str, content: str, attributes: str = "") -> str:
+    cell = f'<td class="diff__words" colspan="4"><div>{content}</div></td>'
+    return f'<tr class="{kind}"{attributes}>{cell}</tr>'
+
+
+def _moved(rows: Sequence[Row], moved: Mapping[Place, Line]) -> str:
     """One row for code that stands elsewhere in the other version."""
     cells = []
     for lines, verb in (([r.old for r in rows], "to"), ([r.new for r in rows], "from")):

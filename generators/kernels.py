@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import analyses, climb, devlogs, ladder, problems, schedule, tiles, verdicts
+from generators import analyses, climb, devlogs, diff, ladder, problems, schedule, tiles, verdicts
 from generators.compiled import facts_tables
 from generators.devlogs import Story
 from generators.page import Page
 from generators.problems import Problem
-from generators.source import annotated, repo_name, tabs, version_diff
+from generators.source import annotated, repo_name, tabs
 from generators.text import cell, code, docstring, fold, meta, sections, table
 from generators.verdicts import Verdict, together
 from mla_var3.knowledge.evidence import Link
@@ -382,9 +382,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             f"## What changed in the code since {before.version} {{ data-search-exclude }}"
             if before
             else "",
-            (version_diff(before, version) or "The sources differ in names only.")
-            if before
-            else "",
+            diff.section(site, before, version, story, link) if before else "",
             _pictured("Its tiles on each arch", tiles.section(site, version, link)),
             "## Facts",
             _facts(site, version, before, link),

@@ -1,29 +1,20 @@
-"""Kernel sources on pages: annotated with what the compiler said, and compared between versions."""
+"""Kernel sources on pages, annotated with what the compiler said."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators import diff
 from generators.text import fence
-from mla_var3.app.clone import Names, Rewriter
-from mla_var3.errors import CloneError
 from mla_var3.paths import kernels_dir, relative
 from mla_var3.records import Passed, Remark, StaticFacts
-from mla_var3.runtime.registry import Version
 from mla_var3.tables import cell
 
 if TYPE_CHECKING:
     from generators.site import Run
 
-#: Path and text of each file of a version.
-Sources = tuple[tuple[str, str], ...]
 #: What of a line's instructions is worth a word, with how it is called.
 _COUNTED = {"spill_loads": "spill loads", "spill_stores": "spill stores", "mma": "tensor-core"}
 
@@ -101,78 +92,3 @@ def annotated(file: Path, name: str, runs: Iterable[Run]) -> str:
         lines[line - 1] += f"  # ({len(notes)})!"
     block = fence("\n".join(lines), "python", title=name, linenums="1")
     return "\n\n".join([block, "\n".join(notes)]) if notes else block
-
-
-def version_diff(before: Version, after: Version) -> str:
-    """What changed between two versions; a renaming alone is no change.
-
-    Args:
-        before: The earlier version.
-        after: The later version, of the same design.
-
-    Returns:
-        The files that differ, side by side, and a sentence on files that only one of them has;
-        empty when nothing differs.
-    """
-    return _compared(before, after, *(tuple(_sources(v).items()) for v in (before, after)))
-
-
-# Renaming parses each file anew: seconds for all versions, and most have not changed since.
-@functools.cache
-def _compared(before: Version, after: Version, one: Sources, other: Sources) -> str:
-    old, new = dict(one), dict(other)
-    named = _renamed(before, after)
-    parts = [
-        _one_sided("New", new.keys() - named.keys()),
-        _one_sided("Gone", named.keys() - new.keys()),
-        diff.table(
-            diff.lines_of(before.version, old, named),
-            diff.lines_of(after.version, new, new),
-            after.path.name,
-        ),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _one_sided(word: str, paths: Iterable[str]) -> str:
-    names = ", ".join(f"`{path}`" for path in sorted(paths))
-    return f"{word}: {names}." if names else ""
-
-
-def _sources(version: Version) -> dict[str, str]:
-    folder = version.path.parent
-    return {
-        relative(path, folder): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*.py"))
-    }
-
-
-def _renamed(before: Version, after: Version) -> dict[str, str]:
-    """Sources of ``before`` as they would be called in ``after``; as they are if that fails."""
-    folder, sources = before.path.parents[1], _sources(before)
-    others = {path.name for path in kernels_dir().glob("*/*/*") if path.is_dir()} - {folder.name}
-    names = Names(kernels_dir(), folder, before.version, after.version, frozenset(others))
-    try:
-        rewriter = Rewriter(names, {Path(path): text for path, text in sources.items()})
-    except CloneError:
-        # Two of its names would become one: the diff then shows the renaming as well.
-        return sources
-    kept = {name for text in _sources(after).values() for name in _defined(text)}
-    return {
-        rewriter.path(Path(path)).as_posix(): _keep(text, rewriter.module(Path(path), text), kept)
-        for path, text in sources.items()
-    }
-
-
-def _defined(text: str) -> list[str]:
-    """Classes and functions at the top of a module, in order."""
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return [node.name for node in ast.parse(text).body if isinstance(node, kinds)]
-
-
-def _keep(old: str, renamed: str, kept: set[str]) -> str:
-    """``renamed`` with the names of ``old`` that the later version goes by as well."""
-    for name, made in zip(_defined(old), _defined(renamed), strict=True):
-        if name in kept and made not in kept:
-            renamed = re.sub(rf"\b{re.escape(made)}\b", name, renamed)
-    return renamed

@@ -6,6 +6,7 @@ import ast
 import html
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from mla_var3.errors import HyperMlaError, KnowledgeError
@@ -15,8 +16,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "capital", "cell", "code", "docstring", "fence", "fold", "meta", "rebase", "rendered",
-    "sections", "table", "us",
+    "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase",
+    "rendered", "sections", "table", "us",
 ]  # fmt: skip
 
 
@@ -44,6 +45,25 @@ def meta(**fields: str | list[str] | dict[str, bool]) -> str:
 def sections(*parts: str) -> str:
     """The parts that are not empty, a blank line between them."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def factored(head: Sequence[str], rows: Sequence[Sequence[str]], every: str) -> str:
+    """A table whose columns that do not vary are said once before it.
+
+    The first and the last column always stand in the table; a single row says the others once, as
+    a list, which fits every screen.
+
+    Args:
+        head: Titles of the columns.
+        rows: Cells, as Markdown.
+        every: What the columns said once hold for.
+    """
+    shared = {i for i in range(1, len(head) - 1) if len({row[i] for row in rows}) == 1}
+    said = "\n".join(f"- {head[i]}: {rows[0][i]}" for i in sorted(shared) if rows[0][i])
+    kept = [i for i in range(len(head)) if i not in shared]
+    shown = table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    lead = f"In every {every}:" if said and len(rows) > 1 else ""
+    return sections(lead, said, shown).strip()
 
 
 def fold(title: str, said: str, text: str) -> str:

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import mla_var3.app.clone as module
 import mla_var3.kernel
-from mla_var3.app.clone import Names, Rewriter, add_entry, clone, find_source, main
+from mla_var3.app.clone import add_entry, clone, find_source, main, rewritten
 from mla_var3.errors import CloneError, UnknownNameError, UsageError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime import registry
+from mla_var3.runtime.renaming import Names, Rewriter
 
 COMMON = '''"""Shared by all versions."""
 
@@ -439,7 +440,7 @@ def test_relative_and_foreign_imports() -> None:
     )
     files = {Path("toy_mla.py"): source, Path("toy_mla_reduce.py"): ""}
     rewriter = Rewriter(names_of("toy_mla", "v0", "v3"), files)
-    assert rewriter.module(Path("toy_mla.py"), source) == (
+    assert rewritten(rewriter, Path("toy_mla.py"), source) == (
         "from . import toy_mla_v3_reduce\n"
         "from .. import toy_mla_v3\n"
         "from ..toy_mla_v3 import toy_mla_v3_reduce\n"
@@ -475,10 +476,10 @@ class ToyMlaV1Barrier(enum.IntEnum):
 def test_classes_with_methods_are_renamed_as_functions_are() -> None:
     """Kernels of other languages are methods of a class, with enumerations beside it."""
     path = Path("toy_mla_v1.py")
-    rewritten = Rewriter(names_of("toy_mla", "v1", "v5"), {path: CUTE}).module(path, CUTE)
-    assert "v1" not in rewritten.lower()
-    assert rewritten.count("toy_mla_v5_main") == 2
-    assert rewritten.count("ToyMlaV5Barrier") == 2
+    text = rewritten(Rewriter(names_of("toy_mla", "v1", "v5"), {path: CUTE}), path, CUTE)
+    assert "v1" not in text.lower()
+    assert text.count("toy_mla_v5_main") == 2
+    assert text.count("ToyMlaV5Barrier") == 2
 
 
 def test_of_several_languages_the_preferred_one_is_taken(root: Path, monkeypatch) -> None:

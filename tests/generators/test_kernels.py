@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
 
-from generators import compiled, devlogs, diff, kernels, problems, source, verdicts
+from generators import compiled, devlogs, kernels, problems, source, verdicts
 from generators import site as engine
 from generators.site import Run
 from mla_var3.knowledge.pages import load
@@ -123,51 +122,6 @@ def test_files_are_tabs_when_there_are_several():
     shown = html_of(source.tabs({"a.py": "```python\nx = 1\n```", "b.py": "b"}))
     assert shown.count('type="radio"') == 2
     assert "x" in shown
-
-
-# -- differences -----------------------------------------------------------------------------------
-
-
-def test_every_line_of_a_diff_stands_in_its_file():
-    before, after = registry.find("flash_mla", "v0"), registry.find("flash_mla", "v1")
-    text = source.version_diff(before, after).partition("</table>")[0]
-    cells = re.findall(r"<td>(\d*)</td><td[^>]*>(.*?)</td>", text)
-    assert len(cells) > 40
-    lines = [version.path.read_text().splitlines() for version in (before, after)]
-    for index, (number, shown) in enumerate(cells):
-        if number and "<code>" in shown:
-            plain = html.unescape(re.sub(r"<span.*?</span> |</?code>", "", shown))
-            assert plain.replace("\xa0", " ") == lines[index % 2][int(number) - 1]
-
-
-def test_a_diff_shows_no_renaming_as_a_change():
-    before, after = registry.find("flash_mla", "v0"), registry.find("flash_mla", "v1")
-    text = source.version_diff(before, after)
-    removed = re.findall(r'aria-label="removed">-</span> (.*?)</code>', text)
-    assert removed
-    assert not [line for line in removed if re.match(r"(class|def) ", line)]
-
-
-def test_code_that_moved_to_another_file_is_no_deletion():
-    block = "".join(f"    step({i})\n" for i in range(5))
-    old = {"a.py": f"def run():\n{block}", "b.py": "x = 1\n"}
-    new = {"a.py": "def run():\n    pass\n", "b.py": f"x = 1\n\n\ndef other():\n{block}"}
-    sides = [diff.lines_of(side, text, text) for side, text in (("v0", old), ("v1", new))]
-    text = diff.table(*sides, "a.py")
-    assert "5 lines moved to b.py, line 5" in text
-    assert "5 lines moved from a.py, line 2" in text
-    assert "step(" not in text
-
-
-def test_files_of_one_version_only_are_named():
-    before, after = registry.find("mla_var6_plus", "v3"), registry.find("mla_var6_plus", "v4")
-    text = source.version_diff(before, after)
-    assert "New: `mla_var6_plus_v4_decompressed.py`, `mla_var6_plus_v4_latent.py`." in text
-
-
-def test_a_version_is_the_same_as_itself():
-    version = registry.find("flash_mla", "v1")
-    assert source.version_diff(version, version) == ""
 
 
 # -- static facts ----------------------------------------------------------------------------------

@@ -213,6 +213,8 @@ def render(
     edits += (
         (c.start, c.end, _citation(document, c, catalogue)) for c in markdown.citations(prose)
     )
+    # Words about code lead to it where the code is shown, which is the page of a version.
+    edits += ((*m.span(), body[slice(*m.span(1))]) for m in markdown.CODE_LINK.finditer(prose))
     edits += (
         (start, end, link(resolve(document.name, target)))
         for start, end, target in markdown.relative_targets(prose)

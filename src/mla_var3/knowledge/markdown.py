@@ -15,6 +15,9 @@ _INFO = re.compile(r'[A-Za-z0-9_+-]*(?: title="[^"<>&]*")?\s*')
 _SPAN = re.compile(r"(?<![\\`])(`+)(?!`)([^\n]*?[^`\n])\1(?!`)")
 DIRECTIVE = re.compile(r"\{\{[ \t]*([a-z][a-z-]*)((?:[ \t]+[^\s{}]+)*)[ \t]*\}\}")
 CITATION = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\(source:([^\s()]*)\)")
+#: What an identifier looks like that words may point at, in changed code.
+CODE_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+CODE_LINK = re.compile(rf"(?<!!)\[([^\[\]\n]+)\]\(code:({CODE_NAME})\)")
 _LINK_TARGET = re.compile(r"\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|https?://[^\s<>)\]]+")
 
 _UNITS = r"""
@@ -196,7 +199,7 @@ def slug(heading: str) -> str:
 
 # A link whose target is plain: https, a citation, or a relative path without scheme or entity.
 _PLAIN_TARGET = (
-    r"(?:https://(?:[^\s()<>\"]|\([^\s()<>\"]*\))+|source:[a-z0-9-]+|[^\s()<>\"&:]*)"
+    r"(?:https://(?:[^\s()<>\"]|\([^\s()<>\"]*\))+|source:[a-z0-9-]+|code:[\w.]+|[^\s()<>\"&:]*)"
     r'(?:[ ]+"[^"<>\n]*")?\)'
 )
 ODD_LINK = re.compile(rf"\]\((?!{_PLAIN_TARGET})")

@@ -11,6 +11,7 @@ from markdown_it.token import Token
 
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.knowledge import markdown
+from mla_var3.knowledge.changes import compare, place_of
 from mla_var3.knowledge.checks.base import DocumentCheck, Problem
 from mla_var3.knowledge.directives import DIRECTIVES, Context, cited, is_block, render_directive
 from mla_var3.knowledge.evidence import quoted_words, repo_path
@@ -32,6 +33,7 @@ _REPO_PATH = re.compile(
 )
 
 
+_SCHEMES = ("https", "source", "code")
 _BULLET = re.compile(
     r"^(?P<indent> *)(?:[-*] |\d+\. )(?P<text>.*(?:\n(?P=indent) {2,}\S.*)*)", re.MULTILINE
 )
@@ -136,15 +138,46 @@ def _links(document: Document) -> Iterator[tuple[int, str, str]]:
 
 
 class LinkScheme(DocumentCheck):
-    """A link is relative, `https:` or a citation `source:`; no other scheme is allowed."""
+    """A link is relative, `https:`, a citation `source:` or, in a devlog, `code:`; nothing else."""
 
     id = "link-scheme"
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for line, _, target in _links(document):
             scheme = re.match(r"\s*([A-Za-z][\w+.-]*):", target)
-            if target.startswith("//") or (scheme and scheme[1].lower() not in ("https", "source")):
-                yield line, f"link {target!r} is neither relative, https: nor source:"
+            if target.startswith("//") or (scheme and scheme[1].lower() not in _SCHEMES):
+                yield line, f"link {target!r} is neither relative, https:, source: nor code:"
+
+
+class CodeLinkDead(DocumentCheck):
+    """A link `code:NAME` stands in an entry of a devlog, and a line changed there holds the name.
+
+    The version's page shows the sentence beside that line. The first version has no changes.
+    """
+
+    id = "code-link-dead"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in markdown.CODE_LINK.finditer(document.prose):
+            line = document.line_at(match.start())
+            if fault := _unexplained(document, line, match[2], catalogue):
+                yield line, fault
+
+
+def _unexplained(document: Document, line: int, name: str, catalogue: Catalogue) -> str | None:
+    """Why a link at a line of a devlog leads to no changed code; None where it does."""
+    design = catalogue.design_of(document)
+    above = [entry.version for entry in document.entries if entry.line < line]
+    if design is None or not above or above[-1] not in design.versions:
+        return f"code:{name} stands in no entry of a version"
+    at = design.versions.index(above[-1])
+    if at == 0:
+        return f"code:{name} explains a change, and {above[-1]} is the first version"
+    before, after = design.versions[at - 1], above[-1]
+    changes = compare(document.path.parent, before, after)
+    if place_of(name, changes) is None:
+        return f"no line that changed from {before} to {after} holds {name!r}"
+    return None
 
 
 class LinkForm(DocumentCheck):
