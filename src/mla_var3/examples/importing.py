@@ -27,6 +27,8 @@ from mla_var3.examples.model import Example
 from mla_var3.examples.pin import Tree
 from mla_var3.languages.cute import arch as archs
 
+#: Element types of examples that are of one alone, as their names end, and how torch names them.
+ELEMENTS = {"fp16": "float16", "fp8": "float8_e4m3fn"}
 #: Folder of designs in this language, below the kernels folder.
 PACKAGE = "cute_python"
 WIDTH = 100
@@ -182,8 +184,12 @@ def _files(
     entry: Entry, host: str, recipe: Recipe, design: str, example: Example
 ) -> Mapping[str, str]:
     """Texts of the package by path below it."""
+    name = entry.path.rpartition("/")[2].removesuffix(".py")
+    dtype = next((e for e in ELEMENTS if name.endswith(e)), "fp16")
     values = {
-        "example": entry.path.rpartition("/")[2].removesuffix(".py"),
+        "example": name,
+        "dtype": dtype,
+        "torch_dtype": ELEMENTS[dtype],
         "title": textwrap.fill((example.goal or example.title).rstrip(".") + ".", WIDTH),
         "path": entry.path,
         "blob": entry.blob,

@@ -77,8 +77,8 @@ class Tolerance:
 
 #: Largest accepted ||out - ref|| / ||ref|| by dtype. Outputs rounded to bf16 carry about
 #: 2**-9 / sqrt(3) = 1.1e-3 and operands rounded before a second product as much again; fp16 has
-#: three more bits.
-RELATIVE = {"bf16": 4e-3, "fp16": 6e-4}
+#: three more bits, and fp8 (e4m3) four fewer.
+RELATIVE = {"bf16": 4e-3, "fp16": 6e-4, "fp8": 6.4e-2}
 #: A single row may err by this factor more than the whole (fewer terms average out).
 ROW_FACTOR = 3.0
 
@@ -90,13 +90,15 @@ class Problem(ABC):
     #: What one run of it covers, as the end of a sentence; times of different problems of one
     #: workload compare only together with this.
     covers: ClassVar[str]
+    #: Element types that it may have, and how torch names them.
+    dtypes: ClassVar[Mapping[str, str]] = DTYPES
 
     dtype: str = option("bf16", "element type of inputs and outputs: bf16 or fp16")
     #: The device that open sizes and grids were made for; None before ``resolve``.
     machine: Machine | None = dataclasses.field(default=None, metadata={"hidden": True})
 
     def __post_init__(self) -> None:
-        short = {torch_name: name for name, torch_name in DTYPES.items()}
+        short = {torch_name: name for name, torch_name in self.dtypes.items()}
         object.__setattr__(self, "dtype", short.get(self.dtype, self.dtype))
 
     @abstractmethod
@@ -126,10 +128,10 @@ class Problem(ABC):
     def validate(self) -> None:
         """Raise PlanError unless the sizes make sense; subclasses add their own arithmetic."""
         check_minima(self, PlanError)
-        if self.dtype not in DTYPES:
+        if self.dtype not in self.dtypes:
             raise PlanError(
-                f"dtype={self.dtype!r} is not one of {', '.join(DTYPES)} "
-                f"(or, as torch names them, {', '.join(DTYPES.values())})"
+                f"dtype={self.dtype!r} is not one of {', '.join(self.dtypes)} "
+                f"(or, as torch names them, {', '.join(self.dtypes.values())})"
             )
 
     def resolve(self, machine: Machine) -> Self:
@@ -145,7 +147,7 @@ class Problem(ABC):
         """The torch dtype of inputs and outputs."""
         import torch
 
-        return getattr(torch, DTYPES[self.dtype])
+        return getattr(torch, self.dtypes[self.dtype])
 
     @property
     def element_bytes(self) -> int:
@@ -155,18 +157,24 @@ class Problem(ABC):
     def random(
         self, device: str | torch.device, *shapes: tuple[int, ...]
     ) -> tuple[torch.Tensor, ...]:
-        """Normal random tensors in the problem's dtype, the same for every run."""
+        """Normal random tensors in the problem's dtype, the same for every run.
+
+        In place of fp8, which torch computes nothing in, they are in fp16; see ``rounded``.
+        """
         import torch
 
+        dtype = self.torch_dtype if self.element_bytes > 1 else torch.float16
         if torch.device(device).type == "meta":
-            return tuple(torch.empty(x, dtype=self.torch_dtype, device="meta") for x in shapes)
+            return tuple(torch.empty(x, dtype=dtype, device="meta") for x in shapes)
         generator = torch.Generator(device=device).manual_seed(SEED)
         return tuple(
-            torch.randn(x, dtype=torch.float32, device=device, generator=generator).to(
-                self.torch_dtype
-            )
+            torch.randn(x, dtype=torch.float32, device=device, generator=generator).to(dtype)
             for x in shapes
         )
+
+    def rounded(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Tensors in the problem's dtype."""
+        return tuple(x.to(self.torch_dtype) for x in tensors)
 
     def empty(self, *shape: int, device: torch.device | str, fp32: bool = False) -> torch.Tensor:
         """An uninitialized tensor in the problem's dtype, or in fp32."""

@@ -232,7 +232,7 @@ class LatentProblem(MlaProblem):
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
         # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
         queries = self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe)
-        return *queries, z, self._shifted(qpe, kpe)
+        return self.rounded(*queries, z, self._shifted(qpe, kpe))
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:

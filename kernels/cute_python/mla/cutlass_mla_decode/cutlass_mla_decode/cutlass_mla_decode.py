@@ -57,13 +57,12 @@ class ExamplePlan(LatentProblem, KernelPlan):
     """Problem and launch. The example's LSE is the logarithm to base 2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    dtypes: ClassVar[Mapping[str, str]] = {"fp16": "float16"}
 
     dtype: str = option("fp16", "element type of inputs and outputs: fp16")
 
     def validate(self) -> None:
         super().validate()
-        if self.dtype != "fp16":
-            raise PlanError(f"dtype={self.dtype}: the example takes fp16 only")
         if (self.k, self.p) != (512, 64) or self.h > HEADS or self.s > MOST_TOKENS:
             raise PlanError(
                 f"k={self.k}, p={self.p}, h={self.h}, s={self.s}: the example takes k=512, p=64, "
@@ -80,10 +79,7 @@ class ExamplePlan(LatentProblem, KernelPlan):
 
     def check_plans(self) -> list[Self]:
         sizes = ((2, 128, 1, 256), (1, 128, 4, 128), (1, 64, 2, 384))
-        return [
-            dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=False, dtype="fp16")
-            for b, h, s, t in sizes
-        ]
+        return [dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=False) for b, h, s, t in sizes]
 
     def shrunk(self) -> Self:
         return dataclasses.replace(self, b=1, h=min(self.h, HEADS), s=1, t=TILE_T)
