@@ -1,0 +1,1 @@
+"""CUTLASS's example mla_decode_fp8, driven in place."""

@@ -1,0 +1,1 @@
+"""The base version: CUTLASS's example mla_decode_fp8, driven in place."""
