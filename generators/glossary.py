@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import frontmatter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from generators import glossary_figures, terms
 from generators.page import Page
 from generators.text import cell, meta, rebase, sections, table
 from mla_var3 import inputs
-from mla_var3.errors import InputError, KnowledgeError
+from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.markdown import neutralise
 
 if TYPE_CHECKING:
@@ -102,16 +102,13 @@ def read(path: Path) -> Term:
         KnowledgeError: The file is not a term: front matter, then one defining sentence.
     """
     where = f"{FOLDER}/{path.name}"
-    try:
-        post = frontmatter.loads(inputs.read_text(path))
+    with inputs.faults_as(KnowledgeError, where, "front matter"):
+        text = inputs.read_text(path)
+        try:
+            post = frontmatter.loads(text)
+        except Exception as error:  # PyYAML has no single class of errors.
+            raise KnowledgeError(f"{where}: the front matter is not YAML") from error
         head = Head.model_validate(post.metadata)
-    except ValidationError as error:
-        fault = inputs.first_fault(error, "front matter")
-        raise KnowledgeError(f"{where}: {fault}") from error
-    except InputError as error:
-        raise KnowledgeError(f"{where} {error.reason}") from error
-    except Exception as error:  # PyYAML has no single class of errors.
-        raise KnowledgeError(f"{where}: the front matter is not YAML") from error
     definition, _, body = post.content.strip().partition("\n\n")
     if not terms.is_sentence(definition):
         raise KnowledgeError(f"{where}: the first paragraph is not one sentence")

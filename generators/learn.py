@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from generators import mla_figure
 from generators.page import Page
@@ -83,12 +83,8 @@ def load(root: Path) -> Course | None:
     """
     if not (root / SOURCE).is_file():
         return None
-    try:
+    with inputs.faults_as(KnowledgeError, SOURCE):
         return Course.model_validate(inputs.read_toml(root / SOURCE))
-    except ValidationError as error:
-        raise KnowledgeError(f"{SOURCE}: {inputs.first_fault(error)}") from error
-    except InputError as error:
-        raise KnowledgeError(f"{SOURCE} {error.reason}") from error
 
 
 def _texts(site: Site) -> list[str]:

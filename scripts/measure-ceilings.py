@@ -35,7 +35,7 @@ def copy_tbps(timer: Timer) -> float:
 
 
 def main() -> int:
-    """Print one ``[[figure]]`` a measurement."""
+    """Print one ``[[figure]]`` per measurement."""
     if not torch.cuda.is_available():
         print("error: no CUDA GPU: torch sees none", file=sys.stderr)
         return 2

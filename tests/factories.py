@@ -8,6 +8,8 @@ from typing import Any
 from mla_var3 import records
 from mla_var3.runtime import registry
 
+COMMIT = "c" * 40
+
 
 def duration(median: float = 1000.0, samples: int = 50) -> records.Duration:
     return records.Duration(
@@ -64,22 +66,24 @@ def record(
     outcome: records.Outcome | None = None,
     **changes: Any,
 ) -> records.Record:
+    """A record of a version; static unless the target is a device."""
     found = registry.find(design, version)
+    kernel = records.KernelIdentity(
+        language=found.language, package=found.package, layer=found.layer,
+        design=found.design, version=version, sources=found.sources(),
+    )  # fmt: skip
     target = changes.get("target", "static/sm_90")
-    fields: dict[str, Any] = {
-        "kernel": records.KernelIdentity(
-            language=found.language, package=found.package, layer=found.layer,
-            design=found.design, version=version, sources=found.sources(),
-        ),
-        "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None},
-        "slug": "b64-bf16",
-        "mode": "static",
-        "target": target,
-        "device": device(target) if "/" not in target and target != "cpu" else None,
-        "toolchain": {"cuda-tile": "1.7.0"},
-        "outcome": outcome or passed(),
-        "run": "aaaa",
-        "git": records.Git(commit="c" * 40, dirty=False),
+    if "/" not in target and target != "cpu":
+        changes = {"device": device(target), **changes}
+    return record_of(**{"kernel": kernel, "outcome": outcome or passed(), **changes})
+
+
+def record_of(kernel: records.KernelIdentity, **changes: Any) -> records.Record:
+    """A static record of a kernel; ``changes`` hold its outcome."""
+    fields = {
+        "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None}, "slug": "b64-bf16",
+        "mode": "static", "target": "static/sm_90", "toolchain": {"cuda-tile": "1.7.0"},
+        "run": "aaaa", "git": records.Git(commit=COMMIT, dirty=False),
         "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
     }  # fmt: skip
-    return records.Record(**{**fields, **changes})
+    return records.Record(kernel=kernel, **{**fields, **changes})

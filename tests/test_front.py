@@ -22,6 +22,7 @@ MODULES = (
     "mla_var3.knowledge",
     "mla_var3.records",
     "mla_var3.app.commands",
+    "mla_var3.interpreter",
 )
 HEAVY = ("libcst", "pydantic", "rich", "torch", "tyro")
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from mla_var3 import inputs
-from mla_var3.errors import InputError
+from mla_var3.errors import InputError, KnowledgeError
 
 
 def test_a_file_is_read(tmp_path):
@@ -75,3 +77,23 @@ def test_what_is_not_toml_is_one_sentence(content, said, tmp_path: Path):
     path.write_text(content)
     with pytest.raises(InputError, match=said):
         inputs.read_toml(path)
+
+
+class TestFaultsAs:
+    def test_what_cannot_be_read_keeps_its_reason_under_the_users_name(self, tmp_path):
+        with (
+            pytest.raises(KnowledgeError, match=r"^notes\.toml cannot be read: not TOML: "),
+            inputs.faults_as(KnowledgeError, "notes.toml"),
+        ):
+            inputs.parsed(tomllib.loads, "=", str(tmp_path), "TOML")
+
+    @pytest.mark.parametrize(("said", "place"), [({"size": "x"}, "size: "), ("x", "the head: ")])
+    def test_what_a_schema_says_has_its_place(self, said, place):
+        class Head(BaseModel):
+            size: int
+
+        with (
+            pytest.raises(KnowledgeError, match=f"^notes.toml: {place}Input should be"),
+            inputs.faults_as(KnowledgeError, "notes.toml", "the head"),
+        ):
+            Head.model_validate(said)

@@ -57,7 +57,6 @@ def test_everything_lies_below_the_override(monkeypatch, tmp_path):
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     assert paths.repo_root() == tmp_path
     assert paths.results_dir() == tmp_path / "results"
-    assert paths.knowledge_dir() == tmp_path / "knowledge"
     assert paths.out_dir() == tmp_path / "out"
 
 

@@ -6,15 +6,16 @@ digits than Python converts. Each of these is one sentence.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mla_var3.errors import InputError
+from mla_var3.errors import HyperMlaError, InputError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -27,6 +28,25 @@ def first_fault(error: ValidationError, whole: str = "the file") -> str:
     """The first thing that a schema says of a file, as ``place: what``; ``whole`` has no place."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+
+
+@contextlib.contextmanager
+def faults_as(error: type[HyperMlaError], name: str, whole: str = "the file") -> Iterator[None]:
+    """Raise what a file's reading or its schema says as an ``error`` that begins with ``name``.
+
+    Args:
+        error: What to raise in place of an InputError or a ValidationError.
+        name: How the user calls the file.
+        whole: See ``first_fault``.
+    """
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except InputError as fault:
+        raise error(f"{name} {fault.reason}") from fault
+    except ValidationError as fault:
+        raise error(f"{name}: {first_fault(fault, whole)}") from fault
 
 
 def read_bytes(path: Path) -> bytes:

@@ -30,11 +30,6 @@ def results_dir() -> Path:
     return repo_root() / "results"
 
 
-def knowledge_dir() -> Path:
-    """Hand-written knowledge."""
-    return repo_root() / "knowledge"
-
-
 def out_dir() -> Path:
     """Bulk artefacts of runs, ignored by git."""
     return repo_root() / "out"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 from factories import correctness, duration, passed, record, stage, static_facts
@@ -15,6 +14,7 @@ from mla_var3.errors import RecordError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import integrity, sources
 from mla_var3.runtime import registry
+from tests.repository import git
 
 TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
 
@@ -26,15 +26,14 @@ def root(tmp_path, monkeypatch):
     kernels = tmp_path / "kernels"
     monkeypatch.setattr(sources, "kernels_dir", lambda: kernels)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org")
-    subprocess.run([*git, "init", "-q"], check=True)
+    git(tmp_path, "init", "-q")
     files = {file for v in registry.designs()["flash_mla"] for file in v.source_files()}
     for file in sorted({kernels_dir() / "__init__.py", *files}):
         copy = kernels / file.relative_to(kernels_dir())
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())
-    subprocess.run([*git, "add", "kernels"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "x"], check=True)
+    git(tmp_path, "add", "kernels")
+    git(tmp_path, "commit", "-q", "-m", "x")
     integrity._objects.cache_clear()
     yield tmp_path
     integrity._objects.cache_clear()
@@ -42,10 +41,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def commit(root) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return git(root, "rev-parse", "HEAD")
 
 
 @pytest.fixture

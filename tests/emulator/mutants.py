@@ -34,9 +34,6 @@ def _m(
     return Mutant(kernel, name, edits, tuple(kinds.split()), tuple(lines.split()), strict)
 
 
-NEVER = "setp.ne.u32 %p11, %r2, %r2;"
-
-
 def _text(kernel: str, mark: str) -> str:
     k = ALL[kernel]
     return k.body.splitlines()[k.line(mark) - 1].partition("//")[0].strip()

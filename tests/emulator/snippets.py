@@ -8,7 +8,6 @@ import numpy as np
 from mla_var3.emulator.launcher import launch
 
 CODE = {1: "b8", 2: "b16", 4: "b32", 8: "b64"}
-STEM = {2: "%h", 4: "%r", 8: "%rd"}
 
 
 def evaluate(body: str, inputs: list[np.ndarray], out: type, options=None) -> np.ndarray:

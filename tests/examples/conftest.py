@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from mla_var3.examples import pin
+from tests.repository import git
 
 #: Examples of our own, in the shape of CUTLASS's: a script, a helper, one that fails.
 SCALE = """
@@ -53,15 +53,6 @@ FILES = {
     "cute/hopper/kernel/broken/broken.py": f"{MAIN}    import no_such_module\n",
     "experimental/primitives/quiet.py": f"{MAIN}    pass\n",
 }
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *arguments],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout.strip()
 
 
 @pytest.fixture

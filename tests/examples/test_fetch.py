@@ -4,7 +4,8 @@ import pytest
 
 from mla_var3.errors import KnowledgeError, ToolchainError
 from mla_var3.examples import fetch, pin
-from tests.examples.conftest import FILES, git, write_pin
+from tests.examples.conftest import FILES, write_pin
+from tests.repository import git
 
 
 def test_only_the_pinned_folders_come(root, tree, upstream):

@@ -39,15 +39,14 @@ def understand(command: str, new: set[str]) -> None:
         _python(words[1:])
         return
     assert words[:2] == ["nox", "-s"], command
-    names, _, rest = " ".join(words[2:]).partition(" -- ")
+    end = words.index("--") if "--" in words else len(words)
+    names, arguments = words[2:end], words[end + 1 :]
     known = sessions_of(ROOT / "noxfile.py")
-    for name in names.split():
+    for name in names:
         assert name in known, f"there is no nox session {name}"
-    arguments = shlex.split(command, comments=True)
-    arguments = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-    assert bool(rest) == bool(arguments)
     if arguments:
-        TAKES[names](arguments, new)
+        [name] = names
+        TAKES[name](arguments, new)
 
 
 def _python(words: list[str]) -> None:

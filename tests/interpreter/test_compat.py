@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mla_var3.errors import ToolchainError
@@ -41,6 +44,21 @@ def test_differences_are_named() -> None:
         message
     )
     assert "blocks of 'loop' are (head, body), expected (body)" in message
+
+
+def test_another_version_is_compared_when_the_package_is_imported(monkeypatch) -> None:
+    compat.check_installed()
+    monkeypatch.setattr(compat, "installed_opcodes", dict)
+    compat.check_installed()
+    monkeypatch.setattr(compat.importlib.metadata, "version", lambda _package: "1.8.0")
+    with pytest.raises(ToolchainError, match=r"cuda-tile 1\.8\.0 is installed and differs"):
+        compat.check_installed()
+
+
+def test_importing_the_package_loads_neither_torch_nor_cutile() -> None:
+    script = "import sys, mla_var3.interpreter; print({'torch', 'cuda'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 def test_the_installed_version_is_named_by_default() -> None:

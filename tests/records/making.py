@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from mla_var3 import records
 from mla_var3.paths import kernels_dir
-from tests.factories import correctness, device, protocol, stage
+from tests.factories import COMMIT, correctness, device, protocol, record_of, stage
 
 __all__ = [
     "CASES", "COMMIT", "NAMES", "OUTCOMES", "SCALARS", "SOURCE", "content", "correctness",
@@ -22,7 +21,6 @@ __all__ = [
 #: A source that is there today.
 SOURCE = kernels_dir() / "cutile/mla/flash_mla/flash_mla/flash_mla.py"
 SOURCES = records.identify([SOURCE])
-COMMIT = "c" * 40
 
 
 def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> records.Duration:
@@ -59,19 +57,8 @@ def record(
     outcome: records.Outcome | None = None, kernel: dict[str, Any] | None = None, **changes: Any
 ) -> records.Record:
     """A static record."""
-    fields: dict[str, Any] = {
-        "kernel": identity(**(kernel or {})),
-        "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None},
-        "slug": "b64-bf16",
-        "mode": "static",
-        "target": "static/sm_90",
-        "toolchain": {"cuda-tile": "1.7.0"},
-        "outcome": outcome or passed(stages=[stage(static=facts())]),
-        "run": "aaaa",
-        "git": records.Git(commit=COMMIT, dirty=False),
-        "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
-    }
-    return records.Record(**{**fields, **changes})
+    outcome = outcome or passed(stages=[stage(static=facts())])
+    return record_of(**{"kernel": identity(**(kernel or {})), "outcome": outcome, **changes})
 
 
 def timed_record(median: float = 10.0, **changes: Any) -> records.Record:

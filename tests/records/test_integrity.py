@@ -10,6 +10,7 @@ import pytest
 from mla_var3 import records
 from mla_var3.errors import RecordError
 from mla_var3.records import integrity, sources
+from tests.repository import git
 
 from .making import (
     content,
@@ -22,7 +23,6 @@ from .making import (
     timed,
     timed_record,
 )
-from .test_sources import git
 
 
 @pytest.fixture

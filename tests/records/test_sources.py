@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from mla_var3 import records
@@ -11,6 +9,7 @@ from mla_var3.blobs import blob_id
 from mla_var3.errors import RecordError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import sources
+from tests.repository import git
 
 from .making import SOURCE, record
 
@@ -46,14 +45,6 @@ class TestStale:
     def test_what_changed_is_named(self):
         named = records.identify([SOURCE]) | {"kernels/gone.py": "0" * 40}
         assert sources.changed(named) == ["kernels/gone.py"]
-
-
-def git(folder, *args):
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=no")
-    done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *args], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 class TestGitState:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 from mla_var3 import records
 from mla_var3.records import Duration, Record
 from mla_var3.runtime import registry
+from tests import factories
 
 GPU = "nvidia-h200-sxm"
 #: Sizes that no committed record has.
@@ -25,35 +25,17 @@ TIMED = (
 
 def timed(design: str, version: str, s: int, time_us: float, fresh: bool = True) -> Record:
     """A record of a run on a GPU."""
-    found = registry.find(design, version)
-    problem = {**SIZES, "s": s, "causal": False}
-    flops, traffic = 2 * 24 * 128 * s * 4096 * 1088, 24 * 4096 * 576 * 2
+    name = registry.find(design, version).name
+    work = {"flops": 2 * 24 * 128 * s * 4096 * 1088, "bytes": 24 * 4096 * 576 * 2}
     time = Duration(median_us=time_us, min_us=time_us * 0.99, max_us=time_us * 1.02, samples=50)
-    stage = records.Stage(
-        name=found.name, kernel=found.name, tiling={"tile_m": 64, "tile_n": 64, "occupancy": None},
-        grid=[48, 2], flops=flops, bytes=traffic, duration=time,
+    tiling = {"tile_m": 64, "tile_n": 64, "occupancy": None}
+    stages = [factories.stage(name, tiling=tiling, grid=[48, 2], duration=time, **work)]
+    made = factories.record(
+        design, version, factories.passed(stages=stages, total=time, correctness=None, **work),
+        problem={**SIZES, "s": s, "causal": False}, slug=f"b24-h128-s{s}-t4096-bf16",
+        mode="event", target=GPU, run="5e55104",
     )  # fmt: skip
-    return Record(
-        kernel=_identity(found, fresh),
-        problem=problem,
-        slug=f"b24-h128-s{s}-t4096-bf16",
-        mode="event",
-        target=GPU,
-        device=records.Device(key=GPU, name="NVIDIA H200", arch="sm_90", driver="580.159.04"),
-        toolchain={"cuda-tile": "1.7.0"},
-        outcome=records.Passed(
-            protocol=records.Protocol(
-                timer="cuda-events", warmup_runs=3, bench_runs=50, l2_flush=True, graph_replay=True
-            ),
-            stages=[stage],
-            total=time,
-            flops=flops,
-            bytes=traffic,
-        ),
-        run="5e55104",
-        git=records.Git(commit="0" * 40, dirty=False),
-        time=datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC),
-    )
+    return made if fresh else _stale(made)
 
 
 def failed() -> Record:
@@ -63,12 +45,9 @@ def failed() -> Record:
     return made.model_copy(update={"outcome": records.Failed(error=error), "mode": "annotation"})
 
 
-def _identity(version: registry.Version, fresh: bool) -> records.KernelIdentity:
-    return records.KernelIdentity(
-        language=version.language, package=version.package, layer=version.layer,
-        design=version.design, version=version.version,
-        sources=version.sources() if fresh else dict.fromkeys(version.sources(), "0" * 40),
-    )  # fmt: skip
+def _stale(made: Record) -> Record:
+    others = {"sources": dict.fromkeys(made.kernel.sources, "0" * 40)}
+    return made.model_copy(update={"kernel": made.kernel.model_copy(update=others)})
 
 
 def write_all(results: Path) -> None:

@@ -74,13 +74,15 @@ def unlike_the_tools(record: Record, path: Path) -> Iterator[str]:
 
 def difference(ours: Any, theirs: Any, where: str = "") -> str | None:
     """The first place at which two JSON values differ; the content hash aside."""
+    if ours == theirs:
+        return None
     if isinstance(ours, dict) and isinstance(theirs, dict):
         pairs = [(key, ours.get(key), theirs.get(key)) for key in [*ours, *theirs]]
         pairs = [pair for pair in pairs if pair[0] != "content_sha256"]
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         pairs = [(str(i), a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True))]
     else:
-        return None if ours == theirs else where
+        return where
     found = (difference(a, b, f"{where}.{key}".lstrip(".")) for key, a, b in pairs)
     return next((place for place in found if place is not None), None)
 

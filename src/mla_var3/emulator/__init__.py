@@ -6,7 +6,9 @@ CuTe DSL's own compiled functions run on CPU tensors. Nothing here needs a GPU o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mla_var3 import lazy
 
 if TYPE_CHECKING:
     from mla_var3.emulator.host import Emulation as Emulation
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from mla_var3.emulator.ptx import parse as parse
     from mla_var3.emulator.report import Diagnostic as Diagnostic
 
-#: Where each name lives; it is imported on first use, so that this package loads in no time.
+#: Where each name lives.
 _HOMES = {
     "Emulation": "host",
     "emulate": "host",
@@ -36,11 +38,4 @@ _HOMES = {
     "Diagnostic": "report",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy.names_of(__name__, _HOMES)

@@ -324,11 +324,6 @@ def _signed(x: Any, signed: bool) -> Any:
     return x.view(I32).astype(I64) if signed else x.astype(I64)
 
 
-def tanh16(x: Any) -> Any:
-    """``tanh.approx`` by numpy."""
-    return np.tanh(x)
-
-
 def halves(word: Any, kind: str) -> Any:
     """A word of two float16 or bfloat16 to their values, [..., 2] float32."""
     both = np.ascontiguousarray(word).reshape(-1).view(U16).reshape(-1, 2)

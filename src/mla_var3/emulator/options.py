@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mla_var3.errors import EmulatorError
@@ -74,10 +74,6 @@ class Options:
     timeline: bool = False
     multiprocessors: int = 4
     stop: Stop | None = None
-
-    def with_seed(self, seed: int | None) -> Options:
-        """The same with another schedule."""
-        return replace(self, seed=seed)
 
     @property
     def schedule(self) -> str:

@@ -13,13 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
 from mla_var3.emulator.conformance import write
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.report import Diagnostic
-from mla_var3.errors import EmulatorError, InputError
+from mla_var3.errors import EmulatorError
 from mla_var3.paths import repo_root
 
 SCHEMA = 1
@@ -150,13 +150,9 @@ def read(path: Path | None = None) -> dict[str, Subject]:
         EmulatorError: The file is missing or not as it should be.
     """
     path = path or repo_root() / BUGS
-    try:
+    with inputs.faults_as(EmulatorError, path.name):
         listed = inputs.read_toml(path)
         return {name: Subject.model_validate(entry) for name, entry in listed.items()}
-    except InputError as error:
-        raise EmulatorError(f"{path.name} {error.reason}") from None
-    except ValidationError as error:
-        raise EmulatorError(f"{path.name}: {inputs.first_fault(error)}") from None
 
 
 def table(path: Path | None = None) -> Table:

@@ -19,21 +19,33 @@ a ``with`` block. Any kernel decorated with ``@ct.kernel`` runs, not only this p
     print(report.summary())
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mla_var3 import lazy
 from mla_var3.interpreter import compat as _compat
 
-_compat.check()
+if TYPE_CHECKING:
+    from mla_var3.interpreter.launcher import launch as launch
+    from mla_var3.interpreter.options import Options as Options
+    from mla_var3.interpreter.options import using as using
+    from mla_var3.interpreter.report import Diagnostic as Diagnostic
+    from mla_var3.interpreter.report import LaunchReport as LaunchReport
+    from mla_var3.interpreter.report import recording as recording
+    from mla_var3.interpreter.signature import kernel_signature as kernel_signature
 
-from mla_var3.interpreter.launch import launch  # noqa: E402  (checked first)
-from mla_var3.interpreter.options import Options, using  # noqa: E402
-from mla_var3.interpreter.report import Diagnostic, LaunchReport, recording  # noqa: E402
-from mla_var3.interpreter.signature import kernel_signature  # noqa: E402
+_compat.check_installed()
 
-__all__ = [
-    "Diagnostic",
-    "LaunchReport",
-    "Options",
-    "kernel_signature",
-    "launch",
-    "recording",
-    "using",
-]
+#: Where each name lives.
+_HOMES = {
+    "launch": "launcher",
+    "Options": "options",
+    "using": "options",
+    "Diagnostic": "report",
+    "LaunchReport": "report",
+    "recording": "report",
+    "kernel_signature": "signature",
+}
+__all__ = sorted(_HOMES)
+__getattr__ = lazy.names_of(__name__, _HOMES)

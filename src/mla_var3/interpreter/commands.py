@@ -13,7 +13,6 @@ import tyro
 from mla_var3 import arguments
 from mla_var3.arguments import named
 from mla_var3.errors import UnknownNameError, UsageError
-from mla_var3.interpreter.options import using
 
 PROG = "python -m mla_var3.interpreter"
 
@@ -58,6 +57,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = arguments.parse(settings, options, f"{PROG} run")
     if not rest:
         raise UsageError(f"run needs a script; see {PROG} run --help")
+    from mla_var3.interpreter.options import using
     from mla_var3.interpreter.scripts import run_script, summary
 
     with using(**chosen):

@@ -1,16 +1,16 @@
 """Checks that the installed cuda-tile has the typed IR this interpreter was written for.
 
 The interpreter reads a private API: the operations that cuTile's front end produces. Their names
-and fields are pinned here and compared when the package is imported, so that an update which
-changes one of them fails at once with its name, not with a wrong number later.
+and fields are pinned here. Those of another version than the pinned one are compared when the
+package is imported, so that an update which changes one of them fails at once with its name, not
+with a wrong number later.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from cuda.tile._ir.ir import Operation
 
 from mla_var3.errors import ToolchainError
 
@@ -95,6 +95,7 @@ OPCODES: Mapping[str, Fields] = {
 def installed_opcodes() -> dict[str, Fields]:
     """Returns the opcodes and fields that the installed cuda-tile defines."""
     import cuda.tile._compile  # noqa: F401  (importing it defines every operation)
+    from cuda.tile._ir.ir import Operation
 
     return {
         cls._opcode: (
@@ -114,7 +115,7 @@ def _operation_classes(base: type[Any]) -> Iterator[type[Any]]:
 
 
 def differences(found: Mapping[str, Fields]) -> list[str]:
-    """Lists how ``found`` differs from the pinned table, one phrase a difference."""
+    """Lists how ``found`` differs from the pinned table, one phrase per difference."""
     lines = [f"opcode {name!r} is gone" for name in sorted(OPCODES.keys() - found.keys())]
     lines += [f"opcode {name!r} is new" for name in sorted(found.keys() - OPCODES.keys())]
     for name in sorted(OPCODES.keys() & found.keys()):
@@ -127,6 +128,16 @@ def differences(found: Mapping[str, Fields]) -> list[str]:
                     f"expected ({', '.join(expected)})"
                 )
     return lines
+
+
+def check_installed() -> None:
+    """Raises ToolchainError unless the typed IR is the pinned one; that of its version is."""
+    if (version := _installed_version()) != PINNED_VERSION:
+        check(version=version)
+
+
+def _installed_version() -> str:
+    return importlib.metadata.version("cuda-tile")
 
 
 def check(found: Mapping[str, Fields] | None = None, version: str | None = None) -> None:
@@ -142,10 +153,7 @@ def check(found: Mapping[str, Fields] | None = None, version: str | None = None)
     lines = differences(installed_opcodes() if found is None else found)
     if not lines:
         return
-    if version is None:
-        import importlib.metadata
-
-        version = importlib.metadata.version("cuda-tile")
+    version = version or _installed_version()
     raise ToolchainError(
         f"the interpreter is written for the typed IR of cuda-tile {PINNED_VERSION}, "
         f"but cuda-tile {version} is installed and differs: {'; '.join(lines)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import threading
 import weakref
 from types import FunctionType
@@ -95,8 +94,3 @@ def _sentence(message: str) -> str:
     """Returns a message of cuTile on one line, without the location of an error inside another."""
     lines = (line.strip() for line in message.splitlines())
     return " ".join(line for line in lines if line and line != "Unknown location")
-
-
-def source_text(loc: Loc) -> str:
-    """Returns the source line of a location, stripped; empty if it cannot be read."""
-    return linecache.getline(loc.filename, loc.line).strip() if loc.filename else ""

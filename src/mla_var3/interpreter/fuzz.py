@@ -22,7 +22,7 @@ import cuda.tile as ct
 import numpy as np
 import torch
 
-from mla_var3.interpreter.launch import launch
+from mla_var3.interpreter.launcher import launch
 from mla_var3.interpreter.options import Options
 
 #: The orders of blocks that a seed chooses from.

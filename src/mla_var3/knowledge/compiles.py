@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -16,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
 from mla_var3.blobs import blob_id, blob_of
-from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
+from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
@@ -129,7 +128,7 @@ def listed(name: str, root: Path | None = None) -> Listed:
     if name not in names(root):
         raise UnknownNameError("list of compiles", name, names(root))
     path = f"{LISTS}/{name}.toml"
-    with _told(path):
+    with inputs.faults_as(KnowledgeError, path):
         found = Listed.model_validate(inputs.read_toml(root / path))
     if (found.version is None) == (found.kernel is None):
         raise KnowledgeError(f"{path} names either a version or a kernel")
@@ -143,19 +142,8 @@ def table(name: str, root: Path | None = None) -> Table:
         KnowledgeError: It was never compiled, or the file is not such a table.
     """
     path = f"{TABLES}/{name}.json"
-    with _told(path):
+    with inputs.faults_as(KnowledgeError, path):
         return Table.model_validate_json(inputs.read_text((root or repo_root()) / path))
-
-
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """What is wrong with a file is a KnowledgeError that names it from the top of the checkout."""
-    try:
-        yield
-    except InputError as error:
-        raise KnowledgeError(f"{path} {error.reason}") from None
-    except ValidationError as error:
-        raise KnowledgeError(f"{path}: {inputs.first_fault(error)}") from None
 
 
 def changed(found: Table, root: Path | None = None) -> list[str]:

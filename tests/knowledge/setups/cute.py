@@ -238,22 +238,6 @@ _REVERSE = """        buffer[thread] = rows[row, thread]
         cute.arch.sync_threads()  # filled
         out[row, thread] = buffer[WIDTH - 1 - thread]
 """
-_ROLES = """
-        ring = make_ring(barriers)
-        if warp == PRODUCER:
-            produce(ring, load, src, dst, tiles)
-        if warp < CONSUMER_WARPS:
-            consume(ring, buffer, out, tiles)
-"""
-_CONSUME = PIPELINE[
-    PIPELINE.index(
-        "    state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer"
-    ) : PIPELINE.index("    out[thread] = total")
-]
-_MAKE = PIPELINE[PIPELINE.index("def make_ring") : PIPELINE.index("@cute.jit\ndef produce")]
-_PRODUCE = PIPELINE[
-    PIPELINE.index("@cute.jit\ndef produce") : PIPELINE.index("@cute.jit\ndef consume")
-]
 
 SETUPS: dict[str, list[Setup]] = {
     "cute-arrivals-overflow": _sync("ring.py", (_RELEASE, "            # snippet\n")),

@@ -7,11 +7,12 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from mla_var3.errors import PlanError
+
+if TYPE_CHECKING:
+    import torch
 
 #: Bytes that the start of a tensor is promised to be a multiple of; torch's allocator gives 512,
 #: and TMA and 128-bit accesses need 16.
@@ -132,6 +133,8 @@ def specs(host: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Spec, ...
 
 
 def _spec(name: str, value: Any) -> Spec:
+    import torch
+
     match value:
         case torch.Tensor():
             return _tensor(name, Dynamic(value, ()))
@@ -184,6 +187,8 @@ def _inside(tensor: torch.Tensor, axis: int) -> tuple[int, ...]:
 
 def runtime_values(arguments: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments as a launch takes them: tensors unwrapped, constants left out."""
+    import torch
+
     plain = (value.tensor if isinstance(value, Dynamic) else value for value in arguments)
     return tuple(
         value

@@ -99,12 +99,12 @@ def test_a_launch_that_is_too_long() -> None:
     error = refusal(counts_up, out, 10**6, max_steps=10_000)
     assert isinstance(error, InterpreterError)
     assert "passed the limit of 10000 operations" in str(error)
-    assert f"test_launch.py:{line_of(counts_up, 'counts') - 1}" in str(error)
+    assert f"test_launcher.py:{line_of(counts_up, 'counts') - 1}" in str(error)
 
 
 def test_loops_that_cannot_end_are_known_at_once() -> None:
     error = refusal(waits, torch.zeros(1, dtype=torch.int32), grid=(2,))
-    assert f"test_launch.py:{line_of(waits, 'waits')}" in str(error)
+    assert f"test_launcher.py:{line_of(waits, 'waits')}" in str(error)
     assert "block (0, 0, 0) and 1 other wait in this loop" in str(error)
     assert "deadlock" in str(error)
     error = refusal(spins, torch.zeros(1, dtype=torch.int32))
