@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from factories import correctness, duration, passed, record, stage, static_facts
 
-from mla_var3 import records, roofline
+from mla_var3 import devices, records, roofline
 from mla_var3.paths import out_dir
 from mla_var3.profiling.report import attained, correctness_text, limits, render, render_one
 
@@ -56,8 +58,11 @@ class TestLimits:
 
 def test_a_reference_is_named_after_what_attained_it():
     said = attained(roofline.reference(of(stage())))
-    assert "GEMM" in said
+    assert said.startswith("700 W at 0.768 pJ/FLOP and 115 pJ/byte (fit of ")
+    plain = dataclasses.replace(devices.load("nvidia-h200-sxm").ceilings(), power=None)
+    said = attained(roofline.predict(10**9, 0, plain))
     assert said.startswith("694 TFLOPS")
+    assert "GEMM" in said
     assert attained(roofline.bound(of(stage()))) == ""
 
 
@@ -78,7 +83,8 @@ class TestRender:
         assert text.startswith("## static/sm_90, mode static\n")
         assert "Correctness: passed against torch fp32" in text
         assert "No kernel can beat the bound." in text
-        assert "| nvidia-h200-sxm | 1.0 | tensor throughput | 1.4 | 694 TFLOPS (" in text
+        joules = "700 W at 0.768 pJ/FLOP and 115 pJ/byte ("
+        assert f"| nvidia-h200-sxm | 1.0 | tensor throughput | 1.5 | {joules}" in text
         assert "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs), 9.89 times the bound" in text
         tiles = "tile_m=64 num_worker_warps=8"
         assert f"| a | 2x3 | {tiles} | 1 | 1 | 1000 | 4.0 | 1.0 |" in text

@@ -34,6 +34,13 @@ def seeded(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+def peers(argv: Sequence[str], prog: str) -> int:
+    """Tests of FlashMLA and FlashInfer with our kernel in place of theirs, on a GPU."""
+    from mla_var3.app.peers import main
+
+    return main(argv, prog)
+
+
 def _interpreter(suite: str, argv: Sequence[str]) -> int:
     from mla_var3.interpreter.commands import main
 
@@ -45,6 +52,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "tilegym": tilegym,
     "cutlass-examples": cutlass_examples,
     "seeded": seeded,
+    "--peers": peers,
 }
 
 

@@ -419,13 +419,14 @@ class Device(_Row):
             return None
         names = ("static_power", "energy_per_flop", "energy_per_byte")
         static, flop, byte = (self.figure(units.MEASURED_PREFIX + name) for name in names)
+        limit = self.figure("tdp")
         return Power(
-            watts=self.figure("tdp").normalised,
+            watts=limit.normalised,
             joules_per_flop=flop.normalised * 1e-12,
             joules_per_byte=byte.normalised * 1e-12,
             static=static.normalised,
             tflops=max(figure.normalised for figure in rates),
-            source=flop.sentence(),
+            source=_joules_sentence(limit, flop, byte),
         )
 
     def _least_power(self, metric: str) -> Power | None:
@@ -434,11 +435,12 @@ class Device(_Row):
         if metric not in _SIXTEEN_BITS or not flops or not bytes:
             return None
         flop, byte = (min(f, key=lambda figure: figure.normalised) for f in (flops, bytes))
+        limit = self._largest("tdp")
         return Power(
-            watts=self._largest("tdp").normalised,
+            watts=limit.normalised,
             joules_per_flop=flop.normalised * 1e-12,
             joules_per_byte=byte.normalised * 1e-12,
-            source=flop.sentence(),
+            source=_joules_sentence(limit, flop, byte),
         )
 
     def machine(self, dtype: str | torch.dtype = "bfloat16") -> Machine:
@@ -456,6 +458,15 @@ class Device(_Row):
         if not published and any(figure.metric == own for figure in self.figures):
             return self.figure(own)
         return self.figure(metric)
+
+
+def _joules_sentence(limit: Figure, flop: Figure, byte: Figure) -> str:
+    """A power and what work costs of it, in one line like that of a figure."""
+    costs = " and ".join(f"{figure.value:g} {figure.unit}" for figure in (flop, byte))
+    return (
+        f"{units.MEASURED_PREFIX}power {limit.value:g} {limit.unit} at {costs} ({flop.condition}): "
+        f"{flop.source}"
+    )
 
 
 def dtype_metric(dtype: str | torch.dtype) -> str:

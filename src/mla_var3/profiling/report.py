@@ -81,7 +81,7 @@ def _bounds(record: Record, brief: bool) -> list[str]:
         return []
     about = (
         "No kernel can beat the bound. The reference time is what the same work takes at the rate "
-        "that the named kernel attained."
+        "that the named kernel attained, or at a power and the joules that were measured."
     )
     return ["### Bound", "", about, "", table(BOUND_HEADER, rows), ""]
 
