@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import drawing, problems
+from generators import drawing, plans, problems
 from generators.drawing import (
     DECOMPRESSED,
     EDGE,
@@ -24,8 +24,8 @@ from generators.drawing import (
     text,
 )
 from generators.text import cell, sections, us
-from mla_var3.errors import HyperMlaError
 from mla_var3.knowledge.evidence import Link
+from mla_var3.languages import find
 from mla_var3.records import Stage
 from mla_var3.runtime import ConcurrentKernels, RuntimeObject
 from mla_var3.runtime.registry import Version
@@ -107,12 +107,14 @@ class Schedule:
         sms: SMs of the device.
         lanes: Stages, in launch order.
         overlap: What a trace said about the busy time that kernels shared.
+        from_plan: Whether a grid is the plan's, since the record holds none.
     """
 
     run: Run
     sms: int
     lanes: tuple[Lane, ...]
     overlap: float | None
+    from_plan: bool
 
     @property
     def end(self) -> float:
@@ -156,13 +158,32 @@ def schedule(site: Site, version: Version, telling: Run | None = None) -> Schedu
     """
     ordered = sorted(site.runs_of(version), key=lambda run: _preference(run, telling))
     for run in ordered:
-        if run.outcome and all(stage.grid for stage in run.outcome.stages):
-            if (sms := _sms(run)) is None:
-                continue
-            lanes = tuple(_lanes(site, version, run, sms))
-            shared = [stage.counters.get(OVERLAP) for stage in run.outcome.stages]
-            return Schedule(run, sms, lanes, next(filter(None, shared), None))
+        sms = _sms(run)
+        stages = _with_grids(version, run) if sms else []
+        if sms and stages:
+            lanes = tuple(_lanes(site, version, run, stages, sms))
+            overlap = next(filter(None, (stage.counters.get(OVERLAP) for stage in stages)), None)
+            assert run.outcome is not None
+            from_plan = any(not stage.grid for stage in run.outcome.stages)
+            return Schedule(run, sms, lanes, overlap, from_plan)
     return None
+
+
+def _with_grids(version: Version, run: Run) -> list[Stage]:
+    """Stages of a run with the grid of each, from the plan where the record holds none.
+
+    Empty where neither tells.
+    """
+    stages = list(run.outcome.stages) if run.outcome else []
+    if not all(stage.grid for stage in stages):
+        planned = plans.kernels(version, run)
+        language = find(version.language)
+        stages = [
+            stage.model_copy(update={"grid": language.grid(kernel)})
+            for stage in stages
+            if (kernel := planned.get(stage.name)) is not None
+        ]
+    return stages if all(stage.grid for stage in stages) else []
 
 
 def _preference(run: Run, telling: Run | None) -> tuple[object, ...]:
@@ -185,10 +206,11 @@ def _sms(run: Run) -> int | None:
     return device.sm_count if device else None
 
 
-def _lanes(site: Site, version: Version, run: Run, sms: int) -> Iterator[Lane]:
-    assert run.outcome is not None
+def _lanes(
+    site: Site, version: Version, run: Run, stages: Sequence[Stage], sms: int
+) -> Iterator[Lane]:
     start = 0.0
-    for group in _groups(run.outcome.stages, _side_by_side(version, run)):
+    for group in _groups(stages, _side_by_side(version, run)):
         first, end = 0, start
         for stage in group:
             blocks, held = math.prod(stage.grid), _per_sm(site, version, run, stage)
@@ -217,11 +239,8 @@ def _side_by_side(version: Version, run: Run) -> set[str]:
     assert run.outcome is not None
     if not any("." in stage.name for stage in run.outcome.stages):
         return set()
-    try:
-        plan = version.plan_of(run.record.problem)
-        return set(_concurrent(plan.plan_empty(plan.target.tflops, plan.target.gbps), ""))
-    except HyperMlaError:  # An old record may name sizes that the plan has no more.
-        return set()
+    made = plans.bound(version, run)
+    return set(_concurrent(made, "")) if made else set()
 
 
 def _concurrent(node: RuntimeObject, path: str) -> Iterator[str]:
@@ -254,9 +273,13 @@ def section(site: Site, version: Version, telling: Run | None, link: Link) -> st
     at = cell(site.problem_text(found.run))
     where = cell(problems.target_name(found.run.record.target))
     return sections(
-        drawing.figure(shown, found.message, kind="chart"),
+        drawing.figure(shown, found.message + _whose_grid(found), kind="chart"),
         f"{where}, {at}: {problems.record_link(found.run, link, 'record')}. {_basis(found)}",
     )
+
+
+def _whose_grid(found: Schedule) -> str:
+    return " Blocks are from the plan: the record holds no grid." if found.from_plan else ""
 
 
 def _basis(found: Schedule) -> str:

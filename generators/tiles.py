@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import drawing, problems
+from generators import drawing, plans, problems
 from generators.drawing import (
     DECOMPRESSED,
     EDGE,
@@ -30,7 +30,7 @@ from generators.text import cell, sections
 from mla_var3.devices.limits import SmLimits
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import Tile, find
-from mla_var3.records import Stage, StaticFacts
+from mla_var3.records import RegisterBudget, Stage, StaticFacts
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import TENSOR_MEMORY_COLUMNS, limits_of, of_facts
 
@@ -79,13 +79,26 @@ class Compiled:
     @property
     def is_lower_bound(self) -> bool:
         """Whether some of ``threads`` may hold nothing: warps that only copy are among them."""
-        return self.workers is None
+        return self.workers is None and any(tile.threads is None for tile in self.tiles)
 
     def registers_of(self, tile: Tile) -> int:
         """Registers of a thread that a tile takes; 0 where it lies in tensor memory."""
         if tile.accumulates and self.in_tensor_memory:
             return 0
-        return math.ceil(tile.rows * tile.columns / self.threads)
+        return math.ceil(tile.rows * tile.columns / (tile.threads or self.threads))
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that holds tiles: more than at launch where it asks for them."""
+        budgets: tuple[RegisterBudget, ...] = getattr(self.facts, "register_budgets", ())
+        asked = (budget.registers for budget in budgets if budget.direction == "inc")
+        return max(asked, default=self.facts.registers)
+
+    @property
+    def stages(self) -> int | None:
+        """Steps of its loop that shared memory holds, where its tiling says so."""
+        stages = self.stage.tiling.get("stages")
+        return stages if isinstance(stages, int) else None
 
     @property
     def words(self) -> int:
@@ -118,7 +131,11 @@ class Compiled:
         ]
         of = f", of which {' and '.join(taken)}" if taken else ""
         most = self.limits.registers_per_thread
-        return f"{facts.arch}: {facts.registers} of {most} registers per thread at launch{of}."
+        more = self.registers != facts.registers
+        later = f", {self.registers} where it computes (setmaxnreg)" if more else ""
+        return (
+            f"{facts.arch}: {facts.registers} of {most} registers per thread at launch{later}{of}."
+        )
 
     def _spills(self) -> str:
         if not self.facts.spills:
@@ -131,7 +148,8 @@ class Compiled:
         tensor = (
             f", {columns} of {TENSOR_MEMORY_COLUMNS} columns of tensor memory" if columns else ""
         )
-        return f"Shared memory {self.facts.shared_bytes:,} of {most:,} bytes{tensor}."
+        ring = f", in which {self.stages} steps of the loop fit" if self.stages else ""
+        return f"Shared memory {self.facts.shared_bytes:,} of {most:,} bytes{ring}{tensor}."
 
     def _core(self) -> str:
         opcode, shape = self.mma
@@ -187,10 +205,13 @@ def _tiles(version: Version, run: Run, stage: Stage) -> tuple[Tile, ...]:
         for name, value in given.items()
         if isinstance(value, int) and not isinstance(value, bool)
     }
+    kernel = plans.kernels(version, run).get(stage.name)
+    if kernel is None:
+        return ()
     language = find(version.language)
     own, shared = version.path.parent, version.path.parents[1]
     for file in (*sorted(own.glob("*.py")), *sorted(shared.glob("*.py"))):
-        if found := language.tiles(file, stage.kernel, sizes):
+        if found := language.tiles(kernel, file, sizes):
             return found
     return ()
 
@@ -222,6 +243,9 @@ def _caption(panels: list[Compiled]) -> str:
     if any(p.is_lower_bound and p.tiles for p in panels):
         lower = " The compiler chose the warps; those that only copy hold no tile, so a tile takes "
         lower += "at least the registers shown."
+    if any(p.registers != p.facts.registers for p in panels):
+        lower += " Warps that compute ask for more registers than at launch (setmaxnreg); theirs "
+        lower += "are shown."
     return (
         f"Stage {panels[0].stage.name}. Each square is one of the registers that a thread can "
         f"name.{red or ' Nothing spills.'}{lower} Registers at launch, stack, shared "
@@ -259,7 +283,7 @@ def _shares(shown: Compiled) -> list[tuple[int, str, str]]:
         (shown.registers_of(tile), color, f"{tile.name}, {tile.rows} x {tile.columns} fp32")
         for tile, color in zip(kept, (LATENT, MIXED, DECOMPRESSED), strict=False)
     ]
-    used, most = shown.facts.registers, shown.limits.registers_per_thread
+    used, most = shown.registers, shown.limits.registers_per_thread
     other = max(0, used - sum(count for count, *_ in found))
     found += [(other, QUIET, "all else" if found else "used"), (most - used, EDGE, "free")]
     return [share for share in found if share[0] > 0]
@@ -277,7 +301,8 @@ def _spilled(shown: Compiled, top: float) -> tuple[list[str], float]:
 
 def _bars(shown: Compiled, top: float) -> tuple[list[str], float]:
     most = shown.limits.shared_memory_per_block_max
-    bars = [("Shared memory", shown.facts.shared_bytes, most, "B")]
+    ring = f", {shown.stages} stages" if shown.stages else ""
+    bars = [(f"Shared memory{ring}", shown.facts.shared_bytes, most, "B")]
     if columns := shown.facts.tensor_memory_columns:
         holds = "Tensor memory: " + ", ".join(t.name for t in shown.tiles if t.accumulates)
         bars.append((holds.removesuffix(": "), columns, TENSOR_MEMORY_COLUMNS, "columns"))

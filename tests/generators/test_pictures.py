@@ -10,7 +10,9 @@ import pytest
 
 from generators import climb, drawing, schedule, tiles
 from generators.site import Run
-from mla_var3.languages import Tile, find
+from mla_var3.languages import Tile
+from mla_var3.languages.cutile import tiles as cutile
+from tests.languages.cute.conftest import needs_dsl
 
 KEY = "mla_var6_plus v4"
 
@@ -117,16 +119,85 @@ def test_a_source_says_its_tiles(tmp_path):
         "    open = ct.zeros((UNKNOWN, K), ct.float32)\n"
     )
     sizes = {"tile_m": 64, "k": 512, "tile_b": 2, "tile_s": 16}
-    language = find("cutile-dsl")
-    assert language.tiles(source, "kernel", sizes) == (
+    assert cutile.tiles(source, "kernel", sizes) == (
         Tile("acc", 64, 512, True),
         Tile("part", 32, 16, False),
     )
-    assert language.tiles(source, "another", sizes) == ()
-    assert find("library").tiles(source, "kernel", sizes) == ()
+    assert cutile.tiles(source, "another", sizes) == ()
+
+
+CUTE = "flash_mla@cute-dsl v2"
+
+
+@pytest.fixture(scope="module")
+def cute(site):
+    return next(version for version in site.versions if version.key == CUTE)
+
+
+@needs_dsl
+def test_accumulators_of_a_cute_kernel_stand_in_the_registers_that_it_asks_for(site, cute):
+    (shown,) = tiles.compiled(site, cute)
+    assert shown.registers == 240 > shown.facts.registers
+    assert [(t.name, shown.registers_of(t)) for t in shown.tiles] == [("out", 128), ("score", 32)]
+    assert "240 where it computes (setmaxnreg)" in shown.message
+    assert "ask for more registers than at launch" in tiles._caption([shown])
+    assert not shown.is_lower_bound
+    root = ET.fromstring(tiles.panel(shown))
+    colors = (drawing.LATENT, drawing.MIXED, drawing.QUIET)
+    assert [squares(root, color) for color in colors] == [128, 32, 240 - 160]
+
+
+@needs_dsl
+def test_tiles_of_a_cute_kernel_follow_a_tampered_record(site, cute, link):
+    def worse(stage):
+        budgets = [{"direction": "inc", "registers": 168}]
+        fields = stage.static.model_dump() | {"register_budgets": budgets, "stack_bytes": 400}
+        facts = type(stage.static).model_validate(fields | {"spill_loads": 9})
+        return stage.model_copy(update={"static": facts})
+
+    own = [run.name for run in site.runs_of(cute) if run.record.is_static]
+    after = tiles.section(tampered(site, lambda run: run.name in own, worse), cute, link)
+    assert after != tiles.section(site, cute, link)
+    assert "9 spill instructions, 100 words of stack" in after
+    assert "where it computes" not in after
+
+
+@needs_dsl
+def test_stages_of_a_ring_stand_beside_shared_memory(site):
+    version = next(version for version in site.versions if version.key == "hopper_gemm v2")
+    (shown,) = tiles.compiled(site, version)
+    assert "in which 4 steps of the loop fit" in shown.message
+    assert "Shared memory, 4 stages" in tiles.panel(shown)
 
 
 # -- schedule --------------------------------------------------------------------------------------
+
+
+@needs_dsl
+def test_a_schedule_takes_its_grid_from_the_plan_where_no_record_holds_one(site, cute, link):
+    found = schedule.schedule(site, cute)
+    assert found.from_plan
+    (lane,) = found.lanes
+    assert (lane.blocks, lane.us) == (64, found.run.outcome.stages[0].duration.median_us)
+    text = schedule.section(site, cute, None, link)
+    assert "Blocks are from the plan: the record holds no grid." in text
+
+
+@needs_dsl
+def test_a_grid_from_the_plan_follows_a_tampered_record(site, link):
+    version = next(v for v in site.versions if v.key == "flash_mla@cute-dsl v4")
+
+    def fewer(stage):
+        return stage.model_copy(update={"tiling": {**stage.tiling, "blocks": 26}})
+
+    before = schedule.schedule(site, version)
+    after = schedule.schedule(tampered(site, lambda run: True, fewer), version)
+    assert before.lanes[0].blocks > after.lanes[0].blocks == 26
+
+    def other(stage):
+        return stage.model_copy(update={"tiling": {"no_such": 1}})
+
+    assert schedule.schedule(tampered(site, lambda run: True, other), version) is None
 
 
 def test_a_schedule_comes_from_a_trace_where_there_is_one(site, version, link):

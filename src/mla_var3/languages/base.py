@@ -55,19 +55,21 @@ class StageMetric:
 
 @dataclass(frozen=True)
 class Tile:
-    """Values in fp32 that a block of a kernel keeps from step to step.
+    """Values in fp32 that threads of a kernel keep from step to step.
 
     Attributes:
         name: As the source has it.
         rows: Its first extent.
         columns: Its second.
         accumulates: Whether matrix multiplications add to it.
+        threads: Threads that share it, where the source says; None where the compiler chooses.
     """
 
     name: str
     rows: int
     columns: int
     accumulates: bool
+    threads: int | None = None
 
 
 class Language(Protocol):
@@ -122,12 +124,12 @@ class Language(Protocol):
             UnknownNameError: An arch that its compiler does not know.
         """
 
-    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+    def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         """The fp32 tiles that a kernel keeps, as far as its source tells them.
 
         Args:
-            source: File of the kernel.
-            kernel: Name of its function.
+            kernel: The kernel under its tiling.
+            source: A file of it.
             sizes: The numbers of its tiling and problem, by name.
         """
 
@@ -137,6 +139,9 @@ class Language(Protocol):
         Args:
             tiling: Of a stage, as a record states it.
         """
+
+    def grid(self, kernel: Kernel) -> tuple[int, ...]:
+        """Blocks per axis under its tiling, told without a compile; empty where that takes one."""
 
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         """What a profiler calls the launches of a kernel, from the start of the name."""

@@ -85,8 +85,15 @@ class _Cute:
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
 
-    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
-        return ()  # Layouts, not names, say what a thread holds.
+    def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        from mla_var3.languages.cute import evaluation, jobs
+
+        return evaluation.accumulators(jobs.require_cute(kernel))
+
+    def grid(self, kernel: Kernel) -> tuple[int, ...]:
+        from mla_var3.languages.cute import evaluation, jobs
+
+        return kernel.grid() or evaluation.grid(jobs.require_cute(kernel))
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

@@ -82,10 +82,13 @@ class _Cutile:
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
 
-    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+    def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         from mla_var3.languages.cutile import tiles
 
-        return tiles.tiles(source, kernel, sizes)
+        return tiles.tiles(source, kernel.function_name, sizes)
+
+    def grid(self, kernel: Kernel) -> tuple[int, ...]:
+        return kernel.grid()
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         asked = tiling.get("num_worker_warps")

@@ -54,7 +54,10 @@ class _Library:
             raise ToolchainError(f"{jobs[0].kernel.name}: {self.cannot_compile(jobs[0].arch)}")
         return []
 
-    def tiles(self, source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+    def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
+        return ()
+
+    def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return ()
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
