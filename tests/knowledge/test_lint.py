@@ -492,7 +492,7 @@ def test_body_of_a_page_with_bad_front_matter_is_still_checked(tree):
         "At s=16, t=4096, 64x512 tiles, 132 blocks, 128 heads and sm_90.",
         "| s | us |\n| --- | --- |\n| 1 | [1594 us](source:seen) |",
         "`results/<device>/x.json` and `kernels/*/x.py` are placeholders.",
-        "[here](#mechanism) and [folder](../anti-patterns).",
+        "[here](#mechanism), [`code`](#mechanism) and [folder](../anti-patterns).",
         "```python\nx = f'{{a}}'\n```",
     ],
 )
