@@ -266,8 +266,9 @@ class LinkText(DocumentCheck):
     id = "link-text"
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for match in re.finditer(r"\[\s*\]\(", document.prose):
-            yield document.line_at(match.start()), "a link or image has no text"
+        for match in re.finditer(r"\[(\s*)\]\(", document.prose):
+            if not document.body[slice(*match.span(1))].strip():  # Code is blank in the prose.
+                yield document.line_at(match.start()), "a link or image has no text"
 
 
 class PathDead(DocumentCheck):
