@@ -545,6 +545,11 @@ def test_pages_of_hostile_size_are_linted_in_time(tree):
     assert time.monotonic() - start < 20
 
 
+def test_code_is_the_text_of_a_link(tree):
+    tree.replace(PAGE, "None known.", "See [`x`](../anti-patterns/a1-spill.md).")
+    assert not [finding for finding in tree.lint() if finding.check == "link-text"]
+
+
 def test_only_keeps_findings_below_the_paths(tree):
     tree.replace(PAGE, "None known.", "12 us")
     tree.replace(DEVLOG, "Introduction.", "12 us")

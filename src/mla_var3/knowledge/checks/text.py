@@ -266,9 +266,8 @@ class LinkText(DocumentCheck):
     id = "link-text"
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        # Prose has blanks in place of code, which is text as well.
-        for match in re.finditer(r"\[\s*\]\(", document.prose):
-            if not document.body[match.start() + 1 : match.end() - 2].strip():
+        for match in re.finditer(r"\[(\s*)\]\(", document.prose):
+            if not document.body[slice(*match.span(1))].strip():  # Code is blank in the prose.
                 yield document.line_at(match.start()), "a link or image has no text"
 
 
