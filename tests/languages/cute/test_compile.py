@@ -3,6 +3,7 @@ import json
 import pytest
 
 from mla_var3.errors import UnknownNameError
+from mla_var3.languages.cute import emulation
 from mla_var3.static.occupancy import of_facts
 from tests.languages.cute.conftest import needs_dsl
 
@@ -32,6 +33,7 @@ def test_a_gemm_with_a_ring_of_tma_loads(compiled_gemm):
     assert facts.kernel == "kernel"
     assert facts.mma_instructions == {"HGMMA.64x64x16.F32.BF16": 4}
     assert (facts.wgmma, facts.wgmma_waits, facts.wgmma_serialized) == (4, 1, False)
+    assert emulation.serialized(compiled_gemm.facts) == ()
     assert (facts.mbarriers, facts.pipeline_stages) == (4, 4)
     assert [(g.barriers, g.arrivals) for g in facts.barrier_groups] == [(4, 1)]
     assert facts.transaction_bytes == ((64 + 64) * 64 * 2,)
@@ -65,6 +67,10 @@ def test_serialized_wgmma_is_told_with_its_line(compile_, kernels):
     assert facts.wgmma_serialized
     assert facts.waits_per_wgmma >= 1
     assert any("kernels_for_tests.py:" in text for text in facts.warnings)
+    (found,) = emulation.serialized(result.facts)  # And no check of it is passed.
+    assert (found.kind, found.severity) == ("serialized wgmma", "error")
+    assert found.file.endswith("kernels_for_tests.py")
+    assert "each before the next; ptxas: " in found.message
 
 
 def test_a_plain_kernel_compiles_for_every_arch(cute_cache, kernels):

@@ -130,6 +130,23 @@ class TestCuteKernel:
         assert done.mma_flops == 2 * out.numel() * a.tensor.shape[1]
         assert done.diagnostics == ()
 
+    def test_a_serialized_kernel_passes_no_check(self):
+        from mla_var3.runtime.execution import recording
+        from tests.languages.cute import kernels_for_tests as kernels
+
+        kernel, (a, b, c) = gemm(), kernels.gemm_arguments()
+        host = kernels.Serialized(64, 4)
+        a, b, c = (
+            dataclasses.replace(x, tensor=torch.ones(x.tensor.shape).to(x.tensor.dtype))
+            for x in (a, b, c)
+        )
+        kernel.launch_fn = lambda _tiling: (host, (a, b, c))
+        kernel._output_tensors = {"c": c.tensor}
+        with recording() as executions:
+            kernel()
+        (done,) = executions
+        assert "serialized wgmma" in [d.kind for d in done.diagnostics if d.severity == "error"]
+
     def test_without_the_pinned_dsl_it_is_compiled_and_not_executed(self, monkeypatch):
         from mla_var3.languages.cute import emulation
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mla_var3.emulator import Diagnostic as Found
     from mla_var3.emulator import Emulation
+    from mla_var3.records.facts import CuteFacts
 
 #: What is emulated: the oldest arch with everything that our kernels use and the emulator knows.
 ARCH = "sm_90"
@@ -80,7 +81,7 @@ def execute(
         for tensor in unwritten:
             run.own(tensor, unwritten=True)
         run.call(module, text, _packed(compiled, host, arguments))
-    return _execution(name, run)
+    return _execution(name, run, serialized(compiled.facts))
 
 
 def _is_tensor(value: Any) -> bool:
@@ -95,13 +96,34 @@ def _packed(compiled: HostCompiled, host: Any, arguments: tuple[Any, ...]) -> li
     return [loader.pack(one.model_dump(), value) for one, value in zip(about, values, strict=True)]
 
 
-def _execution(name: str, run: Emulation) -> Execution:
+def serialized(facts: tuple[CuteFacts, ...]) -> tuple[Diagnostic, ...]:
+    """Kernels whose multiplications the assembler makes wait for each other, as the DSL never says.
+
+    Right values do not show it, and no check of a kernel is passed with it.
+    """
+    return tuple(map(_waiting, (fact for fact in facts if fact.wgmma_serialized)))
+
+
+def _waiting(fact: CuteFacts) -> Diagnostic:
+    at = next((row for row in fact.lines if row.mma), None)
+    said = f"; ptxas: {fact.warnings[0]}" if fact.warnings else ""
+    return Diagnostic(
+        "serialized wgmma",
+        "error",
+        at.file if at else "ptx",
+        at.line if at else 0,
+        f"the assembler waits {fact.wgmma_waits} times for {fact.wgmma} multiplications, each "
+        f"before the next{said}",
+    )
+
+
+def _execution(name: str, run: Emulation, compiled: tuple[Diagnostic, ...]) -> Execution:
     return Execution(
         name,
         sum(int(counts.matrix_flops.sum()) for counts in run.counts),
         run.bytes("global read"),
         run.bytes("global write"),
-        tuple(map(_diagnostic, run.diagnostics)),
+        (*compiled, *map(_diagnostic, run.diagnostics)),
     )
 
 
