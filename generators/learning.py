@@ -95,6 +95,8 @@ def _path(site: Site, learning: Learning, name: str, path: LearningPath) -> Page
         f'<div class="learning-path" data-path="{name}" data-steps="{len(path.steps)}"></div>',
         _prose(path.summary, source, link),
         _needs(path.prerequisites, learning, link),
+        _prose(path.primer or "", source, link),
+        course.SETUP,
         *steps,
     )
     return Page(address, content, source, (*NAV, path.title))
@@ -119,6 +121,7 @@ def _step(site: Site, name: str, number: int, link: Link) -> Iterator[str]:
     if seen := _seen(site, step, link, prose):
         yield from ("**In the source**", _list(seen))
     yield "**What the compiler makes of it**"
+    yield from map(prose, course.how(site.learning, step))
     yield _list(map(neutralise, course.facts(site.root, site.learning, step)))
     yield "**What it teaches**"
     yield _list(_pattern(site, pattern, link) for pattern in step.patterns)
@@ -212,6 +215,8 @@ def _checklist(example: Example) -> Iterator[str]:
     ]  # fmt: skip
     yield from ("## What to look for", table(["Pattern", "Seen", "Lines"], rows))
     yield "## What the compiler makes of it"
+    if made := show.how(example):
+        yield f"{neutralise(made)}:"
     yield _list(map(neutralise, show.compiled_lines(example)))
 
 

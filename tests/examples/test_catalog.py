@@ -57,9 +57,32 @@ class TestChecklist:
         assert "compiled: 4 stages; 8 mbarriers" in found["tma-pipeline"]
         assert "registers dec 40, inc 232, 384 threads" in found["warp-specialization"]
 
-    def test_a_multicast_mask_is_no_boundary(self):
-        found = checklist(Source("a_mcast_mask = make(mcast_mask)\n"))
+    def test_a_depth_that_is_not_known_is_left_out(self):
+        for count, words in ((19, "19 mbarriers"), (1, "1 mbarrier")):
+            found = checklist(Source(SOURCE), (kernel(mbarriers=count),))
+            assert found[0].seen.endswith(f"; compiled: {words}")
+
+    @pytest.mark.parametrize(
+        "text", ["a_mcast_mask = make(mcast_mask)", "create_tma_multicast_mask(mcast_mode=1)",
+                 "multicast_mask = make_layout_image_mask(a)"],
+    )  # fmt: skip
+    def test_a_multicast_mask_is_no_boundary(self, text):
+        found = checklist(Source(text))
         assert [each.pattern for each in found] == ["cluster-communication"]
+
+    def test_one_block_per_multiplication_is_no_cluster(self):
+        assert checklist(Source("op = Op(tcgen05.CtaGroup.ONE)\n")) == ()
+        (found,) = checklist(Source("op = Op(tcgen05.CtaGroup.TWO)\n"))
+        assert found.pattern == "cluster-communication"
+        assert found.seen == "two blocks on one multiplication (`CtaGroup.TWO`)"
+
+    def test_a_store_that_the_dsl_chooses_is_not_called_stmatrix(self):
+        (found,) = checklist(Source("atom = get_smem_store_op(layout)\n"))
+        assert found.seen == "registers to shared memory (`get_smem_store_op`)"
+
+    def test_the_tail_of_a_participant_drains(self):
+        (found,) = checklist(Source("ab_producer.acquire()\nab_producer.tail()\n"))
+        assert (found.pattern, found.lines) == ("pipeline-drain", (2,))
 
     def test_plain_code_shows_nothing(self):
         assert checklist(Source("x = 1\n")) == ()

@@ -64,6 +64,12 @@ def test_nothing_fetched(root):
         pin.tree(root)
 
 
+def test_nothing_fetched_where_a_checkout_is_named(root, monkeypatch):
+    monkeypatch.setenv("CUTLASS_DIR", "some/where")
+    with pytest.raises(KnowledgeError, match="the pinned commit from CUTLASS_DIR=some/where"):
+        pin.tree(root)
+
+
 def test_a_file_that_the_tree_lacks(tree):
     with pytest.raises(KnowledgeError, match=r"CUTLASS v1.2.3 has no cute/hopper/gone.py"):
         tree.file("cute/hopper/gone.py")

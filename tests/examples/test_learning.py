@@ -52,6 +52,18 @@ def test_an_answer_may_be_written_in_several_ways(number, form):
     assert not exercises.same(form.format(number), str(number + 1))
 
 
+def test_figures_that_the_compiled_code_does_not_tell_are_left_out():
+    kernels = [
+        kernel
+        for example in PATHS.examples.values()
+        for kernel in (example.compiled.kernels if example.compiled else ())
+    ]
+    assert any(kernel.tcgen05_mma for kernel in kernels)
+    assert [k.kernel for k in kernels if k.tcgen05_mma and k.pipeline_stages] == []
+    dequantize, _ = PATHS.examples["blackwell-tutorial-gemm-fp16-gemm-6"].compiled.kernels
+    assert dequantize.occupancy == "18 per SM, limited by registers"
+
+
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A checkout with our first path, its examples, and the scripts of all."""
@@ -75,13 +87,17 @@ def test_paths_in_the_terminal(small, capsys):
     assert main(["path"]) == 0
     assert "Path A: fundamentals" in said(capsys)
     assert main(["path", "A"]) == 0
-    assert "5 dense_gemm_persistent: all of it together" in said(capsys)
+    text = said(capsys)
+    assert "5 dense_gemm_persistent: all of it together" in text
+    assert "The commands run in a checkout of this project" in text
+    assert "range_constexpr and const_expr run in Python" in text
     assert main(["path", "a", "1"]) == 0
     text = said(capsys)
     assert "Which threads issue the TMA loads" in text
     assert "Warp 0 alone issues both" not in text
     assert "line 136" in text
     assert "Read: examples/python/CuTeDSL" in text
+    assert "with the example's default arguments. Counts are of instructions" in text
     path = PATHS.examples["blackwell-tutorial-gemm-fp16-gemm-0"].path
     (small / pin.FOLDER / path).parent.mkdir(parents=True)
     (small / pin.FOLDER / path).touch()

@@ -10,6 +10,7 @@ from generators import learning
 from generators.navigation import summary
 from generators.page import Page
 from mla_var3.errors import KnowledgeError
+from mla_var3.examples import course
 from mla_var3.examples.learning import EXAMPLES, EXERCISES, PATHS, load
 from tests.generators.checking import ROOT, dead_links, see
 from tests.generators.planted import small_pages, small_site
@@ -45,9 +46,11 @@ why = "One and two."
 PATH = f"""title = "First steps"
 summary = "From nothing to a copy."
 prerequisites = ["CUDA's memory spaces"]
+primer = "Loops run in [Python](../examples/add.toml)."
 
 [[steps]]
 example = "add"
+compiled = "Counts are of instructions."
 teaches = "Layouts and partitions."
 {REST}
 [[steps]]
@@ -96,6 +99,8 @@ def test_a_path_is_its_steps_in_order(filled):
     text = found["learning/first.md"].content
     assert text.index("## 1. Elementwise add") < text.index("## 2. A GEMM")
     assert "Know before: CUDA's memory spaces." in text
+    assert "Loops run in [Python](examples/add.md)." in text
+    assert course.SETUP in text
     assert "Know before: [Elementwise add](examples/add.md)." in text
     assert f"https://github.com/NVIDIA/cutlass/blob/{COMMIT}/examples/python" in text
 
@@ -105,7 +110,8 @@ def test_a_step_has_all_its_parts(filled):
     first = found["learning/first.md"].content.partition("## 2.")[0]
     parts = (
         "What to look for", "- The copy.", '??? question "Who copies?"', "    Every thread.",
-        "[Line 7](", "What the compiler makes of it", "It was not compiled yet",
+        "[Line 7](", "What the compiler makes of it", "Counts are of instructions.",
+        "It was not compiled yet",
         "- [O1 group](../catalogue/optimizations/o1-group.md)", "path FIRST 1 --answer ANSWER",
         '??? success "Answer"', "    **3**. One and two.", "Next: [A GEMM](#step-2)",
     )  # fmt: skip

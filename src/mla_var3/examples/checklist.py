@@ -48,20 +48,22 @@ MARKS: Mapping[PatternId, Mapping[str, str]] = {
         "multicast": r"\w*[Mm]ulticast\w*|\w*mcast\w*",
         "cluster barriers": r"cluster_(arrive|wait)\w*|cluster_barrier\w*",
         "distributed shared memory": r"mapa|map_dsmem\w*|\w*dsmem\w*",
-        "two blocks on one multiplication": r"CtaGroup|use_2cta\w*|cta_group\w*",
+        "two blocks on one multiplication": r"CtaGroup\.TWO|use_2cta\w*",
     },
     "epilogue": {
         "TMA stores": r"CopyBulkTensorTileS2GOp|\w*tma_store\w*|PipelineTmaStore",
-        "stmatrix": r"StMatrix\w*|sm90_get_smem_store_op|get_smem_store_op",
+        "stmatrix": r"StMatrix\w*|stmatrix",
+        "registers to shared memory": r"(sm90_)?get_smem_store_op",
         "tensor memory to registers": r"get_tmem_load_op|tcgen05_ld|Ld32x32bOp\w*",
         "own function of the result": r"epilogue_op|epi_\w*op|\w*activation\w*|gelu\w*",
     },
     "boundary-handling": {
         "predicates": r"pred\w*|elem_less|make_identity_tensor|is_masked\w*|\w*residual\w*",
-        "masks": r"(?!\w*mcast)(\w+_)?mask(ing|ed)?(_\w+)?|causal\w*|is_causal",
+        "masks": r"(?!\w*m(ulti)?cast|make_layout_image)(\w+_)?mask(ing|ed)?(_\w+)?"
+        r"|causal\w*|is_causal",
     },
     "pipeline-drain": {
-        "producer waits for its last stages": r"producer_tail",
+        "producer waits for its last stages": r"producer_tail|tail",
         "asynchronous copies awaited": r"cp_async_wait_group|cp_async_bulk_wait_group|wait_group",
         "deallocation after the last use": r"relinquish_tmem_alloc\w*|free|dealloc_tmem",
     },
@@ -81,7 +83,7 @@ class Source:
 
     @cached_property
     def names(self) -> dict[str, list[int]]:
-        """Lines on which each identifier is used, ascending."""
+        """Lines on which each identifier is used, ascending; ``Group.TWO`` also as a whole."""
         found: dict[str, set[int]] = {}
         for node in ast.walk(self.tree):
             for name, line in _used(node):
@@ -118,6 +120,9 @@ class Source:
 
 def _used(node: ast.AST) -> Iterator[tuple[str, int]]:
     match node:
+        case ast.Attribute(value=ast.Attribute(attr=owner) | ast.Name(id=owner), attr=name):
+            yield name, node.lineno
+            yield f"{owner}.{name}", node.lineno
         case ast.Name(id=name) | ast.Attribute(attr=name):
             yield name, node.lineno
         case ast.keyword(arg=str(name)):
@@ -192,8 +197,9 @@ def _anchors(groups: Iterable[list[int]]) -> tuple[int, ...]:
 def _tma(kernels: tuple[CompiledKernel, ...]) -> list[str]:
     stages = {each.pipeline_stages for each in kernels if each.pipeline_stages}
     barriers = {each.mbarriers for each in kernels if each.mbarriers}
-    told = [f"compiled: {_numbers(stages)} stages"] if stages else []
-    return [*told, *([f"{_numbers(barriers)} mbarriers"] if barriers else [])]
+    told = [_counted(values, what) for values, what in ((stages, "stage"), (barriers, "mbarrier"))]
+    words = "; ".join(filter(None, told))
+    return [f"compiled: {words}"] if words else []
 
 
 def _roles(kernels: tuple[CompiledKernel, ...]) -> list[str]:
@@ -211,7 +217,7 @@ def _clusters(kernels: tuple[CompiledKernel, ...]) -> list[str]:
 
 def _stores(kernels: tuple[CompiledKernel, ...]) -> list[str]:
     counts = {each.tma_stores for each in kernels if each.tma_stores}
-    return [f"compiled: {_numbers(counts)} TMA stores"] if counts else []
+    return [f"compiled: {_counted(counts, 'TMA store')}"] if counts else []
 
 
 def _sums(kernels: tuple[CompiledKernel, ...]) -> list[str]:
@@ -219,7 +225,11 @@ def _sums(kernels: tuple[CompiledKernel, ...]) -> list[str]:
     return [f"compiled: {' and '.join(sorted(paths))}"] if paths else []
 
 
-def _numbers(values: set[int] | set[int | None]) -> str:
+def _counted(values: set[int], what: str) -> str:
+    return f"{_numbers(values)} {what}{'' if values == {1} else 's'}" if values else ""
+
+
+def _numbers(values: set[int]) -> str:
     return ", ".join(str(value) for value in sorted(value for value in values if value))
 
 

@@ -14,6 +14,10 @@ from mla_var3.runtime import registry
 from mla_var3.static.occupancy import of_facts
 
 COMMAND = "nox -s examples -- path"
+SETUP = (
+    "The commands run in a checkout of this project, after `pip install nox` and "
+    "`nox -s examples -- fetch`. A check takes up to a minute or two."
+)
 
 
 def letter(name: str) -> str:
@@ -39,9 +43,8 @@ def contents(learning: Learning, name: str) -> str:
     ]
     needs = f"Know before: {', '.join(path.prerequisites)}." if path.prerequisites else ""
     first = f"Read the first step: `{COMMAND} {letter(name)} 1`."
-    return "\n\n".join(
-        filter(None, [f"# {path.title}", path.summary, needs, "\n".join(rows), first])
-    )
+    parts = [f"# {path.title}", path.summary, needs, path.primer, SETUP, "\n".join(rows), first]
+    return "\n\n".join(filter(None, parts))
 
 
 def step_text(root: Path, learning: Learning, name: str, number: int, answers: bool) -> str:
@@ -67,6 +70,7 @@ def step_text(root: Path, learning: Learning, name: str, number: int, answers: b
         "## In the source",
         _list(notes(root, learning, step)),
         "## What the compiler makes of it",
+        *how(learning, step),
         _list(facts(root, learning, step)),
         "## What it teaches",
         _list(f"pattern `{each}`" for each in step.patterns),
@@ -139,6 +143,13 @@ def notes(root: Path, learning: Learning, step: Step) -> list[str]:
 def line_of(lines: list[str], text: str) -> int:
     """The first line that holds a text; 0 where none does, which lint reports."""
     return next((number for number, line in enumerate(lines, 1) if text in line), 0)
+
+
+def how(learning: Learning, step: Step) -> list[str]:
+    """What to know of the figures of a step: how they came about, and words of the path."""
+    example = learning.examples.get(step.example or "")
+    made = show.how(example) if example else ""
+    return list(filter(None, [made and f"{made}.", step.compiled]))
 
 
 def facts(root: Path, learning: Learning, step: Step) -> list[str]:

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from mla_var3.errors import KnowledgeError, ToolchainError
-from mla_var3.examples.pin import FOLDER, STAMP, Pin, Tree, load
+from mla_var3.examples.pin import CHECKOUT_VARIABLE, FOLDER, STAMP, Pin, Tree, load
 
-#: Names a checkout (or bare repository) of CUTLASS to take the commit from.
-CHECKOUT_VARIABLE = "CUTLASS_DIR"
 _REGULAR = {"100644", "100755"}
 
 

@@ -85,6 +85,7 @@ class Step(_Model):
         look: What to look for.
         questions: To answer before reading on.
         places: Words for places of a version; an example's notes lie with the example.
+        compiled: What to know of the compiled code's figures.
         patterns: Pages that say more of what the step shows, by id.
         exercise: What to work out at the end.
     """
@@ -96,6 +97,7 @@ class Step(_Model):
     look: tuple[Text, ...] = Field(min_length=1)
     questions: tuple[Question, ...] = Field(min_length=1)
     places: tuple[Place, ...] = ()
+    compiled: Text | None = None
     patterns: tuple[Id, ...] = Field(min_length=1)
     exercise: Exercise
 
@@ -115,12 +117,14 @@ class LearningPath(_Model):
         title: One line.
         summary: Whom it takes where.
         prerequisites: What to know before: ids of paths, or words.
+        primer: What a reader of the first step may not know, in words.
         steps: The steps in order.
     """
 
     title: Line = Field(max_length=90)
     summary: Text
     prerequisites: tuple[Line, ...] = ()
+    primer: Text | None = None
     steps: tuple[Step, ...] = Field(min_length=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ PIN = "third_party/cutlass.toml"
 FOLDER = "third_party/cutlass"
 #: Names the commit that a fetched tree is of.
 STAMP = ".commit"
+#: Names a checkout (or bare repository) of CUTLASS that ``fetch`` takes the commit from.
+CHECKOUT_VARIABLE = "CUTLASS_DIR"
 EXAMPLES = "examples/python/CuTeDSL"
 
 
@@ -100,9 +103,13 @@ def tree(root: Path) -> Tree:
     pin, folder = load(root), root / FOLDER
     stamp = folder / STAMP
     if not stamp.is_file():
+        given = os.environ.get(CHECKOUT_VARIABLE)
+        source = (
+            f"which copies the pinned commit from {CHECKOUT_VARIABLE}={given}" if given else
+            f"with {CHECKOUT_VARIABLE} set to a checkout of CUTLASS where there is no network"
+        )  # fmt: skip
         raise KnowledgeError(
-            f"{FOLDER} holds no fetched tree; run `nox -s examples -- fetch` (with CUTLASS_DIR set "
-            "to a checkout of CUTLASS where there is no network)"
+            f"{FOLDER} holds no fetched tree; run `nox -s examples -- fetch` ({source})"
         )
     found = stamp.read_text(encoding="utf-8").strip()
     if found != pin.commit:

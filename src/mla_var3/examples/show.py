@@ -56,8 +56,17 @@ def _compiled(example: Example) -> list[str]:
     compiled = example.compiled
     if compiled is None or not compiled.kernels:
         return compiled_lines(example)
-    head = f"Compiled for {example.arch} by {compiled.toolchain}, with its default arguments:"
-    return [head, "\n".join(f"- {line}" for line in compiled_lines(example))]
+    return [f"{how(example)}:", "\n".join(f"- {line}" for line in compiled_lines(example))]
+
+
+def how(example: Example) -> str:
+    """For what and with which arguments an example was compiled; empty where it was not."""
+    compiled = example.compiled
+    if compiled is None or not compiled.kernels:
+        return ""
+    return (
+        f"Compiled for {example.arch} by {compiled.toolchain} with the example's default arguments"
+    )
 
 
 def compiled_lines(example: Example) -> list[str]:

@@ -217,7 +217,8 @@ class CuteFacts(StaticFacts):
         mbarrier_arrivals: Arrivals at an mbarrier.
         transaction_bytes: Bytes that a TMA barrier is told to expect, each figure once.
         pipeline_stages: Depth of the deepest ring of TMA loads that the barriers and the shared
-            memory allow; None where there is none, or it cannot be told (see ``reading.stages``).
+            memory allow; None where there is none, or it cannot be told, as with tcgen05 (see
+            ``reading.stages``).
         wgmma: Warpgroup multiplications.
         wgmma_waits: Waits for them (``WARPGROUP.DEPBAR``).
         wgmma_serialized: Whether each multiplication is waited for before the next: ptxas says so

@@ -97,6 +97,16 @@ def test_the_pipeline_is_as_deep_as_barriers_and_memory_allow(
     assert reading.stages(groups, mbarriers, transactions, shared) == stages
 
 
+def test_a_kernel_has_no_tensor_memory_of_its_neighbor():
+    alloc = "mov.b32 %r5, 512;\n\ttcgen05.alloc.cta_group::1.sync.aligned.b32 [%r4], %r5;\n\tret;"
+    head, _, tail = MODULE.rpartition("ret;")
+    kernels = ptx.entries(head + alloc + tail)
+    assert {name: reading.tensor_memory(entry) for name, entry in kernels.items()} == {
+        "first": 0,
+        "second": 512,
+    }
+
+
 def test_warnings_name_python_lines_and_stand_once(first):
     line = next(s.number for s in first.statements if s.opcode.startswith("mbarrier.arrive"))
     text = "\n".join(

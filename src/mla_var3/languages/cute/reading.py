@@ -126,6 +126,9 @@ def _kernel(
     transactions = entry.transactions()
     shared = static + (dynamic or 0)
     path = sass.mma_path(mma, on_cuda_cores=False)
+    multiplications = _multiplications(instructions, warnings)
+    # On Blackwell neither groups of barriers nor their bytes tell a ring from its neighbors.
+    told = () if multiplications["tcgen05_mma"] else transactions
     return base.model_copy(
         update={
             "kernel": name,
@@ -135,7 +138,7 @@ def _kernel(
             "shared_bytes": shared,
             "dynamic_shared_bytes": dynamic or 0,
             "dynamic_shared_known": dynamic is not None,
-            "tensor_memory_columns": _tensor_memory(printed.ptx),
+            "tensor_memory_columns": tensor_memory(entry),
             "threads_per_block": threads,
             "warps_per_block": -(-threads // 32),
             "blocks_per_cluster": _cluster(attributes, launch),
@@ -153,8 +156,8 @@ def _kernel(
             "mbarrier_waits": _count(instructions, "SYNCS", "TRYWAIT"),
             "mbarrier_arrivals": _count(instructions, "SYNCS", "ARRIVE"),
             "transaction_bytes": transactions,
-            "pipeline_stages": stages(groups, mbarriers, transactions, shared),
-            **_multiplications(instructions, warnings),
+            "pipeline_stages": stages(groups, mbarriers, told, shared),
+            **multiplications,
             "register_budgets": tuple(
                 RegisterBudget.model_validate({"direction": way, "registers": count})
                 for way, count in entry.budgets()
@@ -215,9 +218,10 @@ def _cluster(attributes: dict[str, tuple[int, ...]], launch: launches.Launch | N
     return x * y * z
 
 
-def _tensor_memory(text: str) -> int:
+def tensor_memory(entry: ptx.Entry) -> int:
+    """Columns of tensor memory that a kernel allocates; others of its module may allocate too."""
     try:
-        return sass.tensor_memory_columns(text.encode())
+        return sass.tensor_memory_columns(entry.text.encode())
     except ToolchainError:  # Allocated by a register that the host or the tiling sets.
         return 0
 
@@ -234,6 +238,10 @@ def stages(
     bytes; where a consumer hands stages back there are n more. So n is the size of a group of
     barriers, or half of it (both kinds may wait for one arrival), and n stages fit the memory.
     The deepest such n is taken.
+
+    With tcgen05 none of this holds, so such a kernel's facts state no depth: barriers that a
+    product signals wait for one arrival, as full ones do, and those of the accumulators lie next
+    to them; a pair of blocks counts the bytes of both on the barriers of one.
 
     Args:
         groups: Barriers and arrivals, from :meth:`mla_var3.languages.cute.ptx.Entry.barriers`.
