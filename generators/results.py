@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from generators import charts, kernels, problems
 from generators.kernels import checked, run_version, why_not
 from generators.page import Page
-from generators.text import cell, meta, sections, table
+from generators.text import cell, factored, meta, sections, table
 from mla_var3 import roofline
 from mla_var3.devices import Device
 from mla_var3.knowledge import metrics
@@ -263,20 +263,29 @@ def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
 
 
 def _compiled(site: Site, runs: list[Run], link: Link) -> str:
-    static = [run for run in runs if run.record.mode == "static"]
-    rows = [_compiled_row(site, run, link) for run in sorted(static, key=_compile_rank)]
+    static = sorted((run for run in runs if run.record.mode == "static"), key=_compile_rank)
+    rows = [_compiled_row(site, run, link) for run in static if run.outcome]
     head = [
         "Version", "Spills", "Registers", "Shared memory", "MMA paths", "Bound", "Bound by",
         "Record",
     ]  # fmt: skip
-    return table(head, rows)
+    return sections(
+        factored(head, rows, "version") if rows else "",
+        _not_compiled(site, [run for run in static if not run.outcome], link),
+    ).strip()
+
+
+def _not_compiled(site: Site, runs: list[Run], link: Link) -> str:
+    """Why versions were not compiled, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for run in runs:
+        _, status, said = why_not(run)
+        shown = f"{run_version(site, run, link)} ({problems.record_link(run, link)})"
+        reasons.setdefault(f"{status}: {said}", []).append(shown)
+    return "\n".join(f"- {cell(said)}: {', '.join(shown)}" for said, shown in reasons.items())
 
 
 def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
-    record = problems.record_link(run, link)
-    if run.outcome is None:
-        _, status, said = why_not(run)
-        return [run_version(site, run, link), cell(f"{status}: {said}"), *[""] * 5, record]
     least = roofline.bound(run.record)
     return [
         run_version(site, run, link),
@@ -284,7 +293,7 @@ def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
         ", ".join(_texts(run, "mma_path")),
         problems.amount("bound_us", least.time_us) if least else "",
         least.bound if least else "",
-        record,
+        problems.record_link(run, link),
     ]
 
 

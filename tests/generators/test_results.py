@@ -19,7 +19,7 @@ from mla_var3 import records
 from mla_var3.devices.model import UNKNOWN
 from mla_var3.knowledge.symptoms import SYMPTOMS
 from mla_var3.records import Failed, Skipped
-from tests.factories import passed
+from tests.factories import passed, stage, static_facts
 from tests.generators.checking import dead_links, see
 from tests.generators.runs import GPU, SIZES, on, rows, timed
 from tests.site import site_records, site_tree
@@ -286,3 +286,22 @@ def test_the_bound_of_a_ladder_is_that_of_the_whole_work():
     assert ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 3072}))
     assert not ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 0}))
     assert not ladder._is_easier(timed("v1", 10.0))
+
+
+def test_what_all_versions_share_is_said_once_and_each_reason_too(site):
+    facts = [static_facts("sm_120", registers=n, mma_path="HMMA") for n in (255, 90)]
+    compiled = [
+        timed(v, 1.0, target="static/sm_120", mode="static", run=None,
+              outcome=passed(stages=[stage("flash_mla", static=made)]))
+        for v, made in zip(("v0", "v1"), facts, strict=True)
+    ]  # fmt: skip
+    refused = [
+        timed(v, 2.0, target="static/sm_120", mode="static", outcome=Skipped(reason="needs sm_90"),
+              slug=f"s{v}", run=None)
+        for v in ("v0", "v1")
+    ]  # fmt: skip
+    text = page(on(site, *compiled, *refused), "results/sm_120.md").content
+    assert "In every version:" in text
+    assert text.count("HMMA") == 1
+    assert [row[1] for row in rows(text, "In every version:")] == ["90 registers", "255 registers"]
+    assert text.count("skipped: needs sm&#95;90") == 1
