@@ -1,0 +1,71 @@
+"""What stands in for a part of the theme says what the theme says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import yaml
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+OVERRIDES = Path(__file__).parents[2] / "docs/overrides"
+ENTRY = "partials/nav-item.html"
+FEATURES = ["navigation.indexes", "navigation.prune", "navigation.tabs"]
+SUMMARY = """\
+* [Home](index.md)
+* [Words](words/index.md)
+    * [One & two](words/one.md)
+    * Deeper
+        * [Three](words/three.md)
+        * [Four](words/four.md)
+    * [Chapter](words/chapter/index.md)
+        * [Five](words/chapter/five.md)
+* Without a page
+    * [Six](six.md)
+"""
+
+
+def _navigations(tree: Path, overrides: Path) -> dict[str, str]:
+    """The navigation of each page, whatever its blanks."""
+    config = {
+        "site_name": "Small",
+        "theme": {
+            "name": "material", "font": False, "custom_dir": str(overrides), "features": FEATURES,
+        },
+        "plugins": [{"literate-nav": {"nav_file": "SUMMARY.md"}}, "section-index"],
+        "repo_url": "https://example.org",
+        "exclude_docs": "SUMMARY.md",
+    }  # fmt: skip
+    (tree / "mkdocs.yml").write_text(yaml.safe_dump(config))
+    site = tree / f"site-{overrides.name}"
+    build(load_config(str(tree / "mkdocs.yml"), strict=True, site_dir=str(site)))
+    return {
+        page.relative_to(site).as_posix(): _navigation(page.read_text())
+        for page in site.rglob("index.html")
+    }
+
+
+def _navigation(page: str) -> str:
+    _, mark, rest = page.partition('<nav class="md-nav md-nav--primary')
+    shown, end, _ = rest.partition('<div class="md-sidebar')
+    assert mark
+    assert end
+    text = re.sub(r"\s+", " ", shown)
+    # Blanks between tags, around words and in lists of classes do not show.
+    return re.sub(r"\s*([<>\"])\s*", r"\1", text)
+
+
+def test_the_navigation_is_the_themes(tmp_path):
+    docs = tmp_path / "docs"
+    for name in re.findall(r"\(([^)]+)\)", SUMMARY):
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(f"# {name}\n\n## Part\n\nText.\n")
+    (docs / "SUMMARY.md").write_text(SUMMARY)
+    theirs = tmp_path / "theirs"
+    shutil.copytree(OVERRIDES, theirs)
+    (theirs / ENTRY).unlink()
+    own = _navigations(tmp_path, OVERRIDES)
+    assert len(own) == SUMMARY.count("](")
+    assert own == _navigations(tmp_path, theirs)
