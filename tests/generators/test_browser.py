@@ -111,7 +111,7 @@ def test_the_calculator_equals_the_library(show, key):
         assert page.locator("tr.calculator-winner").get_attribute("data-kernel") == cell.winner
 
 
-ANSWER = {"device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 4, "t": 4096}
+ANSWER = {"device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 32, "t": 4096}
 MEASURED = {
     "axes": ["b", "h", "s", "t"],
     "bounds": {"nvidia-h200-sxm": {"tflops": 989.5, "gbps": 4800.0, "power": "0"}},
@@ -143,20 +143,20 @@ def advice(page, **inputs) -> str:
 
 def test_the_advisor_names_what_was_measured(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
-    said = advice(page, b=32, s=4)
+    said = advice(page, b=32, s=32)
     assert said.startswith("Use fast v1")
     assert "Confidence high" in said
     assert "400 us, 50 % of the bound" in said
     assert "Next: next v2, 800 us (2.00x)" in said
-    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=4 --t=4096" in said
-    # The model prefers the mix at s=4; the record refutes it.
+    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096" in said
+    # The model prefers the mix at s=32; the record refutes it.
     assert "Not advised: mixed v4" in said
     assert "2.1x slower" in said
 
 
 def test_the_advisor_says_how_near_its_record_is(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
-    said = advice(page, b=8, s=4, t=4096)
+    said = advice(page, b=8, s=32, t=4096)
     assert "Confidence medium" in said
     assert "b is 8, measured 32" in said
     assert "an estimate" in said
