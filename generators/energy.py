@@ -101,9 +101,9 @@ def _verdict(found: Sequence[Row], device: Device) -> str:
         return said
     spread = f"{min(held):.2f} to {max(held):.2f} times the reference"
     return (
-        f"{said} At the {len(held)} problems where power sets the reference time, and held down the "
-        f"clock of the fastest kernel, that takes {spread}, {statistics.median(held):.2f} in the "
-        "median."
+        f"{said} At the {len(held)} problems where power sets the reference time, and held down "
+        f"the clock of the fastest kernel, that takes {spread}, {statistics.median(held):.2f} in "
+        "the median."
     )
 
 
