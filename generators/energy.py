@@ -91,7 +91,7 @@ def rows(site: Site, device: Device) -> list[Row]:
 
 def _verdict(found: Sequence[Row], device: Device) -> str:
     best = _fastest_each(found)
-    held = [row.slower for row in best if row.known.bound == "power"]
+    held = [row.slower for row in best if row.window.held and row.known.bound == "power"]
     off = statistics.median(abs(row.off) for row in found)
     said = (
         f"The model below gives the joules of {len(found)} records on the {cell(device.name)} with "
@@ -99,10 +99,11 @@ def _verdict(found: Sequence[Row], device: Device) -> str:
     )
     if not held:
         return said
+    spread = f"{min(held):.2f} to {max(held):.2f} times the reference"
     return (
-        f"{said} At the {len(held)} problems where power sets the reference time, the fastest "
-        f"kernel takes {min(held):.2f} to {max(held):.2f} times it, {statistics.median(held):.2f} "
-        "in the median."
+        f"{said} At the {len(held)} problems where power sets the reference time, and held down "
+        f"the clock of the fastest kernel, that takes {spread}, {statistics.median(held):.2f} in "
+        "the median."
     )
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from mla_var3.records import Energy
+from mla_var3.roofline.energy import POWER_CAP
 
 #: Length of the window, and of the warm-up before it, which settles clocks and temperature.
 WINDOW_S, WARMUP_S = 1.0, 0.35
@@ -19,7 +20,7 @@ LEAST_LAUNCHES = 20
 PERIOD_S = 0.02
 #: Throttle reasons by NVML's constant.
 REASONS = {
-    "nvmlClocksThrottleReasonSwPowerCap": "power cap",
+    "nvmlClocksThrottleReasonSwPowerCap": POWER_CAP,
     "nvmlClocksThrottleReasonHwSlowdown": "hardware slowdown",
     "nvmlClocksThrottleReasonSwThermalSlowdown": "software thermal slowdown",
     "nvmlClocksThrottleReasonHwThermalSlowdown": "hardware thermal slowdown",

@@ -21,6 +21,8 @@ from mla_var3.records import Passed, Record
 
 #: Windows of energy below which no fit is made: three unknowns, and enough to try it on.
 LEAST_WINDOWS = 9
+#: What a record of energy calls the power limit.
+POWER_CAP = "power cap"
 
 _Array = NDArray[np.float64]
 
@@ -37,6 +39,7 @@ class Window:
         clock: SM clock as a share of the full one.
         flops: FLOPs of the cost model.
         bytes: DRAM bytes of the cost model.
+        held: Whether the power limit held the clock down.
     """
 
     record: Record
@@ -46,6 +49,7 @@ class Window:
     clock: float
     flops: int
     bytes: int
+    held: bool
 
     @property
     def design(self) -> tuple[str, str]:
@@ -101,7 +105,7 @@ def windows(records: Iterable[Record], device: Device) -> Iterator[Window]:
         if energy is not None and energy.sm_clock_mhz is not None and outcome.bytes > cache:
             yield Window(
                 record, energy.launch_us, energy.joules, energy.watts, energy.sm_clock_mhz / full,
-                outcome.flops, outcome.bytes,
+                outcome.flops, outcome.bytes, POWER_CAP in energy.throttle,
             )  # fmt: skip
 
 
