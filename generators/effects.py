@@ -71,32 +71,42 @@ class Side:
 
     def file(self, line: Line) -> str:
         """The file of a line as records name it."""
-        return f"{repo_name(self.version.path.parent)}/{line.file}"
+        return f"{self._folder}/{line.file}"
+
+    @cached_property
+    def _folder(self) -> str:
+        return repo_name(self.version.path.parent)
 
     def touches(self, hunk: Hunk, stage: Stage) -> bool:
         """Whether a changed line lies in a function that the stage was compiled from."""
-        compiled = {(row.file, row.line) for row in facts_of(stage).lines}
-        used = {span for place in compiled if (span := self._function(*place))}
-        return any(
-            (place := (self.file(line), line.number)) in compiled or self._function(*place) in used
-            for line in self.changed(hunk)
-        )
-
-    def _function(self, file: str, number: int) -> tuple[str, int, int] | None:
-        around = [
-            span for span in self._functions if span[0] == file and span[1] <= number <= span[2]
-        ]
-        return max(around, key=lambda span: span[1], default=None)
+        used = self._used[stage.name]
+        places = ((self.file(line), line.number) for line in self.changed(hunk))
+        return any(self._functions.get(place, place) in used for place in places)
 
     @cached_property
-    def _functions(self) -> list[tuple[str, int, int]]:
-        """File, first and last line of each function of the version's own files."""
-        return [
-            (repo_name(path), node.lineno - len(node.decorator_list), node.end_lineno)
-            for path in sorted(self.version.path.parent.rglob("*.py"))
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
-        ]
+    def _used(self) -> dict[str, set[tuple[str, int]]]:
+        """Functions that each stage was compiled from, and lines outside of any."""
+        return {
+            stage.name: {
+                self._functions.get(place, place)
+                for place in ((row.file, row.line) for row in facts_of(stage).lines)
+            }
+            for stage in self.stages
+        }
+
+    @cached_property
+    def _functions(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """Where the innermost function around each line of the version's own files begins."""
+        found = {}
+        for path in sorted(self.version.path.parent.rglob("*.py")):
+            tree, file = ast.parse(path.read_text(encoding="utf-8")), repo_name(path)
+            # Outer functions come first.
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef):
+                    start = node.lineno - len(node.decorator_list)
+                    for line in range(start, (node.end_lineno or start) + 1):
+                        found[file, line] = (file, start)
+        return found
 
 
 def facts_of(stage: Stage) -> StaticFacts:

@@ -11,9 +11,9 @@ import ast
 import functools
 import inspect
 import operator
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -117,11 +117,17 @@ def _function(member: Any) -> FunctionType:
     return found
 
 
-@functools.cache
 def _definition(function: FunctionType) -> ast.FunctionDef:
-    (made,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    assert isinstance(made, ast.FunctionDef)
-    return made
+    code = function.__code__
+    return _definitions(code.co_filename)[code.co_firstlineno]
+
+
+@functools.cache
+def _definitions(file: str) -> dict[int, ast.FunctionDef]:
+    """The functions of a file by their first line, which is that of a decorator if there is one."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in found}
 
 
 def _calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
@@ -183,6 +189,7 @@ class _Scope:
         self.function, self.given = function, given
         self.body = _definition(function)
         self.statements = self.body.body[:until]
+        self._values: dict[str, Any] = {}
 
     def value(self, node: ast.expr) -> Any:
         """What an expression is worth.
@@ -231,6 +238,11 @@ class _Scope:
         return _Scope(function, dict(zip(names, thunks, strict=False)))
 
     def _name(self, name: str) -> Any:
+        if name not in self._values:
+            self._values[name] = self._looked_up(name)
+        return self._values[name]
+
+    def _looked_up(self, name: str) -> Any:
         for at in reversed(range(len(self.statements))):
             statement = self.statements[at]
             before = _Scope(self.function, self.given, at)
