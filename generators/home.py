@@ -143,13 +143,16 @@ def _adding(site: Site, link: Link) -> str:
     width = max(map(len, steps))
     lines = (f"$ nox -s {step:{width}}  # {comment}\n" for step, comment in steps.items())
     return sections(
-        f"From the newest version of {design_link(latest, link)}, say, on a fresh "
-        "checkout, after `pip install nox`, and without a GPU:",
+        "Set up once: clone the repository, enter it, and `pip install nox`; the first session "
+        f"installs the rest. From the newest version of {design_link(latest, link)}, say, and "
+        "without a GPU:",
         f"```console\n{''.join(lines)}```",
         f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; the others take DESIGN "
-        "VERSION. Write your prediction into the copy's devlog entry before the first edit: "
-        f"[contributing]({link('CONTRIBUTING.md#add-a-version')}) says what belongs there, and how "
-        "to add a design or a device.",
+        "VERSION, with `@cute-dsl` or another language where two languages have the design. The "
+        f"tests ask for an entry of the new version among the [mutants]"
+        f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
+        f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "
+        "belongs there, and how to add a design or a device.",
     )
 
 

@@ -368,7 +368,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
         sections(
             meta(title=version.key, description=docstring(version.path)),
             f"# {cell(version.key)}",
-            cell(docstring(version.path)),
+            ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
             f"## Against {before.version}, problem by problem" if found.steps and before else "",
             verdicts.chips(found.steps),
@@ -410,6 +410,8 @@ def _card(
     """Verdict first: how it went, in one sentence, then why, and what to read next."""
     parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
     parts["Measured"] = f"{found.headline}." if found.headline else _unmeasured(site, version)
+    if story:
+        parts["Learnt"] = story.lead("Insights")
     listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
     verdict = [f"**{story.verdict}**" if story else "", found.badge]
     return sections(

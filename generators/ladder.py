@@ -6,6 +6,7 @@ the workload, the sweep, varies.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from generators import charts, problems, verdicts
 from generators.problems import Problem
 from generators.source import repo_name
-from generators.text import cell, docstring, fold, sections, table
+from generators.text import cell, code, docstring, fold, sections, table
 from mla_var3 import roofline
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records.model import Scalar
@@ -157,7 +158,7 @@ def ladder_table(
         [
             [
                 name(version),
-                cell(docstring(version.path)),
+                idea(version),
                 *(_time(timed[version.key].get(value)) for value in columns),
                 _share(timed, version.key, peers, columns),
                 _of_bound(timed[version.key].get(columns[-1])),
@@ -167,6 +168,21 @@ def ladder_table(
         ],
         right=[_heading(where, value) for value in columns],
     )
+
+
+#: A library after which designs of ours are named too.
+NAMESAKE = "FlashMLA"
+
+
+def idea(version: Version) -> str:
+    """What a version shows; its code stays code, and a namesake says that it is ours."""
+    pieces = re.split(r"(`[^`]+`)", docstring(version.path))
+    said = " ".join(
+        code(piece.strip("`")) if piece.startswith("`") else cell(piece) for piece in pieces
+    ).strip()
+    said = re.sub(r" (?=[.,:;])", "", said)
+    ours = version.language != PEERS and said.startswith(NAMESAKE)
+    return f"Our {said}" if ours else said
 
 
 def _at(where: Setting, value: float) -> str:
@@ -286,6 +302,7 @@ def section(
     return sections(
         chart(site, designs, where, title=title, every=every),
         f"At {cell(where.conditions)}. One row per step; a verdict compares with the version "
-        "before, within one run. The bound is what no kernel that does this work can beat.",
+        "before, within one run, over all problems measured, more than the columns "
+        "show. The bound is what no kernel that does this work can beat.",
         rows,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INDEX = "learning/index.md"
 #: Place in the navigation.
-NAV = ("Learn", "Paths over examples")
+NAV = ("Learn", "CuTe DSL: start with path A")
 
 _Prose = Callable[[str], str]
 
@@ -72,7 +72,7 @@ def _index(learning: Learning, link: Link) -> Page:
     found = table(["Path", "Steps", "What it is for"], paths)
     single = table(["Example", "Topics", "Step of"], examples)
     content = sections(
-        "# Paths over examples",
+        "# Paths over CUTLASS examples",
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,
@@ -240,10 +240,12 @@ def _needs(prerequisites: tuple[str, ...], learning: Learning, link: Link) -> st
         return ""
     found = []
     for need in prerequisites:
-        if need in learning.examples:
+        path, _, rest = need.partition(",")
+        if path in learning.paths:
+            linked = f"[{cell(learning.paths[path].title)}]({link(path_source(path))})"
+            found.append(linked + cell(f",{rest}" if rest else ""))
+        elif need in learning.examples:
             found.append(f"[{cell(learning.examples[need].title)}]({link(example_source(need))})")
-        elif need in learning.paths:
-            found.append(f"[{cell(learning.paths[need].title)}]({link(path_source(need))})")
         else:
             found.append(cell(need))
     return f"Know before: {', '.join(found)}."

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from generators import problems
 from generators.mla_choice import held_by, kernels_by_design
-from generators.problems import Best, best
+from generators.problems import Best, alike, best
+from generators.source import repo_name
+from generators.text import cell
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.records.model import Scalar
 from mla_var3.workloads.mla import WORKLOAD, regimes
@@ -67,8 +70,15 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
             "device": target,
             "cache": cache,
             **dict(axes),
-            "found": [_found(site, choice) for choice in _ranked(runs)],
+            "found": [_found(site, choice, runs[0]) for choice in _ranked(runs)],
+            "outdated": _outdated(site, runs),
         }
+
+
+def _outdated(site: Site, runs: list[Run]) -> dict[str, Any] | None:
+    """What was faster beyond noise before its sources changed."""
+    stale = best(runs).outdated
+    return None if stale is None else _found(site, stale, stale)
 
 
 def _ranked(runs: list[Run]) -> list[Run]:
@@ -85,7 +95,7 @@ def _key(run: Run) -> tuple[str, ...]:
     return kernel.language, kernel.design, kernel.version
 
 
-def _found(site: Site, run: Run) -> dict[str, Any]:
+def _found(site: Site, run: Run, fastest: Run) -> dict[str, Any]:
     version, n = site.version_of(run), run.record.problem.get("n")
     return {
         "version": version.key if version else run.record.kernel.name,
@@ -94,8 +104,24 @@ def _found(site: Site, run: Run) -> dict[str, Any]:
         "share": roofline.fraction(run.record),
         "run": run.record.run,
         "stale": run.stale,
+        "tied": run.stale == fastest.stale and alike(run, fastest),
         "n": n or 0,
     }
+
+
+def pages(site: Site, known: Mapping[str, Any], link: Link) -> str:
+    """Links to all that answers name, which the advisor takes its addresses from."""
+    named = {found["version"] for answer in known["answers"] for found in _named(answer)}
+    links = [
+        f"[{cell(version.key)}]({link(repo_name(version.path))})"
+        for version in site.versions
+        if version.key in named
+    ]
+    return f'<div class="advice-pages" hidden markdown="1">\n\n{" ".join(links)}\n\n</div>'
+
+
+def _named(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return answer["found"] + ([answer["outdated"]] if answer["outdated"] else [])
 
 
 def _bound(device: Any) -> dict[str, Any] | None:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from generators import problems
+from generators import mla_peers, problems
 from generators.kernels import design_link, run_version, what_times_cover
 from generators.problems import Best, best
 from generators.source import repo_name
 from generators.text import cell, sections, table, us
 from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.markdown import slug
 from mla_var3.roofline import predict
 from mla_var3.roofline.prediction import Side
 from mla_var3.runtime.registry import Version
@@ -32,7 +33,7 @@ CONTEXT = 4096
 #: Archs whose default devices show the regime of a design.
 ARCHS = ("sm_90", "sm_100", "sm_120")
 #: Figures of other libraries, each with its source.
-OTHERS = f"{SOURCE}#what-other-libraries-take"
+OTHERS = f"{SOURCE}#{slug(mla_peers.TITLE)}"
 #: Kernel of the cost analysis that stands for all designs of a problem.
 _ANALYSED: Mapping[type, regimes.Kernel] = {
     mla.LatentProblem: "flash_mla",
@@ -70,7 +71,7 @@ class Choice:
 
     Attributes:
         model: What the cost model says.
-        bound_us: Bound of the design that it prefers, in microseconds.
+        bound_us: Bound of the problem in microseconds, the least over all designs.
         bounds: Rate that binds each kernel of the analysis.
         runs: What was timed there, fastest first.
         best: What to use, by how much of the cache is decompressed beforehand: nothing
@@ -159,11 +160,9 @@ def compare(site: Site, device: devices.Device) -> Comparison:
         times = {k: regimes.prediction(k, shape, s, CONTEXT, ceilings) for k in regimes.KERNELS}
         mine = runs.get(s, [])
         groups = {k: [run for run in mine if held_by(run, kernels) == k] for k in times}
-        model = regimes.cell(shape, s, CONTEXT, ceilings)
-        work = regimes.cost(model.winner, shape, s, CONTEXT, model.n)
         return Choice(
-            model,
-            predict(work.flops, work.bytes, device.bound(regimes.DTYPE)).time_us,
+            regimes.cell(shape, s, CONTEXT, ceilings),
+            regimes.bound_us(shape, s, CONTEXT, device.bound(regimes.DTYPE)),
             {kernel: found.bound for kernel, found in times.items()},
             tuple(mine),
             {kernel: best(group) for kernel, group in groups.items() if group},
@@ -240,12 +239,14 @@ def home(site: Site, link: Link) -> str:
         "s",
         *(_CACHES[k] for k in shown),
         "Model prefers",
-        "Its bound",
+        "Bound",
         "Reference time",
     ]
     runs = [choice.best[k].run for choice in found.measured for k in shown if k in choice.best]
     regimes_page = f"[regime analysis]({link(SOURCE)})"
     return sections(
+        f"Other sizes and devices: [the advisor]({link(SOURCE)}). "
+        f"[{mla_peers.TITLE}]({link(OTHERS)}): every problem measured in a common run.",
         "It depends on s, the query tokens of a sequence (1 when decoding, a few in speculative "
         f"decoding, many in prefill), and on what the cache holds. On {spec}, for "
         f"{found.shape.b} sequences, {found.shape.h} heads and {CONTEXT} keys in "
@@ -254,15 +255,15 @@ def home(site: Site, link: Link) -> str:
         _decompress_first(found),
         "What the cost model prefers, and why:",
         "\n".join(_reasons(site, found, link)),
-        "**Its bound** is what the FLOPs and bytes of the preferred design take at the largest "
-        "rates stated or measured for the device, with perfect overlap: no kernel can beat it. "
-        "**Reference time** is the same work at "
+        "**Bound** is the least that the FLOPs and bytes of any of these designs take at the "
+        "largest rates stated or measured for the device, with perfect overlap and whatever the "
+        "cache holds: no kernel of theirs can beat it. **Reference time** is the work of the "
+        "preferred design at "
         f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
         "kernel can beat. n counts the newest tokens that are kept decompressed. "
-        f"The {regimes_page} derives the preference and has an advisor for other sizes and "
-        f"devices; its own table is for {regimes.Shape().b} sequences.",
+        f"The {regimes_page} derives the preference; its own table is for {regimes.Shape().b} "
+        "sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),
-        f"Faster kernels exist elsewhere: what [other libraries take]({link(OTHERS)}), as cited.",
     )
 
 
@@ -294,8 +295,19 @@ def _use(site: Site, choice: Choice, kernel: regimes.Kernel, link: Link) -> str:
     time = problems.record_link(found.run, link, problems.duration(found.run.total))
     held = found.run.record.problem.get("n")
     kept = f", n={held}" if held else ""
-    rival = f", within noise of {run_version(site, found.rival, link)}" if found.rival else ""
-    return f"**{run_version(site, found.run, link)}**{kept}: {time}{rival}"
+    rival = f", tied with {run_version(site, found.rival, link)}" if found.rival else ""
+    return (
+        f"**{run_version(site, found.run, link)}**{kept}: {time}{rival}"
+        f"{_outdated(site, found, link)}"
+    )
+
+
+def _outdated(site: Site, found: Best, link: Link) -> str:
+    """A faster record of sources that have changed since, which does not decide."""
+    if found.outdated is None:
+        return ""
+    time = problems.record_link(found.outdated, link, problems.duration(found.outdated.total))
+    return f"; faster before its sources changed: {run_version(site, found.outdated, link)}, {time}"
 
 
 def _decompress_first(found: Comparison) -> str:
@@ -367,6 +379,12 @@ def _span(counts: list[int], found: Comparison) -> str:
     return f"s = {', '.join(map(str, counts))}"
 
 
+_TIED = (
+    f"Tied are two whose medians differ by less than {problems.NOISE:.0%}, or lie in the range of "
+    "each other's samples."
+)
+
+
 def _conditions(found: Comparison) -> str:
     shown = [[b.run.record.run for b in choice.best.values()] for choice in found.measured]
     rivals = any(b.rival for choice in found.measured for b in choice.best.values())
@@ -376,9 +394,7 @@ def _conditions(found: Comparison) -> str:
             None,
             [
                 "The times of a row are of one run." if one_run else "",
-                "Within noise are two whose medians lie in the range of each other's samples."
-                if rivals
-                else "",
+                _TIED if rivals else "",
             ],
         )
     )
@@ -445,10 +461,21 @@ def _best_versions(versions: list[Version], found: Comparison, link: Link) -> st
         for v in versions
         if v.version in best_of
     ]
-    if len(links) == 1:
-        return links[0][0]
-    shown = (f"{text} at s = {', '.join(map(str, counts))}" for text, counts in links)
-    return "; ".join(shown) or "not measured"
+    everywhere = len(links) == 1
+    shown = (text if everywhere else f"{text} at s = {', '.join(map(str, counts))}"
+             for text, counts in links)  # fmt: skip
+    return "; ".join([*shown, *_outdated_versions(versions, found)]) or "not measured"
+
+
+def _outdated_versions(versions: list[Version], found: Comparison) -> Iterator[str]:
+    """Versions that were faster before their sources changed, with the query counts."""
+    counts: dict[str, list[int]] = {}
+    for choice in found.measured:
+        own = [run for run in choice.runs if _is_of(run, versions[0])]
+        if own and (stale := best(own).outdated) is not None:
+            counts.setdefault(stale.record.kernel.version, []).append(choice.s)
+    for version, at in counts.items():
+        yield f"{version} by stale records at s = {', '.join(map(str, at))}"
 
 
 def _preferred(versions: list[Version], found: Comparison) -> str:

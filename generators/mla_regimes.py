@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from generators import drawing, mla_advisor, problems
+from generators import drawing, mla_advisor, mla_peers, problems
 from generators.drawing import DECOMPRESSED, LATENT, MIXED, QUIET, rect, text
 from generators.mla_choice import SOURCE
 from generators.page import Page
@@ -78,13 +78,18 @@ def analysis_page(site: Site, document: Document) -> Page:
         if name == "analysis" and arguments[:2] == ("mla", "map"):
             return f"{map_figure(regimes.regime_map(arguments[2]))}\n\n{as_table(*arguments[1:])}"
         if name == "analysis" and arguments == ("mla", "calculator"):
-            return calculator(mla_advisor.measured(site))
+            known = mla_advisor.measured(site)
+            return f"{calculator(known)}\n\n{mla_advisor.pages(site, known, link)}"
         return None
 
     body = rendered(document, site.catalogue, link, override)
     listed = ", ".join(f"[{cell(device.name)}]({device.key}.md)" for device in _usable(site))
     content = sections(
-        f"# {cell(document.meta.title)}", body, "## Each device", f"Maps and crossings: {listed}."
+        f"# {cell(document.meta.title)}",
+        body,
+        mla_peers.section(site, link),
+        "## Each device",
+        f"Maps and crossings: {listed}.",
     )
     return Page(PAGE, content, SOURCE, ("MLA",))
 
@@ -265,12 +270,10 @@ def _option(device: Mapping[str, Any]) -> str:
 def _input(item: Mapping[str, Any]) -> str:
     name = item["name"]
     attributes = {
-        "type": "number",
         "name": name,
         "value": item["default"],
-        "min": item["minimum"],
-        "max": item["maximum"],
-        "step": 1,
+        "inputmode": "numeric",
+        "autocomplete": "off",
         "title": item["help"],
     }
     text = " ".join(f'{key}="{html.escape(str(value))}"' for key, value in attributes.items())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from generators import charts, kernels, problems
+from generators import charts, kernels, mla_choice, mla_peers, problems
 from generators.kernels import checked, run_version, why_not
 from generators.page import Page
 from generators.text import cell, factored, meta, sections, table
 from mla_var3 import roofline
 from mla_var3.devices import Device
+from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import CPU
@@ -122,17 +124,24 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
             meta(description="Rooflines, leaderboards and every record"),
             "# Results",
             "Every figure here is read from a record, one small JSON file per run. "
-            "A record whose kernel sources have changed since is **stale** and marked so. Times "
+            "A record whose kernel sources have changed since is **stale**, is marked so and "
+            "ranks behind every fresh one. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
             "ratios are formed within one run only.",
             table(head, rows) or "No record is committed yet.",
             "All records in one table that sorts and filters: "
             f"[explorer]({link('results/explorer')}).",
+            *_against_peers(link),
             "## Fastest at each problem",
             _champions(site, targets, link),
         ),
         nav=("Results",),
     )
+
+
+def _against_peers(link: Link) -> Iterator[str]:
+    with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
+        yield f"[{mla_peers.TITLE}]({link(mla_choice.OTHERS)}): every common run, lost ones too."
 
 
 def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:

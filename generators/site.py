@@ -159,11 +159,12 @@ class Site:
         return grouped
 
     def layers(self) -> dict[str, list[list[Version]]]:
-        """The designs of each workload that has any, by its key."""
+        """The designs of each workload that has any, by its key; most designs first."""
         grouped: dict[str, list[list[Version]]] = {}
         for versions in self.designs().values():
             grouped.setdefault(versions[0].layer, []).append(versions)
-        return dict(sorted(grouped.items()))
+        # The workload with most designs comes first: it is what the project is about.
+        return dict(sorted(grouped.items(), key=lambda item: (-len(item[1]), item[0])))
 
     def runs_of(self, version: Version) -> list[Run]:
         """Records of a version."""

@@ -7,14 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from generators import problems
+from generators.problems import NOISE
 from generators.text import cell
 from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
 
-#: Times of one run that differ by less count as equal: the same kernel moves by as much.
-NOISE = 0.03
+#: Mark of what rests on a stale record.
+STALE = " (stale)"
 
 Word = Literal["start", "not measured", "negative result", "mixed", "faster", "slower", "neutral"]
 
@@ -27,11 +28,13 @@ class Step:
         run: The version's run.
         at: What tells the problem from the others.
         gain: Time before over time after.
+        stale: Whether the sources of one of the two have changed since.
     """
 
     run: Run
     at: str
     gain: float
+    stale: bool
 
     @property
     def word(self) -> Literal["faster", "slower", "neutral"]:
@@ -43,7 +46,12 @@ class Step:
     @property
     def said(self) -> str:
         """The gain as people say it."""
-        return problems.ratio(self.gain, 1.0)
+        return problems.percent(1.0, self.gain)
+
+    @property
+    def where(self) -> str:
+        """The problem, and whether what was measured there is stale."""
+        return self.at + STALE * self.stale
 
 
 @dataclass(frozen=True)
@@ -80,12 +88,29 @@ class Verdict:
 
     @property
     def badge(self) -> str:
-        """The verdict as a mark: a shape, a word and the largest change."""
-        most = self.largest
-        said = most.said if most and most.word != "neutral" else ""
-        if self.word in ("faster", "slower"):
+        """The verdict as a mark: a shape, a word and the changes from least to most."""
+        said = self.range
+        if said and self.word in ("faster", "slower"):
             return badge(self.word, said)
         return badge(self.word, ", ".join(filter(None, [self.word, said])))
+
+    @property
+    def range(self) -> str:
+        """From the worst change to the best over all problems; empty where there is none."""
+        words = {step.word for step in self.steps}
+        if not words - {"neutral"}:
+            return ""
+        most, least = self.extremes
+        if {"faster", "slower"} <= words:
+            said = f"{least.said} to {most.said}"
+        else:
+            first = most if "faster" in words else least
+            last = least if first is most else most
+            every = len(self.steps) > 1 and "neutral" not in words and first.said != last.said
+            said = f"{last.said.rsplit(maxsplit=1)[0]} to {first.said}" if every else first.said
+            said = f"up to {said}" if "neutral" in words else said
+        many = f", {len(self.steps)} problems" if len(self.steps) > 1 else ""
+        return said + many + STALE * any(step.stale for step in self.steps)
 
     @property
     def largest(self) -> Step | None:
@@ -105,12 +130,12 @@ class Verdict:
         (most, least), than = self.extremes, f"than {self.before.version}"
         up, down = most.word == "faster", least.word == "slower"
         if up and down:
-            return f"Up to {most.said} {than} at {most.at}, up to {least.said} at {least.at}"
+            return f"Up to {most.said} {than} at {most.where}, up to {least.said} at {least.where}"
         if not up and not down:
             return f"As fast as {self.before.version}, within {NOISE:.0%} at every problem measured"
         telling = most if up else least
         upto = "" if len(self.steps) == 1 else "Up to "
-        return f"{upto}{telling.said} {than} at {telling.at}"
+        return f"{upto}{telling.said} {than} at {telling.where}"
 
 
 def of(site: Site, version: Version, before: Version | None) -> Verdict:
@@ -127,7 +152,7 @@ def of(site: Site, version: Version, before: Version | None) -> Verdict:
 
 def _step(old: Run, new: Run, varying: list[str]) -> Step:
     at = problems.sizes(new.record, varying) or str(problems.problem_of(new.record))
-    return Step(new, at, old.total.median_us / new.total.median_us)
+    return Step(new, at, old.total.median_us / new.total.median_us, old.stale or new.stale)
 
 
 def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]:
@@ -164,7 +189,7 @@ def chips(steps: tuple[Step, ...]) -> str:
     """A chip per problem: where, and the change in time with its sign."""
     shown = "".join(
         f'<li class="chip chip--{step.word}"><span>{cell(step.at)}</span> '
-        f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong></li>"
+        f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong>{STALE * step.stale}</li>"
         for step in steps
     )
     return f'<ul class="chips">{shown}</ul>' if shown else ""

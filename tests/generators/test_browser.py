@@ -125,6 +125,10 @@ MEASURED = {
             {"version": "mixed v4", "us": 840.0, "share": 0.2, "run": "a", "stale": False,
              "n": 320},
         ]},
+        {**ANSWER, "s": 64, "cache": "mla_var6_plus", "found": [
+            {"version": "mixed v4", "us": 12600.0, "share": 0.2, "run": "b", "stale": False,
+             "n": 3008},
+        ]},
         {**ANSWER, "s": 64, "cache": "flash_mla", "found": [
             {"version": "wide v1", "us": 6000.0, "share": 0.5, "run": "b", "stale": False, "n": 0},
         ]},
@@ -146,8 +150,8 @@ def test_the_advisor_names_what_was_measured(show):
     said = advice(page, b=32, s=32)
     assert said.startswith("Use fast v1")
     assert "Confidence high" in said
-    assert "400 us, 50 % of the bound" in said
-    assert "Next: next v2, 800 us (2.00x)" in said
+    assert "400 us, 50 % of its design's bound" in said
+    assert "Next: next v2, 800 us (2x slower)" in said
     assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096" in said
     # The model prefers the mix at s=32; the record refutes it.
     assert "Not advised: mixed v4" in said
@@ -163,6 +167,46 @@ def test_the_advisor_says_how_near_its_record_is(show):
     assert "Confidence low" in advice(page, t=131072)
     assert "only bf16 was measured" in advice(page, dtype="fp16")
     assert advice(page, b=32, s=100, t=4096).startswith("Use wide v1")
+
+
+def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
+    [first, *rest] = MEASURED["answers"]
+    near = {**first["found"][1], "us": 408.0, "tied": True}
+    stale = {**near, "version": "old v0", "us": 300.0, "stale": True}
+    tie = {**first, "found": [first["found"][0], near], "outdated": stale}
+    measured = {**MEASURED, "answers": [tie, *rest]}
+    links = '<div class="advice-pages" hidden><a href="v/next/">next v2</a></div>'
+    page = show(regimes.calculator(measured) + links, "calculator.js")
+    said = advice(page, b=32, s=4)
+    assert said.startswith("Tie: fast v1 or next v2")
+    assert "Next: next v2, 408 us (2 % slower)" in said
+    assert "Faster there before its sources changed: old v0, 300 us (stale)." in said
+    link = page.locator(".advice-answer a")
+    assert link.inner_text() == "next v2"
+    assert link.evaluate("link => link.href.endsWith('v/next/')")
+
+
+def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    assert "Nearest record with s=" not in advice(page, b=32, s=20, t=8192)
+    far = {**MEASURED["answers"][0], "b": 1024}
+    wide = MEASURED["answers"][-1]
+    page = show(regimes.calculator({**MEASURED, "answers": [far, wide]}), "calculator.js")
+    said = advice(page, b=32, s=4, t=4096)
+    assert said.startswith("Use wide v1")
+    assert "Nearest record with s=4: fast v1, 400 us at b=1024 h=128 s=4 t=4096." in said
+
+
+def test_the_bound_is_the_least_of_all_designs(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=8, s=4, t="32k")
+    shape, rates = library.Shape(b=8), MEASURED["bounds"]["nvidia-h200-sxm"]
+    works = [library.cost("mla_var6_plus", shape, 4, 32768, n) for n in range(0, 32769, 64)]
+    works.append(library.cost("flash_attention", shape, 4, 32768))
+    least = min(max(work.flops / rates["tflops"] / 1e6, work.bytes / rates["gbps"] / 1e3)
+                for work in works)  # fmt: skip
+    assert f"Bound for your sizes: {float(f'{least:.4g}'):g} us" in said
+    assert "which no kernel of these designs can beat" in said
 
 
 def test_the_advisor_names_nothing_that_was_not_measured_or_cannot_run(show):
@@ -190,7 +234,7 @@ def test_the_calculator_starts_with_its_defaults(show):
     assert page.locator("table").is_visible()
 
 
-@pytest.mark.parametrize("value", ["", "0", "-4", "1.5", "99999999999999"])
+@pytest.mark.parametrize("value", ["", "0", "-4", "1.5", "99999999999999", "32m"])
 def test_sizes_that_make_no_sense(show, value):
     page = show(regimes.calculator(), "calculator.js")
     page.fill("input[name=t]", value)

@@ -238,8 +238,27 @@ def test_a_verdict_reads_as_people_say_it(site):
     slower = steps_of(site, (10.0, 21.0), (10.0, 10.1))
     assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
     assert "badge--slower" in slower.badge
+    assert (faster.range, mixed.range, slower.range) == (
+        "up to 2x faster, 2 problems", "2x slower to 2x faster, 2 problems",
+        "up to 2.1x slower, 2 problems",
+    )  # fmt: skip
+    assert steps_of(site, (10.0, 5.0), (12.0, 4.0)).range == "2x to 3x faster, 2 problems"
+    assert steps_of(site, (10.0, 5.0)).range == "2x faster"
     level = steps_of(site, (10.0, 10.2))
     assert (level.word, level.headline[:14]) == ("neutral", "As fast as v1,")
+
+
+def test_what_rests_on_a_stale_record_says_so(site):
+    at = {"problem": {**SIZES, "s": 4}}
+    runs = [timed("v1", 20.0, slug="1", stale=True, **at), timed("v2", 10.0, slug="2", **at)]
+    versions = registry.find("flash_mla", "v2"), registry.find("flash_mla", "v1")
+    found = verdicts.of(on(site, *runs), *versions)
+    assert found.headline.endswith("(stale)")
+    assert "2x faster (stale)" in found.badge
+    assert "</strong> (stale)</li>" in verdicts.chips(found.steps)
+    fresh = steps_of(site, (20.0, 10.0))
+    assert "stale" not in found.headline.removesuffix("(stale)")
+    assert "stale" not in fresh.headline + fresh.badge + verdicts.chips(fresh.steps)
 
 
 def test_a_verdict_compares_within_one_run_only(site):

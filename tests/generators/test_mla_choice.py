@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from generators import home, kernels, mla_choice, problems
+from generators import home, kernels, mla_advisor, mla_choice, problems
 from generators.mla_choice import compare
 from generators.text import us
 from mla_var3 import devices, records
+from mla_var3.roofline import predict
 from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
 from tests.generators.commands import commands_of, understand
@@ -214,9 +215,9 @@ def test_home_advises_by_what_the_cache_holds(site):
 def test_home_says_what_is_within_noise_and_what_that_means(site):
     near = at("mla_var6_plus", "v4", 1, 131.0, n=0)
     text = home.pages(on(site, *RUNS, near))[0].content
-    assert ", within noise of [mla_var6_plus v4](" in table(text)[1][0]
-    assert "Within noise are" in text
-    assert "ithin noise" not in home.pages(on(site, *RUNS))[0].content
+    assert ", tied with [mla_var6_plus v4](" in table(text)[1][0]
+    assert "Tied are two whose medians differ by less than 3%" in text
+    assert "tied with" not in home.pages(on(site, *RUNS))[0].content
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,50 @@ def test_home_names_a_reference_time_after_what_attained_its_rates(site):
     assert "694 TFLOPS (8192 x 8192 x 8192 bf16 GEMM on random data)" in told
     assert "4.27 TB/s (device copy, bytes read + written), within 700 W at 271 W" in told
     assert "as fitted to records, which a better kernel can beat" in told
-    assert "no kernel can beat it" in told
+    assert "no kernel of theirs can beat it" in told
+
+
+@pytest.mark.parametrize("s", [1, 4, 64])
+def test_the_bound_on_home_is_the_least_of_all_designs(site, s):
+    rates = H200.bound(regimes.DTYPE)
+    shown = float(table(home.pages(on(site, *RUNS))[0].content)[s][-2].split()[0].replace(",", ""))
+    works = [regimes.cost(kernel, SHAPE, s, 4096) for kernel in regimes.KERNELS]
+    works += [regimes.cost("mla_var6_plus", SHAPE, s, 4096, n) for n in range(0, 4097, 64)]
+    least = min(predict(work.flops, work.bytes, rates).time_us for work in works)
+    assert shown == pytest.approx(least, rel=0.01)
+
+
+def test_a_stale_record_that_was_faster_is_named(site):
+    stale = at("mla_var6_plus", "v3", 16, 1000.0, n=1216, stale=True)
+    fresh = [run for run in RUNS if run.record.kernel.version != "v3"]
+    made = on(site, *fresh, stale)
+    cell = table(home.pages(made)[0].content)[16][1]
+    assert "; faster before its sources changed: [mla_var6_plus v3](" in cell
+    assert "[1,000 us]" in cell
+    assert cell.endswith("(stale)")
+    found = rows(kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime")
+    assert found[0][-1] == "[v4](v4.md); v3 by stale records at s = 16"
+    answers = {(a["s"], a["cache"]): a for a in mla_advisor.answers(made)}
+    assert answers[16, "mla_var6_plus"]["outdated"]["version"] == "mla_var6_plus v3"
+    assert answers[16, "flash_attention"]["outdated"] is None
+
+
+def test_a_stale_record_within_noise_is_not_named(site):
+    near = at("mla_var6_plus", "v3", 16, 1840.0, n=1216, stale=True)
+    assert "sources changed" not in home.pages(on(site, *RUNS, near))[0].content
+
+
+def test_the_advisor_marks_ties_and_links_to_what_it_names(site):
+    made = on(site, *RUNS, at("mla_var6_plus", "v4", 1, 131.0, n=0))
+    known = mla_advisor.measured(made)
+    answer = next(a for a in known["answers"] if (a["s"], a["cache"]) == (1, "flash_mla"))
+    assert [(f["version"], f["tied"]) for f in answer["found"]] == [
+        ("flash_mla_split_kv v1", True), ("mla_var6_plus v4", True), ("flash_mla v2", False)
+    ]  # fmt: skip
+    links = mla_advisor.pages(made, known, made.link("mla/index.md"))
+    assert "[flash_mla v2](../kernels/mla/cutile-dsl/flash_mla/v2.md)" in links.replace(
+        "&#95;", "_"
+    )
 
 
 def test_home_without_records_names_the_model_s_designs(site):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from generators import devices, home, kernels, ladder, problems, results
+from generators import devices, home, kernels, ladder, mla_peers, problems, results
 from generators import records as record_pages
 from generators import site as engine
 from generators.site import Run, Site
@@ -21,7 +21,7 @@ from mla_var3.knowledge.symptoms import SYMPTOMS
 from mla_var3.records import Failed, Skipped
 from tests.factories import passed, stage, static_facts
 from tests.generators.checking import dead_links, see
-from tests.generators.runs import GPU, SIZES, on, rows, timed
+from tests.generators.runs import GPU, SIZES, at, on, rows, timed
 from tests.site import site_records, site_tree
 
 
@@ -122,8 +122,25 @@ def test_no_table_calls_bytes_of_the_model_traffic(site):
 
 def test_figures_of_others_are_cited_not_typed(site, pages):
     text = next(p.content for p in pages if p.path == "mla/index.md")
-    assert "## What other libraries take" in text
-    assert "mla/index.md#what-other-libraries-take)" in home.pages(site)[0].content
+    assert "## Against FlashMLA and other libraries" in text
+    anchor = "mla/index.md#against-flashmla-and-other-libraries)"
+    assert anchor in home.pages(site)[0].content
+    assert "../mla/index.md#against-flashmla" in page(site, "results/index.md").content
+
+
+def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
+    made = on(
+        site,
+        at("flash_mla@cute-dsl", "v5", 1, 70.0),
+        at("deepseek_flash_mla", "v0", 1, 77.0),
+        at("flash_mla@cute-dsl", "v5", 4, 300.0),
+        at("deepseek_flash_mla", "v0", 4, 100.0, stale=True),
+    )
+    found = rows(mla_peers.section(made, lambda name: "L"), "## Against FlashMLA")
+    assert [row[2] for row in found] == [
+        "[9 % faster than FlashMLA (70.0 against 77.0 us)](L)",
+        "[3x slower than FlashMLA (300 against 100 us)](L) (stale)",
+    ]
 
 
 def test_a_target_that_is_no_device_has_no_figure(site):
@@ -283,9 +300,10 @@ def test_home_leads_to_all_that_it_promises(site, pages):
 
 
 def test_the_bound_of_a_ladder_is_that_of_the_whole_work():
-    assert ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 3072}))
-    assert not ladder._is_easier(timed("v1", 10.0, problem={**SIZES, "shared": 0}))
-    assert not ladder._is_easier(timed("v1", 10.0))
+    lighter = workloads()["mla"].lighter
+    assert lighter({**SIZES, "shared": 3072})
+    assert not lighter({**SIZES, "shared": 0})
+    assert not lighter(SIZES)
 
 
 def test_what_all_versions_share_is_said_once_and_each_reason_too(site):

@@ -20,7 +20,7 @@ import torch
 
 from mla_var3.interpreter import launch
 
-from . import test_launch as kernels
+from . import test_launcher as kernels
 from . import test_memory as memory
 from . import test_ops as ops
 

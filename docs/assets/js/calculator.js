@@ -4,6 +4,8 @@
 (function () {
   "use strict";
 
+  const MIXED = "mla_var6_plus";
+
   function compile(expression, names) {
     return new Function("{" + names.join(",") + "}", "return " + expression + ";");
   }
@@ -26,8 +28,8 @@
       : Number((us / 1e6).toPrecision(4)) + " s";
   }
 
-  // All that the page shows, from the spec and whole-number sizes.
-  function solve(spec, sizes, device) {
+  // Work and time of every design at given rates, the mixed one at any n.
+  function model(spec, sizes, device) {
     const names = [...Object.keys(sizes), "n", "tflops", "gbps", "flops", "bytes"];
     const ceilings = { tflops: device.tflops, gbps: device.gbps };
     const timeOf = compile(spec.time_us, names);
@@ -51,21 +53,47 @@
       return { name: kernel.name, n, flops, bytes, us: Math.max(rated, power), bound };
     }
 
-    function best(kernel) {
+    function least(kernel) {
       let found = at(kernel, 0);
+      if (kernel.name !== MIXED) return found;
       for (let n = spec.multiple; n < sizes.t + spec.multiple; n += spec.multiple) {
         const other = at(kernel, Math.min(n, sizes.t));
         if (other.us < found.us) found = other;
       }
+      return found;
+    }
+
+    return { kernels, at, least };
+  }
+
+  // How one time compares with another, as people say it.
+  function compared(us, other) {
+    const slower = us >= other;
+    const ratio = slower ? us / other : other / us;
+    return (ratio < 1.5 ? Math.round(100 * Math.abs(1 - us / other)) + " %" :
+      Number(ratio.toPrecision(3)) + "x") + (slower ? " slower" : " faster");
+  }
+
+  // A whole number as people type it: 32768 or 32k; NaN of anything else.
+  function wholeNumber(typed) {
+    const found = /^(\d+)(k?)$/i.exec(typed.trim());
+    return found ? Number(found[1]) * (found[2] ? 1024 : 1) : NaN;
+  }
+
+  // All that the page shows, from the spec and whole-number sizes.
+  function solve(spec, sizes, device) {
+    const { kernels, at, least: leastOf } = model(spec, sizes, device);
+
+    function best(kernel) {
+      const found = leastOf(kernel);
       const ends = [at(kernel, 0), at(kernel, sizes.t)];
       return ends.find((end) => end.us <= found.us * (1 + spec.tie)) || found;
     }
 
-    const mixed = "mla_var6_plus";
-    const rows = kernels.map((kernel) => (kernel.name === mixed ? best(kernel) : at(kernel, 0)));
+    const rows = kernels.map((kernel) => (kernel.name === MIXED ? best(kernel) : at(kernel, 0)));
     const least = Math.min(...rows.map((row) => row.us));
     const winner = rows.find((row) => row.us <= least * (1 + spec.tie));
-    const single = Math.min(...rows.filter((row) => row.name !== mixed).map((row) => row.us));
+    const single = Math.min(...rows.filter((row) => row.name !== MIXED).map((row) => row.us));
     return { rows, winner, gain: single / winner.us };
   }
 
@@ -77,7 +105,7 @@
 
   function show(root, device, result, t) {
     const { rows, winner, gain } = result;
-    const named = winner.name === "mla_var6_plus" ? " with n = " + winner.n + " of " + t : "";
+    const named = winner.name === MIXED ? " with n = " + winner.n + " of " + t : "";
     root.querySelector(".calculator-answer").textContent =
       "The cost model prefers " + winner.name + named + ": reference time " + time(winner.us) +
       ", bound by " + winner.bound + (gain > 1.005 ? ", " + gain.toFixed(2) + "x the better pure design" : "") +
@@ -91,7 +119,7 @@
         line.dataset.us = String(row.us);
         line.dataset.n = String(row.n);
         if (row === winner) line.className = "calculator-winner";
-        const name = cell(row.name === "mla_var6_plus" ? row.name + ", n = " + row.n : row.name, "th");
+        const name = cell(row.name === MIXED ? row.name + ", n = " + row.n : row.name, "th");
         name.scope = "row";
         line.append(name, cell(scaled(row.flops, "FLOP")), cell(scaled(row.bytes, "B")),
           cell(time(row.us)), cell(row.bound));
@@ -107,23 +135,20 @@
       (sum, name) => sum + Math.abs(Math.log2(sizes[name] / answer[name])), 0);
   }
 
-  function nearest(measured, sizes, device, cache) {
+  function nearest(measured, sizes, device, cache, suits = () => true) {
     return measured.answers
-      .filter((answer) => answer.device === device && answer.cache === cache)
+      .filter((answer) => answer.device === device && answer.cache === cache && suits(answer))
       .map((answer) => ({ answer, far: distance(measured, answer, sizes) }))
       .reduce((one, other) => (!one || other.far < one.far ? other : one), null);
   }
 
-  function boundAt(spec, measured, sizes, device, kernel, n) {
+  // The least of all designs, which no kernel of theirs can beat, and that of one design at an n.
+  function bounds(spec, measured, sizes, device, kernel, n) {
     const rates = measured.bounds[device];
     if (!rates) return null;
-    const names = [...Object.keys(sizes), "n", "tflops", "gbps", "flops", "bytes"];
-    const found = spec.kernels.find((item) => item.name === kernel);
-    const given = { ...sizes, ...rates, n: n };
-    given.flops = compile(found.flops, names)(given);
-    given.bytes = compile(found.bytes, names)(given);
-    const power = compile(rates.power, ["flops", "bytes"])(given);
-    return Math.max(compile(spec.time_us, names)(given), power);
+    const { kernels, at, least } = model(spec, sizes, rates);
+    const all = kernels.map(least).reduce((one, other) => (other.us < one.us ? other : one));
+    return { all, own: at(kernels.find((item) => item.name === kernel), n) };
   }
 
   function confidence(far, answer, sizes, dtype, best) {
@@ -134,11 +159,38 @@
     return "low: the nearest record is far away, so measure before you rely on it";
   }
 
+  // Text of which versions are links to their pages, as the list after the advisor has them.
   function paragraph(text, kind) {
     const element = document.createElement("p");
-    element.textContent = text;
+    const pages = [...document.querySelectorAll(".advice-pages a")];
+    const of = new Map(pages.map((anchor) => [anchor.textContent, anchor.href]));
+    for (const part of text.split(/([\w@-]+ v\d+)/)) {
+      const address = of.get(part);
+      const shown = address ? document.createElement("a") : document.createTextNode(part);
+      if (address) Object.assign(shown, { href: address, textContent: part });
+      element.append(shown);
+    }
     if (kind) element.className = kind;
     return element;
+  }
+
+  function described(found) {
+    return found.version + (found.n ? " with n = " + found.n : "");
+  }
+
+  function placed(measured, answer) {
+    return measured.axes.map((axis) => axis + "=" + answer[axis]).join(" ");
+  }
+
+  // The nearest record with as many query tokens, where the nearest of all has another number.
+  function sameQueries(measured, sizes, device, cache, answer) {
+    if (answer.s === sizes.s) return [];
+    const near = nearest(measured, sizes, device, cache, (other) => other.s === sizes.s);
+    if (!near) return [];
+    const [best] = near.answer.found;
+    return [paragraph("Nearest record with s=" + sizes.s + ": " + described(best) + ", " +
+      time(best.us) + (best.stale ? " (stale)" : "") + " at " + placed(measured, near.answer) +
+      ".")];
   }
 
   function command(version, sizes, device, n) {
@@ -165,31 +217,39 @@
     }
     const { answer, far } = near;
     const [best, next] = answer.found;
-    const where = measured.axes.map((axis) => axis + "=" + answer[axis]).join(" ");
+    const tied = answer.found.filter((found) => found.tied || found === best);
+    const where = placed(measured, answer);
     const off = measured.axes.filter((axis) => answer[axis] !== sizes[axis])
       .map((axis) => axis + " is " + sizes[axis] + ", measured " + answer[axis]);
     if (dtype !== "bf16") off.push("only bf16 was measured");
-    const parts = [paragraph("Use " + best.version + (best.n ? " with n = " + best.n : ""),
-      "advice-answer")];
+    const parts = [paragraph((tied.length > 1 ? "Tie: " : "Use ") +
+      tied.map(described).join(" or "), "advice-answer")];
     parts.push(paragraph("Confidence " + confidence(far, answer, sizes, dtype, best) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
     parts.push(paragraph("Measured there (" + where + "): " + time(best.us) +
       (best.stale ? " (stale)" : "") +
-      (best.share ? ", " + Math.round(best.share * 100) + " % of the bound" : "") + "." +
+      (best.share ? ", " + Math.round(best.share * 100) + " % of its design's bound" : "") + "." +
       (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
-        " (" + (next.us / best.us).toFixed(2) + "x)" : " (another run)") + "." : "")));
-    const least = boundAt(spec, measured, sizes, device, answer.cache, best.n);
+        " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "")));
+    if (answer.outdated) {
+      parts.push(paragraph("Faster there before its sources changed: " +
+        described(answer.outdated) + ", " + time(answer.outdated.us) + " (stale)."));
+    }
+    parts.push(...sameQueries(measured, sizes, device, cache, answer));
+    const least = bounds(spec, measured, sizes, device, answer.cache, best.n);
     if (least) {
-      parts.push(paragraph("Bound for your sizes: " + time(least) + ", which no kernel can beat." +
-        (best.share && far ? " At the record's share of it yours would take about " +
-          time(least / best.share) + ": an estimate." : "")));
+      parts.push(paragraph("Bound for your sizes: " + time(least.all.us) +
+        ", which no kernel of these designs can beat." +
+        (best.share && far ? " At the record's share of its design's bound, " +
+          time(least.own.us) + ", yours would take about " + time(least.own.us / best.share) +
+          ": an estimate." : "")));
     }
     const other = preferred !== cache && nearest(measured, sizes, device, preferred);
     const rival = other && other.far === far && other.answer.found[0];
     if (rival && rival.us > best.us) {
       parts.push(paragraph("Not advised: " + rival.version + ". The cost model prefers its way, " +
         "the record refutes it: " + time(rival.us) + " there" +
-        (rival.run === best.run ? ", " + (rival.us / best.us).toFixed(1) + "x slower." : ".")));
+        (rival.run === best.run ? ", " + compared(rival.us, best.us) + "." : ".")));
     }
     parts.push(paragraph("Not in this answer: a causal mask, other data types, a prefix that " +
       "sequences share, the product with Wv after a latent kernel, and decompressing a cache."));
@@ -214,13 +274,12 @@
       let fault = "";
       for (const input of spec.inputs) {
         const field = form.elements[input.name];
-        const value = Number(field.value);
-        const sound = field.value !== "" && Number.isInteger(value) &&
-          value >= input.minimum && value <= input.maximum;
+        const value = wholeNumber(field.value);
+        const sound = value >= input.minimum && value <= input.maximum;
         field.setAttribute("aria-invalid", String(!sound));
         if (!sound && !fault) {
           fault = input.name + " must be a whole number from " + input.minimum + " to " +
-            input.maximum + ".";
+            input.maximum + ", such as 4096 or 32k.";
         }
         sizes[input.name] = value;
       }

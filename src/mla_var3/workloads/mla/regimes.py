@@ -77,6 +77,14 @@ def prediction(kernel: Kernel, shape: Shape, s: int, t: int, ceilings: Ceilings)
     return predict(work.flops, work.bytes, ceilings)
 
 
+@functools.cache
+def bound_us(shape: Shape, s: int, t: int, rates: Ceilings) -> float:
+    """Least microseconds over the designs, the mixed one at every n, at a device's bound rates."""
+    mixes = (cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, N_MULTIPLE), t))
+    works = [cost("flash_mla", shape, s, t), cost("flash_attention", shape, s, t), *mixes]
+    return min(predict(work.flops, work.bytes, rates).time_us for work in works)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One point of a regime map.

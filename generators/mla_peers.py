@@ -1,0 +1,93 @@
+"""How the fastest latent kernels here compare with those of other libraries, from common runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from generators import ladder, problems
+from generators.kernels import run_version
+from generators.text import cell, sections, table
+from generators.verdicts import together
+from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads import workloads
+from mla_var3.workloads.mla import WORKLOAD
+
+if TYPE_CHECKING:
+    from generators.site import Run, Site
+
+TITLE = "Against FlashMLA and other libraries"
+#: Libraries by their design, the one that all are compared with first.
+PEERS: Mapping[str, str] = {
+    "deepseek_flash_mla": "FlashMLA",
+    "flashinfer_mla": "FlashInfer",
+    "tilegym_mla": "TileGym",
+    "triton_mla": "Triton",
+}
+
+
+def section(site: Site, link: Link) -> str:
+    """Every problem at which a kernel here and a library's ran in one run; empty without any."""
+    lighter = workloads()[WORKLOAD.key].lighter
+    full = _rows(site, lambda run: not lighter(run.record.problem) and _latent(site, run), link)
+    shared = _rows(site, lambda run: lighter(run.record.problem), link, rivals=1)
+    if not full:
+        return ""
+    return sections(
+        f"## {TITLE}",
+        "Medians on the device named, each row of one run in interleaved rounds. Every problem "
+        "measured in a common run is here, lost ones too. The fastest of ours there is "
+        "shown that does the same work. As fast means within "
+        f"{problems.NOISE:.0%}, or each median in the range of the other's samples.",
+        full,
+        "With a prefix that all sequences share and whose keys and values were decompressed "
+        "beforehand, which FlashMLA does not use:"
+        if shared
+        else "",
+        shared,
+    )
+
+
+def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | None = None) -> str:
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in site.runs:
+        if run.is_timed and run.record.kernel.layer == WORKLOAD.key and run.record.run:
+            groups.setdefault(together(run), []).append(run)
+    ordered = sorted(groups.values(), key=lambda runs: problems.problem_of(runs[0].record).order)
+    names = list(PEERS)[:rivals]
+    found = [row for runs in ordered if (row := _row(site, runs, suits, names, link))]
+    shown = [i for i in range(len(names)) if any(row[i + 2] for row in found)]
+    rows = [[*row[:2], *(row[i + 2] for i in shown)] for row in found]
+    head = ["Problem", "Ours", *(f"Against {PEERS[names[i]]}" for i in shown)]
+    return table(head, rows)
+
+
+def _row(
+    site: Site, runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str], link: Link
+) -> list[str]:
+    runs = list(runs)
+    ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
+    peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
+    if not ours or not peers:
+        return []
+    mine = min(ours, key=lambda run: run.total.median_us)
+    where = f"{problems.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
+    own = problems.record_link(mine, link, problems.duration(mine.total))
+    return [
+        cell(where),
+        f"{run_version(site, mine, link)}: {own}",
+        *(_against(mine, peers[name], link) if name in peers else "" for name in names),
+    ]
+
+
+def _against(mine: Run, peer: Run, link: Link) -> str:
+    said = problems.against(mine, peer, PEERS[peer.record.kernel.design])
+    return problems.record_link(peer, link, said)
+
+
+def _latent(site: Site, run: Run) -> bool:
+    """Whether a run did what the libraries' kernels do: attention up to the latent output."""
+    version, peer = site.version_of(run), site.designs().get(next(iter(PEERS)))
+    if version is None or peer is None:
+        return False
+    return version.plan_class().covers == peer[0].plan_class().covers
