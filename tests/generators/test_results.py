@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from generators import devices, home, kernels, ladder, mla_peers, problems, results
+from generators import devices, home, kernels, mla_peers, problems, results
 from generators import records as record_pages
 from generators import site as engine
 from generators.site import Run, Site
@@ -19,6 +19,7 @@ from mla_var3 import records
 from mla_var3.devices.model import UNKNOWN
 from mla_var3.knowledge.symptoms import SYMPTOMS
 from mla_var3.records import Failed, Skipped
+from mla_var3.workloads import workloads
 from tests.factories import passed, stage, static_facts
 from tests.generators.checking import dead_links, see
 from tests.generators.runs import GPU, SIZES, at, on, rows, timed
