@@ -16,7 +16,7 @@ from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.schema import Kind
+from mla_var3.knowledge.schema import Kind, PairEvidence, RecordEvidence
 from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
 
 if TYPE_CHECKING:
@@ -132,13 +132,13 @@ def _confirm(site: Site, symptom: Symptom, link: Link) -> str:
     worst = [run for arch in symptoms.archs() if (run := _worst(site, symptom, arch))]
     commands = [CONFIRM[symptom.mode]]
     if worst:
-        commands.append(f"nox -s knowledge -- match {worst[-1].name}")
+        commands.append("nox -s knowledge -- match RECORD")
     shown = "\n".join(f"$ {command}" for command in commands)
     seen = "\n".join(f"- {_seen(site, symptom, run, link)}" for run in worst)
     return sections(
         f"```console\n{shown}\n```",
-        _NEEDS[symptom.mode] + (" The second line ranks what follows for a record." if worst
-                                else ""),
+        _NEEDS[symptom.mode] + (" The second line ranks what follows for a record, such as "
+                                f"`{worst[-1].name}`." if worst else ""),
         f"Look at:\n\n{looked}",
         f"The most that was seen here:\n\n{seen}" if seen else "",
     )  # fmt: skip
@@ -187,6 +187,10 @@ def _on_arch(
     head = ["", "What to try", "What it brought", "Impact"]
     return sections(
         f"## What to try on {arch} {{ #{arch} }}",
+        ""
+        if arch in _timed(site)
+        else f"Nothing was timed on {arch}: what a remedy brought there "
+        "is what the compiler states, and the gain in time is not known.",
         table(head, rows) or "No pattern of the catalogue is known to hold here.",
     )
 
@@ -196,18 +200,28 @@ def _brought(
     link: Link,
 ) -> Iterator[str]:  # fmt: skip
     """What a page was measured to bring on an arch: times of this project, then its evidence."""
-    timed = {run.record.arch for run in site.runs if run.is_timed}
     factors = sorted(gain.factor for gain in gains.get(page.pattern.id, ()))
-    if factors and arch in timed:
+    if factors and arch in _timed(site):
         ends = dict.fromkeys(f"{factor:.2g}x" for factor in (factors[0], factors[-1]))
         yield f"{' to '.join(ends)} the speed, {len(factors)} steps timed"
-    for pair in symptoms.pairs_on(page, arch, site.catalogue):
-        if said := symptoms.change(pair, symptom.metrics, site.catalogue):
-            note = f": {cell(pair.note)}" if pair.note else ""
-            yield f"[{cell(said)}]({link(pair.after)}){note}"
-    for item in symptoms.records_on(page, arch, site.catalogue):
-        if said := symptoms.shown(item, symptom.metrics, site.catalogue):
+    pairs = symptoms.pairs_on(page, arch, site.catalogue)
+    single = symptoms.records_on(page, arch, site.catalogue)
+    for item in page.pattern.evidence:  # As the page tells it: its own case first.
+        if isinstance(item, PairEvidence) and item in pairs:
+            if said := symptoms.change(item, symptom.metrics, site.catalogue):
+                note = f": {cell(item.note)}" if item.note else ""
+                yield f"[{cell(said)}]({link(item.after)}){note}"
+        elif (
+            isinstance(item, RecordEvidence)
+            and item in single
+            and (said := symptoms.shown(item, symptom.metrics, site.catalogue))
+        ):
             yield f"[{cell(said)}]({link(item.record)})"
+
+
+def _timed(site: Site) -> set[str]:
+    """The archs on which anything was timed."""
+    return {run.record.arch for run in site.runs if run.is_timed}
 
 
 def _does_not_hold(arch: str, away: list[Document], link: Link) -> str:

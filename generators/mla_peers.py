@@ -37,8 +37,7 @@ def section(site: Site, link: Link) -> str:
         f"## {TITLE}",
         "Medians on the device named, each row of one run in interleaved rounds. Every problem "
         "measured in a common run is here, lost ones too. The fastest of ours there is "
-        "shown that does the same work. As fast means within "
-        f"{problems.NOISE:.0%}, or each median in the range of the other's samples.",
+        f"shown that does the same work. As fast means within {problems.NOISE:.0%}.",
         full,
         "With a prefix that all sequences share and whose keys and values were decompressed "
         "beforehand, which FlashMLA does not use:"

@@ -273,7 +273,7 @@ def against(mine: Run, other: Run, name: str) -> str:
     """
     ours, theirs = mine.total.median_us, other.total.median_us
     both = f"({duration(mine.total).removesuffix(' us')} against {duration(other.total)})"
-    if alike(mine, other):
+    if max(ours, theirs) < min(ours, theirs) * (1 + NOISE):
         return f"as fast as {name} {both}"
     return f"{percent(ours, theirs)} than {name} {both}"
 

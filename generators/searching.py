@@ -93,7 +93,9 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
     """Take the words of a page, and tell the theme's search to leave it alone."""
     if not (page.meta.get("search") or {}).get("exclude"):
         names = page.meta.get("found_by", [])
-        _found.extend(documents(content, page.url, str(page.title), names))
+        # The navigation calls a version v3; a hit says of which kernel.
+        title = html.unescape(str(page.meta.get("title") or page.title))
+        _found.extend(documents(content, page.url, title, names))
     page.meta["search"] = {"exclude": True}
     return content
 

@@ -61,3 +61,13 @@ def test_the_worst_record_is_that_of_today(site):
     assert "on sm&#95;120" in seen(site)
     without = [run for run in site.runs if run.record.target != "static/sm_120"]
     assert "on sm&#95;120" not in seen(replace(site, runs=tuple(without)))
+
+
+def test_spills_on_an_arch_without_times_say_so_and_name_remedies_alone(site):
+    page = next(p for p in diagnosis.pages(site) if p.path == "diagnosis/register-spills.md")
+    text = page.content[page.content.index("{ #sm_120 }") : page.content.index("## The remedies")]
+    assert "Nothing was timed on sm_120" in text
+    assert "fake tensors" not in text
+    assert "Prune tilings" not in text
+    own, other = text.index("16 rows by 64 keys, the same source"), text.index("decompressed form")
+    assert own < other

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from generators import compiled, devlogs, kernels, problems, source, verdicts
+from generators import compiled, devlogs, kernels, ladder, problems, source, verdicts
 from generators import site as engine
 from generators.site import Run
 from mla_var3.knowledge.pages import load
@@ -368,3 +368,22 @@ def test_targets_without_a_device_file_keep_their_name():
     assert (
         problems.target_name("nvidia-h200-sxm") == engine.device_files.load("nvidia-h200-sxm").name
     )
+
+
+# -- ideas -----------------------------------------------------------------------------------------
+
+
+def test_an_idea_keeps_its_code_and_tells_ours_from_the_library_s(site):
+    designs = site.designs()
+    ours, theirs, driven = (
+        ladder.idea(designs[name][0])
+        for name in ("flash_mla@cute-dsl", "deepseek_flash_mla", "cutlass_mla_decode")
+    )
+    assert ours.startswith("Our FlashMLA")
+    assert theirs.startswith("FlashMLA")
+    assert "`mla_decode_fp16`, driven" in driven
+
+
+def test_the_workload_with_most_designs_stands_first(site):
+    counts = [len(designs) for designs in site.layers().values()]
+    assert counts == sorted(counts, reverse=True)

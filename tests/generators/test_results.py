@@ -136,11 +136,14 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
         at("deepseek_flash_mla", "v0", 1, 77.0),
         at("flash_mla@cute-dsl", "v5", 4, 300.0),
         at("deepseek_flash_mla", "v0", 4, 100.0, stale=True),
+        at("flash_mla@cute-dsl", "v5", 16, 800.0),
+        at("deepseek_flash_mla", "v0", 16, 810.0),
     )
     found = rows(mla_peers.section(made, lambda name: "L"), "## Against FlashMLA")
     assert [row[2] for row in found] == [
-        "[9 % faster than FlashMLA (70.0 against 77.0 us)](L)",
+        "[9 % faster than FlashMLA (70 against 77 us)](L)",
         "[3x slower than FlashMLA (300 against 100 us)](L) (stale)",
+        "[as fast as FlashMLA (800 against 810 us)](L)",
     ]
 
 

@@ -46,8 +46,12 @@ def test_the_theme_s_index_is_empty_where_pages_would_fetch_it(tmp_path, offline
     plugins = {"material/offline": object()} if offline else {}
     config = SimpleNamespace(site_dir=str(tmp_path), plugins=plugins)
     page = SimpleNamespace(meta={}, url="a/b/", title="Spills")
+    titled = SimpleNamespace(meta={"title": "flash_mla v3"}, url="d/", title="v3")
     hidden = SimpleNamespace(meta={"search": {"exclude": True}}, url="c/", title="C")
     searching.on_pre_build(config)
+    searching.on_page_content(PAGE, titled, config, None)
+    assert searching._found[0]["title"] == "flash_mla v3"  # A hit says of which kernel.
+    searching._found.clear()
     assert searching.on_page_content(PAGE, page, config, None) == PAGE
     searching.on_page_content(PAGE, hidden, config, None)
     searching.on_post_build(config)
