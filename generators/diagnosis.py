@@ -219,7 +219,7 @@ def _brought(
             yield f"[{cell(said)}]({link(item.record)})"
 
 
-def _timed(site: Site) -> set[str]:
+def _timed(site: Site) -> set[str | None]:
     """The archs on which anything was timed."""
     return {run.record.arch for run in site.runs if run.is_timed}
 
