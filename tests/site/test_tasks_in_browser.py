@@ -40,7 +40,7 @@ TASKS = (
         "which kernel for b=8, s=4, t=32k on an H200, and how sure",
         ("article a:has-text('the MLA advisor')",),
         ".advice",
-        ("Use ", "Confidence low", "b is 8, measured 4", "nox -s profile"),
+        ("Tie: ", "Confidence low", "b is 8, measured 4", "nox -s profile"),
         {"b": "8", "s": "4", "t": "32768"},
     ),
     Task(
