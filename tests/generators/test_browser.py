@@ -177,7 +177,7 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
     measured = {**MEASURED, "answers": [tie, *rest]}
     links = '<div class="advice-pages" hidden><a href="v/next/">next v2</a></div>'
     page = show(regimes.calculator(measured) + links, "calculator.js")
-    said = advice(page, b=32, s=4)
+    said = advice(page, b=32, s=32)
     assert said.startswith("Tie: fast v1 or next v2")
     assert "Next: next v2, 408 us (2 % slower)" in said
     assert "Faster there before its sources changed: old v0, 300 us (stale)." in said
@@ -192,9 +192,9 @@ def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
     far = {**MEASURED["answers"][0], "b": 1024}
     wide = MEASURED["answers"][-1]
     page = show(regimes.calculator({**MEASURED, "answers": [far, wide]}), "calculator.js")
-    said = advice(page, b=32, s=4, t=4096)
+    said = advice(page, b=32, s=32, t=4096)
     assert said.startswith("Use wide v1")
-    assert "Nearest record with s=4: fast v1, 400 us at b=1024 h=128 s=4 t=4096." in said
+    assert "Nearest record with s=32: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
 
 
 def test_the_bound_is_the_least_of_all_designs(show):
