@@ -69,3 +69,23 @@ def test_the_navigation_is_the_themes(tmp_path):
     own = _navigations(tmp_path, OVERRIDES)
     assert len(own) == SUMMARY.count("](")
     assert own == _navigations(tmp_path, theirs)
+
+
+def test_a_section_without_a_page_lists_its_first_child(tmp_path):
+    docs = tmp_path / "docs"
+    summary = """\
+* [Home](index.md)
+* [Kernels](kernels/index.md)
+    * Language
+        * [first](kernels/first/index.md)
+            * [v0](kernels/first/v0.md)
+        * [second](kernels/second/index.md)
+            * [v0](kernels/second/v0.md)
+"""
+    for name in re.findall(r"\(([^)]+)\)", summary):
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(f"# {name}\n\nText.\n")
+    (docs / "SUMMARY.md").write_text(summary)
+    shown = _navigations(tmp_path, OVERRIDES)["kernels/second/v0/index.html"]
+    titles = re.findall(r'<span class="md-ellipsis">(\w+)</span>', shown)
+    assert titles[titles.index("Language") :] == ["Language", "first", "second", "v0"]
