@@ -91,6 +91,7 @@ def test_a_recorded_table_is_of_the_pinned_sources_and_explains_what_failed(name
     assert table.commit == conformance.read_suite(conformance.suites()[name]).commit
     assert table.count(conformance.Outcome.PASSED) > 100
     assert not table.unexplained
+    assert not any("/" in word[:1] for case in table.exceptions for word in case.reason.split('"'))
 
 
 def test_bad_suites_and_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
