@@ -28,8 +28,12 @@ PEERS: Mapping[str, str] = {
 
 def section(site: Site, link: Link) -> str:
     """Every problem at which a kernel here and a library's ran in one run; empty without any."""
-    lighter = workloads()[WORKLOAD.key].lighter
-    full = _rows(site, lambda run: not lighter(run.record.problem) and _latent(site, run), link)
+    lighter, covers = workloads()[WORKLOAD.key].lighter, _covers(site)
+    full = _rows(
+        site,
+        lambda run: not lighter(run.record.problem) and _does(site, run, covers),
+        link,
+    )
     shared = _rows(site, lambda run: lighter(run.record.problem), link, rivals=1)
     if not full:
         return ""
@@ -84,9 +88,13 @@ def _against(mine: Run, peer: Run, link: Link) -> str:
     return problems.record_link(peer, link, said)
 
 
-def _latent(site: Site, run: Run) -> bool:
-    """Whether a run did what the libraries' kernels do: attention up to the latent output."""
-    version, peer = site.version_of(run), site.designs().get(next(iter(PEERS)))
-    if version is None or peer is None:
-        return False
-    return version.plan_class().covers == peer[0].plan_class().covers
+def _covers(site: Site) -> str | None:
+    """What the libraries' kernels do, attention up to the latent output; None without one."""
+    peer = site.designs().get(next(iter(PEERS)))
+    return peer[0].plan_class().covers if peer else None
+
+
+def _does(site: Site, run: Run, covers: str | None) -> bool:
+    """Whether a run did that."""
+    version = site.version_of(run)
+    return version is not None and version.plan_class().covers == covers

@@ -58,8 +58,10 @@ def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
 
 
 def _render_all(pages: Sequence[Page], config: Any, files: Files, others: int) -> None:
-    own = [i for i, page in enumerate(pages) if _DEFINES.search(page.file.content_string)]
-    shared = [i for i in range(len(pages)) if i not in set(own)]
+    own: list[int] = []
+    shared: list[int] = []
+    for index, page in enumerate(pages):
+        (own if _DEFINES.search(page.file.content_string) else shared).append(index)
     taken = _fork.Value("i", 0)
     helpers = [_start(pages, shared, taken, config, files) for _ in range(others)]
     for index in itertools.chain(own, _take(shared, taken)):
