@@ -57,12 +57,17 @@ def _navigation(page: str) -> str:
     return re.sub(r"\s*([<>\"])\s*", r"\1", text)
 
 
-def test_the_navigation_is_the_themes(tmp_path):
-    docs = tmp_path / "docs"
-    for name in re.findall(r"\(([^)]+)\)", SUMMARY):
+def _plant(tree: Path, summary: str, text: str) -> None:
+    """Pages of a navigation, each a title and ``text``."""
+    docs = tree / "docs"
+    for name in re.findall(r"\(([^)]+)\)", summary):
         (docs / name).parent.mkdir(parents=True, exist_ok=True)
-        (docs / name).write_text(f"# {name}\n\n## Part\n\nText.\n")
-    (docs / "SUMMARY.md").write_text(SUMMARY)
+        (docs / name).write_text(f"# {name}\n\n{text}\n")
+    (docs / "SUMMARY.md").write_text(summary)
+
+
+def test_the_navigation_is_the_themes(tmp_path):
+    _plant(tmp_path, SUMMARY, "## Part\n\nText.")
     theirs = tmp_path / "theirs"
     shutil.copytree(OVERRIDES, theirs)
     (theirs / ENTRY).unlink()
@@ -72,7 +77,6 @@ def test_the_navigation_is_the_themes(tmp_path):
 
 
 def test_a_section_without_a_page_lists_its_first_child(tmp_path):
-    docs = tmp_path / "docs"
     summary = """\
 * [Home](index.md)
 * [Kernels](kernels/index.md)
@@ -82,10 +86,7 @@ def test_a_section_without_a_page_lists_its_first_child(tmp_path):
         * [second](kernels/second/index.md)
             * [v0](kernels/second/v0.md)
 """
-    for name in re.findall(r"\(([^)]+)\)", summary):
-        (docs / name).parent.mkdir(parents=True, exist_ok=True)
-        (docs / name).write_text(f"# {name}\n\nText.\n")
-    (docs / "SUMMARY.md").write_text(summary)
+    _plant(tmp_path, summary, "Text.")
     shown = _navigations(tmp_path, OVERRIDES)["kernels/second/v0/index.html"]
     titles = re.findall(r'<span class="md-ellipsis">(\w+)</span>', shown)
     assert titles[titles.index("Language") :] == ["Language", "first", "second", "v0"]
