@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -206,6 +207,8 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
+    # The DSL looks for a flag of its own on the command line, and takes --h=16 for --help.
+    sys.argv = sys.argv[:1]
     toolchain.load_runtime()
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
