@@ -37,6 +37,23 @@ def _tensor(values: list[Any], dtype: torch.dtype) -> torch.Tensor:
 # ---------------------------------------------------------------- elementwise
 
 
+@given(
+    st.lists(st.floats(2.0**-60, 2.0**60), min_size=N, max_size=N),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_the_root_of_a_square_is_the_number(values: list[float], dtype: torch.dtype) -> None:
+    a = _tensor(values, dtype)
+    out = torch.zeros(N, dtype=dtype)
+    run(_root_of_a_square, a, out)
+    assert_same(out, a.tolist())
+
+
+@ct.kernel
+def _root_of_a_square(a, out):
+    tile = ct.load(a, (0,), (N,))
+    ct.store(out, (0,), ct.sqrt(tile * tile))
+
+
 INTEGER_OPS: dict[str, tuple[Any, Callable[[int, int], int]]] = {
     "add": (_binary(ct.add), operator.add),
     "sub": (_binary(ct.sub), operator.sub),
