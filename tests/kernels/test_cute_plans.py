@@ -19,6 +19,7 @@ HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
 LAYERS = {
+    "flash_attention": "mla",
     "flash_mla": "mla",
     "hopper_gemm": "gemm",
     "hopper_attention": "attention",
@@ -60,7 +61,7 @@ def test_hopper_gemm_writes_c(name):
     assert runtime_object.function_name == name
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION])
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION, "flash_attention"])
 def test_tilings_worth_timing_are_legal(name):
     plan = plan_class(name)()
     for configs in plan._autotune_configs().values():
@@ -69,7 +70,7 @@ def test_tilings_worth_timing_are_legal(name):
             tiling.validate(plan)
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION])
+@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION, "flash_attention"])
 def test_problems_of_check_are_accepted(name):
     plans = plan_class(name)().check_plans()
     assert len(plans) >= 5
@@ -208,3 +209,24 @@ def test_c_whose_rows_start_off_16_bytes_is_refused(name):
 def test_a_ring_that_exceeds_shared_memory_is_refused(name):
     plan = plan_class(name)()
     refuses(plan, name, "shared memory exceed", stages=6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tiling"),
+    [
+        # One row past the first tile under a mask; blocks that stay over several heads and groups.
+        ({"b": 1, "h": 2, "s": 65, "t": 70, "d": 64, "causal": True}, {"keys": 32, "stages": 3}),
+        ({"b": 2, "h": 2, "s": 3, "t": 150, "dtype": "fp16"}, {"keys": 64, "blocks": 1}),
+    ],
+)
+def test_flash_attention_is_right_where_everything_is_ragged(sizes, tiling):
+    kind = plan_class("flash_attention")
+    (stage, make), *_ = kind.tiling_types.items()
+    result = check_plan(kind(**sizes, tilings={stage: make(**tiling)}))
+    assert result.ok, result.explain()
+
+
+def test_flash_attention_refuses_what_is_not_whole_slabs():
+    with pytest.raises(PlanError, match=r"d=256 and p=64: .* d=64 or 128 and p=64"):
+        plan_class("flash_attention")(d=256).validate()
+    refuses(plan_class("flash_attention")(), "flash_attention", "shared memory", stages=3)
