@@ -28,6 +28,9 @@ CONSTRAINTS = ROOT / "constraints.txt"
 WORKBENCH = ROOT / ".nox" / "workbench"
 PYTHON = WORKBENCH / "bin" / "python"
 shared = nox.session(venv_backend="none")
+# pip compiles nothing, most of which is never imported. What is imported is kept, also where a
+# machine forbids it: tests alone start hundreds of processes.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 def install(session: nox.Session, *extras: str) -> None:
@@ -47,8 +50,9 @@ def install(session: nox.Session, *extras: str) -> None:
     if not PYTHON.with_name("pip").exists():  # pip comes last, also where this was interrupted.
         venv.create(WORKBENCH, with_pip=True, clear=True)
     session.run(
-        str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        "--constraint", str(CONSTRAINTS), "--editable", requirement, external=True,
+        str(PYTHON), "-m", "pip", "install", "--quiet", "--no-compile",
+        "--disable-pip-version-check", "--constraint", str(CONSTRAINTS),
+        "--editable", requirement, external=True,
     )  # fmt: skip
     session.log("installed in %.0f s", time.monotonic() - started)
     lines = [f"{k} {v}\n" for k, v in (done | {requirement: wanted}).items()]
@@ -61,11 +65,8 @@ def python(session: nox.Session, *arguments: str, **env: str) -> None:
 
 
 def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
-    """Run pytest; bytecode is kept even where a machine forbids it.
-
-    Tests start hundreds of processes, and each would compile all that it imports.
-    """
-    python(session, "-m", "pytest", *arguments, PYTHONDONTWRITEBYTECODE="", **env)
+    """Run pytest."""
+    python(session, "-m", "pytest", *arguments, **env)
 
 
 def tool(session: nox.Session, module: str, *arguments: str) -> None:
