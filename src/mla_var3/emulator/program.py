@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mla_var3.emulator.lower import Writer, lower
+from mla_var3.emulator.lower.batches import batched
 from mla_var3.emulator.ptx import Instruction, Kernel, Module, bits
 
 #: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
@@ -56,14 +57,16 @@ BLOCKING = (
 class Segment:
     """Instructions from ``start`` up to ``end`` that run without a stop.
 
-    ``reads`` and ``writes`` have the rows of wgmma that it touches, and where first.
+    ``batched`` is its source for threads that are a slice. ``reads`` and ``writes`` have the rows
+    of wgmma that it touches, and where first.
     """
 
     start: int
     end: int
     together: bool
     source: str
-    code: CodeType | None = None
+    batched: str
+    code: dict[bool, CodeType] = field(default_factory=dict)
     reads: dict[int, int] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)
 
@@ -156,13 +159,17 @@ class Program:
 
     def _segment(self, a: int, b: int) -> Segment:
         part = self.kernel.instructions[a:b]
-        lines = ["def f(s):"]
-        for instruction in part:
-            lines += ["  " + line for line in lower(self.writer, instruction)]
-        segment = Segment(a, b, together(part[0]), "\n".join([*lines, "  pass"]))
+        bodies = [lower(self.writer, instruction) for instruction in part]
+        source = _function([line for body in bodies for line in body])
+        lines = batched(bodies, self.writer)
+        segment = Segment(a, b, together(part[0]), source, _function(lines) if lines else source)
         for i in part:
             _uses(self, i, segment)
         return segment
+
+
+def _function(lines: list[str]) -> str:
+    return "\n".join(["def f(s):", *("  " + line for line in lines), "  pass"])
 
 
 def is_product(i: Instruction) -> bool:

@@ -212,19 +212,21 @@ class Scheduler:
             m.timeline.run(f.warps, m.ticks, m.ticks + count, f.pc)
         m.ticks += count
         m.counts.segment(segment.start, segment.end, len(f.warps), f.n)
-        self._function(f.pc)(f.s)
+        self._function(f.pc, isinstance(f.s, slice))(f.s)
         f.pc = segment.end
         return True
 
-    def _function(self, pc: int) -> Any:
-        found = self.machine.functions.get(pc)
+    def _function(self, pc: int, whole: bool) -> Any:
+        """A segment for threads that are a slice, or any others."""
+        found = self.machine.functions.get((pc, whole))
         if found is None:
             segment = self.program.segments[pc]
-            if segment.code is None:
-                segment.code = compile(segment.source, f"<ptx#{pc}>", "exec")
+            if whole not in segment.code:
+                source = segment.batched if whole else segment.source
+                segment.code[whole] = compile(source, f"<ptx#{pc}>", "exec")
             space: dict[str, Any] = {}
-            exec(segment.code, self.machine.names, space)
-            found = self.machine.functions[pc] = space["f"]
+            exec(segment.code[whole], self.machine.names, space)
+            found = self.machine.functions[pc, whole] = space["f"]
         return found
 
     def _together(self, f: Fragment) -> bool:
