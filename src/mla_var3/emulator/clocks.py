@@ -53,15 +53,22 @@ class Clocks:
         self.fences[warp].append(int(self.seen[warp, warp]))
         self.seen[warp, warp] += 1
 
-    def join(self, warps: Any, vector: NDArray[Any]) -> None:
-        """Warps have acquired what ``vector`` has seen."""
-        for w in warps:
-            np.maximum(self.seen[w], vector, out=self.seen[w])
+    def join(self, warps: list[int], vector: NDArray[Any]) -> None:
+        """Warps, in order, have acquired what ``vector`` has seen."""
+        for seen in self.of(warps):
+            np.maximum(seen, vector, out=seen)
 
-    def publish(self, warps: Any, vector: NDArray[Any]) -> None:
-        """Add what warps have seen to ``vector``."""
-        for w in warps:
-            np.maximum(vector, self.seen[w], out=vector)
+    def publish(self, warps: list[int], vector: NDArray[Any]) -> None:
+        """Add what warps, in order, have seen to ``vector``."""
+        for seen in self.of(warps):
+            np.maximum(vector, seen.max(0), out=vector)
+
+    def of(self, warps: list[int]) -> list[NDArray[np.int64]]:
+        """What warps have seen: one view where they are neighbors, the usual case."""
+        first, last = warps[0], warps[-1]
+        if last - first == len(warps) - 1:
+            return [self.seen[first : last + 1]]
+        return [self.seen[w : w + 1] for w in warps]
 
     def issue(self, unit: int, warp: int) -> tuple[int, int]:
         """A unit starts work for a warp; its actor and its new clock."""

@@ -86,10 +86,15 @@ class Counts:
 
     def settle(self) -> None:
         """Bring the runs of segments to their instructions."""
-        for start, (end, warps, threads) in self.runs.items():
-            self.warps[start:end] += warps
-            self.threads[start:end] += threads
-        self.runs.clear()
+        if self.runs:
+            starts = np.fromiter(self.runs, np.int64)
+            ends, warps, threads = np.array(list(self.runs.values())).T
+            for total, ran in ((self.warps, warps), (self.threads, threads)):
+                steps = np.zeros(len(total) + 1, np.int64)
+                np.add.at(steps, starts, ran)
+                np.subtract.at(steps, ends, ran)
+                total += steps.cumsum()[:-1]
+            self.runs.clear()
 
     def masked(self, pc: int, threads: int) -> None:
         """A guard kept so many threads from an instruction."""

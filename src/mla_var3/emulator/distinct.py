@@ -8,6 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def common(values: NDArray[Any]) -> Any:
+    """The value that all have, as one number; else the values."""
+    first = values[0]
+    return values if np.count_nonzero(values != first) else int(first)
+
+
 def distinct(values: NDArray[Any]) -> list[int]:
     """Sorted, each once; many times faster than ``np.unique`` where all are the same."""
     if not len(values):

@@ -12,6 +12,8 @@ from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 I32, I64 = np.int32, np.int64
 HALF_ULP = U64(0x1FFFFFFF), U64(0x10000000)
 TINY32 = 2.0**-126
+#: The least normal float16, and a float32 whose last bit is worth the least subnormal.
+HALF_NORMAL, HALF_GRID = F32(2.0**-14), F32(0.75)
 
 
 def spread(value: Any, n: int) -> Any:
@@ -135,6 +137,19 @@ def directed(x: Any, dtype: Any, mode: str) -> Any:
     over = {"rz": np.abs(back) > np.abs(x), "rm": back > x, "rp": back < x}[mode]
     target = {"rz": 0.0, "rm": -np.inf, "rp": np.inf}[mode]
     return np.where(over, np.nextafter(y, np.asarray(target, dtype)), y)
+
+
+def half(x: Any) -> Any:
+    """float32 values to codes of float16.
+
+    numpy raises an exception, which takes long, for each value that becomes an inexact subnormal.
+    Those are rounded to the grid of subnormals first, by a sum whose last bit is that grid's.
+    """
+    x = np.asarray(x)
+    tiny = np.abs(x) < HALF_NORMAL
+    if np.count_nonzero(tiny):
+        x = np.where(tiny, np.copysign((x + HALF_GRID) - HALF_GRID, x), x)
+    return x.astype(F16).view(U16)
 
 
 def flush(x: Any) -> Any:

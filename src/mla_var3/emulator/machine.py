@@ -109,6 +109,7 @@ class Machine:
             ("hf", self.h.view(F16)),
             ("p", self.p),
         ):
+            g[f"bank_{name}"] = rows
             g.update(zip(self.program.row_names(name, len(rows)), rows, strict=True))
         g.update(
             np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
@@ -119,7 +120,7 @@ class Machine:
         self.special = self._special()
         g.update((f"sp_{k}", v) for k, v in self.special.items())
         self.names = g
-        self.functions: dict[int, Any] = {}
+        self.functions: dict[tuple[int, bool], Any] = {}
 
     def _special(self) -> dict[str, NDArray[np.uint32]]:
         n = self.threads

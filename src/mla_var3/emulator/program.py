@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mla_var3.emulator.lower import Writer, lower
+from mla_var3.emulator.lower.batches import batched
 from mla_var3.emulator.ptx import Instruction, Kernel, Module, bits
 
 #: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
@@ -54,13 +55,18 @@ BLOCKING = (
 
 @dataclass
 class Segment:
-    """Instructions from ``start`` up to ``end`` that run without a stop."""
+    """Instructions from ``start`` up to ``end`` that run without a stop.
+
+    ``batched`` is its source for threads that are a slice. ``reads`` and ``writes`` have the rows
+    of wgmma that it touches, and where first.
+    """
 
     start: int
     end: int
     together: bool
     source: str
-    code: CodeType | None = None
+    batched: str
+    code: dict[bool, CodeType] = field(default_factory=dict)
     reads: dict[int, int] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)
 
@@ -77,7 +83,9 @@ class Program:
         self.storage: dict[str, np.ndarray[Any, Any]] = {}
         self.placed, self.static_shared = _shared_layout(self.kernel)
         self.local, self.local_bytes = _local_layout(self.kernel)
-        self._accumulators()
+        #: Rows of the accumulators and inputs of wgmma: only these are watched.
+        self.product_rows = self._accumulators()
+        self.atomics = [i.pc for i in self.kernel.instructions if i.parts[0] in ("atom", "red")]
         #: Products that a later one of their chain does with its own.
         self.queued, self.followers = _chains(self.kernel)
         self.writer = Writer(self)
@@ -113,12 +121,12 @@ class Program:
             self.storage[variable] = block
         return int(self.storage[variable].ctypes.data)
 
-    def _accumulators(self) -> None:
-        """Give the registers of each wgmma accumulator rows that follow each other."""
-        for instruction in self.kernel.instructions:
-            if is_product(instruction):
-                for name in vector(instruction.args[0]):
-                    self.row(name)
+    def _accumulators(self) -> frozenset[int]:
+        """Rows of wgmma registers; those of each accumulator follow each other."""
+        products = [i for i in self.kernel.instructions if is_product(i)]
+        names = [x for i in products for x in vector(i.args[0])]
+        names += [x for i in products if i.args[1].startswith("{") for x in vector(i.args[1])]
+        return frozenset(found[1] for x in names if (found := self.row(x)) is not None)
 
     def _rest(self) -> None:
         """Rows for registers that only the scheduler reads or writes."""
@@ -129,7 +137,7 @@ class Program:
 
     def cut(self, at: set[int]) -> None:
         """Let segments end before these instructions, so that a run can stop at them."""
-        if not at <= self.segments.keys() | self.blocking:
+        if any(pc not in self.segments and pc not in self.blocking for pc in at):
             self.segments = self._segments(at)
 
     def _segments(self, cuts: set[int]) -> dict[int, Segment]:
@@ -151,13 +159,17 @@ class Program:
 
     def _segment(self, a: int, b: int) -> Segment:
         part = self.kernel.instructions[a:b]
-        lines = ["def f(s):"]
-        for instruction in part:
-            lines += ["  " + line for line in lower(self.writer, instruction)]
-        segment = Segment(a, b, together(part[0]), "\n".join([*lines, "  pass"]))
+        bodies = [lower(self.writer, instruction) for instruction in part]
+        source = _function([line for body in bodies for line in body])
+        lines = batched(bodies, self.writer)
+        segment = Segment(a, b, together(part[0]), source, _function(lines) if lines else source)
         for i in part:
             _uses(self, i, segment)
         return segment
+
+
+def _function(lines: list[str]) -> str:
+    return "\n".join(["def f(s):", *("  " + line for line in lines), "  pass"])
 
 
 def is_product(i: Instruction) -> bool:
@@ -217,7 +229,7 @@ def vector(operand: str) -> list[str]:
 
 
 def _uses(program: Program, i: Instruction, segment: Segment) -> None:
-    """Note which words a segment reads or writes, for what must wait for wgmma.
+    """Note which words of wgmma a segment reads or writes: those that must wait for it.
 
     A plain ``mov`` does not count: the compiler puts copies of accumulators before the wait, and
     ptxas removes them.
@@ -227,7 +239,7 @@ def _uses(program: Program, i: Instruction, segment: Segment) -> None:
     names = re.findall(r"%[\w$@]+", " ".join(i.args))
     for k, name in enumerate(names):
         found = program.rows.get(name)
-        if found and found[0] == "r":
+        if found and found[0] == "r" and found[1] in program.product_rows:
             target = k == 0 and not i.args[0].startswith("[")
             (segment.writes if target else segment.reads).setdefault(found[1], i.pc)
 

@@ -6,12 +6,13 @@ in all code that compilers emit. With a seed the warpgroups are taken in an orde
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.distinct import distinct
+from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.ptx import Instruction
 from mla_var3.emulator.stops import describe, places
@@ -27,6 +28,10 @@ REDRAW = 20
 PATIENCE = 4096
 #: Operand with the mask of the lanes that must take part.
 MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
+
+
+#: Without a seed the fragment that is behind goes first.
+PC = operator.attrgetter("pc")
 
 
 class Fragment:
@@ -60,16 +65,11 @@ class Scheduler:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.program = machine.program
-        self.atomics = np.array(
-            [i.pc for i in self.program.kernel.instructions if i.parts[0] in ("atom", "red")],
-            np.int64,
-        )
+        self.atomics = np.array(self.program.atomics, np.int64)
         self.fragments: list[Fragment] = []
         wanted = machine.options.stop
         self.stops = places(self.program.kernel, wanted) if wanted else set()
         self.program.cut(self.stops)
-        used = machine.wgmma.used
-        self.watched = {pc for pc, seg in self.program.segments.items() if used & seg.writes.keys()}
 
     def start(self, seed: int | None) -> None:
         """All threads stand at the first instruction."""
@@ -119,7 +119,7 @@ class Scheduler:
             return None
         best = ready[0]
         if len(ready) > 1:
-            best = min(ready, key=self._rank)
+            best = min(ready, key=PC if self.random is None else self._rank)
             self.turns = self.turns + 1 if best is self.idle_fragment() else 0
             self._last = best
             if self.turns > PATIENCE:
@@ -204,7 +204,7 @@ class Scheduler:
         if segment.together and not self._together(f):
             f.wait = "converge"
             return False
-        if m.checks and (m.wgmma.in_flight or f.pc in self.watched):
+        if m.checks and (segment.writes or (m.wgmma.in_flight and segment.reads)):
             m.wgmma.watch(f.warps, segment)
         m.steps += 1
         count = segment.end - segment.start
@@ -212,19 +212,21 @@ class Scheduler:
             m.timeline.run(f.warps, m.ticks, m.ticks + count, f.pc)
         m.ticks += count
         m.counts.segment(segment.start, segment.end, len(f.warps), f.n)
-        self._function(f.pc)(f.s)
+        self._function(f.pc, isinstance(f.s, slice))(f.s)
         f.pc = segment.end
         return True
 
-    def _function(self, pc: int) -> Any:
-        found = self.machine.functions.get(pc)
+    def _function(self, pc: int, whole: bool) -> Any:
+        """A segment for threads that are a slice, or any others."""
+        found = self.machine.functions.get((pc, whole))
         if found is None:
             segment = self.program.segments[pc]
-            if segment.code is None:
-                segment.code = compile(segment.source, f"<ptx#{pc}>", "exec")
+            if whole not in segment.code:
+                source = segment.batched if whole else segment.source
+                segment.code[whole] = compile(source, f"<ptx#{pc}>", "exec")
             space: dict[str, Any] = {}
-            exec(segment.code, self.machine.names, space)
-            found = self.machine.functions[pc] = space["f"]
+            exec(segment.code[whole], self.machine.names, space)
+            found = self.machine.functions[pc, whole] = space["f"]
         return found
 
     def _together(self, f: Fragment) -> bool:
@@ -257,12 +259,12 @@ class Scheduler:
         return rows[found[1]][f.s]
 
     def address(self, text: str, f: Fragment) -> Any:
-        """Shared addresses of ``[register+offset]``."""
+        """Shared addresses of ``[register+offset]``; one where all threads have the same."""
         inside = text.strip()[1:-1].replace(" ", "")
         base, _, offset = inside.partition("+")
         found = self.program.row(base)
-        start = self.value(base, f) if found else np.uint32(self.program.writer.symbol(base))
-        return np.asarray(start).astype(np.int64) + int(offset or 0)
+        start = common(self.value(base, f)) if found else self.program.writer.symbol(base)
+        return (start if isinstance(start, int) else start.astype(np.int64)) + int(offset or 0)
 
     # Instructions at which fragments stop -----------------------------------------------------
     def _block(self, f: Fragment, i: Instruction) -> bool:
@@ -355,7 +357,7 @@ class Scheduler:
     def _mbarrier(self, f: Fragment, i: Instruction) -> bool:
         m = self.machine
         parity = "parity" in i.parts
-        wanted = np.asarray(self.value(i.args[2], f)).astype(np.int64)
+        wanted = common(np.atleast_1d(self.value(i.args[2], f)).astype(np.int64))
         address = self.address(i.args[1], f)
         done = m.sync.test(f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
         if done is None:

@@ -83,13 +83,13 @@ class SharedMemory:
         return first[:, None] + np.arange(k) if k > 1 else first[:, None]
 
 
-def ranges(granules: NDArray[np.int64]) -> list[Any]:
-    """Sorted granules as slices, which are looked at faster, where these are few."""
-    cuts = np.flatnonzero(np.diff(granules) != 1) + 1
+def ranges(pieces: NDArray[np.int64], each: int) -> list[Any]:
+    """Granules of sorted pieces of ``each``, as slices, which are faster, where these are few."""
+    cuts = np.flatnonzero(np.diff(pieces) != 1) + 1
     if len(cuts) >= MOST_RANGES:
-        return [granules]
-    parts = np.split(granules, cuts)
-    return [slice(int(p[0]), int(p[-1]) + 1) for p in parts]
+        return [(pieces[:, None] * each + np.arange(each)).ravel()]
+    parts = np.split(pieces, cuts)
+    return [slice(int(p[0]) * each, (int(p[-1]) + 1) * each) for p in parts]
 
 
 class Shadow:
@@ -111,11 +111,11 @@ class Shadow:
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
-        if bad.any():
+        if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
             self._race("read", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
         known = m.known[g]
-        if not known.all():
+        if np.count_nonzero(known) < known.size:
             i, j = np.argwhere(~known)[0]
             self._poison(pc, g[i, j], self.thread(warp[i], lane[i]))
         self._rows(range(int(warp[0]), int(warp[-1]) + 1))
@@ -133,14 +133,14 @@ class Shadow:
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
-        if bad.any():
+        if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
             self._race("write", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
         rows = m.rows
         if len(rows):
             stamps = m.read[rows[:, None, None], g[None]] >> CLOCK
             late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
-            if late.any():
+            if np.count_nonzero(late):
                 a, i, j = np.argwhere(late)[0]
                 self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC, int(lane[i]))
         m.writer[g] = w
@@ -158,12 +158,12 @@ class Shadow:
         m, seen = self.memory, self.clocks.seen[warp]
         writer, written = m.writer[g], m.written[g] >> CLOCK
         bad = written > seen[writer]
-        if bad.any():
+        if np.count_nonzero(bad):
             self._race("read", pc, self._first(g, bad), warp, unit)
         known = m.known[g]
         if unit != CP_ASYNC:
             self._fenced(g, writer, written, known, warp, unit, pc)
-        if not known.all():
+        if np.count_nonzero(known) < known.size:
             self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
 
     def clear(self, g: Any, warps: range) -> bool:
@@ -174,7 +174,10 @@ class Shadow:
         m, clocks = self.memory, self.clocks
         writer = m.writer[g]
         who = int(writer[0])
-        if who < clocks.warps or not (writer == who).all() or not m.known[g].all():
+        known = m.known[g]
+        if who < clocks.warps or np.count_nonzero(writer != who):
+            return False
+        if np.count_nonzero(known) < len(known):
             return False
         seen = clocks.seen[warps.start : warps.stop, who].min()
         return bool(int(m.written[g].max()) >> CLOCK <= seen)
@@ -193,13 +196,13 @@ class Shadow:
         """A unit working for a warp writes granules ``g``."""
         m, seen = self.memory, self.clocks.seen[warp]
         bad = (m.written[g] >> CLOCK) > seen[m.writer[g]]
-        if bad.any():
+        if np.count_nonzero(bad):
             self._race("write", pc, self._first(g, bad), warp, unit)
         rows = m.rows
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
             late = (stamps >> CLOCK) > seen[rows][:, None]
-            if late.any():
+            if np.count_nonzero(late):
                 a, i = np.argwhere(late)[0]
                 q = (g.start + i) if isinstance(g, slice) else g[i]
                 self._race_read(pc, q, int(rows[a]), warp, unit)
@@ -213,7 +216,7 @@ class Shadow:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
         clocks = self.clocks
         generic = (writer < clocks.warps) & known
-        if not generic.any():
+        if not np.count_nonzero(generic):
             return
         missing = np.zeros(len(writer), bool)
         seen = clocks.seen[warp]

@@ -292,34 +292,44 @@ class Sync:
         A ``try_wait`` may time out, so the first try answers no even when the phase is done, unless
         its end is ordered before the try: code that takes its answer for granted shows.
         """
-        m, s = self.machine, fragment.s
-        at = m.shared.physical(fn.spread(address, fragment.n), m.cta_offset[s])
-        done = np.zeros(fragment.n, bool)
-        for place in distinct(at):
-            here = at == place
-            barrier = self.at(place, pc, distinct(m.warp[s][here]))
+        m, s, n = self.machine, fragment.s, fragment.n
+        offset = m.cta_offset[s]
+        if isinstance(address, int) and offset[0] == offset[-1]:
+            address, offset = np.array([address]), offset[:1]
+        at = m.shared.physical(fn.spread(address, len(offset)), offset)
+        done = np.zeros(n, bool)
+        places = distinct(at)
+        for place in places:
+            here: Any = at == place if len(places) > 1 else slice(None)
+            who = distinct(m.warp[s][here]) if len(places) > 1 else fragment.warps
+            barrier = self.at(place, pc, who)
             if barrier is None:
                 continue
             want = wanted[here] if np.ndim(wanted) else wanted
             done[here] = (
                 (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
             )
-        if blocking and not done.any() and not fragment.tried:
+        count = int(np.count_nonzero(done))
+        if blocking and not count and not fragment.tried:
             return None
         first = self.mbarriers.get(int(at[0]))
-        if blocking and done.all() and not fragment.tried and first is not None:
+        if blocking and count == n and not fragment.tried and first is not None:
             key = (pc, int(fragment.ids[0]), int(at[0]), first.phase)
-            if key not in self.timed_out and not self._known(distinct(m.warp[s]), first.done):
+            if key not in self.timed_out and not self._known(fragment.warps, first.done):
                 self.timed_out.add(key)
                 done[:] = False
-        for place in distinct(at[done]):
-            who = distinct(m.warp[s][(at == place) & done])
-            m.clocks.join(who, self.mbarriers[place].done)
+                return done
+        if len(places) == 1 and count == n:
+            m.clocks.join(fragment.warps, self.mbarriers[places[0]].done)
+            return done
+        for place in places:
+            if len(who := distinct(m.warp[s][(at == place) & done])):
+                m.clocks.join(who, self.mbarriers[place].done)
         return done
 
     def _known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
         """Whether warps have seen all that a phase waited for."""
-        return bool((self.machine.clocks.seen[warps] >= done).all())
+        return all((seen >= done).all() for seen in self.machine.clocks.of(warps))
 
     # Named and cluster barriers ---------------------------------------------------------------
     def enter(

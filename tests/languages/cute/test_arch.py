@@ -24,6 +24,7 @@ def test_an_unknown_arch_is_named_with_the_known_ones():
         ("make_tiled_tma_atom", ["sm_90", "sm_100", "sm_120"], ["sm_80", "sm_89"]),
         ("setmaxregister_increase", ["sm_90", "sm_121"], ["sm_86"]),
         ("MmaMXF4Op", ["sm_120"], ["sm_100", "sm_90"]),
+        ("griddepcontrol_wait", ["sm_90", "sm_100", "sm_120"], ["sm_80", "sm_89"]),
     ],
 )
 def test_a_feature_decides_which_archs_fit(mark, fits, refused):

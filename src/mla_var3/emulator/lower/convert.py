@@ -106,7 +106,7 @@ def _half(op: Op, operand: int, to: str) -> str:
         return f"formats.to_bf16({text}, '{mode}')"
     if mode != "rn":
         return f"fn.directed({text}, F16, '{mode}').view(U16)"
-    return f"np.asarray({text}).astype(F16).view(U16)"
+    return f"fn.half({text})"
 
 
 def _from_halves(op: Op, form: str, source: str) -> list[str]:

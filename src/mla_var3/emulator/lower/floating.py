@@ -139,8 +139,9 @@ def copysign(op: Op) -> list[str]:
 
 @family(*UNARY)
 def unary(op: Op) -> list[str]:
-    """Lower the functions of one float."""
-    name, text = op.parts[0], value(op, 1)
+    """Lower the functions of one float; 2**x is 1 for a subnormal x as for the zero it becomes."""
+    name = op.parts[0]
+    text = _loaded(op, 1, op.kind) if name == "ex2" else value(op, 1)
     if name == "sqrt" and op.rounding() != "rn" and op.kind == "f32":
         return store(op, f"fn.directed(np.sqrt({text}, dtype=F64), F32, '{op.rounding()}')")
     return store(op, f"{UNARY[name]}({text})")

@@ -160,7 +160,7 @@ def _operands(op: Op) -> tuple[str, str]:
 
 def compare(test: str, a: str, b: str, floats: bool) -> str:
     """Expression of a comparison; those that end in u hold for NaN too."""
-    unordered = f"(np.isnan({a}) | np.isnan({b}))"
+    unordered = f"np.isnan({a})" if a == b else f"(np.isnan({a}) | np.isnan({b}))"
     if test == "nan":
         return unordered
     if test == "num":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,20 +116,25 @@ class Descriptor:
             [rows, depth / n] where rows are contiguous along k (n elements per piece), or
             [depth, rows / n] where they are contiguous along m or n.
         """
-        n, width = 16 // size, 16 << self.swizzle
-        if not transposed:
-            i, k = np.arange(rows)[:, None], np.arange(0, depth * size, 16)[None, :]
-            inner = k if self.swizzle else (k // 16) * self.leading
-            at = (i // 8) * self.stride + (i % 8) * width + inner
-        else:
-            k, i = np.arange(depth)[:, None], np.arange(0, rows, n)[None, :]
-            if self.swizzle:
-                tile = width // size
-                at = (i % tile) * size + (i // tile) * self.leading
-                at = at + (k % 8) * width + (k // 8) * self.stride
-            else:
-                at = (i // n) * self.stride + (k % 8) * 16 + (k // 8) * self.leading
+        at = _pieces(self.leading, self.stride, self.swizzle, rows, depth, size, transposed)
         return swizzled(self.start + at, self.swizzle)
+
+
+@lru_cache(maxsize=256)
+def _pieces(
+    leading: int, stride: int, swizzle: int, rows: int, depth: int, size: int, transposed: bool
+) -> NDArray[np.int64]:
+    """Where the pieces of a tile are from its start, before the swizzle."""
+    n, width = 16 // size, 16 << swizzle
+    if not transposed:
+        i, k = np.arange(rows)[:, None], np.arange(0, depth * size, 16)[None, :]
+        inner = k if swizzle else (k // 16) * leading
+        return (i // 8) * stride + (i % 8) * width + inner
+    k, i = np.arange(depth)[:, None], np.arange(0, rows, n)[None, :]
+    if not swizzle:
+        return (i // n) * stride + (k % 8) * 16 + (k // 8) * leading
+    tile = width // size
+    return (i % tile) * size + (i // tile) * leading + (k % 8) * width + (k // 8) * stride
 
 
 def half_pairs(codes: NDArray[Any]) -> NDArray[np.uint32]:

@@ -85,12 +85,6 @@ class WarpgroupProducts:
         self.tiles: dict[tuple[tuple[int, ...], int, int, int, bool, int], Tile] = {}
         self.queued: list[Product] = []
         self.converted: dict[tuple[tuple[int, ...], int], NDArray[Any]] = {}
-        used = (i for i in machine.program.constants.values() if isinstance(i, Wgmma))
-        rows = {
-            int(r) for w in used for part in (w.rows, w.a_rows) if part is not None for r in part
-        }
-        #: Registers that any wgmma uses: only writes to those are watched.
-        self.used = frozenset(rows)
         self.start()
 
     def start(self) -> None:
@@ -101,10 +95,8 @@ class WarpgroupProducts:
     # Registers --------------------------------------------------------------------------------
     def watch(self, warps: list[int], segment: Segment) -> None:
         """Before a segment runs: does it touch registers in flight, or write inputs unfenced?"""
-        written = segment.writes.keys() & self.used
-        touched = (segment.reads.keys() & self.used) | written
-        if not touched:
-            return
+        written = segment.writes.keys()
+        touched = segment.reads.keys() | written
         for w in warps:
             mine = self.warps[w]
             for _, accumulators, inputs, pc in mine.registers:
@@ -112,8 +104,7 @@ class WarpgroupProducts:
                     late = (accumulators & touched) | (inputs & written)
                     self._pending(w, next(iter(late)), segment, pc)
                     break
-            for r in written:
-                mine.dirty[r] = segment.writes[r]
+            mine.dirty.update(segment.writes)
 
     def _pending(self, warp: int, register: int, segment: Segment, pc: int) -> None:
         m = self.machine
@@ -237,20 +228,20 @@ class WarpgroupProducts:
         if found is None:
             parts = [self._place(word, rows, depth, size, transposed, pc) for word in words]
             chunks = np.concatenate(parts, axis=0 if transposed else 1)
-            found = self.tiles[key] = Tile(chunks // 16, *self._granules(chunks, transposed, base))
+            chunks = chunks // 16
+            found = self.tiles[key] = Tile(chunks, *self._granules(chunks, transposed, base))
         return found
 
     def _granules(
         self, chunks: NDArray[np.int64], transposed: bool, base: int
     ) -> tuple[list[Any], list[list[Any]]]:
         """Granules of a tile, and of the quarter of each warp where it is an A of 64 rows."""
-        shift = self.machine.shared.shift
-        wide = np.arange(0, 16, self.machine.shared.granule) + base
+        shared = self.machine.shared
 
         def granules(part: NDArray[np.int64]) -> list[Any]:
-            touched = np.zeros(len(self.machine.shared.writer), bool)
-            touched[(part[..., None] + wide) >> shift] = True
-            return ranges(np.flatnonzero(touched))
+            touched = np.zeros(shared.size // 16, bool)
+            touched[part] = True
+            return ranges(np.flatnonzero(touched) + base // 16, 16 // shared.granule)
 
         whole = granules(chunks)
         if transposed or len(chunks) != 64:
@@ -262,13 +253,16 @@ class WarpgroupProducts:
     ) -> NDArray[np.int64]:
         m, descriptor = self.machine, Descriptor.of(word)
         chunks = descriptor.chunks(rows, depth, size, transposed)
-        self._legal(descriptor, chunks, pc)
+        if self._inside(descriptor, chunks, pc):
+            return chunks
         return np.clip(chunks, 0, m.shared.size - 16)
 
-    def _legal(self, d: Descriptor, chunks: NDArray[np.int64], pc: int) -> None:
+    def _inside(self, d: Descriptor, chunks: NDArray[np.int64], pc: int) -> bool:
+        """Check a descriptor; whether its tile is in shared memory."""
         m = self.machine
         low, high = int(chunks.min()), int(chunks.max()) + 16
-        if low < SHARED_START or high > m.shared.end:
+        inside = low >= SHARED_START and high <= m.shared.end
+        if not inside:
             m.reporter.add(
                 "out-of-bounds",
                 pc,
@@ -287,6 +281,7 @@ class WarpgroupProducts:
                 f"{repeat}-byte pattern",
                 missing=f"a tile aligned to {repeat} bytes, or the base offset",
             )
+        return inside
 
     def _store(self, w: Wgmma, product: NDArray[Any], keep: bool, lanes: slice) -> None:
         """Add [64, n] to the accumulator's rows."""

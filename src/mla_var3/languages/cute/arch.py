@@ -87,6 +87,12 @@ FEATURES = (
         _SINCE_HOPPER,
         "older ones have none",
     ),
+    Feature(
+        "dependent launch (griddepcontrol)",
+        frozenset({"griddepcontrol_wait", "griddepcontrol_launch_dependents"}),
+        _SINCE_HOPPER,
+        "older ones run kernels of a stream one after another",
+    ),
 )
 
 

@@ -1,0 +1,128 @@
+"""Instructions of one form on many registers, done at once: one numpy operation on many rows.
+
+Compilers unroll loops over fragments, so that a segment has the same few operations dozens of
+times. Where instructions only compute, one by one per thread, those that wait for nothing of each
+other may run in any order, and those of one form become one line over the rows of all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mla_var3.emulator.lower.base import Writer
+
+#: Fewer rows are not worth gathering.
+FEWEST = 4
+_ROW = re.compile(r"\b(rs|rf|r|qs|qf|q|hs|hf|h|p)(\d+)\[s\]")
+_CONSTANT = re.compile(r"\bk\d+\b")
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*|\.[a-z]\w*")
+#: What works on each element alone, whatever the shape.
+ELEMENTWISE = {
+    *("np.exp2", "np.log2", "np.sqrt", "np.abs", "np.isnan", "np.where", "np.multiply"),
+    *("fn.flush", "fn.fma32", "fn.half", "fn.float_max", "fn.float_min"),
+    *("F32", "F64", "U32", "dtype", "True", "False", ".astype", "K", "R"),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A lowered instruction: its form without rows, and its rows as (bank, number)."""
+
+    text: str
+    form: tuple[str, ...]
+    rows: tuple[tuple[str, int], ...]
+
+
+def batched(bodies: Sequence[list[str]], writer: Writer) -> list[str] | None:
+    """Lines that do what the bodies of instructions do, for threads that are a slice.
+
+    Args:
+        bodies: The lines of each instruction.
+        writer: Where constants are and new ones go.
+
+    Returns:
+        The lines; None where nothing is gained.
+    """
+    out: list[str] = []
+    stretch: list[Line] = []
+    for body in bodies:
+        line = _line(body, writer)
+        if line is not None:
+            stretch.append(line)
+            continue
+        out += _stretch(stretch, writer)
+        stretch = []
+        out += body
+    out += _stretch(stretch, writer)
+    return out if len(out) < sum(map(len, bodies)) else None
+
+
+def _line(body: list[str], writer: Writer) -> Line | None:
+    """An instruction that computes each thread's value alone; None for any other."""
+    if len(body) == 2 and body[0].startswith("x = ") and body[1].endswith("] = x"):
+        body = [f"{body[1].removesuffix('x')}{body[0].removeprefix('x = ')}"]
+    if len(body) != 1 or not _ROW.match(body[0]) or "] = " not in body[0]:
+        return None
+    text = body[0]
+    form = _CONSTANT.sub("K", _ROW.sub("R", text))
+    if not ELEMENTWISE.issuperset(_NAME.findall(form)):
+        return None
+    values = [writer.program.constants[k] for k in _CONSTANT.findall(text)]
+    banks = [bank for bank, _ in _ROW.findall(text)]
+    rows = tuple((bank[0], int(number)) for bank, number in _ROW.findall(text))
+    return Line(text, (form, *banks, *map(_told, values)), rows)
+
+
+def _told(value: Any) -> str:
+    """A constant, to the bit."""
+    return f"{type(value).__name__} {np.asarray(value).tobytes().hex()}"
+
+
+def _stretch(lines: list[Line], writer: Writer) -> list[str]:
+    """Instructions that only compute, those of one form and level together."""
+    groups: dict[tuple[int, tuple[str, ...]], list[Line]] = defaultdict(list)
+    for line, level in zip(lines, _levels(lines), strict=True):
+        groups[level, line.form].append(line)
+    out = []
+    for _, group in sorted(groups.items(), key=lambda item: item[0][0]):
+        texts = [line.text for line in group]
+        out += [_together(group, writer)] if len(group) >= FEWEST else texts
+    return out
+
+
+def _levels(lines: list[Line]) -> list[int]:
+    """How many instructions each has to wait for, one after the other."""
+    written: dict[tuple[str, int], int] = {}
+    read: dict[tuple[str, int], int] = {}
+    levels = []
+    for line in lines:
+        target, *sources = line.rows
+        before = [written.get(row, 0) for row in line.rows]
+        level = 1 + max(*before, read.get(target, 0), 0)
+        for row in sources:
+            read[row] = max(read.get(row, 0), level)
+        written[target] = level
+        levels.append(level)
+    return levels
+
+
+def _together(group: list[Line], writer: Writer) -> str:
+    """One line for instructions of one form."""
+    columns = iter(zip(*(line.rows for line in group), strict=True))
+
+    def gathered(match: re.Match[str]) -> str:
+        numbers = [number for _, number in next(columns)]
+        if len(set(numbers)) == 1:
+            return match[0]
+        first, last = numbers[0], numbers[-1]
+        if numbers == list(range(first, last + 1)):
+            return f"bank_{match[1]}[{first}:{last + 1}, s]"
+        return f"bank_{match[1]}[{writer.constant(np.array(numbers))}, s]"
+
+    return _ROW.sub(gathered, group[0].text)
