@@ -125,6 +125,7 @@ def links(text: str, path: str = "a/b.md") -> list[str]:
         ("```\nwarp\n```", []),
         ("warp, specialization", ["../glossary/warp.md"]),
         ("A warp ([by hand](../glossary/warp.md))", ["../glossary/warp.md"]),
+        ("Warp specialization ([by hand](../glossary/roles.md))", ["../glossary/roles.md"]),
         ("- a *b* warp, c\n- SM **d**", ["../glossary/warp.md", "../glossary/sm.md"]),
     ],
 )
