@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.source import repo_name
 from generators.text import cell, factored, sections
+from mla_var3.blobs import once_per_content
 from mla_var3.knowledge.changes import Comparison, Hunk, Line
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import Stage, StaticFacts
@@ -97,16 +99,23 @@ class Side:
     @cached_property
     def _functions(self) -> dict[tuple[str, int], tuple[str, int]]:
         """Where the innermost function around each line of the version's own files begins."""
-        found = {}
+        found: dict[tuple[str, int], tuple[str, int]] = {}
         for path in sorted(self.version.path.parent.rglob("*.py")):
-            tree, file = ast.parse(path.read_text(encoding="utf-8")), repo_name(path)
-            # Outer functions come first.
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef):
-                    start = node.lineno - len(node.decorator_list)
-                    for line in range(start, (node.end_lineno or start) + 1):
-                        found[file, line] = (file, start)
+            file = repo_name(path)
+            found |= {(file, line): (file, start) for line, start in _starts(path).items()}
         return found
+
+
+@once_per_content  # Every pair of records asks for both versions.
+def _starts(path: Path) -> dict[int, int]:
+    """Where the innermost function around each line of a file begins."""
+    found: dict[int, int] = {}
+    # Outer functions come first.
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            start = node.lineno - len(node.decorator_list)
+            found |= dict.fromkeys(range(start, (node.end_lineno or start) + 1), start)
+    return found
 
 
 def facts_of(stage: Stage) -> StaticFacts:

@@ -341,7 +341,9 @@ def _listing(copied: Iterable[tuple[Page, str]]) -> str:
 
 def heading(text: str) -> str:
     """Title of a plain copy: its first heading."""
-    found = re.search(r"^# ", blank(text, code_regions(text)), re.MULTILINE)
+    found = re.search(r"^# ", text, re.MULTILINE)
+    if found and found.start():  # What stands before it may open a fence around it.
+        found = re.search(r"^# ", blank(text, code_regions(text)), re.MULTILINE)
     return text[found.end() :].partition("\n")[0].replace("`", "").strip() if found else ""
 
 

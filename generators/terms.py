@@ -1,8 +1,8 @@
 """Links from the first use of a term on a page, as an extension of Python-Markdown.
 
-``Linker`` adds a line ``*[name](target): meaning`` per term that a page uses; the extension takes
-these lines away and turns the first use of each name in running text into a link. Headings, code,
-links, tables and formulas stay as they are.
+``Linker`` adds a line ``*[name](target): meaning`` per term that a page may use; the extension
+takes these lines away and turns the first use of each name in running text into a link. Headings,
+code, links, tables and formulas stay as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from markdown.treeprocessors import Treeprocessor
 
 Link = Callable[[str], str]
 
-_LINE = re.compile(r"\*\[(?P<name>[^\]]+)\]\((?P<target>[^()\s]+)\): (?P<meaning>.+)")
+_LINE = re.compile(r"\*\[(?P<name>[^\]]+)\]\((?P<target>[^()\s]*)\): (?P<meaning>.+)")
 _WORD = re.compile(r"[A-Za-z0-9_]+(?:[.+][A-Za-z0-9_+]+)*\+*")
 #: Elements whose text a link would break or clutter.
 _SKIPPED = {
@@ -108,28 +108,31 @@ def _match(words: tuple[str, ...], found: list[re.Match[str]], text: str) -> boo
 
 
 class Linker:
-    """Finds the terms that a page uses."""
+    """Says which terms a page may use."""
 
     def __init__(self, targets: Iterable[Target]) -> None:
-        self._targets = {target.name: target for target in targets}
-        self._names = Names(self._targets)
+        self._targets = [(target, words_of(target.name)) for target in targets]
 
     def lines(self, path: str, content: str) -> list[str]:
-        """A line for the extension per name that ``content`` holds and another page explains.
+        """A line for the extension per name whose words ``content`` holds, side by side or not.
 
-        A term that the page links to by hand needs none.
+        A term that the page explains, or links to by hand, has a line without a target, so that no
+        shorter name within it becomes a link.
         """
         folder = posixpath.dirname(path) or "."
-        used = dict.fromkeys(name for _, _, name in self._names.find(content))
-        found = [(self._targets[name], self._address(name, folder)) for name in used]
-        return [
-            f"*[{target.name}]({address}): {target.meaning}"
-            for target, address in found
-            if target.page != path and f"]({address})" not in content
-        ]
+        held = {form for word in set(_WORD.findall(content)) for form in _forms(word)}
+        lines = []
+        for target, words in self._targets:
+            if held.issuperset(words):
+                address = posixpath.relpath(target.page, folder)
+                told = target.page == path or f"]({address})" in content
+                lines.append(f"*[{target.name}]({'' if told else address}): {target.meaning}")
+        return lines
 
-    def _address(self, name: str, folder: str) -> str:
-        return posixpath.relpath(self._targets[name].page, folder)
+
+def _forms(word: str) -> tuple[str, ...]:
+    """What a word of a text may stand for in a name."""
+    return word, word.lower(), _singular(word), _singular(word.lower())
 
 
 # -- the extension ---------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ def _linked(
     position = 0
     for start, end, name in names.find(text):
         target = targets.get(name)
-        if target is None:
+        if target is None or not target.page:
             continue
         for other in [key for key, value in targets.items() if value.page == target.page]:
             del targets[other]

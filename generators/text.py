@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.knowledge import directives, markdown, metrics
 from mla_var3.knowledge.evidence import Link
@@ -121,6 +122,7 @@ def rebase(text: str, name: str, link: Link) -> str:
     return text
 
 
+@once_per_content  # Tables name the same versions on many pages.
 def docstring(file: Path) -> str:
     """First line of a module's docstring; empty without one."""
     found = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))

@@ -125,11 +125,25 @@ def links(text: str, path: str = "a/b.md") -> list[str]:
         ("```\nwarp\n```", []),
         ("warp, specialization", ["../glossary/warp.md"]),
         ("A warp ([by hand](../glossary/warp.md))", ["../glossary/warp.md"]),
+        ("Warp specialization ([by hand](../glossary/roles.md))", ["../glossary/roles.md"]),
         ("- a *b* warp, c\n- SM **d**", ["../glossary/warp.md", "../glossary/sm.md"]),
     ],
 )
 def test_first_uses_become_links(text, wanted):
     assert [link for link in links(text) if not link.startswith("#")] == wanted
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("glossary/warp.md", ["roles.md"]),
+        ("glossary/roles.md", []),
+        ("a/b.md", ["../glossary/roles.md"]),
+    ],
+)
+def test_a_term_is_no_link_on_its_own_page(path, wanted):
+    assert links("Warp specialization", path) == wanted
+    assert links("warp", "glossary/warp.md") == []
 
 
 def test_words_stay_in_their_order():
@@ -147,7 +161,6 @@ def test_words_stay_in_their_order():
         Page("a.md", "nothing"),
         Page("a.md", b"warp"),
         Page("a.txt", "warp"),
-        Page("glossary/warp.md", "warp"),
     ],
 )
 def test_pages_that_stay_as_they_are(page):

@@ -79,6 +79,8 @@ def _spans(text: str) -> Iterator[re.Match[str]]:
     position = 0
     for paragraph in re.split(r"(\n[ \t]*(?=\n))", text):
         start, position = position, position + len(paragraph)
+        if "`" not in paragraph:
+            continue
         found = list(_SPAN.finditer(text, start, position))
         rest = blank(paragraph, ((m.start() - start, m.end() - start) for m in found))
         if "`" not in rest:
