@@ -15,11 +15,9 @@ from mla_var3.examples import store
 from mla_var3.knowledge import pages
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.paths import repo_root
-from mla_var3.profiling.ncu import parse_raw
 from mla_var3.profiling.nsys import parse_chrome, parse_nsys
 from mla_var3.static import sass
 from tests.languages.cutile.test_remarks import record
-from tests.profiling.test_ncu import RAW
 from tests.profiling.test_nsys import TRACE
 from tests.static.test_sass import LISTING
 
@@ -82,7 +80,6 @@ def _toml(text: str) -> Any:
 
 
 PARSERS = [
-    Parser("ncu", RAW, parse_raw),
     Parser("nsys", TRACE, parse_nsys),
     Parser("chrome", CHROME, lambda path: parse_chrome(inputs.read_json(path)), "trace.json"),
     Parser("sass", LISTING, sass.parse_listing),
