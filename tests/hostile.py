@@ -15,12 +15,12 @@ from mla_var3.examples import store
 from mla_var3.knowledge import pages
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.paths import repo_root
-from mla_var3.profiling.ncu import parse_raw
-from mla_var3.profiling.nsys import parse_chrome, parse_nsys
+from mla_var3.profiling.annotation import read_table, stage_values
+from mla_var3.profiling.timeline import parse_chrome, parse_nsys
 from mla_var3.static import sass
 from tests.languages.cutile.test_remarks import record
-from tests.profiling.test_ncu import RAW
-from tests.profiling.test_nsys import TRACE
+from tests.profiling.reports import FIXTURES
+from tests.profiling.test_timeline import TRACE
 from tests.static.test_sass import LISTING
 
 #: What is put in the place of a piece: numbers that do not fit, nests without end, odd characters.
@@ -82,8 +82,11 @@ def _toml(text: str) -> Any:
 
 
 PARSERS = [
-    Parser("ncu", RAW, parse_raw),
     Parser("nsys", TRACE, parse_nsys),
+    Parser(
+        "nsight-python", (FIXTURES / "nsight-python-0.9.6.csv").read_text(encoding="utf-8"),
+        lambda text: stage_values(read_table(text)),
+    ),
     Parser("chrome", CHROME, lambda path: parse_chrome(inputs.read_json(path)), "trace.json"),
     Parser("sass", LISTING, sass.parse_listing),
     Parser("resources", USAGE, sass.parse_resources),

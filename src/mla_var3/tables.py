@@ -1,7 +1,9 @@
-"""Markdown tables, and text made safe to stand in them: the one writer for reports and pages."""
+"""Tables in Markdown and CSV, and text made safe to stand in them: the one writer for all."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -34,6 +36,15 @@ def table(
     rule = ["--:" if title in right else "---" for title in header]
     shown = ([line[i] for i in kept] for line in (header, rule, *lines))
     return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def _one_line(value: object) -> str:

@@ -4,13 +4,15 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas
 import pytest
 
-from mla_var3 import records
+from mla_var3 import inputs, records
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import annotation, replay
 from mla_var3.profiling.annotation import (
@@ -18,10 +20,13 @@ from mla_var3.profiling.annotation import (
     METRICS,
     annotate,
     annotation_profile_plan,
+    read_table,
     stage_values,
+    with_reader,
 )
 from mla_var3.runtime import registry
 from mla_var3.runtime.ct_kernel import CtKernel
+from tests.profiling.reports import FIXTURES
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
@@ -41,7 +46,7 @@ class TestStageValues:
     def test_a_table_of_one_metric_does_not_name_it(self):
         assert set(stage_values([row("a", None, 2.0)])["a"]) == {DURATION}
 
-    @pytest.mark.parametrize("bad", [math.nan, math.inf])
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, ""])
     def test_what_was_not_collected_is_left_out(self, bad):
         assert stage_values([row("a", "x", bad)]) == {}
 
@@ -50,6 +55,31 @@ class TestStageValues:
         broken = {k: v for k, v in row("a", "x", 1.0).items() if k != column}
         with pytest.raises(ToolchainError, match=f"no column '{column}'; it has .*Metric"):
             stage_values([broken])
+
+    def test_what_is_no_number_is_one_sentence(self):
+        with pytest.raises(ToolchainError, match=r"holds no number: .*'much'"):
+            stage_values([row("a", "x", "much")])
+
+    def test_the_table_of_an_h200(self):
+        """nsight-python 0.9.6's, of mla_var6_plus v4, five runs each."""
+        found = stage_values(read_table(inputs.read_text(FIXTURES / "nsight-python-0.9.6.csv")))
+        assert list(found) == STAGES
+        assert all(list(values) == list(METRICS) for values in found.values())
+        assert found["combine"]["dram__bytes_read.sum"] == 101239910.4
+        assert found["attention.latent"]["launch__registers_per_thread"] == 168.0
+
+    def test_a_table_that_is_not_csv(self):
+        with pytest.raises(ToolchainError, match="nsight-python's table cannot be read"):
+            read_table('a,b\n"' + "x" * 200_000)
+
+
+def test_the_reader_beside_ncu_is_found_by_the_child(monkeypatch):
+    monkeypatch.setattr(annotation.nsight, "extras", lambda: Path("/opt/extras/python"))
+    assert with_reader({"A": "1"}) == {"A": "1", "PYTHONPATH": "/opt/extras/python"}
+    path = os.pathsep.join(["/opt/extras/python", "src"])
+    assert with_reader({"PYTHONPATH": "src"})["PYTHONPATH"] == path
+    monkeypatch.setattr(annotation.nsight, "extras", lambda: None)
+    assert with_reader({"A": "1"}) == {"A": "1"}
 
 
 @pytest.fixture
@@ -71,7 +101,7 @@ def nsight(monkeypatch):
                     raise fake.error
                 body()
                 rows = [row(n, m, 7.00001) for n in fake.annotated for m in asked["metrics"]]
-                frame = SimpleNamespace(to_dict=lambda kind: rows)
+                frame = pandas.DataFrame(rows)
                 return None if fake.watched else SimpleNamespace(to_dataframe=lambda: frame)
 
             return profiled
@@ -95,7 +125,8 @@ def child(gpu, monkeypatch):
     """The child's command runs in this process."""
     commands = []
 
-    def run(arguments, tool):
+    def run(arguments, tool, environment):
+        assert environment["PATH"] == os.environ["PATH"]
         commands.append(arguments)
         if annotate(Path(arguments[-1])):
             raise ToolchainError(f"{tool} ended with code 1")
@@ -117,7 +148,16 @@ class TestProfile:
             assert stage.duration is not None
         assert nsight.asked["metrics"] == list(METRICS)
         names = [Path(name).name for name in made.outcome.artefacts]
-        assert names == ["annotation.json", "plan.json"]
+        assert names == ["nsight_formatted_metrics.csv", "nsight_raw_metrics.csv", "plan.json"]
+        text = (result.report.parent / annotation.FORMATTED).read_text()
+        rows = {line["counter"]: line for line in read_table(text)}
+        assert rows["registers per thread"] == {
+            "counter": "registers per thread", **dict.fromkeys(STAGES, "7"),
+        }  # fmt: skip
+        beside = read_table((result.report.parent / "roofline_metrics.csv").read_text())
+        assert [line["stage"] for line in beside] == STAGES
+        assert {line["counted_bytes"] for line in beside} == {"14.0"}
+        assert "### Counters beside the roofline" in result.report.read_text()
         assert all((root / "out" / name).is_file() for name in made.outcome.artefacts)
         assert made.outcome.artefacts[0].startswith("profiles/annotation/cutile/mla/mla_var6_plus/")
         (command,) = child
@@ -145,14 +185,19 @@ class TestProfile:
         nsight.watched = True
         assert annotate(replay.write(tmp_path, VERSION, PLAN)) == 0
         assert nsight.annotated == STAGES
-        assert not (tmp_path / annotation.VALUES).exists()
+        assert not (tmp_path / annotation.RAW).exists()
 
 
 @pytest.mark.parametrize(
-    ("package", "command", "said"),
-    [(None, "/opt/ncu", "nsight-python is not installed"), (object(), None, "ncu is not on PATH")],
+    ("package", "command", "reader", "said"),
+    [
+        (None, "/opt/ncu", None, "nsight-python is not installed"),
+        (object(), None, None, "ncu is not on PATH"),
+        (object(), "/opt/ncu", "no reader", "no reader"),
+    ],
 )
-def test_what_is_missing_is_said(package, command, said, monkeypatch):
+def test_what_is_missing_is_said(package, command, reader, said, monkeypatch):
+    monkeypatch.setattr(annotation.nsight, "missing", lambda: reader)
     monkeypatch.setattr(annotation.importlib.util, "find_spec", lambda _: package)
     monkeypatch.setattr(annotation.shutil, "which", lambda _: command)
     with pytest.raises(ToolchainError, match=f"mode annotation cannot run: .*{said}.*=event"):

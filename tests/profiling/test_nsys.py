@@ -1,98 +1,65 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mla_var3 import records
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import nsys, replay
-from mla_var3.profiling.nsys import (
-    Launch,
-    nsys_profile_plan,
-    overlap,
-    parse_chrome,
-    parse_nsys,
-    to_csv,
-)
+from mla_var3.profiling import nsys, replay, timeline
+from mla_var3.profiling.nsys import nsys_profile_plan
+from mla_var3.profiling.timeline import parse_nsys
 from mla_var3.runtime import registry
 from mla_var3.runtime.ct_kernel import CtKernel
+from tests.profiling.test_timeline import TRACE
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
-
-TRACE = """Processing [x.sqlite] with [cuda_gpu_trace.py]...
-Start (ns),Duration (ns),CorrId,GrdX,Strm,Name
-100,50,1,132,7,mla_var6_plus_v4_latent_Kt1
-120,50,2,132,13,mla_var6_plus_v4_decompressed_Kt1
-180,20,3,16,7,mla_var6_plus_combine_Kt1
-300,20,4,16,7,other
+#: A first run whose kernels follow each other, then the replay whose kernels overlap.
+FIRST = parse_nsys(
+    """Start (ns),Duration (ns),CorrId,Strm,Name
+10,20,5,7,mla_var6_plus_v4_latent_Kt1
+40,20,6,13,mla_var6_plus_v4_decompressed_Kt1
+70,20,7,7,mla_var6_plus_combine_Kt1
 """
-LATENT = Launch("mla_var6_plus_v4_latent_Kt1", 100, 50, 7)
-
-launches = st.lists(
-    st.builds(
-        Launch, name=st.just("k"), start_ns=st.integers(0, 60), duration_ns=st.integers(0, 30),
-        stream=st.just(0),
-    ),
-    max_size=8,
-)  # fmt: skip
+)
+TRACED = [*FIRST, *parse_nsys(TRACE)]
 
 
-@given(launches)
-def test_overlap_by_counting_every_nanosecond(found):
-    depth = [sum(x.start_ns <= t < x.start_ns + x.duration_ns for x in found) for t in range(100)]
-    busy = sum(d >= 1 for d in depth)
-    expected = sum(d >= 2 for d in depth) / busy if busy else 0.0
-    assert overlap(found) == pytest.approx(expected)
+class TestNamed:
+    class Stage:
+        def __init__(self):
+            self.said = []
 
+        def launch(self):
+            self.said.append("launch")
 
-class TestParseNsys:
-    def test_launches_below_the_chatter(self):
-        found = parse_nsys(TRACE)
-        assert found[0] == LATENT
-        assert [x.stream for x in found] == [7, 13, 7, 7]
+    def test_each_launch_lies_in_a_range_of_its_stage(self):
+        stage = self.Stage()
+        obj = SimpleNamespace(stages=lambda: [("a.b", stage)])
 
-    @pytest.mark.parametrize(
-        "text",
-        ["Start (ns),Name\n1,k\n", "Start (ns),Duration (ns),Strm,Name\nx,1,1,k\n",
-         "Start (ns),Duration (ns),Strm,Name\n1\n", "nothing\nat all\n"],
-    )  # fmt: skip
-    def test_another_table_is_an_error(self, text):
-        with pytest.raises(ToolchainError, match="nsys printed no kernel trace"):
-            parse_nsys(text)
+        @contextlib.contextmanager
+        def within(name):
+            stage.said.append(name)
+            yield
+            stage.said.append("end")
 
-    def test_no_launches(self):
-        assert parse_nsys("Start (ns),Duration (ns),Strm,Name\n") == []
+        with nsys.named(obj, within):
+            stage.launch()
+        stage.launch()
+        assert stage.said == ["a.b", "launch", "end", "launch"]
 
-
-class TestParseChrome:
-    def test_kernels_in_order_in_nanoseconds(self):
-        trace = {
-            "traceEvents": [
-                {"cat": "kernel", "name": "b", "ts": 2.5, "dur": 0.25, "args": {"stream": 13}},
-                {"cat": "gpu_memcpy", "name": "copy", "ts": 1, "dur": 1},
-                {"cat": "kernel", "name": "a", "ts": 1, "dur": "0.5"},
-            ]
-        }
-        assert parse_chrome(trace) == [Launch("a", 1000, 500, 0), Launch("b", 2500, 250, 13)]
-
-    @pytest.mark.parametrize("trace", [{}, {"traceEvents": []}])
-    def test_no_kernels(self, trace):
-        assert parse_chrome(trace) == []
-
-
-def test_both_sources_have_one_table():
-    rows = list(csv.DictReader(io.StringIO(to_csv([LATENT]))))
-    assert rows == [
-        {"name": LATENT.name, "start_ns": "100", "duration_ns": "50", "stream": "7"}
-    ]  # fmt: skip
-    assert to_csv([]) == "name,start_ns,duration_ns,stream\n"
+    def test_a_failing_launch_leaves_the_kernel_as_it_was(self):
+        stage = self.Stage()
+        obj = SimpleNamespace(stages=lambda: [("a", stage)])
+        with pytest.raises(RuntimeError), nsys.named(obj, contextlib.nullcontext):
+            raise RuntimeError
+        assert "launch" not in vars(stage)
 
 
 class TestProfile:
@@ -102,21 +69,35 @@ class TestProfile:
         assert event.name == "event.json"
         assert made.toolchain["timeline"] == collector
         # 100-150 and 120-170 share 30 of the 90 ns in which a kernel runs.
-        shares = {s.counters["timeline__overlap_fraction"] for s in made.outcome.stages}
-        assert shares == {round(30 / 90, 4)}
+        found = {s.name: s.counters for s in made.outcome.stages}
+        assert {x[timeline.OVERLAP] for x in found.values()} == {round(30 / 90, 4)}
+        latent, decompressed, combine = found.values()
+        assert latent[timeline.SHARED] == decompressed[timeline.SHARED] == 0.03
+        assert (combine[timeline.START], combine[timeline.SHARED]) == (0.08, 0.0)
+        assert decompressed[timeline.STREAM] == 13
         folder = result.report.parent
         assert folder.is_relative_to(root / "out/profiles/nsys/cutile/mla/mla_var6_plus/v4")
-        assert sorted(p.name for p in result.files) == sorted(["timeline.csv", *files])
-        table = (folder / "timeline.csv").read_text()
-        assert "other" not in table
-        assert len(table.splitlines()) == 4
+        names = [str(p.relative_to(folder)) for p in result.files]
+        assert names == sorted([
+            "chrome_trace.json", "stats/profile_cuda_api_sum.csv",
+            "stats/profile_cuda_gpu_trace.csv", "stats/profile_nvtx_gpu_proj_trace.csv", *files,
+        ])  # fmt: skip
+        report = result.report.read_text()
+        assert "Two kernels or more ran at once for 33.3% of the time" in report
+        assert "| combine | 7 | 0.1 | 0.0 | 0.0 |" in report
+        events = json.loads((folder / "chrome_trace.json").read_text())["traceEvents"]
+        assert "other" in {event["name"] for event in events}
 
     def test_with_nsys(self, gpu, monkeypatch, root):
         commands = []
 
         def run(arguments, **_kwargs):
             commands.append(arguments)
-            return SimpleNamespace(returncode=0, stdout=TRACE, stderr="")
+            for name in nsys.TABLES if arguments[1] == "stats" else ():
+                base = next(x for x in arguments if x.startswith("--output="))
+                text = timeline.gpu_trace(TRACED) if name == "cuda_gpu_trace" else ""
+                Path(f"{base.removeprefix('--output=')}_{name}.csv").write_text(text)
+            return SimpleNamespace(returncode=0, stdout="", stderr="")
 
         monkeypatch.setattr(nsys.shutil, "which", lambda _: "/opt/nsys")
         monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=run))
@@ -124,16 +105,23 @@ class TestProfile:
         self.check(result, "nsys", root, "plan.json")
         profile, stats = commands
         assert profile[:2] == ["/opt/nsys", "profile"]
+        assert profile[-3:-1] == ["-m", "mla_var3.profiling.nsys"]
         assert profile[-1] == str(result.report.parent / "plan.json")
+        assert "--cuda-graph-trace=node" in profile
         assert stats[:2] == ["/opt/nsys", "stats"]
         assert stats[-1] == str(result.report.parent / "profile.nsys-rep")
 
     def test_with_cupti_where_nsys_is_missing(self, gpu, monkeypatch, root):
         events = [
             {"cat": "kernel", "name": x.name, "ts": x.start_ns / 1e3, "dur": x.duration_ns / 1e3,
-             "args": {"stream": x.stream}}
-            for x in parse_nsys(TRACE)
+             "args": {"stream": x.stream, "correlation": x.correlation}}
+            for x in TRACED
         ]  # fmt: skip
+        call = {"ts": 0.001, "dur": 0.002}
+        events += [
+            {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {"correlation": 5}, **call},
+            {"cat": "user_annotation", "name": "attention.latent", **call},
+        ]
         ran = []
 
         class Profiler:
@@ -144,19 +132,26 @@ class TestProfile:
                 return self
 
             def __exit__(self, *_):
-                assert len(ran) > self.before
+                assert len(ran) == self.before + 2 * len(list(PLAN.tiling_types))
 
             def export_chrome_trace(self, path):
                 with open(path, "w") as file:
                     json.dump({"traceEvents": events}, file)
 
-        call = CtKernel.__call__
-        monkeypatch.setattr(CtKernel, "__call__", lambda self: ran.append(self) or call(self))
+        run = CtKernel.__call__
+        monkeypatch.setattr(CtKernel, "__call__", lambda self: ran.append(self) or run(self))
+        monkeypatch.setattr(nsys, "capture", lambda body: SimpleNamespace(replay=body))
         monkeypatch.setattr(nsys.shutil, "which", lambda _: None)
         monkeypatch.setattr(nsys.torch.profiler, "profile", Profiler)
         told = []
         result = nsys_profile_plan(PLAN, version=VERSION, no_autotune=True, progress=told.append)
-        self.check(result, "cupti", root, "trace.json")
+        self.check(result, "cupti", root)
+        folder = result.report.parent / "stats"
+        (row,) = csv.DictReader(
+            io.StringIO((folder / "profile_nvtx_gpu_proj_trace.csv").read_text())
+        )
+        assert (row["Name"], row["Projected Duration (ns)"]) == ("attention.latent", "20")
+        assert "cudaLaunchKernel" in (folder / "profile_cuda_api_sum.csv").read_text()
         assert any("CUPTI" in text for text in told)
 
     def test_nsyss_refusal_is_one_sentence(self, gpu, monkeypatch, root):

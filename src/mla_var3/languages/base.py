@@ -85,6 +85,8 @@ class Language(Protocol):
         cpu_problems: How many of a version's small problems ``check`` runs on a CPU, the cheapest
             first; None for all of them.
         metrics: Figures that only its kernels have.
+        levers: What a kernel's author can do about a rule of Nsight Compute, by the rule's
+            identifier; a rule that is left to the compiler, or to nobody, is not there.
     """
 
     key: str
@@ -95,6 +97,7 @@ class Language(Protocol):
     hints: tuple[str, ...]
     cpu_problems: int | None
     metrics: tuple[StageMetric, ...]
+    levers: Mapping[str, str]
 
     def known_archs(self) -> tuple[str, ...]:
         """All archs its compiler takes."""

@@ -6,21 +6,24 @@ from a process of its own: ``python -m mla_var3.profiling.annotation <plan's fil
 
 from __future__ import annotations
 
+import csv
 import importlib.util
-import json
+import io
 import math
+import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mla_var3 import front, inputs
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import prologue, recording, replay
+from mla_var3.profiling import counted, nsight, prologue, recording, replay
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.tables import csv_text
 
 #: Nsight Compute's names of what is collected for each stage.
 METRICS = (
@@ -37,14 +40,17 @@ METRICS = (
 DURATION = "gpu__time_duration.sum"
 #: Times that Nsight Compute runs each stage.
 RUNS = 5
-VALUES = "annotation.json"
+#: nsight-python's own table, and the same in words and units.
+RAW, FORMATTED = "nsight_raw_metrics.csv", "nsight_formatted_metrics.csv"
 
 
 def missing() -> str | None:
     """What mode annotation lacks here; None where it has all that it needs."""
     if importlib.util.find_spec("nsight") is None:
         return "nsight-python is not installed (mla_var3[gpu] brings it)"
-    return None if shutil.which("ncu") else "Nsight Compute's command ncu is not on PATH"
+    if shutil.which("ncu") is None:
+        return "Nsight Compute's command ncu is not on PATH"
+    return nsight.missing()
 
 
 def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
@@ -67,9 +73,30 @@ def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
 def _collect(run: Run) -> Observed:
     run.settings.say("profiling each stage with nsight-python")
     spec = replay.write(run.folder, run.version, run.plan)
-    replay.run(replay.command(spec, __name__), "nsight-python")
-    values = inputs.read_json(run.folder / VALUES)
+    replay.run(replay.command(spec, __name__), "nsight-python", with_reader(os.environ))
+    values = stage_values(read_table(inputs.read_text(run.folder / RAW)))
+    header, rows = counted.columns(values)
+    write_atomic(run.folder / FORMATTED, csv_text(header, rows))
     return Observed(values, recording.toolchain(["nsight-python"]))
+
+
+def with_reader(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which nsight-python finds NVIDIA's reader of reports."""
+    folders = [str(nsight.extras() or ""), environment.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, folders))
+    return {**environment, **({"PYTHONPATH": path} if path else {})}
+
+
+def read_table(text: str) -> list[dict[str, Any]]:
+    """Rows of nsight-python's table as CSV.
+
+    Raises:
+        ToolchainError: It is not CSV.
+    """
+    try:
+        return list(csv.DictReader(io.StringIO(text)))
+    except csv.Error as error:
+        raise ToolchainError(f"nsight-python's table cannot be read: {error}") from error
 
 
 def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -85,18 +112,20 @@ def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
     values: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
-            name, value = str(row["Annotation"]), float(row["AvgValue"])
+            name, value = str(row["Annotation"]), float(row["AvgValue"] or math.nan)
         except KeyError as error:
             raise ToolchainError(
                 f"nsight-python's result has no column {error}; it has {sorted(map(str, row))}"
             ) from error
+        except ValueError as error:
+            raise ToolchainError(f"nsight-python's result holds no number: {error}") from error
         if math.isfinite(value):
             values.setdefault(name, {})[str(row.get("Metric", DURATION))] = round(value, 4)
     return values
 
 
 def annotate(spec: Path) -> int:
-    """Profile the plan of a file and leave the counters beside it.
+    """Profile the plan of a file and leave nsight-python's table beside it.
 
     In the process that Nsight Compute watches nothing is left: there the stages only run.
     """
@@ -116,8 +145,7 @@ def annotate(spec: Path) -> int:
         print(f"nsight-python could not profile: {str(error).strip()}", file=sys.stderr)
         return 1
     if found is not None:
-        values = stage_values(found.to_dataframe().to_dict("records"))
-        write_atomic(spec.parent / VALUES, json.dumps(values, indent=1) + "\n")
+        write_atomic(spec.parent / RAW, found.to_dataframe().to_csv(index=False))
     return 0
 
 

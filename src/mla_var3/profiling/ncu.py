@@ -1,24 +1,22 @@
-"""Mode ``ncu``: all counters of each stage through the Nsight Compute command line."""
+"""Mode ``ncu``: all counters of each stage through Nsight Compute, and what it recommends."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mla_var3 import languages
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import prologue, replay
+from mla_var3.profiling import ncu_files, nsight, prologue, replay, verbose
+from mla_var3.profiling.nsight import Profiled
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
 
-#: Counters that a record keeps; the whole set stays in the CSV beside the report.
+#: Counters that a record keeps; the whole set stays in the files of each stage.
 KEPT = re.compile(
     r"gpu__time_duration\.sum"
     r"|(sm__throughput|(gpu__)?dram(__|_)throughput|gpu__compute_memory_throughput)\.avg\.pct.*"
@@ -35,21 +33,28 @@ KEPT = re.compile(
     r"|launch__(registers_per_thread|stack_size|shared_mem_per_block|grid_size|block_size"
     r"|waves_per_multiprocessor|occupancy_limit_\w+)"
 )
-#: Factors that bring Nsight Compute's scaled units back to base units.
-SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+#: Factors that bring Nsight Compute's units to those of a record.
+SCALES = {"ns": 1e-9}
+REPORT, VERBOSE = "profile.ncu-rep", "report-verbose.md"
 
 
 def ncu_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
     """Time ``plan`` with events, then collect Nsight Compute's full set for each stage.
+
+    Each stage leaves a folder with all counters, its SASS with what was counted and sampled at
+    each instruction, its PTX, and its Python source with what each line cost. What Nsight Compute
+    recommends stands, ranked, in report-verbose.md.
 
     Args:
         plan: What to run.
         settings: Fields of :class:`mla_var3.profiling.settings.Settings`.
 
     Raises:
-        ToolchainError: There is no GPU; Nsight Compute is missing or refuses.
+        ToolchainError: There is no GPU; Nsight Compute or its reader is missing or refuses.
     """
     find_ncu()
+    if (lacking := nsight.missing()) is not None:
+        raise ToolchainError(f"mode ncu cannot read its own report: {lacking}")
     return prologue.profile("ncu", plan, Settings(**settings), _collect)
 
 
@@ -66,14 +71,22 @@ def find_ncu() -> str:
 
 def _collect(run: Run) -> Observed:
     run.settings.say("profiling under Nsight Compute (full set; about 40 passes per kernel)")
-    launched = launches(run)
-    report = run.folder / "profile.ncu-rep"
+    patterns = launches(run)
+    report = run.folder / REPORT
     spec = replay.write(run.folder, run.version, run.plan)
-    replay.run(command(report, launched.values(), spec), "ncu")
-    raw = replay.run([find_ncu(), "--import", str(report), "--page", "raw", "--csv"], "ncu")
-    write_atomic(run.folder / "counters.csv", raw)
-    rows = parse_raw(raw)
-    return Observed({path: counters(rows, pattern) for path, pattern in launched.items()})
+    replay.run(command(report, patterns.values(), spec), "ncu")
+    return observed(run, patterns, nsight.read(report))
+
+
+def observed(run: Run, patterns: Mapping[str, re.Pattern[str]], found: list[Profiled]) -> Observed:
+    """What a report says of each stage; leaves the files made of it in the run's folder."""
+    own = {path: launch for path, p in patterns.items() if (launch := longest(found, p))}
+    for path, launch in own.items():
+        ncu_files.write(run.folder / path, launch)
+    language = languages.find(run.version.language)
+    text = verbose.render(run.version.key, language.title, own, language.levers)
+    write_atomic(run.folder / VERBOSE, text)
+    return Observed({path: counters(launch) for path, launch in own.items()})
 
 
 def launches(run: Run) -> dict[str, re.Pattern[str]]:
@@ -92,45 +105,16 @@ def command(report: Path, patterns: Iterable[re.Pattern[str]], spec: Path) -> li
     ]  # fmt: skip
 
 
-def counters(rows: Iterable[dict[str, float | str]], pattern: re.Pattern[str]) -> dict[str, float]:
-    """The kept counters of a stage's launch; of its longest where it has several."""
-    own = [row for row in rows if pattern.match(str(row.get("Kernel Name", "")))]
-    longest = max(own, key=lambda row: float(row.get("gpu__time_duration.sum") or 0), default={})
-    return {k: v for k, v in longest.items() if isinstance(v, float) and KEPT.fullmatch(k)}
+def longest(found: Sequence[Profiled], pattern: re.Pattern[str]) -> Profiled | None:
+    """A stage's launch; its longest where it has several."""
+    own = [launch for launch in found if pattern.match(launch.name)]
+    return max(own, key=lambda x: x.value("gpu__time_duration.sum") or 0.0, default=None)
 
 
-def parse_raw(text: str) -> list[dict[str, float | str]]:
-    """Rows of ``ncu --page raw --csv``: a dict of metric to value for each launch.
-
-    Numbers come back in base units (bytes, seconds); ``Kernel Name`` stays text.
-
-    Raises:
-        ToolchainError: The text holds no table.
-    """
-    lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if start is None:
-        raise ToolchainError("ncu printed no table of counters: " + " ".join(text.split())[:300])
-    try:
-        rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
-    except csv.Error as error:
-        raise ToolchainError(f"ncu printed no table of counters: {error}") from error
-    if not rows:
-        return []
-    units, launches = rows[0], rows[1:]
-    # Cells beyond the header lie under None.
-    return [
-        {k: _base(v, units.get(k) or "") for k, v in row.items() if k is not None and v}
-        for row in launches
-    ]
-
-
-def _base(value: str, unit: str) -> float | str:
-    try:
-        number = float(value.replace(",", ""))
-    except ValueError:
-        return value
-    if not math.isfinite(number):
-        return value  # A counter that could not be collected: text, and so no number of a record.
-    match = re.fullmatch(r"(n|u|m|K|M|G|T)(second|s|byte|hertz|Hz|inst|sector)(/.*)?", unit)
-    return number * SCALES[match.group(1)] if match else number
+def counters(launch: Profiled) -> dict[str, float]:
+    """The counters that a record keeps, in seconds and bytes."""
+    return {
+        m.name: m.value * SCALES.get(m.unit, 1.0)
+        for m in launch.metrics
+        if isinstance(m.value, float) and KEPT.fullmatch(m.name)
+    }

@@ -1,105 +1,45 @@
-"""Mode ``nsys``: the timeline, from Nsight Systems where it is installed, else from CUPTI."""
+"""Mode ``nsys``: the timeline, from Nsight Systems where it is installed, else from CUPTI.
+
+What is traced is one run launch by launch, each launch in a range of its stage's name, and one
+replay of a CUDA graph, which is what mode ``event`` times. The overlap is that of the replay: a
+Python host that launches one kernel after another may be slower than the kernels.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
+import contextlib
 import shutil
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from mla_var3 import inputs
-from mla_var3.errors import ToolchainError
+from mla_var3 import front, inputs
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import binding, prologue, replay
+from mla_var3.profiling import binding, prologue, replay, timeline
 from mla_var3.profiling.ncu import launches as names_of
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.profiling.timeline import Launch
+from mla_var3.profiling.timing import capture
 from mla_var3.runtime import waiting
+from mla_var3.runtime.kernel import RuntimeObject
 
-#: Runs before the one that CUPTI traces.
-WARMUP_RUNS = 3
+STATS, TRACE = "stats", "chrome_trace.json"
+#: Nsight Systems' tables; each is a file of ``stats/`` that ends so.
+TABLES = ("cuda_gpu_trace", "nvtx_gpu_proj_trace", "cuda_api_sum")
 
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel on the timeline; times in nanoseconds."""
-
-    name: str
-    start_ns: int
-    duration_ns: int
-    stream: int
-
-
-def to_csv(launches: Iterable[Launch]) -> str:
-    """The timeline as CSV, the same columns from either source."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([f.name for f in fields(Launch)])
-    writer.writerows(astuple(launch) for launch in launches)
-    return out.getvalue()
-
-
-def parse_nsys(text: str) -> list[Launch]:
-    """Launches of ``nsys stats --report cuda_gpu_trace --format csv``.
-
-    Raises:
-        ToolchainError: A column is missing.
-    """
-    start = text.find("Start (ns)")
-    try:
-        return [
-            Launch(row["Name"], int(row["Start (ns)"]), int(row["Duration (ns)"]), int(row["Strm"]))
-            for row in csv.DictReader(io.StringIO(text[max(start, 0) :]))
-        ]
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        said = str(error)[:120]
-        raise ToolchainError(f"nsys printed no kernel trace (missing {said})") from error
-
-
-def parse_chrome(trace: Any) -> list[Launch]:
-    """Kernel launches of a Chrome trace that torch.profiler exported.
-
-    Raises:
-        ToolchainError: It is not such a trace.
-    """
-    try:
-        found = [_launch(e) for e in trace.get("traceEvents", ()) if e.get("cat") == "kernel"]
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        said = str(error)[:120]
-        raise ToolchainError(f"torch.profiler exported no kernel trace ({said})") from error
-    return sorted(found, key=lambda launch: launch.start_ns)
-
-
-def _launch(entry: dict[str, Any]) -> Launch:
-    detail = entry.get("args")
-    stream = detail.get("stream", 0) if isinstance(detail, dict) else 0
-    start, duration = (round(float(str(entry[name])) * 1e3) for name in ("ts", "dur"))
-    return Launch(str(entry["name"]), start, duration, int(str(stream)))
-
-
-def overlap(launches: Iterable[Launch]) -> float:
-    """Share of the busy time in which at least two kernels ran."""
-    points = sorted(
-        point for x in launches for point in ((x.start_ns, 1), (x.start_ns + x.duration_ns, -1))
-    )
-    busy = shared = depth = 0
-    for (time, step), (after, _) in itertools.pairwise(points):
-        depth += step
-        busy += (after - time) * (depth >= 1)
-        shared += (after - time) * (depth >= 2)
-    return shared / busy if busy else 0.0
+#: A range of a name on the profiler's timeline.
+Within = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 def nsys_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
     """Time ``plan`` with events, then record where each kernel lies on the timeline.
 
-    The record's counters say how much of the busy time several kernels shared, and its toolchain
-    which collector was used.
+    The record's counters say how much of the busy time several kernels shared, and where each
+    stage ran; its toolchain which collector was used.
 
     Args:
         plan: What to run.
@@ -119,27 +59,103 @@ def _collect(run: Run) -> Observed:
         found, collector = _with_cupti(run), "cupti"
     patterns = names_of(run)
     own = [x for x in found if any(p.match(x.name) for p in patterns.values())]
-    write_atomic(run.folder / "timeline.csv", to_csv(own))
-    share = {"timeline__overlap_fraction": round(overlap(own), 4)}
-    return Observed(dict.fromkeys(patterns, share), {"timeline": collector})
+    counters = timeline.figures(timeline.last_run(own), patterns)
+    return Observed(counters, {"timeline": collector})
+
+
+# -- what is traced --------------------------------------------------------------------------------
+
+
+def prepare(obj: RuntimeObject) -> Callable[[Within], None]:
+    """What a profiler is to watch, compiled and warmed up: a run, then a replay of its graph."""
+    graph = capture(obj)
+
+    def watched(within: Within) -> None:
+        with named(obj, within):
+            obj()
+        waiting.synchronize()
+        graph.replay()
+        waiting.synchronize()
+
+    return watched
+
+
+@contextlib.contextmanager
+def named(obj: RuntimeObject, within: Within) -> Iterator[None]:
+    """In this block each launch lies in a range of its stage's path."""
+    kernels = obj.stages()
+    for path, kernel in kernels:
+        vars(kernel)["launch"] = _in_range(kernel.launch, path, within)
+    try:
+        yield
+    finally:
+        for _, kernel in kernels:
+            del vars(kernel)["launch"]
+
+
+def _in_range(launch: Callable[[], None], path: str, within: Within) -> Callable[[], None]:
+    def ranged() -> None:
+        with within(path):
+            launch()
+
+    return ranged
+
+
+# -- with Nsight Systems ---------------------------------------------------------------------------
 
 
 def _with_nsys(nsys: str, run: Run) -> list[Launch]:
     report = run.folder / "profile.nsys-rep"
-    body = replay.command(replay.write(run.folder, run.version, run.plan))
-    profile = [nsys, "profile", "--trace=cuda", "--force-overwrite=true", f"--output={report}"]
-    replay.run([*profile, *body], "nsys")
-    stats = [nsys, "stats", "--report", "cuda_gpu_trace", "--format", "csv", str(report)]
-    return parse_nsys(replay.run(stats, "nsys"))
+    body = replay.command(replay.write(run.folder, run.version, run.plan), __name__)
+    profile = [
+        nsys, "profile", "--trace=cuda,nvtx", "--cuda-graph-trace=node",
+        "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true",
+        f"--output={report}", *body,
+    ]  # fmt: skip
+    replay.run(profile, "nsys")
+    tables = run.folder / STATS / "profile"
+    tables.parent.mkdir()
+    stats = [nsys, "stats", "--format=csv", f"--output={tables}"]
+    replay.run([*stats, *(f"--report={name}" for name in TABLES), str(report)], "nsys")
+    found = timeline.parse_nsys(inputs.read_text(_table(run.folder, TABLES[0])))
+    write_atomic(run.folder / TRACE, timeline.chrome(found))
+    return found
+
+
+def _table(folder: Path, name: str) -> Path:
+    return folder / STATS / f"profile_{name}.csv"
+
+
+# -- with CUPTI ------------------------------------------------------------------------------------
 
 
 def _with_cupti(run: Run) -> list[Launch]:
-    obj = binding.bind(run.plan)
-    for _ in range(WARMUP_RUNS):
-        obj()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        obj()
-        waiting.synchronize()
-    trace = run.folder / "trace.json"
-    profiler.export_chrome_trace(str(trace))
-    return parse_chrome(inputs.read_json(trace))
+    watched = prepare(binding.bind(run.plan))
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profiler:
+        watched(torch.profiler.record_function)
+    path = run.folder / TRACE
+    profiler.export_chrome_trace(str(path))
+    trace = inputs.read_json(path)
+    found, calls = timeline.parse_chrome(trace), timeline.parse_calls(trace)
+    ranges = timeline.parse_ranges(trace)
+    texts = (
+        timeline.gpu_trace(found), timeline.projected(ranges, calls, found),
+        timeline.api_sum(calls),
+    )  # fmt: skip
+    for name, text in zip(TABLES, texts, strict=True):
+        write_atomic(_table(run.folder, name), text)
+    return found
+
+
+def main() -> int:
+    """Run the plan of the file that the process's first argument names, for Nsight Systems."""
+    watched = prepare(replay.bind(Path(sys.argv[1])))
+    torch.cuda.profiler.start()
+    watched(torch.cuda.nvtx.range)
+    torch.cuda.profiler.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.profiling.nsys:main")

@@ -9,10 +9,12 @@ from pathlib import Path
 from mla_var3 import records
 from mla_var3.errors import RecordError
 from mla_var3.paths import results_dir, write_atomic
-from mla_var3.profiling import binding, folders, page, report, running, turns
+from mla_var3.profiling import binding, counted, folders, page, report, running, turns
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+
+ROOFLINE = "roofline_metrics.csv"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,13 @@ def _with(
 def finish(
     made: Sequence[records.Record], written: Sequence[Path], folder: Path, settings: Settings
 ) -> ProfileResult:
-    """Write the report, and as a page, into the run's folder and name all that was written."""
+    """Write the report, and as a page, into the run's folder and name all that was written.
+
+    What a profiler counted goes there too, beside the roofline.
+    """
+    places = [place for record in made for place in counted.places(record)]
+    if beside := counted.roofline_csv(places):
+        write_atomic(folder / ROOFLINE, beside)
     passed = [r for r in made if isinstance(r.outcome, records.Passed)]
     steps = tuple(settings.advise(passed)) if passed else ()
     files = tuple(folders.files(folder))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mla_var3 import front
@@ -58,8 +58,13 @@ def command(spec: Path, module: str = __name__) -> list[str]:
     return [sys.executable, "-m", module, str(spec)]
 
 
-def run(arguments: Sequence[str], tool: str) -> str:
+def run(arguments: Sequence[str], tool: str, environment: Mapping[str, str] | None = None) -> str:
     """What a profiler's command prints.
+
+    Args:
+        arguments: The command.
+        tool: Its name in sentences.
+        environment: Its environment; this process's own by default.
 
     Raises:
         ToolchainError: It ended with an error, and says what it said last; or it did not end.
@@ -68,7 +73,7 @@ def run(arguments: Sequence[str], tool: str) -> str:
     try:
         done = subprocess.run(
             arguments, capture_output=True, encoding="utf-8", errors="replace", check=False,
-            timeout=seconds,
+            timeout=seconds, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ToolchainError(

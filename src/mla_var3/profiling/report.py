@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mla_var3 import paths, records, roofline
+from mla_var3.profiling import counted, timeline
 from mla_var3.records import Correctness, Passed, Record, Stage
 from mla_var3.roofline import Prediction
 from mla_var3.runtime.tiling import tiling_text
@@ -19,6 +20,10 @@ STAGE_HEADER = ("stage", "grid", "tiling", "GFLOP", "MB", "FLOP/B", "median us",
 STATIC_HEADER = (
     "stage", "registers", "stack B", "spill loads/stores", "shared B", "MMA", "TMA loads/stores",
     "blocks per SM (limiter)",
+)  # fmt: skip
+COUNTED_HEADER = (
+    "stage", "FLOP/B of the model", "FLOP/B counted", "ridge", "TFLOP/s", "DRAM GB/s counted",
+    "median us", "bound us", "times the bound",
 )  # fmt: skip
 SIDES = {"compute": "tensor throughput", "memory": "DRAM bandwidth", "power": "board power"}
 
@@ -153,6 +158,43 @@ def _stages(record: Record, outcome: Passed) -> list[str]:
     return [*lines, ""]
 
 
+def _counted(record: Record, outcome: Passed) -> list[str]:
+    """The stages beside the roofline as counted, then what else the profiler counted."""
+    places = counted.places(record)
+    titles, rows = counted.columns({stage.name: stage.counters for stage in outcome.stages})
+    if not rows:
+        return []
+    beside = table(COUNTED_HEADER, [_place_row(place) for place in places])
+    header = [cell(title) for title in titles]
+    lines = ["### Counters beside the roofline", "", *([beside, ""] if beside else [])]
+    return [*lines, table(header, rows, all_columns=True), ""]
+
+
+def _place_row(place: counted.Place) -> list[str]:
+    found = place.figures
+    digits = ("model_flop_per_byte", "counted_flop_per_byte", "ridge_flop_per_byte", "tflops",
+              "counted_gbps", "median_us", "bound_us")  # fmt: skip
+    shown = [f"{found[x]:,.1f}" if isinstance(found[x], float) else "" for x in digits]
+    times = found["times_the_bound"]
+    return [cell(place.stage.name), *shown, f"{times:.2f}" if isinstance(times, float) else ""]
+
+
+def _timeline(outcome: Passed) -> list[str]:
+    """How much of the busy time kernels shared, and where each ran."""
+    stages = [stage for stage in outcome.stages if timeline.OVERLAP in stage.counters]
+    if not stages:
+        return []
+    share = stages[0].counters[timeline.OVERLAP]
+    verdict = f"Two kernels or more ran at once for {share:.1%} of the time in which any ran."
+    rows = [
+        [cell(stage.name), *timeline.shown(stage.counters)]
+        for stage in stages
+        if timeline.START in stage.counters
+    ]
+    lines = ["### Overlap that was achieved", "", verdict, ""]
+    return [*lines, table(timeline.HEADER, rows), ""] if rows else lines
+
+
 def _remarks(outcome: Passed) -> list[str]:
     rows = [
         [stage.name, f"{r.file}:{r.line}", r.kind, cell(r.message)]
@@ -176,7 +218,8 @@ def render_one(record: Record, *, brief: bool = False) -> str:
         case Passed():
             lines += [f"Correctness: {correctness_text(outcome.correctness)}.", ""]
             lines += _bounds(record, brief) + _measured(record, outcome)
-            lines += _stages(record, outcome) + ([] if brief else _remarks(outcome))
+            lines += _stages(record, outcome) + _counted(record, outcome) + _timeline(outcome)
+            lines += [] if brief else _remarks(outcome)
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.cute.levers import LEVERS
 from mla_var3.records import StaticFacts
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class _Cute:
             "Whether the assembler waits for each warpgroup multiplication before the next.",
         ),
     )  # fmt: skip
+    levers: Mapping[str, str] = LEVERS
 
     def known_archs(self) -> tuple[str, ...]:
         from mla_var3.languages.cute import arch

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.cutile.levers import LEVERS
 from mla_var3.records import CutileFacts, StaticFacts
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class _Cutile:
             "Optimizations that the compiler says it missed or failed at.", _missed,
         ),
     )  # fmt: skip
+    levers: Mapping[str, str] = LEVERS
 
     def known_archs(self) -> tuple[str, ...]:
         from mla_var3.languages.cutile import toolchain

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import ToolchainError
@@ -28,6 +29,7 @@ class _Library:
     hints: tuple[str, ...] = ()
     cpu_problems: int | None = None
     metrics: tuple[StageMetric, ...] = ()
+    levers: Mapping[str, str] = MappingProxyType({})
 
     def known_archs(self) -> tuple[str, ...]:
         return ()
