@@ -14,7 +14,7 @@ from mla_var3.runtime.check import check_plan
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
-FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 8)))
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 9)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
@@ -145,18 +145,23 @@ def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
     refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "flash_mla_v7", said, **fields)
 
 
-@pytest.mark.exhaustive  # Two minutes, most of them the emulator's.
+@pytest.mark.exhaustive  # Four minutes, most of them the emulator's.
 @pytest.mark.parametrize(
-    ("sizes", "tiling"),
+    ("name", "sizes", "tiling"),
     [
-        ({"s": 1, "t": 300}, {"splits": 2, "share": 2}),
-        ({"s": 3, "t": 200, "causal": True}, {"splits": 1, "share": 4, "blocks": 4}),
+        ("flash_mla_v7", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
+        ("flash_mla_v8", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
+        (
+            "flash_mla_v8",
+            {"s": 3, "t": 200, "causal": True},
+            {"splits": 1, "share": 4, "blocks": 4},
+        ),
     ],
 )
-def test_v7_is_right_in_clusters_of_four(sizes, tiling):
-    plan = plan_class("flash_mla_v7")(b=1, h=128, parts=1, **sizes)
-    chosen = dataclasses.replace(plan.default_tiling("flash_mla_v7"), **tiling)
-    result = check_plan(dataclasses.replace(plan, tilings={"flash_mla_v7": chosen}))
+def test_clusters_of_four_are_right(name, sizes, tiling):
+    plan = plan_class(name)(b=1, h=128, parts=1, **sizes)
+    chosen = dataclasses.replace(plan.default_tiling(name), **tiling)
+    result = check_plan(dataclasses.replace(plan, tilings={name: chosen}))
     assert result.ok, result.explain()
 
 
