@@ -14,7 +14,7 @@ from mla_var3.runtime.check import check_plan
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
-FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 6)))
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 10)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
@@ -116,6 +116,54 @@ def test_v5_fills_the_sms_with_parts(sizes, parts):
     plan = plan_class("flash_mla_v5")(s=1, **sizes)
     assert plan.part_count == parts
     assert isinstance(planned(plan), KernelPipeline) is (parts > 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "splits", "share", "blocks"),
+    [
+        ({"b": 32, "h": 128, "s": 1, "t": 4096}, 2, 2, 128),
+        ({"b": 4, "h": 128, "s": 1, "t": 32768}, 2, 2, 128),
+        ({"b": 1, "h": 128, "s": 1, "t": 32768}, 2, 2, 128),
+        ({"b": 33, "h": 128, "s": 1, "t": 4096}, 2, 1, 132),
+        ({"b": 32, "h": 64, "s": 1, "t": 4096}, 2, 1, 132),
+        ({"b": 32, "h": 128, "s": 4, "t": 4096}, 1, 2, 128),
+    ],
+)
+def test_v7_splits_and_shares_where_clusters_of_four_fit(sizes, splits, share, blocks):
+    tiling = plan_class("flash_mla_v7")(**sizes).default_tiling("flash_mla_v7")
+    assert (tiling.splits, tiling.share, tiling.blocks) == (splits, share, blocks)
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        (r"splits\*share = 2\*4 exceeds 4 CTAs", {"splits": 2, "share": 4}),
+        ("blocks=130 is not a positive multiple of 4", {"splits": 1, "share": 4, "blocks": 130}),
+        ("splits=2 and share=2 take 256 blocks at once", {"splits": 2, "share": 2}),
+    ],
+)
+def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
+    refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "flash_mla_v7", said, **fields)
+
+
+@pytest.mark.exhaustive  # Four minutes, most of them the emulator's.
+@pytest.mark.parametrize(
+    ("name", "sizes", "tiling"),
+    [
+        ("flash_mla_v7", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
+        ("flash_mla_v8", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
+        (
+            "flash_mla_v8",
+            {"s": 3, "t": 200, "causal": True},
+            {"splits": 1, "share": 4, "blocks": 4},
+        ),
+    ],
+)
+def test_clusters_of_four_are_right(name, sizes, tiling):
+    plan = plan_class(name)(b=1, h=128, parts=1, **sizes)
+    chosen = dataclasses.replace(plan.default_tiling(name), **tiling)
+    result = check_plan(dataclasses.replace(plan, tilings={name: chosen}))
+    assert result.ok, result.explain()
 
 
 @pytest.mark.parametrize("name", HOPPER_ATTENTION)

@@ -1,0 +1,1 @@
+"""v6: the merge starts while attention ends."""

@@ -1,0 +1,1 @@
+"""v7: clusters of four share keys by multicast, and split them as well."""

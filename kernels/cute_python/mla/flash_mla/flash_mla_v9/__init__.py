@@ -1,0 +1,1 @@
+"""v9: scores begin with the first slab of the queries."""
