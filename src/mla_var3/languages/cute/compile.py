@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -207,6 +208,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cutlass_dsl import CuTeDSL
 
     toolchain.load_runtime()
+    del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
     CuTeDSL._get_dsl().envar.arch = task.base.target
