@@ -18,9 +18,13 @@ FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 10)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
+THIN_MLA = ("thin_mla",)
+#: MLA kernels whose plans share two tests.
+SLABS = (*FLASH_MLA, *THIN_MLA, "flash_attention")
 LAYERS = {
     "flash_attention": "mla",
     "flash_mla": "mla",
+    "thin_mla": "mla",
     "hopper_gemm": "gemm",
     "hopper_attention": "attention",
     "mla_shared_prefix": "mla",
@@ -46,7 +50,7 @@ def refuses(plan: KernelPlan, stage: str, said: str, **fields: object) -> None:
         tiling.validate(plan)
 
 
-@pytest.mark.parametrize("name", FLASH_MLA)
+@pytest.mark.parametrize("name", [*FLASH_MLA, *THIN_MLA])
 def test_flash_mla_writes_what_the_problem_asks_for(name):
     plan = plan_class(name)(b=2, h=16, s=3, t=100, causal=True)
     outputs = planned(plan).output_tensors
@@ -61,7 +65,7 @@ def test_hopper_gemm_writes_c(name):
     assert runtime_object.function_name == name
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION, "flash_attention"])
+@pytest.mark.parametrize("name", [*SLABS, *HOPPER_GEMM, *HOPPER_ATTENTION])
 def test_tilings_worth_timing_are_legal(name):
     plan = plan_class(name)()
     for configs in plan._autotune_configs().values():
@@ -70,7 +74,7 @@ def test_tilings_worth_timing_are_legal(name):
             tiling.validate(plan)
 
 
-@pytest.mark.parametrize("name", [*FLASH_MLA, *HOPPER_GEMM, *HOPPER_ATTENTION, "flash_attention"])
+@pytest.mark.parametrize("name", [*SLABS, *HOPPER_GEMM, *HOPPER_ATTENTION])
 def test_problems_of_check_are_accepted(name):
     plans = plan_class(name)().check_plans()
     assert len(plans) >= 5
@@ -166,6 +170,53 @@ def test_clusters_of_four_are_right(name, sizes, tiling):
     assert result.ok, result.explain()
 
 
+@pytest.mark.parametrize("name", THIN_MLA)
+@pytest.mark.parametrize(
+    ("sizes", "columns", "splits", "parts"),
+    [
+        ({"b": 32, "h": 16, "t": 4096}, 16, 4, 1),
+        ({"b": 32, "h": 8, "t": 4096}, 8, 4, 1),
+        ({"b": 16, "h": 32, "t": 4096}, 32, 4, 2),
+        ({"b": 20, "h": 16, "t": 4096}, 16, 2, 3),  # six CTAs per sequence, no multiple of four
+        ({"b": 1, "h": 16, "t": 32768}, 16, 4, 33),
+        ({"b": 1, "h": 16, "t": 256}, 16, 2, 1),  # a CTA has a tile per warpgroup at least
+        ({"b": 200, "h": 16, "t": 4096}, 16, 1, 1),
+        ({"b": 1, "h": 128, "t": 65536}, 32, 4, 8),  # four row tiles
+    ],
+)
+def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(name, sizes, columns, splits, parts):
+    plan = plan_class(name)(s=1, **sizes)
+    tiling = plan.default_tiling(name)
+    assert (tiling.columns, tiling.splits, plan.part_count) == (columns, splits, parts)
+    assert isinstance(planned(plan), KernelPipeline) is (parts > 1)
+
+
+@pytest.mark.parametrize("name", THIN_MLA)
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ({"columns": 64}, "columns=64 is not one of 8, 16, 32"),
+        ({"splits": 3}, "splits=3 is not one of 1, 2, 4, 8"),
+    ],
+)
+def test_thin_mla_refuses_what_its_registers_and_blocks_do_not_allow(name, field, said):
+    refuses(plan_class(name)(), name, said, **field)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", THIN_MLA)
+@pytest.mark.parametrize(
+    ("columns", "splits", "parts"), [(8, 1, 1), (8, 8, 1), (16, 2, 3), (32, 4, 1)]
+)
+def test_thin_mla_is_right_where_everything_is_ragged(name, columns, splits, parts):
+    # Rows that fill no tile, tiles that start inside a head, CTAs without a key.
+    kind = plan_class(name)
+    tiling = kind.tiling_types[name](columns=columns, splits=splits)
+    plan = kind(b=2, h=7, s=5, t=131, causal=True, parts=parts, tilings={name: tiling})
+    result = check_plan(plan)
+    assert result.ok, result.explain()
+
+
 @pytest.mark.parametrize("name", HOPPER_ATTENTION)
 def test_hopper_attention_writes_o(name):
     runtime_object = planned(plan_class(name)(b=2, h=3, s=100, t=120, d=64, causal=True))
@@ -235,7 +286,7 @@ def test_shared_prefix_is_right_in_groups(name):
     assert result.ok, result.explain()
 
 
-@pytest.mark.parametrize("name", FLASH_MLA)
+@pytest.mark.parametrize("name", [*FLASH_MLA, *THIN_MLA])
 def test_other_widths_are_refused(name):
     with pytest.raises(PlanError, match="k=256 and p=64"):
         plan_class(name)(k=256).validate()

@@ -73,6 +73,13 @@ def test_serialized_wgmma_is_told_with_its_line(compile_, kernels):
     assert "each before the next; ptxas: " in found.message
 
 
+def test_flags_of_a_command_are_not_taken_for_the_compiler_s(compile_, kernels, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["profile", "--h=16"])
+    result = compile_(kernels.Twice(64), kernels.scale_arguments())
+    assert result.error is None
+    assert [facts.kernel for facts in result.facts] == ["kernel", "other"]
+
+
 def test_a_plain_kernel_compiles_for_every_arch(cute_cache, kernels):
     from mla_var3.languages.cute.compile import HostJob, compile_hosts
 

@@ -210,6 +210,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     # The DSL looks for a flag of its own on the command line, and takes --h=16 for --help.
     sys.argv = sys.argv[:1]
     toolchain.load_runtime()
+    del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
     CuTeDSL._get_dsl().envar.arch = task.base.target

@@ -1,0 +1,66 @@
+"""Second kernel: the partial results of each row, merged by their LSE."""
+
+from __future__ import annotations
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32
+
+from mla_var3.kernel.cute_python.mla.flash_mla.common import (
+    LATENT,
+    LN_2,
+    LOWEST,
+    as_rows,
+    as_vector,
+)
+
+#: Columns of a thread, and threads that merge a row.
+COLUMNS = 4
+THREADS = LATENT // COLUMNS
+
+
+class Merge:
+    """Host and device half; starts early and waits for the launch before it."""
+
+    @cute.jit
+    def __call__(
+        self,
+        partial: cute.Tensor,
+        partial_lse: cute.Tensor,
+        o: cute.Tensor,
+        lse: cute.Tensor,
+        stream: cuda.CUstream,
+    ):
+        """Launch on partial [parts*b,h,s,512] fp32 and partial_lse [parts*b,h,s]."""
+        b, h, s, _ = o.shape
+        self.merge(as_rows(partial), as_vector(partial_lse), as_rows(o), as_vector(lse)).launch(
+            grid=(h * s, b, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=True
+        )
+
+    @cute.kernel
+    def merge(
+        self, partial: cute.Tensor, partial_lse: cute.Tensor, o: cute.Tensor, lse: cute.Tensor
+    ):
+        """Grid (rows, b): one row of 512."""
+        cute.arch.griddepcontrol_wait()
+        row, batch, _ = cute.arch.block_idx()
+        column, sequences = cute.arch.thread_idx()[0], o.shape[2]
+        parts = partial.shape[2] // sequences
+        top = Float32(LOWEST)
+        for part in cutlass.range(parts, unroll=8):
+            top = cute.arch.fmax(top, partial_lse[row, part * sequences + batch])
+        total = Float32(0.0)
+        acc = cute.make_rmem_tensor(COLUMNS, Float32)
+        acc.fill(0.0)
+        for part in cutlass.range(parts, unroll=8):
+            at = part * sequences + batch
+            weight = cute.math.exp2((partial_lse[row, at] - top) * (1.0 / LN_2), fastmath=True)
+            values = cute.local_tile(partial[row, None, at], (COLUMNS,), (column,)).load()
+            acc.store(acc.load() + values * weight)
+            total = total + weight
+        inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
+        out = cute.local_tile(o[row, None, batch], (COLUMNS,), (column,))
+        out.store((acc.load() * inverse).to(o.element_type))
+        if column == 0:
+            lse[row, batch] = top + cute.math.log2(total, fastmath=True) * LN_2

@@ -1,0 +1,1 @@
+"""v0: keys on the rows of the tensor core, queries on its columns."""
