@@ -130,11 +130,6 @@ def test_a_compiler_that_dies_or_hangs_is_one_sentence_and_is_not_kept(compile_,
     assert hung.error == "took longer than 1 s"
 
 
-def test_the_command_line_is_not_the_compilers(compile_, kernels, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["kernel", "--h=16"])  # --h=16 is no call for help.
-    assert compile_(kernels.Scale(192), kernels.scale_arguments()).error is None
-
-
 def test_the_second_time_nothing_is_compiled(compile_, kernels, monkeypatch, compiled_gemm):
     from mla_var3 import forked
 

@@ -207,8 +207,6 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
-    # The DSL looks for a flag of its own on the command line, and takes --h=16 for --help.
-    sys.argv = sys.argv[:1]
     toolchain.load_runtime()
     del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()
