@@ -14,7 +14,7 @@ from mla_var3.runtime.check import check_plan
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
-FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 10)))
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 11)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
@@ -125,15 +125,12 @@ def test_v5_fills_the_sms_with_parts(sizes, parts):
 @pytest.mark.parametrize(
     ("sizes", "splits", "share", "blocks"),
     [
-        ({"b": 32, "h": 128, "s": 1, "t": 4096}, 2, 2, 128),
-        ({"b": 4, "h": 128, "s": 1, "t": 32768}, 2, 2, 128),
-        ({"b": 1, "h": 128, "s": 1, "t": 32768}, 2, 2, 128),
+        ({"b": 32, "h": 128, "s": 1, "t": 4096}, 2, 1, 132),
         ({"b": 33, "h": 128, "s": 1, "t": 4096}, 2, 1, 132),
-        ({"b": 32, "h": 64, "s": 1, "t": 4096}, 2, 1, 132),
         ({"b": 32, "h": 128, "s": 4, "t": 4096}, 1, 2, 128),
     ],
 )
-def test_v7_splits_and_shares_where_clusters_of_four_fit(sizes, splits, share, blocks):
+def test_v7_keeps_to_pairs_by_default(sizes, splits, share, blocks):
     tiling = plan_class("flash_mla_v7")(**sizes).default_tiling("flash_mla_v7")
     assert (tiling.splits, tiling.share, tiling.blocks) == (splits, share, blocks)
 
@@ -148,6 +145,38 @@ def test_v7_splits_and_shares_where_clusters_of_four_fit(sizes, splits, share, b
 )
 def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
     refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "flash_mla_v7", said, **fields)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "splits", "share", "parts"),
+    [
+        ({"b": 32, "h": 128, "s": 1, "t": 4096}, 2, 2, 1),
+        ({"b": 4, "h": 128, "s": 1, "t": 32768}, 2, 2, 8),
+        ({"b": 1, "h": 128, "s": 1, "t": 32768}, 2, 2, 33),
+        ({"b": 33, "h": 128, "s": 1, "t": 4096}, 2, 2, 1),
+        ({"b": 22, "h": 192, "s": 1, "t": 4096}, 2, 1, 1),
+        ({"b": 32, "h": 64, "s": 1, "t": 4096}, 2, 1, 2),
+        ({"b": 32, "h": 128, "s": 4, "t": 4096}, 1, 2, 1),
+    ],
+)
+def test_v10_splits_and_shares_where_all_ctas_run_at_once(sizes, splits, share, parts):
+    plan = plan_class("flash_mla_v10")(**sizes)
+    tiling = plan.default_tiling("flash_mla_v10")
+    assert (tiling.splits, tiling.share, plan.part_count) == (splits, share, parts)
+
+
+def test_v10_has_a_place_for_every_cta_that_splits():
+    plan = plan_class("flash_mla_v10")(b=3, h=64 * 3, s=1, t=4096, parts=2)
+    exchange, signals = plan.meeting("cpu")
+    assert exchange.shape == (plan.blocks(2, 2), 64 * 256 + 2 * 64)
+    assert not signals.any()
+    assert plan_class("flash_mla_v10")(b=64, h=128, s=1).meeting("cpu")[0].shape[0] == 1
+
+
+def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run():
+    said = "splits=2 and share=2 take 256 blocks at once, more than the 132 of blocks and SMs"
+    fields = {"splits": 2, "share": 2, "blocks": 256}
+    refuses(plan_class("flash_mla_v10")(b=64, h=128, s=1), "flash_mla_v10", said, **fields)
 
 
 @pytest.mark.exhaustive  # Four minutes, most of them the emulator's.

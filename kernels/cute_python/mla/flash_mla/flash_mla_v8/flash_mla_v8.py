@@ -208,7 +208,7 @@ class FlashMlaV8Plan(SlabPlan):
         if self.invariant:
             return -(-self.t // self.invariant)
         pairs = -(-self.t // (2 * KEYS))
-        room = self.room(2 * min(self.tiles, 2)) // (2 * self.row_tiles)
+        room = self.room(2) // (2 * self.row_tiles)
         return self.parts or max(min(room, pairs // (2 * MIN_PAIRS)), 1)
 
     @property
@@ -252,10 +252,10 @@ class FlashMlaV8Plan(SlabPlan):
         return FlashMlaV8Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def split_tilings(self) -> list[FlashMlaV8Tiling]:
-        """Those with which CTAs split keys, the one that shares more first."""
+        """Those with which CTAs split keys; pairs first, since fewer clusters of four run at once."""
         return [
             FlashMlaV8Tiling(splits=2, share=share, blocks=self.room(2 * share))
-            for share in (2, 1)
+            for share in (1, 2)
             if share <= self.tiles and self.may_split(share)
         ]
 

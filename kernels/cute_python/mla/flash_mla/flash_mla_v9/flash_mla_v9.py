@@ -207,7 +207,7 @@ class FlashMlaV9Plan(SlabPlan):
         if self.invariant:
             return -(-self.t // self.invariant)
         pairs = -(-self.t // (2 * KEYS))
-        room = self.room(2 * min(self.tiles, 2)) // (2 * self.row_tiles)
+        room = self.room(2) // (2 * self.row_tiles)
         return self.parts or max(min(room, pairs // (2 * MIN_PAIRS)), 1)
 
     @property
@@ -251,10 +251,10 @@ class FlashMlaV9Plan(SlabPlan):
         return FlashMlaV9Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def split_tilings(self) -> list[FlashMlaV9Tiling]:
-        """Those with which CTAs split keys, the one that shares more first."""
+        """Those with which CTAs split keys; pairs first, since fewer clusters of four run at once."""
         return [
             FlashMlaV9Tiling(splits=2, share=share, blocks=self.room(2 * share))
-            for share in (2, 1)
+            for share in (1, 2)
             if share <= self.tiles and self.may_split(share)
         ]
 
