@@ -103,7 +103,7 @@ CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 #: Largest lag of the running maximum: weights of up to 2**15 still fit fp16.
 MAX_LAZY = 15
 MAX_CLUSTER = 4
-#: SMs of a GPC that clusters of four can fill; a GPC of 18 leaves two idle.
+#: SMs of a GPC that clusters of four could fill; fewer of them run at once on an H200.
 GPC = 16
 #: Pairs of key tiles below which a part is not worth its merge.
 MIN_PAIRS = 2
@@ -248,7 +248,7 @@ class FlashMlaV7Plan(SlabPlan):
         return FlashMlaV7Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def split_tilings(self) -> list[FlashMlaV7Tiling]:
-        """Those with which CTAs split keys; pairs first, since fewer clusters of four run at once."""
+        """Those with which CTAs split keys, pairs first: clusters of four do not all run at once."""
         return [
             FlashMlaV7Tiling(splits=2, share=share, blocks=self.room(2 * share))
             for share in (1, 2)
