@@ -248,7 +248,7 @@ class FlashMlaV7Plan(SlabPlan):
         return FlashMlaV7Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def split_tilings(self) -> list[FlashMlaV7Tiling]:
-        """Those with which CTAs split keys, pairs first: clusters of four do not all run at once."""
+        """Those with which CTAs split keys; pairs first, since too few clusters of four fit."""
         return [
             FlashMlaV7Tiling(splits=2, share=share, blocks=self.room(2 * share))
             for share in (1, 2)

@@ -252,7 +252,7 @@ class FlashMlaV8Plan(SlabPlan):
         return FlashMlaV8Tiling(share=2, blocks=sms // tiles * tiles or sms)
 
     def split_tilings(self) -> list[FlashMlaV8Tiling]:
-        """Those with which CTAs split keys, pairs first: clusters of four do not all run at once."""
+        """Those with which CTAs split keys; pairs first, since too few clusters of four fit."""
         return [
             FlashMlaV8Tiling(splits=2, share=share, blocks=self.room(2 * share))
             for share in (1, 2)
