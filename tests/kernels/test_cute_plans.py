@@ -10,7 +10,7 @@ import pytest
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPipeline, KernelPlan
-from mla_var3.runtime.check import check_plan
+from mla_var3.runtime.check import check_plan, compare, poison_outputs
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
@@ -18,7 +18,7 @@ FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 11)))
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
-THIN_MLA = ("thin_mla",)
+THIN_MLA = ("thin_mla", "thin_mla_v1")
 #: MLA kernels whose plans share two tests.
 SLABS = (*FLASH_MLA, *THIN_MLA, "flash_attention")
 LAYERS = {
@@ -199,51 +199,97 @@ def test_clusters_of_four_are_right(name, sizes, tiling):
     assert result.ok, result.explain()
 
 
-@pytest.mark.parametrize("name", THIN_MLA)
 @pytest.mark.parametrize(
     ("sizes", "columns", "splits", "parts"),
     [
-        ({"b": 32, "h": 16, "t": 4096}, 16, 4, 1),
-        ({"b": 32, "h": 8, "t": 4096}, 8, 4, 1),
-        ({"b": 16, "h": 32, "t": 4096}, 32, 4, 2),
-        ({"b": 20, "h": 16, "t": 4096}, 16, 2, 3),  # six CTAs per sequence, no multiple of four
-        ({"b": 1, "h": 16, "t": 32768}, 16, 4, 33),
+        ({"b": 32, "h": 16, "t": 4096}, 16, 2, 2),
+        ({"b": 32, "h": 8, "t": 4096}, 8, 2, 2),
+        ({"b": 16, "h": 32, "t": 4096}, 32, 2, 4),
+        ({"b": 20, "h": 16, "t": 4096}, 16, 2, 3),
+        ({"b": 1, "h": 16, "t": 32768}, 16, 2, 66),
         ({"b": 1, "h": 16, "t": 256}, 16, 2, 1),  # a CTA has a tile per warpgroup at least
         ({"b": 200, "h": 16, "t": 4096}, 16, 1, 1),
-        ({"b": 1, "h": 128, "t": 65536}, 32, 4, 8),  # four row tiles
+        ({"b": 1, "h": 128, "t": 65536}, 32, 2, 16),  # four row tiles
     ],
 )
-def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(name, sizes, columns, splits, parts):
-    plan = plan_class(name)(s=1, **sizes)
-    tiling = plan.default_tiling(name)
-    assert (tiling.columns, tiling.splits, plan.part_count) == (columns, splits, parts)
-    assert isinstance(planned(plan), KernelPipeline) is (parts > 1)
+def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(sizes, columns, splits, parts):
+    v0, v1 = plan_class("thin_mla")(s=1, **sizes), plan_class("thin_mla_v1")(s=1, **sizes)
+    tiling = v0.default_tiling("thin_mla")
+    assert (tiling.columns, tiling.splits, v0.part_count) == (columns, splits, parts)
+    assert isinstance(planned(v0), KernelPipeline) is (parts > 1)
+    tiling = v1.default_tiling("thin_mla_v1")
+    assert (tiling.columns, tiling.splits, tiling.parts) == (columns, splits, parts)
+    assert not isinstance(planned(v1), KernelPipeline)
 
 
-@pytest.mark.parametrize("name", THIN_MLA)
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("name", "field", "said"),
     [
-        ({"columns": 64}, "columns=64 is not one of 8, 16, 32"),
-        ({"splits": 3}, "splits=3 is not one of 1, 2, 4, 8"),
+        ("thin_mla", {"columns": 64}, "columns=64 is not one of 8, 16, 32"),
+        ("thin_mla", {"splits": 3}, "splits=3 is not one of 1, 2, 4, 8"),
+        ("thin_mla_v1", {"splits": 4}, "splits=4 is not one of 1, 2"),
     ],
 )
 def test_thin_mla_refuses_what_its_registers_and_blocks_do_not_allow(name, field, said):
     refuses(plan_class(name)(), name, said, **field)
 
 
+def test_thin_mla_v1_refuses_ctas_that_wait_for_others_without_a_place():
+    plan = plan_class("thin_mla_v1")(b=32, h=16, s=1, t=4096)
+    said = "3 parts = 192 CTAs wait for each other, and 132 run at once"
+    refuses(plan, "thin_mla_v1", said, parts=3)
+    plan.tiling_types["thin_mla_v1"](splits=2, parts=2).validate(plan)
+
+
+def test_thin_mla_v1_has_room_for_all_that_any_tiling_exchanges():
+    plan = plan_class("thin_mla_v1")(b=32, h=16, s=1, t=4096)
+    scratch = plan.scratch("meta")
+    for tiling in plan._autotune_configs()["thin_mla_v1"]:
+        ctas = plan.tiles_of(tiling.columns) * tiling.splits * tiling.parts
+        units = ctas * (8 // tiling.splits) * (tiling.columns // 8)
+        assert units <= scratch["partial"].shape[0]
+        assert ctas <= scratch["arrived"].shape[0]
+
+
+def ragged(name: str, **fields: int) -> KernelPlan:
+    """Rows that fill no tile, tiles that start inside a head, CTAs without a key."""
+    kind = plan_class(name)
+    parts = {} if name == "thin_mla_v1" else {"parts": fields.pop("parts")}
+    tilings = {name: kind.tiling_types[name](**fields)}
+    return kind(b=2, h=7, s=5, t=131, causal=True, tilings=tilings, **parts)
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", THIN_MLA)
 @pytest.mark.parametrize(
-    ("columns", "splits", "parts"), [(8, 1, 1), (8, 8, 1), (16, 2, 3), (32, 4, 1)]
+    ("name", "columns", "splits", "parts"),
+    [
+        ("thin_mla", 8, 1, 1),
+        ("thin_mla", 8, 8, 1),
+        ("thin_mla", 16, 2, 3),
+        ("thin_mla", 32, 4, 1),
+        ("thin_mla_v1", 8, 1, 5),
+        ("thin_mla_v1", 16, 2, 3),
+        ("thin_mla_v1", 32, 2, 1),
+    ],
 )
 def test_thin_mla_is_right_where_everything_is_ragged(name, columns, splits, parts):
-    # Rows that fill no tile, tiles that start inside a head, CTAs without a key.
-    kind = plan_class(name)
-    tiling = kind.tiling_types[name](columns=columns, splits=splits)
-    plan = kind(b=2, h=7, s=5, t=131, causal=True, parts=parts, tilings={name: tiling})
-    result = check_plan(plan)
+    result = check_plan(ragged(name, columns=columns, splits=splits, parts=parts))
     assert result.ok, result.explain()
+
+
+@pytest.mark.exhaustive
+def test_thin_mla_v1_leaves_its_counters_as_the_next_launch_needs_them():
+    plan = ragged("thin_mla_v1", columns=16, splits=2, parts=2)
+    inputs = plan.prepare_inputs("cpu")
+    kernel = plan.plan(*inputs)
+    reference = plan.reference_fn(*inputs)
+    for _ in range(2):
+        poison_outputs(kernel)
+        kernel.input_tensors["partial"].fill_(float("nan"))
+        outputs = kernel()
+        assert kernel.input_tensors["arrived"].bitwise_and(2**31 - 1).count_nonzero() == 0
+        for name, expected in reference.items():
+            assert compare(name, outputs[name], expected, plan.tolerance(name)).ok
 
 
 @pytest.mark.parametrize("name", HOPPER_ATTENTION)
