@@ -41,8 +41,8 @@ def pages(site: Site) -> list[Page]:
                 "HyperMLA is a workbench and knowledge base for GPU kernels in Python (NVIDIA's "
                 "cuTile and CuTe DSLs), Multi-head Latent Attention first. Every step keeps its "
                 "prediction, its measurement and its mistakes, and runs without a GPU.",
-                _ladder(site, link),
                 _doors(link),
+                _ladder(site, link),
                 _advice(site, link),
                 "## Workloads",
                 _workloads(site, link),
@@ -67,7 +67,8 @@ def _ladder(site: Site, link: Link) -> str:
         return ""
     layer = max(layers, key=lambda key: sum(map(len, layers[key])))
     title = f"Time of every {problems.layer_title(layer)} kernel here"
-    return ladder.section(site, layers[layer], link, title=title, folded=True)
+    found = ladder.section(site, layers[layer], link, title=title, folded=True)
+    return sections("## The ladder", found) if found else ""
 
 
 def _doors(link: Link) -> str:

@@ -1,23 +1,27 @@
-"""Renders pages side by side: a hook of mkdocs, whose own loop then finds every page rendered.
+"""Makes pages side by side: a hook of mkdocs, whose own loops then find every page made.
 
-mkdocs turns one page after the other into HTML, which is most of a build. Here forked processes
-take pages from one list until none is left, and what they say is said again by this one, so that
-a warning fails the strict build as ever.
+mkdocs turns one page after the other into HTML and puts one after the other into the theme, which
+is most of a build. Here forked processes take pages from one list until none is left, and what
+they say is said again by this one, so that a warning fails the strict build as ever.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from logging.handlers import QueueHandler
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
+from jinja2 import Environment
+from mkdocs.commands import build
 from mkdocs.exceptions import BuildError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
@@ -34,14 +38,21 @@ _fork = get_context("fork")
 #: What a process made of a page: which one, its attributes, and the anchors that it links to by the
 #: path of their file. Pickle does not find classes of a hook.
 Rendered = tuple[int, dict[str, Any], dict[str, dict[str, str]]]
+#: What is done with a page of a list; what it returns is pickled.
+Work = Callable[[int], Any]
 
 #: Whether this is a build and not `mkdocs serve`, whose threads a fork would leave in any state.
 _command = [""]
+#: The navigation of the build that is going on.
+_nav: list[Navigation] = []
+_build_page = build._build_page
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Remember what mkdocs does."""
+    """Remember what mkdocs does; a build ends before its garbage is worth the search for it."""
     _command[:] = [command]
+    if command == "build":
+        gc.disable()
 
 
 @event_priority(-100)  # The navigation is as it will be, which titles and links depend on.
@@ -51,29 +62,114 @@ def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
     Raises:
         BuildError: A page cannot be rendered, or a process died.
     """
-    others = (os.cpu_count() or 1) - 1
-    if others and _command == ["build"]:
-        _render_all(nav.pages, config, files, others)
+    _nav[:] = [nav]
+    if _others():
+        _render_all(nav.pages, config, files)
     return nav
 
 
-def _render_all(pages: Sequence[Page], config: Any, files: Files, others: int) -> None:
+@event_priority(-100)  # Links between pages are as they will be.
+def on_env(env: Environment, config: Any, files: Files) -> Environment:
+    """Put all pages into the theme and write them.
+
+    Raises:
+        BuildError: A page cannot be made, or a process died.
+    """
+    if _others():
+        found = files.documentation_pages()
+        pages = [file.page for file in found if file.page is not None]
+
+        def write(index: int) -> None:
+            with _named(pages[index]):
+                _build_page(pages[index], config, found, _nav[0], env)
+
+        _make([], range(len(pages)), write)
+        build._build_page = _is_made
+    return env
+
+
+def on_post_build(config: Any) -> None:
+    """Leave mkdocs as it was, for a program that goes on."""
+    build._build_page = _build_page
+    gc.enable()
+
+
+def on_build_error(error: Exception) -> None:
+    """The same where a build fails."""
+    on_post_build(None)
+
+
+def _others() -> int:
+    """Processes beside this one."""
+    return (os.cpu_count() or 1) - 1 if _command == ["build"] else 0
+
+
+def _render_all(pages: Sequence[Page], config: Any, files: Files) -> None:
     own: list[int] = []
     shared: list[int] = []
     for index, page in enumerate(pages):
         (own if _DEFINES.search(page.file.content_string) else shared).append(index)
-    taken = _fork.Value("i", 0)
-    helpers = [_start(pages, shared, taken, config, files) for _ in range(others)]
-    for index in itertools.chain(own, _take(shared, taken)):
-        _render(pages[index], config, files)
-    for helper in helpers:
-        _receive(helper, pages, files)
+
+    def render(index: int) -> Rendered:
+        with _named(pages[index]):
+            _render(pages[index], config, files)
+        return _rendered(index, pages[index])
+
+    for index, values, links in _make(own, shared, render):
+        vars(pages[index]).update(values)
+        pages[index].links_to_anchors = {
+            files.src_uris[path]: anchors for path, anchors in links.items()
+        }
     for page in pages:
-        page.render = _is_rendered  # type: ignore[method-assign]
+        page.render = _is_made  # type: ignore[method-assign]
 
 
-def _is_rendered(config: Any, files: Files) -> None:
-    """Stands for ``Page.render`` where that is done."""
+@contextlib.contextmanager
+def _named(page: Page) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise BuildError(f"{page.file.src_uri} cannot be rendered: {error}") from error
+
+
+def _is_made(*_: Any, **__: Any) -> None:
+    """Stands for what mkdocs does with a page where that is done."""
+
+
+def _render(page: Page, config: Any, files: Files) -> None:
+    """What mkdocs does with a page up to its HTML."""
+    page = config.plugins.on_pre_page(page, config=config, files=files)
+    page.read_source(config)
+    page.markdown = config.plugins.on_page_markdown(
+        page.markdown, page=page, config=config, files=files
+    )
+    page.render(config, files)
+
+
+def _rendered(index: int, page: Page) -> Rendered:
+    links = {file.src_uri: anchors for file, anchors in (page.links_to_anchors or {}).items()}
+    return index, {name: getattr(page, name) for name in _SET}, links
+
+
+# -- in several processes --------------------------------------------------------------------------
+
+
+def _make(own: Sequence[int], shared: Sequence[int], work: Work) -> list[Any]:
+    """Do the work on each page.
+
+    Args:
+        own: Pages that this process works on.
+        shared: Pages that any process works on.
+        work: What to do; a BuildError ends it.
+
+    Returns:
+        What the work of the other processes returned.
+    """
+    taken = _fork.Value("i", 0)
+    helpers = [_start(shared, taken, work) for _ in range(_others())]
+    for index in itertools.chain(own, _take(shared, taken)):
+        work(index)
+    return [made for helper in helpers for made in _receive(helper)]
 
 
 def _take(shared: Sequence[int], taken: Any) -> Iterator[int]:
@@ -87,69 +183,35 @@ def _take(shared: Sequence[int], taken: Any) -> Iterator[int]:
         yield shared[place]
 
 
-def _render(page: Page, config: Any, files: Files) -> None:
-    """What mkdocs does with a page up to its HTML."""
-    try:
-        page = config.plugins.on_pre_page(page, config=config, files=files)
-        page.read_source(config)
-        page.markdown = config.plugins.on_page_markdown(
-            page.markdown, page=page, config=config, files=files
-        )
-        page.render(config, files)
-    except Exception as error:
-        raise BuildError(f"{page.file.src_uri} cannot be rendered: {error}") from error
-
-
-# -- in another process ----------------------------------------------------------------------------
-
-
-def _start(
-    pages: Sequence[Page], shared: Sequence[int], taken: Any, config: Any, files: Files
-) -> Connection:
-    """A process that renders pages and sends them all when none is left."""
+def _start(shared: Sequence[int], taken: Any, work: Work) -> Connection:
+    """A process that works on pages and sends what it made when none is left."""
     here, there = _fork.Pipe(duplex=False)
-    process = _fork.Process(
-        target=_help, args=(there, pages, shared, taken, config, files), daemon=True
-    )
+    process = _fork.Process(target=_help, args=(there, shared, taken, work), daemon=True)
     process.start()
     there.close()
     return here
 
 
-def _help(
-    there: Connection, pages: Sequence[Page], shared: Sequence[int], taken: Any, config: Any,
-    files: Files,
-) -> None:  # fmt: skip
+def _help(there: Connection, shared: Sequence[int], taken: Any, work: Work) -> None:
     said: SimpleQueue[logging.LogRecord] = SimpleQueue()
     logging.getLogger("mkdocs").handlers[:] = [QueueHandler(said)]
-    found: list[Rendered] = []
+    made: list[Any] = []
     failed = None
     try:
-        for index in _take(shared, taken):
-            _render(pages[index], config, files)
-            found.append(_rendered(index, pages[index]))
+        made += map(work, _take(shared, taken))
     except BuildError as error:
         failed = str(error)
-    there.send((found, [said.get() for _ in range(said.qsize())], failed))
+    there.send((made, [said.get() for _ in range(said.qsize())], failed))
 
 
-def _rendered(index: int, page: Page) -> Rendered:
-    links = {file.src_uri: anchors for file, anchors in (page.links_to_anchors or {}).items()}
-    return index, {name: getattr(page, name) for name in _SET}, links
-
-
-def _receive(helper: Connection, pages: Sequence[Page], files: Files) -> None:
-    """Take the pages of a process, and say what it said."""
+def _receive(helper: Connection) -> list[Any]:
+    """Take what a process made, and say what it said."""
     try:
-        found, said, failed = helper.recv()
+        made, said, failed = helper.recv()
     except EOFError:
         raise BuildError("a process that renders pages died; is there enough memory?") from None
     for record in said:
         logging.getLogger(record.name).handle(record)
     if failed is not None:
         raise BuildError(failed)
-    for index, values, links in found:
-        vars(pages[index]).update(values)
-        pages[index].links_to_anchors = {
-            files.src_uris[path]: anchors for path, anchors in links.items()
-        }
+    return cast(list[Any], made)

@@ -66,14 +66,30 @@ def _plant(tree: Path, summary: str, text: str) -> None:
     (docs / "SUMMARY.md").write_text(summary)
 
 
+def _without_folded(navigation: str) -> str:
+    """A navigation but for where its folded sections lead."""
+    return re.sub(r"(md-nav__item--pruned [^>]*><a href=)\"[^\"]*", r"\1", navigation)
+
+
+def test_a_folded_section_leads_to_its_own_page(tmp_path):
+    _plant(tmp_path, SUMMARY, "Text.")
+    shown = _navigations(tmp_path, OVERRIDES)["words/one/index.html"]
+    folded = re.findall(r'md-nav__item--pruned [^>]*><a href="([^"]*)', shown)
+    assert folded == ["../three/", "../chapter/", "../../six/"]
+
+
 def test_the_navigation_is_the_themes(tmp_path):
     _plant(tmp_path, SUMMARY, "## Part\n\nText.")
     theirs = tmp_path / "theirs"
     shutil.copytree(OVERRIDES, theirs)
     (theirs / ENTRY).unlink()
-    own = _navigations(tmp_path, OVERRIDES)
+    own, wanted = _navigations(tmp_path, OVERRIDES), _navigations(tmp_path, theirs)
     assert len(own) == SUMMARY.count("](")
-    assert own == _navigations(tmp_path, theirs)
+    # The theme leads past a folded section's own page to the first one below it.
+    assert own != wanted
+    assert {page: _without_folded(text) for page, text in own.items()} == {
+        page: _without_folded(text) for page, text in wanted.items()
+    }
 
 
 def test_a_section_without_a_page_lists_its_first_child(tmp_path):
