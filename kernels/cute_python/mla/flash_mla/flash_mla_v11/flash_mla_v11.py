@@ -448,7 +448,8 @@ class FlashMlaV11:
                     numbers = 2 * ROWS * 4 if i == 0 else 0  # maxima and sums
                     cute.arch.mbarrier_arrive_and_expect_tx(piece, PIECE_BYTES + numbers)
         cute.arch.mbarrier_init_fence()
-        self.cluster_sync()
+        cute.arch.cluster_arrive_relaxed()  # that fence is all that it has to order
+        cute.arch.cluster_wait()
 
     # ---- items: neighboring row tiles of a sequence, and a split of their keys -------------
     @cute.jit
