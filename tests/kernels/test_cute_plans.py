@@ -14,7 +14,9 @@ from mla_var3.runtime.check import check_plan, compare, poison_outputs
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
-FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 11)))
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 12)))
+#: Versions whose CTAs meet through L2.
+MEETING = ("flash_mla_v10", "flash_mla_v11")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
@@ -147,6 +149,7 @@ def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
     refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "flash_mla_v7", said, **fields)
 
 
+@pytest.mark.parametrize("name", MEETING)
 @pytest.mark.parametrize(
     ("sizes", "splits", "share", "parts"),
     [
@@ -159,32 +162,35 @@ def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
         ({"b": 32, "h": 128, "s": 4, "t": 4096}, 1, 2, 1),
     ],
 )
-def test_v10_splits_and_shares_where_all_ctas_run_at_once(sizes, splits, share, parts):
-    plan = plan_class("flash_mla_v10")(**sizes)
-    tiling = plan.default_tiling("flash_mla_v10")
+def test_v10_splits_and_shares_where_all_ctas_run_at_once(name, sizes, splits, share, parts):
+    plan = plan_class(name)(**sizes)
+    tiling = plan.default_tiling(name)
     assert (tiling.splits, tiling.share, plan.part_count) == (splits, share, parts)
 
 
-def test_v10_has_a_place_for_every_cta_that_splits():
-    plan = plan_class("flash_mla_v10")(b=3, h=64 * 3, s=1, t=4096, parts=2)
+@pytest.mark.parametrize("name", MEETING)
+def test_v10_has_a_place_for_every_cta_that_splits(name):
+    plan = plan_class(name)(b=3, h=64 * 3, s=1, t=4096, parts=2)
     exchange, signals = plan.meeting("cpu")
     assert exchange.shape == (plan.blocks(2, 2), 64 * 256 + 2 * 64)
     assert not signals.any()
-    assert plan_class("flash_mla_v10")(b=64, h=128, s=1).meeting("cpu")[0].shape[0] == 1
+    assert plan_class(name)(b=64, h=128, s=1).meeting("cpu")[0].shape[0] == 1
 
 
-def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run():
+@pytest.mark.parametrize("name", MEETING)
+def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run(name):
     said = "splits=2 and share=2 take 256 blocks at once, more than the 132 of blocks and SMs"
     fields = {"splits": 2, "share": 2, "blocks": 256}
-    refuses(plan_class("flash_mla_v10")(b=64, h=128, s=1), "flash_mla_v10", said, **fields)
+    refuses(plan_class(name)(b=64, h=128, s=1), name, said, **fields)
 
 
-@pytest.mark.exhaustive  # Four minutes, most of them the emulator's.
+@pytest.mark.exhaustive  # Six minutes, most of them the emulator's.
 @pytest.mark.parametrize(
     ("name", "sizes", "tiling"),
     [
         ("flash_mla_v7", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
         ("flash_mla_v8", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
+        ("flash_mla_v11", {"s": 1, "t": 300}, {"splits": 2, "share": 2}),
         (
             "flash_mla_v8",
             {"s": 3, "t": 200, "causal": True},
@@ -192,7 +198,7 @@ def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run():
         ),
     ],
 )
-def test_clusters_of_four_are_right(name, sizes, tiling):
+def test_four_ctas_that_share_and_split_are_right(name, sizes, tiling):
     plan = plan_class(name)(b=1, h=128, parts=1, **sizes)
     chosen = dataclasses.replace(plan.default_tiling(name), **tiling)
     result = check_plan(dataclasses.replace(plan, tilings={name: chosen}))
