@@ -15,7 +15,7 @@ from mla_var3.emulator.options import Options
 from mla_var3.errors import PlanError, ToolchainError, UsageError
 from mla_var3.paths import repo_root
 from mla_var3.profiling import replay
-from mla_var3.profiling.nsight import Metric, Profiled
+from mla_var3.profiling.ncu_rep import Metric, Profiled
 from mla_var3.runtime import registry
 from tests.emulator.kernels import GEMM, MIRROR
 from tests.profiling import reports
@@ -101,7 +101,7 @@ class TestMain:
     def folder(self, tmp_path, monkeypatch):
         version = registry.find("hopper_gemm", "v1")
         replay.write(tmp_path, version, version.plan_class()(m=64, n=64, k=64))
-        monkeypatch.setattr(counts.nsight, "read", lambda path: [reports.gemm()])
+        monkeypatch.setattr(counts.ncu_rep, "read", lambda path: [reports.gemm()])
         return tmp_path
 
     def test_a_table_keeps_other_kernels(self, folder, monkeypatch, capsys):
@@ -130,7 +130,7 @@ class TestMain:
         assert "wgmma instructions: 0 emulated, 2,048 counted  -100.0%" in said
 
     def test_a_report_of_another_kernel(self, folder, monkeypatch):
-        monkeypatch.setattr(counts.nsight, "read", lambda path: [Profiled("other", ())])
+        monkeypatch.setattr(counts.ncu_rep, "read", lambda path: [Profiled("other", ())])
         with pytest.raises(ToolchainError, match="hopper_gemm v1: the report holds no launch of"):
             main([str(folder)], "counts")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3 import languages
-from mla_var3.profiling.nsight import Advice, Profiled
+from mla_var3.profiling.ncu_rep import Advice, Profiled
 from mla_var3.profiling.verbose import ranked, render
 from tests.profiling import reports
 

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 from mla_var3 import arguments, devices, inputs
 from mla_var3.errors import PlanError, ToolchainError, UsageError
 from mla_var3.paths import repo_root, write_atomic
-from mla_var3.profiling import ncu, nsight, replay
-from mla_var3.profiling.nsight import Profiled
+from mla_var3.profiling import ncu, ncu_rep, replay
+from mla_var3.profiling.ncu_rep import Profiled
 from mla_var3.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def compare(folder: Path) -> list[Compared]:
         ToolchainError: The report cannot be read, or holds no launch of a stage.
         PlanError: A stage is not in the CuTe DSL.
     """
-    launches = nsight.read(folder / ncu.REPORT)
+    launches = ncu_rep.read(folder / ncu.REPORT)
     content = inputs.read_json(folder / replay.SPEC)
     plan = replay.read(folder / replay.SPEC)
     name = f"{content['design'].partition('@')[0]} {content['version']}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mla_var3.profiling import hot
-from mla_var3.profiling.nsight import Advice, Profiled
+from mla_var3.profiling.ncu_rep import Advice, Profiled
 from mla_var3.tables import cell, code, table
 
 #: Rows of the tables of lines, stalls and opcodes.
