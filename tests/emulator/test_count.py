@@ -1,10 +1,15 @@
 """Counts against what the kernels are known to do."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mla_var3.emulator.count import bank_conflicts, sectors
 from mla_var3.emulator.options import Options
 from tests.emulator.kernels import GEMM, MIRROR, PRODUCT, RING
+
+LANE = np.arange(32)
 
 
 def test_bytes_and_flops_of_a_product() -> None:
@@ -46,20 +51,44 @@ def test_guards_keep_threads_from_counting() -> None:
     assert arrive.instructions["mbarrier"] == 6 * 4
 
 
+def conflicts(at: NDArray[np.int64], size: int, lane: NDArray[np.int64] = LANE) -> int:
+    """Those of one warp."""
+    return bank_conflicts(at, size, np.zeros_like(lane), lane)
+
+
 def test_bank_conflicts() -> None:
-    lane = np.arange(32)
-    assert bank_conflicts(4 * lane, 4) == 0
-    assert bank_conflicts(8 * lane, 4) == 1
-    assert bank_conflicts(128 * lane, 4) == 31
-    assert bank_conflicts(0 * lane, 4) == 0
-    assert bank_conflicts(16 * lane, 16) == 0
-    assert bank_conflicts(128 * lane, 16) == 28
+    assert conflicts(4 * LANE, 4) == 0
+    assert conflicts(8 * LANE, 4) == 1
+    assert conflicts(128 * LANE, 4) == 31
+    assert conflicts(0 * LANE, 4) == 0
+    assert conflicts(16 * LANE, 16) == 0
+    assert conflicts(128 * LANE, 16) == 28
+
+
+@given(st.integers(2, 6), st.sampled_from([4, 8, 16]), st.data())
+def test_warps_do_not_conflict_with_each_other(warps: int, size: int, data: st.DataObject) -> None:
+    """A guard that leaves a few lanes of each warp does not make one warp of them."""
+    chosen = sorted(data.draw(st.sets(st.integers(0, 31), min_size=1, max_size=31)))
+    lane = np.array(chosen)
+    at = np.array(data.draw(st.lists(st.integers(0, 63), min_size=len(lane), max_size=len(lane))))
+    one = conflicts(at * size, size, lane)
+    warp = np.repeat(np.arange(warps), len(lane))
+    assert bank_conflicts(np.tile(at * size, warps), size, warp, np.tile(lane, warps)) == (
+        one * warps
+    )
 
 
 def test_sectors() -> None:
-    lane = np.arange(32).astype(np.uint64)
-    assert sectors(lane * np.uint64(4), 4) == (4, 4)
-    assert sectors(lane * np.uint64(128), 4) == (32, 4)
+    lane, warp = LANE.astype(np.uint64), np.zeros(32, np.int64)
+    assert sectors(lane * np.uint64(4), 4, warp) == (4, 4)
+    assert sectors(lane * np.uint64(128), 4, warp) == (32, 4)
+
+
+def test_sectors_are_of_each_warp() -> None:
+    """Four warps of eight lanes each that store eight neighboring words: a sector per warp."""
+    row, warp = np.arange(8), np.repeat(np.arange(4), 8)
+    address = np.tile(row * 4, 4).astype(np.uint64)
+    assert sectors(address, 4, warp) == (4, 4)
 
 
 def test_full_counts_name_the_conflicting_line() -> None:

@@ -10,17 +10,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from mla_var3.profiling.nsight import Profiled
+from mla_var3.profiling.ncu_rep import LAUNCHES, Profiled
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def gemm() -> Profiled:
     """Its one launch."""
-    content = (FIXTURES / "hopper_gemm_v1.json").read_bytes()
-    (launch,) = TypeAdapter(list[Profiled]).validate_json(content)
+    (launch,) = LAUNCHES.validate_json((FIXTURES / "hopper_gemm_v1.json").read_bytes())
     return launch
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,10 @@ import pytest
 
 from mla_var3 import inputs, records
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import annotation, replay
+from mla_var3.profiling import annotating, annotation, replay
+from mla_var3.profiling.annotating import METRICS, annotate
 from mla_var3.profiling.annotation import (
     DURATION,
-    METRICS,
-    annotate,
     annotation_profile_plan,
     read_table,
     stage_values,
@@ -74,11 +74,11 @@ class TestStageValues:
 
 
 def test_the_reader_beside_ncu_is_found_by_the_child(monkeypatch):
-    monkeypatch.setattr(annotation.nsight, "extras", lambda: Path("/opt/extras/python"))
+    monkeypatch.setattr(annotation.ncu_rep, "extras", lambda: Path("/opt/extras/python"))
     assert with_reader({"A": "1"}) == {"A": "1", "PYTHONPATH": "/opt/extras/python"}
     path = os.pathsep.join(["/opt/extras/python", "src"])
     assert with_reader({"PYTHONPATH": "src"})["PYTHONPATH"] == path
-    monkeypatch.setattr(annotation.nsight, "extras", lambda: None)
+    monkeypatch.setattr(annotation.ncu_rep, "extras", lambda: None)
     assert with_reader({"A": "1"}) == {"A": "1"}
 
 
@@ -161,7 +161,7 @@ class TestProfile:
         assert all((root / "out" / name).is_file() for name in made.outcome.artefacts)
         assert made.outcome.artefacts[0].startswith("profiles/annotation/cutile/mla/mla_var6_plus/")
         (command,) = child
-        assert command[1:3] == ["-m", "mla_var3.profiling.annotation"]
+        assert command[1:3] == ["-m", "mla_var3.profiling.annotating"]
 
     @pytest.mark.parametrize("kind", [RuntimeError, OSError, ValueError, "ProfilerException"])
     def test_a_refusal_is_one_sentence_and_keeps_the_event_record(
@@ -185,7 +185,7 @@ class TestProfile:
         nsight.watched = True
         assert annotate(replay.write(tmp_path, VERSION, PLAN)) == 0
         assert nsight.annotated == STAGES
-        assert not (tmp_path / annotation.RAW).exists()
+        assert not (tmp_path / annotating.RAW).exists()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ class TestProfile:
     ],
 )
 def test_what_is_missing_is_said(package, command, reader, said, monkeypatch):
-    monkeypatch.setattr(annotation.nsight, "missing", lambda: reader)
+    monkeypatch.setattr(annotation.ncu_rep, "missing", lambda: reader)
     monkeypatch.setattr(annotation.importlib.util, "find_spec", lambda _: package)
     monkeypatch.setattr(annotation.shutil, "which", lambda _: command)
     with pytest.raises(ToolchainError, match=f"mode annotation cannot run: .*{said}.*=event"):
@@ -210,3 +210,17 @@ def test_a_plan_written_to_a_file_is_read_back(tmp_path):
     path = replay.write(tmp_path, VERSION, plan)
     assert replay.read(path) == plan
     assert json.loads(path.read_text())["design"] == "mla_var6_plus@cutile-dsl"
+
+
+def test_nothing_beside_the_child_hides_what_it_imports():
+    """nsight-python runs it by its path, which puts its folder first among those of imports."""
+    beside = {path.stem for path in Path(annotating.__file__).parent.glob("*.py")}
+    others = {"nsight", "ncu_report", "nvtx", "numpy", "pandas", "torch", "cuda", "cutlass"}
+    assert beside.isdisjoint(sys.stdlib_module_names)
+    assert beside.isdisjoint(others)
+
+
+def test_the_child_loads_nsight_python_before_torch():
+    code = "import sys, mla_var3.profiling.annotating; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.profiling import hot
-from mla_var3.profiling.nsight import Instruction, Profiled
+from mla_var3.profiling.ncu_rep import Instruction, Profiled
 from tests.profiling import reports
 
 

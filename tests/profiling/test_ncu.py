@@ -18,7 +18,7 @@ from mla_var3.profiling.ncu import (
     longest,
     ncu_profile_plan,
 )
-from mla_var3.profiling.nsight import Metric, Profiled
+from mla_var3.profiling.ncu_rep import Metric, Profiled
 from mla_var3.runtime import registry
 from mla_var3.runtime.ct_kernel import CtKernel
 from tests.profiling import reports
@@ -83,8 +83,8 @@ class TestProfile:
 
         monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/opt/{name}")
         monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=run))
-        monkeypatch.setattr(ncu.nsight, "missing", lambda: None)
-        monkeypatch.setattr(ncu.nsight, "read", lambda path: LAUNCHES)
+        monkeypatch.setattr(ncu.ncu_rep, "missing", lambda: None)
+        monkeypatch.setattr(ncu.ncu_rep, "read", lambda path: LAUNCHES)
         return commands
 
     def test_counters_go_to_their_stages(self, ran, root):
@@ -140,6 +140,6 @@ def test_without_ncu_it_says_so(monkeypatch):
 
 def test_without_its_reader_nothing_is_timed(monkeypatch):
     monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/opt/{name}")
-    monkeypatch.setattr(ncu.nsight, "missing", lambda: "it is not there")
+    monkeypatch.setattr(ncu.ncu_rep, "missing", lambda: "it is not there")
     with pytest.raises(ToolchainError, match="mode ncu cannot read its own report: it is not"):
         ncu_profile_plan(PLAN, version=VERSION)

@@ -5,7 +5,7 @@ import dataclasses
 import io
 
 from mla_var3.profiling import hot, ncu_files
-from mla_var3.profiling.nsight import Metric, Profiled
+from mla_var3.profiling.ncu_rep import Metric, Profiled
 from tests.profiling import reports
 
 

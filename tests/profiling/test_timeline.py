@@ -39,28 +39,36 @@ def rows(text):
 
 
 def test_the_trace_of_an_h200():
-    """CUPTI's, of mla_shared_prefix v1 launched by Python: the host is slower than the kernels."""
+    """CUPTI's, of mla_shared_prefix v1: launched by Python, then replayed as a graph."""
     trace = inputs.read_json(FIXTURES / "cupti-trace.json")
     found, calls = parse_chrome(trace), timeline.parse_calls(trace)
-    latent, decompressed, combine = found
+    assert len(found) == 6
+    latent, decompressed, combine = found[:3]
     assert (latent.stream, latent.grid, latent.block) == (7, (64, 1, 1), (384, 1, 1))
-    assert (latent.duration_ns, latent.registers) == (33696, 168)
-    assert decompressed.stream == 41
-    assert overlap(found) == 0.0
+    assert (latent.duration_ns, latent.registers) == (33216, 168)
+    # The host is slower than the kernels: none has begun when the one before ends.
+    assert overlap(found[:3]) == 0.0
     assert decompressed.start_ns - latent.end_ns > latent.duration_ns
-    table = rows(timeline.gpu_trace(found))
-    assert [row["Name"] for row in table] == [x.name for x in found]
-    assert parse_nsys(timeline.gpu_trace(found))[2].duration_ns == combine.duration_ns
+    # The replay shows what is timed.
+    patterns = {"latent": re.compile(".*_flash_mla_v5_"), "prefix": re.compile(".*_attention_v3_"),
+                "combine": re.compile(".*_combine_")}  # fmt: skip
+    figures = timeline.figures(timeline.last_run(found), patterns)
+    assert {x[timeline.OVERLAP] for x in figures.values()} == {0.4014}
+    assert figures["latent"][timeline.SHARED] == figures["prefix"][timeline.SHARED] == 34.529
+    assert figures["prefix"][timeline.START] == 12.8
+    assert figures["combine"][timeline.SHARED] == 0.0
+    # The tables that are made of it.
+    assert [x.duration_ns for x in parse_nsys(timeline.gpu_trace(found))][:3] == [
+        latent.duration_ns, decompressed.duration_ns, combine.duration_ns,
+    ]  # fmt: skip
     summed = rows(timeline.api_sum(calls))
-    assert summed[0]["Name"] == "cudaLaunchKernelExC"
-    assert summed[0]["Num Calls"] == "3"
+    assert {row["Name"]: row["Num Calls"] for row in summed}["cudaGraphLaunch"] == "1"
     assert sum(float(row["Time (%)"]) for row in summed) == pytest.approx(100, abs=0.5)
-    own = [x for x in calls if x.name == "cudaLaunchKernelExC"]
-    ranges = [Event("stage", own[0].start_ns - 10, 20)]
-    (row,) = rows(timeline.projected(ranges, calls, found))
-    assert (row["Name"], row["NumGPUOps"]) == ("stage", "1")
-    assert int(row["Projected Start (ns)"]) == latent.start_ns
-    assert int(row["Projected Duration (ns)"]) == latent.duration_ns
+    ranges = rows(timeline.projected(timeline.parse_ranges(trace), calls, found))
+    assert [row["Name"] for row in ranges] == ["parts.latent", "parts.decompressed", "combine"]
+    assert [int(row["Projected Duration (ns)"]) for row in ranges] == [
+        latent.duration_ns, decompressed.duration_ns, combine.duration_ns,
+    ]  # fmt: skip
 
 
 @given(launches)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3 import languages
-from mla_var3.profiling.nsight import Advice, Profiled
+from mla_var3.profiling.ncu_rep import Advice, Profiled
 from mla_var3.profiling.verbose import ranked, render
 from tests.profiling import reports
 
@@ -48,8 +48,8 @@ def test_a_library_has_no_levers():
 def test_where_the_time_went():
     text = render("d v1", "CuTe DSL", {"main": reports.gemm()}, {})
     hot = text.partition("### Hot lines")[2].splitlines()[4]
-    assert "py:130 | 26.2% | long" in hot
-    assert "| HGMMA | 2,048 | 4.4% |" in text
+    assert "| `hopper_gemm_v1.py:130` | 26.2% | `long_scoreboard` |" in hot
+    assert "| `HGMMA` | 2,048 | 4.4% |" in text
     assert "Sampling interval is larger" in text.partition("### Notes on this measurement")[2]
 
 

@@ -34,6 +34,13 @@ def seeded(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+def counts(argv: Sequence[str], prog: str) -> int:
+    """What the emulator counts, held against Nsight Compute's reports of a GPU."""
+    from mla_var3.app.counts import main
+
+    return main(argv, prog)
+
+
 def peers(argv: Sequence[str], prog: str) -> int:
     """Tests of FlashMLA and FlashInfer with our kernel in place of theirs, on a GPU."""
     from mla_var3.app.peers import main
@@ -52,6 +59,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "tilegym": tilegym,
     "cutlass-examples": cutlass_examples,
     "seeded": seeded,
+    "counts": counts,
     "--peers": peers,
 }
 

@@ -159,7 +159,9 @@ class Memory:
                 missing=f"an address that is a multiple of {size}",
             )
             at = at & -size
-        m.counts.shared(pc, at, size, s, what)
+        m.counts.shared(pc, len(at), size, what)
+        if m.counts.mode == "full":
+            m.counts.banks(pc, at, size, m.warp[s], m.lane[s])
         return at, good
 
     def _load_shared(self, address: Any, width: int, count: int, s: Any, pc: int) -> list[Any]:
@@ -206,7 +208,9 @@ class Memory:
                 missing=f"an address that is a multiple of {size}",
             )
             address = address & ~U64(size - 1)
-        m.counts.memory(pc, address, size, s, what)
+        m.counts.memory(pc, len(address), size, what)
+        if m.counts.mode == "full":
+            m.counts.touched(pc, address, size, m.warp[s])
         out = []
         for region, part in m.memory_map.split(address, size):
             chosen = address if part is None else address[part]

@@ -114,19 +114,25 @@ class Counts:
         """Accesses to local memory."""
         self.bytes[f"local {what}"][pc] += size * threads
 
-    def shared(self, pc: int, at: NDArray[np.int64], size: int, s: Any, what: str) -> None:
-        """Accesses of threads to shared memory at physical addresses."""
-        self.bytes[f"shared {what}"][pc] += size * len(at)
-        if self.mode == "full":
-            self.conflicts[pc] += bank_conflicts(at, size)
+    def shared(self, pc: int, threads: int, size: int, what: str) -> None:
+        """So many threads' accesses to shared memory."""
+        self.bytes[f"shared {what}"][pc] += size * threads
 
-    def memory(self, pc: int, address: NDArray[np.uint64], size: int, s: Any, what: str) -> None:
-        """Accesses of threads to global memory."""
-        self.bytes[f"global {what}"][pc] += size * len(address)
-        if self.mode == "full":
-            got, ideal = sectors(address, size)
-            self.sectors[pc] += got
-            self.ideal[pc] += ideal
+    def banks(
+        self, pc: int, at: NDArray[np.int64], size: int, warp: NDArray[Any], lane: NDArray[Any]
+    ) -> None:
+        """The conflicts of such accesses, at physical addresses."""
+        self.conflicts[pc] += bank_conflicts(at, size, warp, lane)
+
+    def memory(self, pc: int, threads: int, size: int, what: str) -> None:
+        """So many threads' accesses to global memory."""
+        self.bytes[f"global {what}"][pc] += size * threads
+
+    def touched(self, pc: int, address: NDArray[np.uint64], size: int, warp: NDArray[Any]) -> None:
+        """The sectors of such accesses."""
+        got, ideal = sectors(address, size, warp)
+        self.sectors[pc] += got
+        self.ideal[pc] += ideal
 
     def merge(self, other: Counts) -> None:
         """Add what another process counted."""
@@ -230,16 +236,23 @@ class Counts:
         }
 
 
-def bank_conflicts(at: NDArray[np.int64], size: int) -> int:
+def bank_conflicts(at: NDArray[np.int64], size: int, warp: NDArray[Any], lane: NDArray[Any]) -> int:
     """Extra wavefronts of one access by warps: 32 banks of 4 bytes, one word each per wavefront.
 
-    Accesses of 8 and 16 bytes are served by half and quarter warps.
+    Accesses of 8 and 16 bytes are served by half and quarter warps. Threads that a guard keeps out
+    are not among those given.
+
+    Args:
+        at: Physical address of each thread.
+        size: Bytes that each accesses.
+        warp: Each one's warp.
+        lane: Each one's lane there.
     """
     lanes = 32 if size <= 4 else 128 // size
     words = (at >> 2)[:, None] + np.arange(max(1, size // 4))
-    group = np.repeat(np.arange(len(at)) // lanes, words.shape[1])
-    flat = words.ravel()
-    unique = np.unique(group.astype(np.int64) << 40 | flat)
+    served = warp.astype(np.int64) * 32 + lane // lanes
+    group = np.repeat(np.unique(served, return_inverse=True)[1], words.shape[1])
+    unique = np.unique(group.astype(np.int64) << 40 | words.ravel())
     row, word = unique >> 40, unique & ((1 << 40) - 1)
     hits = np.bincount(row * 32 + (word & 31))
     rows = int(row.max()) + 1
@@ -248,12 +261,17 @@ def bank_conflicts(at: NDArray[np.int64], size: int) -> int:
     return int((padded.reshape(rows, 32).max(1) - 1).sum())
 
 
-def sectors(address: NDArray[np.uint64], size: int) -> tuple[int, int]:
-    """Sectors that warps touch, and how many the same bytes would fill."""
-    n = len(address)
+def sectors(address: NDArray[np.uint64], size: int, warp: NDArray[Any]) -> tuple[int, int]:
+    """Sectors that warps touch, and how many the same bytes would fill.
+
+    Args:
+        address: Of each thread.
+        size: Bytes that each accesses.
+        warp: Each one's warp.
+    """
     first = address.astype(np.int64) // SECTOR
     last = (address.astype(np.int64) + size - 1) // SECTOR
-    warp = np.arange(n) // 32
-    both = np.concatenate([warp << 50 | first, warp << 50 | last])
-    whole = -(-np.bincount(warp) * size // SECTOR)
+    own = np.unique(warp, return_inverse=True)[1].astype(np.int64)
+    both = np.concatenate([own << 50 | first, own << 50 | last])
+    whole = -(-np.bincount(own) * size // SECTOR)
     return len(np.unique(both)), int(whole.sum())

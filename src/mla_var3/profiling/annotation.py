@@ -1,7 +1,7 @@
 """Mode ``annotation``: counters and times of each stage through nsight-python.
 
 nsight-python runs the command it is called from once more under Nsight Compute, so it is called
-from a process of its own: ``python -m mla_var3.profiling.annotation <plan's file>``.
+from a process of its own (``mla_var3.profiling.annotating``).
 """
 
 from __future__ import annotations
@@ -12,36 +12,20 @@ import io
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from mla_var3 import front, inputs
+from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import counted, nsight, prologue, recording, replay
+from mla_var3.profiling import annotating, counted, ncu_rep, prologue, recording, replay
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.tables import csv_text
 
-#: Nsight Compute's names of what is collected for each stage.
-METRICS = (
-    "gpu__time_duration.sum",
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    "sm__inst_executed_pipe_tensor.sum",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "smsp__warps_eligible.avg.per_cycle_active",
-    "launch__registers_per_thread",
-)
 DURATION = "gpu__time_duration.sum"
-#: Times that Nsight Compute runs each stage.
-RUNS = 5
-#: nsight-python's own table, and the same in words and units.
-RAW, FORMATTED = "nsight_raw_metrics.csv", "nsight_formatted_metrics.csv"
+#: nsight-python's table in words and units.
+FORMATTED = "nsight_formatted_metrics.csv"
 
 
 def missing() -> str | None:
@@ -50,7 +34,7 @@ def missing() -> str | None:
         return "nsight-python is not installed (mla_var3[gpu] brings it)"
     if shutil.which("ncu") is None:
         return "Nsight Compute's command ncu is not on PATH"
-    return nsight.missing()
+    return ncu_rep.missing()
 
 
 def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
@@ -73,8 +57,8 @@ def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
 def _collect(run: Run) -> Observed:
     run.settings.say("profiling each stage with nsight-python")
     spec = replay.write(run.folder, run.version, run.plan)
-    replay.run(replay.command(spec, __name__), "nsight-python", with_reader(os.environ))
-    values = stage_values(read_table(inputs.read_text(run.folder / RAW)))
+    replay.run(replay.command(spec, annotating.__name__), "nsight-python", with_reader(os.environ))
+    values = stage_values(read_table(inputs.read_text(run.folder / annotating.RAW)))
     header, rows = counted.columns(values)
     write_atomic(run.folder / FORMATTED, csv_text(header, rows))
     return Observed(values, recording.toolchain(["nsight-python"]))
@@ -82,7 +66,7 @@ def _collect(run: Run) -> Observed:
 
 def with_reader(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment in which nsight-python finds NVIDIA's reader of reports."""
-    folders = [str(nsight.extras() or ""), environment.get("PYTHONPATH", "")]
+    folders = [str(ncu_rep.extras() or ""), environment.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, folders))
     return {**environment, **({"PYTHONPATH": path} if path else {})}
 
@@ -122,37 +106,3 @@ def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
         if math.isfinite(value):
             values.setdefault(name, {})[str(row.get("Metric", DURATION))] = round(value, 4)
     return values
-
-
-def annotate(spec: Path) -> int:
-    """Profile the plan of a file and leave nsight-python's table beside it.
-
-    In the process that Nsight Compute watches nothing is left: there the stages only run.
-    """
-    import nsight  # Before CUDA starts: newer releases attach at import.
-
-    @nsight.analyze.kernel(
-        runs=RUNS, metrics=list(METRICS), output="quiet", output_prefix=f"{spec.parent}/"
-    )
-    def profiled() -> None:
-        for path, kernel in replay.bind(spec).stages():
-            with nsight.annotate(path):
-                kernel()
-
-    try:
-        found = profiled()
-    except (RuntimeError, OSError, ValueError, nsight.exceptions.ProfilerException) as error:
-        print(f"nsight-python could not profile: {str(error).strip()}", file=sys.stderr)
-        return 1
-    if found is not None:
-        write_atomic(spec.parent / RAW, found.to_dataframe().to_csv(index=False))
-    return 0
-
-
-def main() -> int:
-    """Annotate the plan of the file that the process's first argument names."""
-    return annotate(Path(sys.argv[1]))
-
-
-if __name__ == "__main__":
-    front.run("mla_var3.profiling.annotation:main")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mla_var3.profiling.nsight import EXECUTED, Instruction, Profiled
+from mla_var3.profiling.ncu_rep import EXECUTED, Instruction, Profiled
 
 SAMPLES = "smsp__pcsamp_sample_count"
 STALL = "smsp__pcsamp_warps_issue_stalled_"

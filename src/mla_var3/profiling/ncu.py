@@ -11,8 +11,8 @@ from typing import Any
 from mla_var3 import languages
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import ncu_files, nsight, prologue, replay, verbose
-from mla_var3.profiling.nsight import Profiled
+from mla_var3.profiling import ncu_files, ncu_rep, prologue, replay, verbose
+from mla_var3.profiling.ncu_rep import Profiled
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
 
@@ -53,7 +53,7 @@ def ncu_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
         ToolchainError: There is no GPU; Nsight Compute or its reader is missing or refuses.
     """
     find_ncu()
-    if (lacking := nsight.missing()) is not None:
+    if (lacking := ncu_rep.missing()) is not None:
         raise ToolchainError(f"mode ncu cannot read its own report: {lacking}")
     return prologue.profile("ncu", plan, Settings(**settings), _collect)
 
@@ -75,7 +75,7 @@ def _collect(run: Run) -> Observed:
     report = run.folder / REPORT
     spec = replay.write(run.folder, run.version, run.plan)
     replay.run(command(report, patterns.values(), spec), "ncu")
-    return observed(run, patterns, nsight.read(report))
+    return observed(run, patterns, ncu_rep.read(report))
 
 
 def observed(run: Run, patterns: Mapping[str, re.Pattern[str]], found: list[Profiled]) -> Observed:

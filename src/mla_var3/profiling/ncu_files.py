@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import hot
-from mla_var3.profiling.nsight import Profiled
+from mla_var3.profiling.ncu_rep import Profiled
 from mla_var3.tables import csv_text
 
 DETAILS, SASS, PTX, SOURCES = "ncu-details.csv", "sass-metrics.csv", "source.ptx", "annotated-src"

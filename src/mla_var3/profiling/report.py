@@ -165,9 +165,8 @@ def _counted(record: Record, outcome: Passed) -> list[str]:
     if not rows:
         return []
     beside = table(COUNTED_HEADER, [_place_row(place) for place in places])
-    header = [cell(title) for title in titles]
     lines = ["### Counters beside the roofline", "", *([beside, ""] if beside else [])]
-    return [*lines, table(header, rows, all_columns=True), ""]
+    return [*lines, table(titles, rows, all_columns=True), ""]
 
 
 def _place_row(place: counted.Place) -> list[str]:
@@ -176,7 +175,7 @@ def _place_row(place: counted.Place) -> list[str]:
               "counted_gbps", "median_us", "bound_us")  # fmt: skip
     shown = [f"{found[x]:,.1f}" if isinstance(found[x], float) else "" for x in digits]
     times = found["times_the_bound"]
-    return [cell(place.stage.name), *shown, f"{times:.2f}" if isinstance(times, float) else ""]
+    return [place.stage.name, *shown, f"{times:.2f}" if isinstance(times, float) else ""]
 
 
 def _timeline(outcome: Passed) -> list[str]:
@@ -187,7 +186,7 @@ def _timeline(outcome: Passed) -> list[str]:
     share = stages[0].counters[timeline.OVERLAP]
     verdict = f"Two kernels or more ran at once for {share:.1%} of the time in which any ran."
     rows = [
-        [cell(stage.name), *timeline.shown(stage.counters)]
+        [stage.name, *timeline.shown(stage.counters)]
         for stage in stages
         if timeline.START in stage.counters
     ]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mla_var3.profiling import hot
-from mla_var3.profiling.nsight import Advice, Profiled
-from mla_var3.tables import cell, code, table
+from mla_var3.profiling.ncu_rep import Advice, Profiled
+from mla_var3.tables import cell, table
 
 #: Rows of the tables of lines, stalls and opcodes.
 ROWS = 12
@@ -58,7 +58,7 @@ def render(
 
 def _stage(path: str, launch: Profiled, language: str, levers: Mapping[str, str]) -> str:
     found = ranked(launch.advice, levers)
-    lines = [f"## {path}", "", f"Launched as {code(launch.name[:120])}.", ""]
+    lines = [f"## {path}", "", f"Launched as {_code(launch.name[:120])}.", ""]
     lines += _advice(f"To act on in {language}", [x for x in found if x.lever])
     lines += _advice(f"Out of reach of {language}", [x for x in found if not x.lever])
     notes = [f"- {cell(x.message)}" for x in launch.advice if x.kind in ("warning", "error")]
@@ -87,8 +87,8 @@ def _estimate(advice: Advice) -> str:
 def _hot(launch: Profiled) -> list[str]:
     samples = hot.total(launch.instructions, hot.SAMPLES)
     rows = [
-        (f"{cell(x.file)}:{x.number}", f"{x.samples / samples:.1%}", cell(x.stall),
-         _source(launch, x), "<br>".join(code(i.sass) for i in x.hottest()))
+        (_code(f"{x.file}:{x.number}"), f"{x.samples / samples:.1%}", _code(x.stall),
+         _source(launch, x), "<br>".join(_code(i.sass) for i in x.hottest()))
         for x in hot.lines(launch)[:ROWS]
         if x.samples
     ]  # fmt: skip
@@ -98,7 +98,12 @@ def _hot(launch: Profiled) -> list[str]:
 
 def _source(launch: Profiled, line: hot.Line) -> str:
     text = (launch.sources or {}).get(line.file, "").splitlines()
-    return code(text[line.number - 1].strip()) if 0 < line.number <= len(text) else ""
+    return _code(text[line.number - 1].strip()) if 0 < line.number <= len(text) else ""
+
+
+def _code(text: str) -> str:
+    """Code as such, whatever characters it has; empty text stays so."""
+    return f"`{text}`" if text and "`" not in text else cell(text)
 
 
 def _stalls(launch: Profiled) -> list[str]:
@@ -112,5 +117,5 @@ def _opcodes(launch: Profiled) -> list[str]:
 
 def _shares(title: str, what: str, found: Mapping[str, float]) -> list[str]:
     whole = sum(found.values())
-    rows = [(cell(k), f"{v:,.0f}", f"{v / whole:.1%}") for k, v in list(found.items())[:ROWS]]
+    rows = [(_code(k), f"{v:,.0f}", f"{v / whole:.1%}") for k, v in list(found.items())[:ROWS]]
     return [f"### {title}", "", table((what, "count", "share"), rows), ""] if rows else []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from mla_var3.emulator import Diagnostic as Found
-    from mla_var3.emulator import Emulation
+    from mla_var3.emulator import Emulation, Options
     from mla_var3.records.facts import CuteFacts
 
 #: What is emulated: the oldest arch with everything that our kernels use and the emulator knows.
@@ -64,24 +64,49 @@ def execute(
         NotExecutableError: The DSL is not installed, or the kernel needs another arch.
         ToolchainError: The kernel does not compile.
     """
+    from mla_var3.emulator import Options
+
+    compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS))
+    return _execution(name, run, serialized(compiled.facts))
+
+
+def emulate(
+    name: str,
+    host: Any,
+    arguments: tuple[Any, ...],
+    unwritten: tuple[torch.Tensor, ...],
+    options: Options,
+) -> tuple[HostCompiled, Emulation]:
+    """What was compiled of a host function, and what its launches on CPU tensors gave.
+
+    Args:
+        name: Name of the kernel.
+        host: The host function.
+        arguments: Its arguments without the stream.
+        unwritten: The outputs; reading one before it is written is a finding.
+        options: How kernels are run.
+
+    Raises:
+        NotExecutableError: The DSL is not installed, or the kernel needs another arch.
+        ToolchainError: The kernel does not compile.
+    """
     if (reason := cannot_execute()) is not None:
         raise NotExecutableError(f"{name}: {reason}")
     if (reason := refusal(host, ARCH)) is not None:
         raise NotExecutableError(f"{name} can be compiled, not executed: it {reason}")
-    from mla_var3.emulator import Options
     from mla_var3.emulator.host import emulating
 
     compiled = compile_host(host, arguments, ARCH)
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
     module, text = (compiled.files[file].decode() for file in (HOST, PTX))
-    with emulating(Options(jobs=JOBS)) as run:
+    with emulating(options) as run:
         for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
             run.own(tensor)
         for tensor in unwritten:
             run.own(tensor, unwritten=True)
         run.call(module, text, _packed(compiled, host, arguments))
-    return _execution(name, run, serialized(compiled.facts))
+    return compiled, run
 
 
 def _is_tensor(value: Any) -> bool:

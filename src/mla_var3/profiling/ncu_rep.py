@@ -1,7 +1,8 @@
 """Nsight Compute's report files (``.ncu-rep``), read by NVIDIA's own module into plain data.
 
 The module ``ncu_report`` needs neither a GPU nor the command ``ncu``. nsight-python brings it; each
-Nsight Compute ships the same module among its extras.
+Nsight Compute ships the same module among its extras. It is loaded in a process of its own, since
+that of 2025.3 crashes in one that loaded torch first.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from mla_var3 import front
 from mla_var3.errors import ToolchainError
 from mla_var3.static.source import relative_source
 
@@ -121,6 +126,10 @@ class Profiled:
         return found if isinstance(found, float) else None
 
 
+#: Launches as JSON, in which they pass from process to process.
+LAUNCHES = TypeAdapter(list[Profiled])
+
+
 # -- the module ------------------------------------------------------------------------------------
 
 
@@ -184,7 +193,24 @@ def module() -> ModuleType:
 
 
 def read(path: Path) -> list[Profiled]:
-    """All launches of a report.
+    """All launches of a report, read in a process of its own.
+
+    Raises:
+        ToolchainError: The module is missing or crashes, or the file is not a report that it can
+            read.
+    """
+    from mla_var3.profiling import replay
+
+    if (lacking := missing()) is not None:
+        raise ToolchainError(f"an Nsight Compute report cannot be read: {lacking}")
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "launches.json"
+        replay.run([sys.executable, "-m", __name__, str(path), str(plain)], MODULE)
+        return LAUNCHES.validate_json(plain.read_bytes())
+
+
+def load(path: Path) -> list[Profiled]:
+    """The same in this process.
 
     Raises:
         ToolchainError: The module is missing, or the file is not a report that it can read.
@@ -318,3 +344,14 @@ def ptx_of(name: str, texts: list[bytes]) -> str:
     found = next((text for text in texts if re.search(re.escape(entry) + rb"\W", text)), b"")
     lines = found[: found.rfind(b"}") + 1].replace(b"\0", b"\n").decode("ascii")
     return re.sub(r"\n{2,}", "\n", lines) + "\n" if lines else ""
+
+
+def main() -> int:
+    """Read the report that the process's first argument names, into the file of the second."""
+    report, plain = map(Path, sys.argv[1:])
+    plain.write_bytes(LAUNCHES.dump_json(load(report)))
+    return 0
+
+
+if __name__ == "__main__":
+    front.run("mla_var3.profiling.ncu_rep:main")

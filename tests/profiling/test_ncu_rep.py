@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import repo_root
-from mla_var3.profiling import nsight
-from mla_var3.profiling.nsight import Metric, plain_text, ptx_of, read, relative_targets
+from mla_var3.profiling import ncu_rep
+from mla_var3.profiling.ncu_rep import (
+    Metric,
+    load,
+    plain_text,
+    ptx_of,
+    read,
+    relative_targets,
+)
 from tests.profiling import reports
 
 PTX = b"junk\1.version 9.4\0.target sm_90a\0\0.visible .entry k_1(\0)\0{\0ret;\0}\0\x7f\2more"
@@ -25,8 +32,8 @@ def play(monkeypatch, tmp_path):
 
     def play(*actions, error=None):
         monkeypatch.setitem(sys.modules, "ncu_report", reports.module(*actions, error=error))
-        monkeypatch.setattr(nsight, "missing", lambda: None)
-        monkeypatch.setattr(nsight, "extras", lambda: None)
+        monkeypatch.setattr(ncu_rep, "missing", lambda: None)
+        monkeypatch.setattr(ncu_rep, "extras", lambda: None)
         path = tmp_path / "profile.ncu-rep"
         path.write_bytes(PTX)
         return path
@@ -34,7 +41,7 @@ def play(monkeypatch, tmp_path):
     return play
 
 
-class TestRead:
+class TestLoad:
     def test_metrics_with_unit_and_section(self, play):
         value = reports.Metric("dram__bytes.sum", 64, "byte")
         bad = [reports.Metric("x", math.nan), reports.Metric("t", "Prefer"),
@@ -44,7 +51,7 @@ class TestRead:
                             header_metrics=lambda: (value,), body_metrics=lambda: ())
             for n, title in ((30, "Memory"), (10, "Speed Of Light"))
         ]  # fmt: skip
-        (launch,) = read(play(reports.action([value, *bad], sections=lambda: shown)))
+        (launch,) = load(play(reports.action([value, *bad], sections=lambda: shown)))
         assert launch.metrics == (
             Metric("dram__bytes.sum", 64.0, "byte", "Speed Of Light"), Metric("t", "Prefer"),
             Metric("x", "nan"),
@@ -61,7 +68,7 @@ class TestRead:
         ]
         info = SimpleNamespace(file_name=lambda: "/far/away/k.py", line=lambda: 12)
         where = {0x7F0010: info}.get
-        (launch,) = read(play(reports.action(metrics, source_info=where)))
+        (launch,) = load(play(reports.action(metrics, source_info=where)))
         first, second = launch.instructions
         assert (first.offset, first.sass, first.ptx) == (0, "OP R0, 0x0", "add %r1;")
         assert (first.file, first.line, first.values) == ("", 0, {"inst_executed": 5.0})
@@ -76,7 +83,7 @@ class TestRead:
             for kind, more in ((2, {"speedup_estimation": {"type": 2, "speedup": 7}}), (1, {}),
                                (3, {"speedup_estimation": {"type": 1, "speedup": 9}}))
         ]  # fmt: skip
-        (launch,) = read(play(reports.action([], rule_results_as_dicts=lambda: rules)))
+        (launch,) = load(play(reports.action([], rule_results_as_dicts=lambda: rules)))
         whole, ok, unit = launch.advice
         assert (whole.kind, whole.speedup, whole.overall) == ("optimization", 7.0, True)
         assert (ok.kind, ok.speedup, ok.overall) == ("ok", None, False)
@@ -85,7 +92,7 @@ class TestRead:
 
     def test_sources_and_ptx(self, play):
         files = {"/far/away/k.py": "x = 1\n", "/far/away/empty.py": ""}
-        (launch,) = read(play(reports.action([], "k_1", source_files=lambda: files)))
+        (launch,) = load(play(reports.action([], "k_1", source_files=lambda: files)))
         assert launch.sources == {"k.py": "x = 1\n"}
         assert launch.ptx.splitlines()[0] == ".version 9.4"
         assert launch.ptx.endswith("ret;\n}\n")
@@ -93,11 +100,53 @@ class TestRead:
     @pytest.mark.parametrize("error", [RuntimeError("bad"), OSError("bad"), ValueError("bad")])
     def test_a_refusal_is_one_sentence(self, play, error):
         with pytest.raises(ToolchainError, match=r"profile\.ncu-rep cannot be read by .*: bad"):
-            read(play(error=error))
+            load(play(error=error))
 
     def test_a_report_without_launches(self, play):
         with pytest.raises(ToolchainError, match="holds no launch"):
-            read(play())
+            load(play())
+
+
+class TestRead:
+    """In a process of its own."""
+
+    @pytest.fixture
+    def path(self, tmp_path, monkeypatch):
+        """A report, and NVIDIA's module as a file that prints what it is asked."""
+        monkeypatch.setattr(ncu_rep, "missing", lambda: None)
+        path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+        monkeypatch.setenv("PYTHONPATH", path)
+        report = tmp_path / "profile.ncu-rep"
+        report.write_bytes(PTX)
+        return report
+
+    def test_launches_pass_from_process_to_process(self, path):
+        (path.parent / "ncu_report.py").write_text(
+            "from tests.profiling import reports\n"
+            "found = reports.action([reports.Metric('dram__bytes.sum', 64, 'byte')], 'k_1')\n"
+            "vars().update(vars(reports.module(found)))\n"
+        )
+        (launch,) = read(path)
+        assert (launch.name, launch.value("dram__bytes.sum")) == ("k_1", 64.0)
+        assert launch.ptx.startswith(".version")
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("import os\nos.kill(os.getpid(), 11)\n", "ncu_report ended with code -11"),
+            ("def load_report(path):\n    raise OSError('torn')\n", "cannot be read by .*: torn"),
+            ("raise ImportError('no library')\n", "cannot be loaded: no library"),
+        ],
+    )
+    def test_a_module_that_fails_is_one_sentence(self, path, text, said):
+        (path.parent / "ncu_report.py").write_text(text)
+        with pytest.raises(ToolchainError, match=said):
+            read(path)
+
+    def test_without_the_module(self, path, monkeypatch):
+        monkeypatch.setattr(ncu_rep, "missing", lambda: "it is nowhere")
+        with pytest.raises(ToolchainError, match="cannot be read: it is nowhere"):
+            read(path)
 
 
 def test_a_report_of_this_checkout():
@@ -136,7 +185,7 @@ def test_targets_within_the_kernel_are_offsets(first, length):
 
 @pytest.mark.parametrize(("name", "found"), [("k_1", True), ("k", False), ("k_12", False)])
 def test_ptx_is_found_by_its_whole_name(name, found):
-    assert bool(ptx_of(name, nsight._PTX.findall(PTX))) == found
+    assert bool(ptx_of(name, ncu_rep._PTX.findall(PTX))) == found
 
 
 class TestModule:
@@ -155,8 +204,8 @@ class TestModule:
             folder.mkdir(parents=True)
             (folder / "ncu_report.py").write_text("")
             monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
-            monkeypatch.setattr(nsight, "INSTALLED", tmp_path / "opt")
-            monkeypatch.setattr(nsight.importlib.util, "find_spec", lambda name: None)
+            monkeypatch.setattr(ncu_rep, "INSTALLED", tmp_path / "opt")
+            monkeypatch.setattr(ncu_rep.importlib.util, "find_spec", lambda name: None)
             return folder
 
         return install
@@ -172,28 +221,28 @@ class TestModule:
     )
     def test_beside_the_ncu_on_path(self, install, ncu, extras):
         folder = install(ncu, extras)
-        assert nsight.extras() == folder
-        assert nsight.missing() is None
+        assert ncu_rep.extras() == folder
+        assert ncu_rep.missing() is None
 
     def test_another_version_is_not_taken(self, install):
         install("cuda/bin/ncu", "opt/2024.1.0")
-        assert nsight.extras() is None
+        assert ncu_rep.extras() is None
         with pytest.raises(ToolchainError, match=r"cannot be read: .*mla_var3\[gpu\].*extras"):
-            nsight.module()
+            ncu_rep.module()
 
     @pytest.mark.parametrize("script", ["exit 1", "echo nothing"])
     def test_an_ncu_that_states_no_version(self, install, script):
         install("cuda/bin/ncu", "opt/2025.3.1", script)
-        assert nsight.extras() is None
+        assert ncu_rep.extras() is None
 
     def test_the_installed_one_comes_first(self, monkeypatch):
-        monkeypatch.setattr(nsight.importlib.util, "find_spec", lambda name: object())
-        assert nsight.extras() is None
-        assert nsight.missing() is None
+        monkeypatch.setattr(ncu_rep.importlib.util, "find_spec", lambda name: object())
+        assert ncu_rep.extras() is None
+        assert ncu_rep.missing() is None
 
     def test_one_that_does_not_load(self, monkeypatch):
-        monkeypatch.setattr(nsight, "missing", lambda: None)
-        monkeypatch.setattr(nsight, "extras", lambda: None)
+        monkeypatch.setattr(ncu_rep, "missing", lambda: None)
+        monkeypatch.setattr(ncu_rep, "extras", lambda: None)
         monkeypatch.setitem(sys.modules, "ncu_report", None)
         with pytest.raises(ToolchainError, match="ncu_report cannot be loaded"):
-            nsight.module()
+            ncu_rep.module()
