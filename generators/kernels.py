@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,25 +100,16 @@ def _shared_files(versions: Iterable[Version]) -> list[Path]:
 
 def pages(site: Site) -> list[Page]:
     """Index, then each workload with its designs and their versions."""
-    return [page for part in parts(site) for page in part()]
-
-
-def parts(site: Site) -> list[Callable[[], list[Page]]]:
-    """What makes the pages, in their order: a design takes as long as other families."""
-    found: list[Callable[[], list[Page]]] = [partial(_only, _index, site)]
+    found = [_index(site)]
     for layer, designs in site.layers().items():
-        found.append(partial(_only, _workload, site, layer, designs))
-        found += [partial(_with_versions, site, versions) for versions in designs]
+        found.append(_workload(site, layer, designs))
+        for versions in designs:
+            found.append(_design(site, versions))
+            for before, version, after in zip(
+                [None, *versions], versions, [*versions[1:], None], strict=False
+            ):
+                found.append(_version(site, version, before, after))
     return found
-
-
-def _only(make: Callable[..., Page], *of: object) -> list[Page]:
-    return [make(*of)]
-
-
-def _with_versions(site: Site, versions: list[Version]) -> list[Page]:
-    neighbours = zip([None, *versions], versions, [*versions[1:], None], strict=False)
-    return [_design(site, versions), *(_version(site, v, b, a) for b, v, a in neighbours)]
 
 
 def _purpose(versions: list[Version]) -> str:

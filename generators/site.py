@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from generators import (
     catalogue,
@@ -56,14 +56,6 @@ class Family(Protocol):
 
     def pages(self, site: Site) -> list[Page]:
         """The family's pages, in the order of the navigation."""
-
-
-@runtime_checkable
-class Divided(Protocol):
-    """A family whose pages several processes make."""
-
-    def parts(self, site: Site) -> list[Part]:
-        """What makes its pages, in the order of ``pages``."""
 
 
 #: A new family is a module with ``places`` and ``pages``; its place here is that in the navigation.
@@ -300,8 +292,7 @@ def all_pages(site: Site, workers: int = 1) -> list[Page]:
     Raises:
         HyperMlaError: A page cannot be made; the message says why.
     """
-    parts = [part for family in FAMILIES for part in _parts(family, site)]
-    made = _shared_out(site, parts, workers) if workers > 1 else [part() for part in parts]
+    made = _shared_out(site, workers) if workers > 1 else [f.pages(site) for f in FAMILIES]
     pages = [page for found in made for page in found]
     for page in pages:
         if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
@@ -314,25 +305,21 @@ def all_pages(site: Site, workers: int = 1) -> list[Page]:
 
 # -- families side by side -------------------------------------------------------------------------
 
-#: Makes pages of one family.
-Part = Callable[[], list[Page]]
-#: What forked processes do: they find it in their memory, and need no copy of it.
-_forked: list[tuple[Site, list[Part]]] = []
+#: What forked processes make pages of: they find it in their memory, and need no copy of it.
+_forked: list[Site] = []
 
 
-def _parts(family: Family, site: Site) -> list[Part]:
-    """What makes the pages of a family, in their order; one that takes long has several."""
-    return family.parts(site) if isinstance(family, Divided) else [partial(family.pages, site)]
-
-
-def _shared_out(site: Site, parts: list[Part], workers: int) -> list[list[Page]]:
-    """The pages of each part, made in so many processes."""
-    _forked[:] = [(site, parts)]
+def _shared_out(site: Site, workers: int) -> list[list[Page]]:
+    """The pages of each family, made in so many processes."""
+    _forked[:] = [site]
+    # The kernels take as long as all others together.
+    order = sorted(range(len(FAMILIES)), key=lambda index: FAMILIES[index] is not kernels)
     try:
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            made = list(pool.map(_made, range(len(parts))))
+            found = dict(zip(order, pool.map(_family, order), strict=True))
     finally:
         _forked.clear()
+    made = [found[index] for index in sorted(found)]
     for _, copied, error in made:
         if error is not None:
             raise KnowledgeError(error)
@@ -340,10 +327,10 @@ def _shared_out(site: Site, parts: list[Part], workers: int) -> list[list[Page]]
     return [pages for pages, *_ in made]
 
 
-def _made(index: int) -> tuple[list[Page], set[str], str | None]:
-    """Pages of a part, the files that they link to, and why it cannot be made."""
-    ((site, parts),) = _forked
+def _family(index: int) -> tuple[list[Page], set[str], str | None]:
+    """Pages of a family, the files that they link to, and why it cannot be made."""
+    (site,) = _forked
     try:
-        return parts[index](), site.copied, None
+        return FAMILIES[index].pages(site), site.copied, None
     except HyperMlaError as error:  # Not every class of errors survives the way between processes.
         return [], set(), str(error)

@@ -201,6 +201,13 @@ def test_home_shows_the_model_at_the_batch_of_the_records(site):
             assert least < cell.time_us[cell.winner]
 
 
+def test_home_starts_with_where_to_go_and_names_its_ladder(site):
+    text = home.pages(on(site, *RUNS))[0].content
+    cards, ladder, figure = map(text.index, ('class="grid cards"', "## The ladder", "<figure"))
+    assert cards < ladder < figure
+    assert "## The ladder" not in home.pages(on(site))[0].content
+
+
 def test_home_advises_by_what_the_cache_holds(site):
     text = home.pages(on(site, *RUNS))[0].content
     latent, mixed, decompressed, *_ = table(text)[16]
