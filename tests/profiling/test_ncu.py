@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from mla_var3.profiling.ncu import (
     find_ncu,
     longest,
     ncu_profile_plan,
+    with_sources,
 )
 from mla_var3.profiling.ncu_rep import Metric, Profiled
 from mla_var3.runtime import registry
@@ -136,6 +138,15 @@ def test_without_ncu_it_says_so(monkeypatch):
         find_ncu()
     with pytest.raises(ToolchainError, match="ncu on PATH"):
         ncu_profile_plan(PLAN, version=VERSION)
+
+
+def test_sources_that_the_report_lacks_are_those_of_the_version():
+    gemm = registry.find("hopper_gemm", "v1")
+    bare = dataclasses.replace(reports.gemm(), sources=None)
+    assert set(with_sources(bare, gemm).sources) == {"common.py", "hopper_gemm_v1.py"}
+    whole = with_sources(reports.gemm(), gemm)
+    assert whole.sources["hopper_gemm_v1.py"] == reports.gemm().sources["hopper_gemm_v1.py"]
+    assert with_sources(Profiled("k", ()), gemm).sources == {}
 
 
 def test_without_its_reader_nothing_is_timed(monkeypatch):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import languages
+from mla_var3 import inputs, languages
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import ncu_files, ncu_rep, prologue, replay, verbose
 from mla_var3.profiling.ncu_rep import Profiled
 from mla_var3.profiling.prologue import Observed, Run
 from mla_var3.profiling.settings import ProfileResult, Settings
+from mla_var3.runtime.registry import Version
 
 #: Counters that a record keeps; the whole set stays in the files of each stage.
 KEPT = re.compile(
@@ -80,13 +82,30 @@ def _collect(run: Run) -> Observed:
 
 def observed(run: Run, patterns: Mapping[str, re.Pattern[str]], found: list[Profiled]) -> Observed:
     """What a report says of each stage; leaves the files made of it in the run's folder."""
-    own = {path: launch for path, p in patterns.items() if (launch := longest(found, p))}
+    launched = {path: launch for path, p in patterns.items() if (launch := longest(found, p))}
+    own = {path: with_sources(launch, run.version) for path, launch in launched.items()}
     for path, launch in own.items():
         ncu_files.write(run.folder / path, launch)
     language = languages.find(run.version.language)
     text = verbose.render(run.version.key, language.title, own, language.levers)
     write_atomic(run.folder / VERBOSE, text)
     return Observed({path: counters(launch) for path, launch in own.items()})
+
+
+def with_sources(launch: Profiled, version: Version) -> Profiled:
+    """The launch with those sources of its version that the report lacks.
+
+    It does where a kernel was compiled in another place than it ran: then a file is known by its
+    name.
+    """
+    here = {path.name: path for path in version.source_files()}
+    lacking = {x.file for x in launch.instructions} - {"", *(launch.sources or {})}
+    found = {
+        name: inputs.read_text(here[Path(name).name])
+        for name in sorted(lacking)
+        if Path(name).name in here
+    }
+    return dataclasses.replace(launch, sources={**(launch.sources or {}), **found})
 
 
 def launches(run: Run) -> dict[str, re.Pattern[str]]:
