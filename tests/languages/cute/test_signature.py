@@ -26,6 +26,16 @@ def test_strides_outside_a_dynamic_axis_are_dynamic_too():
     assert x.stride_multiples == (2 * 576, 576, 1)
 
 
+def test_an_axis_of_one_element_has_the_stride_of_its_place():
+    turned = torch.empty(2, 1, 8, 16).transpose(1, 2).contiguous()
+    assert turned.stride(2) == 8 * 16  # What torch leaves, as that axis takes no step.
+    x, *_ = signature.specs(host, (Dynamic(turned, (0, 1, 2)), 1, None))
+    assert x.strides == (None, None, 16, 1)
+    about = signature.described([x])[0]
+    assert loader.misfit(about, turned) is None
+    assert loader.misfit(about, torch.empty(2, 8, 9, 16)) is None
+
+
 def test_a_slice_promises_no_more_than_it_keeps():
     whole = torch.empty(8, 100)
     x, *_ = signature.specs(host, (Dynamic(whole[:, :64], (0, 1), 64 // 8), 1, None))

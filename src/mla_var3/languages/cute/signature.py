@@ -165,24 +165,31 @@ def _tensor(name: str, value: Dynamic) -> TensorSpec:
                 f"be a multiple of {value.multiple_of}"
             )
     shape = tuple(None if i in axes else int(n) for i, n in enumerate(tensor.shape))
-    inside = [_inside(tensor, i) for i in range(tensor.ndim)]
+    steps = _strides(tensor)
+    inside = [_inside(steps, i) for i in range(tensor.ndim)]
     strides = tuple(
         None if axes & set(inner) else int(stride)
-        for inner, stride in zip(inside, tensor.stride(), strict=True)
+        for inner, stride in zip(inside, steps, strict=True)
     )
     multiples = tuple(
         math.prod(value.multiple_of if i in axes else int(tensor.shape[i]) for i in inner)
         for inner in inside
     )
-    kept = zip(multiples, tensor.stride(), strict=True)
+    kept = zip(multiples, steps, strict=True)
     promised = tuple(n if n and stride % n == 0 else 1 for n, stride in kept)
     return TensorSpec(name, dtype, shape, strides, value.multiple_of, promised)
 
 
-def _inside(tensor: torch.Tensor, axis: int) -> tuple[int, ...]:
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Its strides; a contiguous tensor's by its shape, since an axis of one element may have any."""
+    shaped = tensor.new_empty(tensor.shape, device="meta") if tensor.is_contiguous() else tensor
+    return shaped.stride()
+
+
+def _inside(strides: Sequence[int], axis: int) -> tuple[int, ...]:
     """Axes that lie inside ``axis`` in memory: of smaller stride, or of the same and later."""
-    mine = (-tensor.stride(axis), axis)
-    return tuple(i for i in range(tensor.ndim) if (-tensor.stride(i), i) > mine)
+    mine = (-strides[axis], axis)
+    return tuple(i for i, stride in enumerate(strides) if (-stride, i) > mine)
 
 
 def runtime_values(arguments: Sequence[Any]) -> tuple[Any, ...]:
