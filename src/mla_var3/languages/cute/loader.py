@@ -210,7 +210,7 @@ def _misfit_layout(about: Mapping[str, Any], value: torch.Tensor) -> str | None:
                 f"must have a multiple of {about['multiple_of']} elements along axis {axis}, and "
                 f"has {extent}"
             )
-    rows = zip(value.stride(), about["strides"], about["stride_multiples"], strict=True)
+    rows = zip(strides_of(value), about["strides"], about["stride_multiples"], strict=True)
     for axis, (stride, wanted, unit) in enumerate(rows):
         if value.shape[axis] > 1 and wanted is not None and stride != wanted:
             return f"must have stride {wanted} along axis {axis}, and has {stride}"
@@ -221,12 +221,22 @@ def _misfit_layout(about: Mapping[str, Any], value: torch.Tensor) -> str | None:
     return None
 
 
+def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides in elements; a contiguous tensor's by its shape.
+
+    torch leaves an axis of one element any stride, which would be no multiple of what it is for
+    more elements.
+    """
+    shaped = tensor.new_empty(tensor.shape, device="meta") if tensor.is_contiguous() else tensor
+    return shaped.stride()
+
+
 def pack(about: Mapping[str, Any], value: Any) -> Any:
     """The C value of an argument: a number, or a struct of address, extents and strides."""
     if about["kind"] == "scalar":
         return _SCALARS[about["dtype"]][1](value)
     shape = _given(value.shape, about["shape"])
-    strides = _given(value.stride(), about["strides"])
+    strides = _given(strides_of(value), about["strides"])
     fields: list[tuple[str, Any]] = [("data", ctypes.c_void_p)]
     if shape:
         fields.append(("shape", _INTEGERS[about["shape_bits"]] * len(shape)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mla_var3.errors import PlanError
+from mla_var3.languages.cute.loader import strides_of
 
 if TYPE_CHECKING:
     import torch
@@ -165,7 +166,7 @@ def _tensor(name: str, value: Dynamic) -> TensorSpec:
                 f"be a multiple of {value.multiple_of}"
             )
     shape = tuple(None if i in axes else int(n) for i, n in enumerate(tensor.shape))
-    steps = _strides(tensor)
+    steps = strides_of(tensor)
     inside = [_inside(steps, i) for i in range(tensor.ndim)]
     strides = tuple(
         None if axes & set(inner) else int(stride)
@@ -178,12 +179,6 @@ def _tensor(name: str, value: Dynamic) -> TensorSpec:
     kept = zip(multiples, steps, strict=True)
     promised = tuple(n if n and stride % n == 0 else 1 for n, stride in kept)
     return TensorSpec(name, dtype, shape, strides, value.multiple_of, promised)
-
-
-def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Its strides; a contiguous tensor's by its shape, since an axis of one element may have any."""
-    shaped = tensor.new_empty(tensor.shape, device="meta") if tensor.is_contiguous() else tensor
-    return shaped.stride()
 
 
 def _inside(strides: Sequence[int], axis: int) -> tuple[int, ...]:
