@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
@@ -14,14 +16,26 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     as_rows,
     as_vector,
 )
+from mla_var3.runtime.cute_kernel import CuteTiling
+from mla_var3.workloads import option
 
 #: Columns of a thread, and threads that merge a row.
 COLUMNS = 4
 THREADS = LATENT // COLUMNS
 
 
+@dataclass(frozen=True, kw_only=True)
+class MergeTiling(CuteTiling):
+    """When the merge is launched."""
+
+    early: bool = option(False, "launch while attention runs, by programmatic dependent launch")
+
+
 class Merge:
-    """Host and device half; starts early and waits for the launch before it."""
+    """Host and device half; launched early, it waits for the launch before it."""
+
+    def __init__(self, early: bool = False):
+        self.early = early
 
     @cute.jit
     def __call__(
@@ -35,7 +49,7 @@ class Merge:
         """Launch on partial [parts*b,h,s,512] fp32 and partial_lse [parts*b,h,s]."""
         b, h, s, _ = o.shape
         self.merge(as_rows(partial), as_vector(partial_lse), as_rows(o), as_vector(lse)).launch(
-            grid=(h * s, b, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=True
+            grid=(h * s, b, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.early
         )
 
     @cute.kernel

@@ -47,7 +47,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.common import (
     store_remote,
 )
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
-from mla_var3.kernel.cute_python.mla.thin_mla.merge import Merge
+from mla_var3.kernel.cute_python.mla.thin_mla.merge import Merge, MergeTiling
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteTiling, require_one_of
 from mla_var3.workloads import Cost, option
@@ -70,8 +70,8 @@ ORDER = (ROPE_SLAB, *range(ROPE_SLAB))
 COLUMNS = (8, 16, 32)
 #: CTAs of a cluster; each finishes an equal share of the blocks.
 SPLITS = (1, 2, 4, 8)
-#: Most CTAs of a cluster by default: larger ones fit the SMs of a GPC less well.
-LARGEST = 4
+#: Most CTAs of a cluster by default: 32 clusters of four do not fit an H200 at once.
+LARGEST = 2
 #: Key tiles below which a CTA is not worth its merge: one per warpgroup.
 MIN_TILES = GROUPS
 
@@ -107,7 +107,7 @@ class ThinMlaTiling(CuteTiling):
     """How many rows a CTA holds, and how many CTAs share their keys."""
 
     columns: int = option(16, "rows (head, query) of a CTA: 8, 16 or 32", minimum=8)
-    splits: int = option(4, "CTAs of a cluster that split the keys (1, 2, 4 or 8)", minimum=1)
+    splits: int = option(2, "CTAs of a cluster that split the keys (1, 2, 4 or 8)", minimum=1)
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
@@ -121,7 +121,7 @@ class ThinMlaPlan(SlabPlan):
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "thin_mla": ThinMlaTiling,
-        "merge": CuteTiling,
+        "merge": MergeTiling,
     }
 
     parts: int | None = option(
@@ -167,7 +167,7 @@ class ThinMlaPlan(SlabPlan):
 
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "merge":
-            return CuteTiling()
+            return MergeTiling()
         return ThinMlaTiling(columns=self.columns, splits=self.split_count)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
@@ -177,7 +177,7 @@ class ThinMlaPlan(SlabPlan):
                 ThinMlaTiling(columns=n, splits=splits)
                 for n, splits in itertools.product(sorted(columns), SPLITS)
             ],
-            "merge": [CuteTiling()],
+            "merge": [MergeTiling(early=early) for early in (False, True)],
         }
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
@@ -192,7 +192,7 @@ class ThinMlaPlan(SlabPlan):
         )
         merge = self.bind(
             Merge.merge,
-            lambda x: Merge(),
+            lambda x: Merge(x.early),
             dict(zip(("partial", "partial_lse"), partial, strict=True)),
             dict(zip(("o", "lse"), outputs, strict=True)),
             (),
@@ -212,7 +212,7 @@ class ThinMlaPlan(SlabPlan):
 class ThinMla:
     """Host and device half for one mask; the element type is that of q."""
 
-    def __init__(self, causal: bool, columns: int = 16, splits: int = 4):
+    def __init__(self, causal: bool, columns: int = 16, splits: int = 2):
         self.causal = causal
         self.columns = columns
         self.splits = splits

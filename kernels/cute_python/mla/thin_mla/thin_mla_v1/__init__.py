@@ -1,0 +1,1 @@
+"""v1: clusters of a sequence exchange their outputs through L2, without a second kernel."""
