@@ -14,9 +14,9 @@ from mla_var3.runtime.check import check_plan, compare, poison_outputs
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
-FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 12)))
+FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 13)))
 #: Versions whose CTAs meet through L2.
-MEETING = ("flash_mla_v10", "flash_mla_v11")
+MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")

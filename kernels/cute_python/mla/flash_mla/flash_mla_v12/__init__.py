@@ -1,0 +1,1 @@
+"""v12: partial results leave piece by piece as well."""
