@@ -41,8 +41,9 @@ def pages(site: Site) -> list[Page]:
                 "HyperMLA is a workbench and knowledge base for GPU kernels in Python (NVIDIA's "
                 "cuTile and CuTe DSLs), Multi-head Latent Attention first. Every step keeps its "
                 "prediction, its measurement and its mistakes, and runs without a GPU.",
-                _doors(link),
                 _ladder(site, link),
+                "## Where to go",
+                _doors(link),
                 _advice(site, link),
                 "## Workloads",
                 _workloads(site, link),
