@@ -877,11 +877,11 @@ class FlashMlaV11:
                 wg.out[i] = wg.out[i] * mine[i // 2 % 2]
             if const_expr(self.splits > 1):
                 self.add_piece(wg, storage, theirs, j)
-            if const_expr(self.partial):
-                self.store_slab(wg, o, block, batch, side, j)
-            else:
+            if const_expr(not self.partial):
                 self.send_slab(wg, storage, store_o, o, block, batch, side, j)
-        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4 == 0:
+        if const_expr(self.partial):
+            self.store_partial(wg, o, block, batch, side)
+        elif cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
     @cute.jit
@@ -914,15 +914,14 @@ class FlashMlaV11:
                 wg.out[at] = wg.out[at] + quad[i] * theirs[i // 2]
 
     @cute.jit
-    def store_slab(self, wg, o, block, batch, side: cutlass.Constexpr, j: cutlass.Constexpr):
+    def store_partial(self, wg, o, block, batch, side: cutlass.Constexpr):
         """Store fp32 as the fragments lie: eight bytes per thread, whole sectors per quad."""
-        tile = cute.local_tile(o[None, None, batch], (ROWS, SLAB), (block, 4 * side + j))
-        thread = score_mma(self.dtype, SMEM).get_slice(cute.arch.thread_idx()[0] % 128)
-        target = thread.partition_C(tile)  # ((2, 2, 8), 1, 1): columns, rows, column groups
-        values = cute.make_tensor(wg.out.iterator + 32 * j, wg.score.layout)
+        tile = cute.local_tile(o[None, None, batch], (ROWS, HALF), (block, side))
+        thread = output_mma(self.dtype, SMEM).get_slice(cute.arch.thread_idx()[0] % 128)
+        target = thread.partition_C(tile)  # ((2, 2, 32), 1, 1): columns, rows, column groups
         for r in range_constexpr(2):
             if block * ROWS + wg.row + 8 * r < o.shape[0]:
-                cute.autovec_copy(values[(None, r, None), 0, 0], target[(None, r, None), 0, 0])
+                cute.autovec_copy(wg.out[(None, r, None), 0, 0], target[(None, r, None), 0, 0])
 
     @cute.jit
     def send_slab(
