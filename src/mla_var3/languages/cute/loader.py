@@ -20,6 +20,7 @@ import torch
 from mla_var3 import inputs
 from mla_var3.archs import base_arch
 from mla_var3.errors import InputError, ToolchainError
+from mla_var3.languages.cute.strides import strides_of
 
 #: Schema that this module reads; see ``manifest.py``.
 SCHEMA_VERSION = 1
@@ -219,16 +220,6 @@ def _misfit_layout(about: Mapping[str, Any], value: torch.Tensor) -> str | None:
     if value.data_ptr() % about["alignment"]:
         return f"must start at a multiple of {about['alignment']} bytes"
     return None
-
-
-def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides in elements; a contiguous tensor's by its shape.
-
-    torch leaves an axis of one element any stride, which would be no multiple of what it is for
-    more elements.
-    """
-    shaped = tensor.new_empty(tensor.shape, device="meta") if tensor.is_contiguous() else tensor
-    return shaped.stride()
 
 
 def pack(about: Mapping[str, Any], value: Any) -> Any:
