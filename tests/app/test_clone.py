@@ -474,6 +474,7 @@ class TestCommandLine:
 REAL = registry.versions()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("version", REAL, ids=lambda v: f"{v.package}-{v.name}")
 def test_clones_of_the_projects_versions_carry_no_old_name(
     version: registry.Version, tmp_path: Path
