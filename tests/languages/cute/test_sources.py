@@ -77,7 +77,7 @@ def test_installed_code_is_told_by_its_version():
     from tests.languages.cute import kernels_for_tests as kernels
 
     found = {path.name for path in sources.project_files(kernels.Gemm(64, 2))}
-    assert found == {"kernels_for_tests.py", "signature.py", "strides.py"}
+    assert found == {"kernels_for_tests.py", "signature.py"}
 
 
 def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):

@@ -20,7 +20,7 @@ import torch
 from mla_var3 import inputs
 from mla_var3.archs import base_arch
 from mla_var3.errors import InputError, ToolchainError
-from mla_var3.languages.cute.strides import strides_of
+from mla_var3.strides import strides_of
 
 #: Schema that this module reads; see ``manifest.py``.
 SCHEMA_VERSION = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mla_var3.errors import PlanError
-from mla_var3.languages.cute.strides import strides_of
+from mla_var3.strides import strides_of
 
 if TYPE_CHECKING:
     import torch
