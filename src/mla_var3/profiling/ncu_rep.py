@@ -7,6 +7,7 @@ that of 2025.3 crashes in one that loaded torch first.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import math
@@ -150,6 +151,7 @@ def _installations(ncu: Path) -> Iterator[Path]:
         yield from (parent / f"nsight-compute-{version}" for parent in real.parents[:2])
 
 
+@functools.cache  # A mode asks before it times anything and again when it reads.
 def _version(ncu: Path) -> str:
     """What ``ncu --version`` states, such as ``2025.3.1``; empty where it states none."""
     try:
