@@ -1,4 +1,4 @@
-"""What others wrote, run here without a GPU: NVIDIA's examples and tests, and how each went."""
+"""What others wrote, run here: NVIDIA's examples and tests, and other libraries' tests."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def pages(site: Site) -> list[Page]:
     if (site.root / EXAMPLES).is_file():
         parts += _examples(read(site.root / EXAMPLES))
     parts += _suites(site)
+    parts += _peers(site)
     if not parts:
         return []
-    head = "# Conformance\n\nWhat others wrote for a GPU, run here without one, unchanged."
+    head = "# Conformance\n\nWhat others wrote for a GPU, run here unchanged, mostly without one."
     return [Page(PATH, "\n\n".join([head, *parts, ""]), nav=("Results", "Conformance"))]
 
 
@@ -83,6 +84,34 @@ def _suites(site: Site) -> list[str]:
     header = ("Suite", "Passed", "Refused", "Failed", "Skipped", "Cases of each test")
     shown = table(header, rows, right=header[1:], all_columns=True)
     return ["## cuTile suites", shown, *why] if rows else []
+
+
+def _peers(site: Site) -> list[str]:
+    """Tests of other libraries with a kernel of ours in place of theirs."""
+    rows = []
+    for file in sorted((site.root / RECORDS).glob("*.json")):
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if "peer" not in found:
+            continue
+        address, commit = found["peer"]["repository"], found["peer"]["commit"]
+        counts = Counter(one["outcome"] for one in found["cases"])
+        reasons = sorted({one["reason"] for one in found["cases"] if "reason" in one})
+        rows.append(
+            (
+                f"[{cell(file.stem)}]({address}/tree/{commit})",
+                cell(found["device"] or "emulator"),
+                f"{len(found['cases']):,} of {found['of']:,}",
+                *(str(counts[kind]) for kind in ("passed", "failed", "skipped")),
+                cell("; ".join(reasons)),
+            )
+        )
+    header = ("Library", "On", "Cases", "Passed", "Failed", "Skipped", "Why")
+    text = (
+        "Their tests of dense decode, with `flash_mla@cute-dsl` in place of their kernel: an even "
+        "choice of their cases."
+    )
+    shown = table(header, rows, right=header[2:6], all_columns=True)
+    return ["## Tests of other libraries on our kernel", text, shown] if rows else []
 
 
 def _exceptions(suite: dict[str, Any]) -> list[str]:

@@ -51,6 +51,20 @@ def test_a_suite_stands_with_each_exception_and_its_reason(tree):
     assert "test_two" not in page.content
 
 
+PEER = """{"peer": {"repository": "https://x.org/lib", "commit": "abc"}, "device": "", "of": 1200,
+"cases": [{"case": "a", "outcome": "passed"}, {"case": "b", "outcome": "passed"},
+{"case": "c", "outcome": "skipped", "reason": "needs <b>pages</b>"}]}"""
+
+
+def test_tests_of_another_library_stand_with_how_many_of_them_ran(tree):
+    folder = tree.root / conformance.RECORDS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "lib.json").write_text(PEER, encoding="utf-8")
+    (page,) = conformance.pages(small_site(tree))
+    ran = "| [lib](https://x.org/lib/tree/abc) | emulator | 3 of 1,200 | 2 | 0 | 1 |"
+    assert f"{ran} needs &lt;b&gt;pages&lt;/b&gt; |" in page.content
+
+
 def test_a_checkout_without_tables_has_no_page(tree):
     assert conformance.pages(small_site(tree)) == []
     assert conformance.places(small_site(tree)) == {}

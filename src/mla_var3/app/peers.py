@@ -149,7 +149,12 @@ def run(name: str, peer: Peer, options: Options) -> int:
         console.print(f"{name}: {len(kept)} of {len(cases)} cases{_why(kept, cases, on_gpu)}")
         outcomes = [outcome(case, console) for case in kept]
     path = out_dir() / "conformance" / f"{name}.json"
-    table = {"peer": peer.model_dump(), "on_gpu": on_gpu, "cases": outcomes}
+    table = {
+        "peer": peer.model_dump(),
+        "device": torch.cuda.get_device_name() if on_gpu else "",
+        "of": len(cases),
+        "cases": outcomes,
+    }
     write_atomic(path, json.dumps(table, indent=1) + "\n")
     counts = Counter(one["outcome"] for one in outcomes)
     console.print(f"{name}: {', '.join(f'{n} {said}' for said, n in counts.items()) or 'none ran'}")
