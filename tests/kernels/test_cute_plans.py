@@ -20,7 +20,9 @@ MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
-THIN_MLA = ("thin_mla", "thin_mla_v1")
+THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
+#: Versions of thin_mla whose parts meet through L2.
+THIN_MEETING = THIN_MLA[1:]
 #: MLA kernels whose plans share two tests.
 SLABS = (*FLASH_MLA, *THIN_MLA, "flash_attention")
 LAYERS = {
@@ -219,13 +221,15 @@ def test_four_ctas_that_share_and_split_are_right(name, sizes, tiling):
     ],
 )
 def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(sizes, columns, splits, parts):
-    v0, v1 = plan_class("thin_mla")(s=1, **sizes), plan_class("thin_mla_v1")(s=1, **sizes)
+    v0 = plan_class("thin_mla")(s=1, **sizes)
     tiling = v0.default_tiling("thin_mla")
     assert (tiling.columns, tiling.splits, v0.part_count) == (columns, splits, parts)
     assert isinstance(planned(v0), KernelPipeline) is (parts > 1)
-    tiling = v1.default_tiling("thin_mla_v1")
-    assert (tiling.columns, tiling.splits, tiling.parts) == (columns, splits, parts)
-    assert not isinstance(planned(v1), KernelPipeline)
+    for name in THIN_MEETING:
+        plan = plan_class(name)(s=1, **sizes)
+        tiling = plan.default_tiling(name)
+        assert (tiling.columns, tiling.splits, tiling.parts) == (columns, splits, parts)
+        assert not isinstance(planned(plan), KernelPipeline)
 
 
 @pytest.mark.parametrize(
@@ -234,23 +238,38 @@ def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(sizes, columns, splits,
         ("thin_mla", {"columns": 64}, "columns=64 is not one of 8, 16, 32"),
         ("thin_mla", {"splits": 3}, "splits=3 is not one of 1, 2, 4, 8"),
         ("thin_mla_v1", {"splits": 4}, "splits=4 is not one of 1, 2"),
+        ("thin_mla_v2", {"ring": 17}, "ring=17 is below 18"),
+        (
+            "thin_mla_v2",
+            {"columns": 16, "ring": 26},
+            r"ring 212992 \+ rest 25600 = 238592 bytes of shared memory exceed 232448",
+        ),
     ],
 )
 def test_thin_mla_refuses_what_its_registers_and_blocks_do_not_allow(name, field, said):
     refuses(plan_class(name)(), name, said, **field)
 
 
-def test_thin_mla_v1_refuses_ctas_that_wait_for_others_without_a_place():
-    plan = plan_class("thin_mla_v1")(b=32, h=16, s=1, t=4096)
+@pytest.mark.parametrize(("columns", "ring"), [(8, 26), (16, 25), (32, 22)])
+def test_thin_mla_v2_fills_shared_memory_with_its_ring(columns, ring):
+    plan = plan_class("thin_mla_v2")(b=32, h=columns, s=1, t=4096)
+    tiling = plan.default_tiling("thin_mla_v2")
+    assert (tiling.columns, tiling.ring) == (columns, ring)
+
+
+@pytest.mark.parametrize("name", THIN_MEETING)
+def test_thin_mla_refuses_ctas_that_wait_for_others_without_a_place(name):
+    plan = plan_class(name)(b=32, h=16, s=1, t=4096)
     said = "3 parts = 192 CTAs wait for each other, and 132 run at once"
-    refuses(plan, "thin_mla_v1", said, parts=3)
-    plan.tiling_types["thin_mla_v1"](splits=2, parts=2).validate(plan)
+    refuses(plan, name, said, parts=3)
+    plan.tiling_types[name](splits=2, parts=2).validate(plan)
 
 
-def test_thin_mla_v1_has_room_for_all_that_any_tiling_exchanges():
-    plan = plan_class("thin_mla_v1")(b=32, h=16, s=1, t=4096)
+@pytest.mark.parametrize("name", THIN_MEETING)
+def test_thin_mla_has_room_for_all_that_any_tiling_exchanges(name):
+    plan = plan_class(name)(b=32, h=16, s=1, t=4096)
     scratch = plan.scratch("meta")
-    for tiling in plan._autotune_configs()["thin_mla_v1"]:
+    for tiling in plan._autotune_configs()[name]:
         ctas = plan.tiles_of(tiling.columns) * tiling.splits * tiling.parts
         units = ctas * (8 // tiling.splits) * (tiling.columns // 8)
         assert units <= scratch["partial"].shape[0]
@@ -260,7 +279,7 @@ def test_thin_mla_v1_has_room_for_all_that_any_tiling_exchanges():
 def ragged(name: str, **fields: int) -> KernelPlan:
     """Rows that fill no tile, tiles that start inside a head, CTAs without a key."""
     kind = plan_class(name)
-    parts = {} if name == "thin_mla_v1" else {"parts": fields.pop("parts")}
+    parts = {} if name in THIN_MEETING else {"parts": fields.pop("parts")}
     tilings = {name: kind.tiling_types[name](**fields)}
     return kind(b=2, h=7, s=5, t=131, causal=True, tilings=tilings, **parts)
 
@@ -276,6 +295,9 @@ def ragged(name: str, **fields: int) -> KernelPlan:
         ("thin_mla_v1", 8, 1, 5),
         ("thin_mla_v1", 16, 2, 3),
         ("thin_mla_v1", 32, 2, 1),
+        ("thin_mla_v2", 8, 1, 5),
+        ("thin_mla_v2", 16, 2, 3),
+        ("thin_mla_v2", 32, 2, 1),
     ],
 )
 def test_thin_mla_is_right_where_everything_is_ragged(name, columns, splits, parts):
@@ -283,9 +305,27 @@ def test_thin_mla_is_right_where_everything_is_ragged(name, columns, splits, par
     assert result.ok, result.explain()
 
 
+@pytest.mark.parametrize(
+    ("columns", "ring"),
+    [
+        (16, 19),
+        pytest.param(8, 26, marks=pytest.mark.exhaustive),
+        pytest.param(16, 18, marks=pytest.mark.exhaustive),
+        pytest.param(16, 25, marks=pytest.mark.exhaustive),
+        pytest.param(32, 22, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_thin_mla_v2_is_right_when_its_ring_has_gone_round(columns, ring):
+    kind = plan_class("thin_mla_v2")
+    tiling = kind.tiling_types["thin_mla_v2"](columns=columns, splits=1, ring=ring)
+    result = check_plan(kind(b=1, h=5, s=1, t=550, tilings={"thin_mla_v2": tiling}))
+    assert result.ok, result.explain()
+
+
 @pytest.mark.exhaustive
-def test_thin_mla_v1_leaves_its_counters_as_the_next_launch_needs_them():
-    plan = ragged("thin_mla_v1", columns=16, splits=2, parts=2)
+@pytest.mark.parametrize("name", THIN_MEETING)
+def test_thin_mla_leaves_its_counters_as_the_next_launch_needs_them(name):
+    plan = ragged(name, columns=16, splits=2, parts=2)
     inputs = plan.prepare_inputs("cpu")
     kernel = plan.plan(*inputs)
     reference = plan.reference_fn(*inputs)
