@@ -55,8 +55,8 @@ WIDTHS, ROPE = (64, 128), 64
 LN_2 = 0.6931471805599453
 #: Rows of a warp.
 WARP_ROWS = ROWS // 4
-#: Most keys of a step where queries have registers too: scores and weights of more would spill.
-MAX_SHARED_KEYS = 96
+#: Most keys of a step where queries have registers too: with 96 the assembler serializes wgmma.
+MAX_SHARED_KEYS = 64
 #: Named barrier of both consumer warpgroups.
 MEET = TURN + GROUPS
 
@@ -84,7 +84,7 @@ def require_room_together(keys: int, stages: int, d_qk: int, d_v: int) -> None:
     require_multiple(16, keys=keys)
     if keys > MAX_SHARED_KEYS:
         raise TilingError(
-            f"keys={keys} exceeds {MAX_SHARED_KEYS}: queries, scores and weights would spill"
+            f"keys={keys} exceeds {MAX_SHARED_KEYS}: queries leave no registers for more"
         )
     if stages % GROUPS:
         raise TilingError(f"stages={stages} is odd: each place of a ring has one reader")
@@ -131,7 +131,7 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         rings, blocks = ((128, 2), (112, 2), (64, 4)), (None, self.target.sm_count)
         if self.few:
-            rings, blocks = ((64, 4), (32, 8), (96, 2)), (self.even_blocks(), self.target.sm_count)
+            rings, blocks = ((64, 4), (32, 8)), (self.even_blocks(), self.target.sm_count)
         return {
             STAGE: [
                 FlashAttentionV1Tiling(keys=keys, stages=stages, blocks=count)
