@@ -23,8 +23,9 @@ SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix
 THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
 #: Versions of thin_mla whose parts meet through L2.
 THIN_MEETING = THIN_MLA[1:]
+FLASH_ATTENTION = ("flash_attention", "flash_attention_v1")
 #: MLA kernels whose plans share two tests.
-SLABS = (*FLASH_MLA, *THIN_MLA, "flash_attention")
+SLABS = (*FLASH_MLA, *THIN_MLA, *FLASH_ATTENTION)
 LAYERS = {
     "flash_attention": "mla",
     "flash_mla": "mla",
@@ -431,6 +432,14 @@ def test_a_ring_that_exceeds_shared_memory_is_refused(name):
     refuses(plan, name, "shared memory exceed", stages=6)
 
 
+def right(name: str, sizes: dict[str, object], **tiling: int) -> None:
+    kind = plan_class(name)
+    (stage, make), *_ = kind.tiling_types.items()
+    result = check_plan(kind(**sizes, tilings={stage: make(**tiling)}))
+    assert result.ok, result.explain()
+
+
+@pytest.mark.parametrize("name", FLASH_ATTENTION)
 @pytest.mark.parametrize(
     ("sizes", "tiling"),
     [
@@ -439,14 +448,61 @@ def test_a_ring_that_exceeds_shared_memory_is_refused(name):
         ({"b": 2, "h": 2, "s": 3, "t": 150, "dtype": "fp16"}, {"keys": 64, "blocks": 1}),
     ],
 )
-def test_flash_attention_is_right_where_everything_is_ragged(sizes, tiling):
-    kind = plan_class("flash_attention")
-    (stage, make), *_ = kind.tiling_types.items()
-    result = check_plan(kind(**sizes, tilings={stage: make(**tiling)}))
-    assert result.ok, result.explain()
+def test_flash_attention_is_right_where_everything_is_ragged(name, sizes, tiling):
+    right(name, sizes, **tiling)
 
 
-def test_flash_attention_refuses_what_is_not_whole_slabs():
+@pytest.mark.parametrize(
+    ("sizes", "tiling"),
+    [
+        # A last step of the second warpgroup alone, rows that see no key, one key, all four warps.
+        ({"b": 1, "h": 3, "s": 17, "t": 100, "d": 64}, {"keys": 32, "stages": 4, "blocks": 2}),
+        ({"b": 1, "h": 2, "s": 40, "t": 33, "causal": True}, {"keys": 16, "stages": 2}),
+        ({"b": 2, "h": 1, "s": 1, "t": 1}, {"keys": 64, "stages": 2}),
+        ({"b": 1, "h": 2, "s": 64, "t": 130, "causal": True}, {"keys": 64, "stages": 4}),
+    ],
+)
+def test_both_warpgroups_on_the_same_rows_are_right(sizes, tiling):
+    right("flash_attention_v1", sizes, **tiling)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "blocks"),
+    [
+        ({"b": 32, "h": 128, "s": 1}, 128),
+        ({"b": 32, "h": 128, "s": 64}, 128),
+        ({"b": 2, "h": 16, "s": 1}, 32),
+        ({"b": 1, "h": 133, "s": 1}, 67),
+        ({"b": 32, "h": 128, "s": 65}, 132),
+    ],
+)
+def test_no_more_blocks_stay_than_save_a_turn(sizes, blocks):
+    tiling = plan_class("flash_attention_v1")(**sizes).default_tiling("flash_attention_v1")
+    assert tiling.blocks == blocks
+
+
+def test_rows_of_one_tile_are_shared_and_others_are_not():
+    kernels = [planned(plan_class("flash_attention_v1")(h=2, s=s, t=64)) for s in (64, 65)]
+    assert [kernel.function_name for kernel in kernels] == [
+        "flash_attention_v1", "hopper_attention_v3"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        ("stages=3 is odd", {"stages": 3}),
+        ("keys=96 exceeds 64: queries", {"keys": 96, "stages": 2}),
+        ("keys=40", {"keys": 40}),
+        ("shared memory", {"stages": 6}),
+    ],
+)
+def test_rings_that_do_not_fit_shared_rows_are_refused(said, fields):
+    refuses(plan_class("flash_attention_v1")(s=64), "flash_attention_v1", said, **fields)
+
+
+@pytest.mark.parametrize("name", FLASH_ATTENTION)
+def test_flash_attention_refuses_what_is_not_whole_slabs(name):
     with pytest.raises(PlanError, match=r"d=256 and p=64: .* d=64 or 128 and p=64"):
-        plan_class("flash_attention")(d=256).validate()
-    refuses(plan_class("flash_attention")(), "flash_attention", "shared memory", stages=3)
+        plan_class(name)(d=256).validate()
+    refuses(plan_class(name)(s=65), name, "shared memory", stages=3)

@@ -1,0 +1,407 @@
+"""FlashAttention on Hopper v1: at up to 64 queries both warpgroups share the rows of a head.
+
+Each takes every other step of keys, and the second hands its sums and output to the first within
+the block. Rows that do not exist cost no product of a warpgroup, and no softmax of a warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, range_constexpr
+from cutlass.cute.nvgpu import warp, warpgroup
+from cutlass.utils import hopper_helpers
+
+from mla_var3.errors import PlanError, TilingError
+from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
+    BARRIER_BYTES,
+    CONSUMERS,
+    ELEMENT_BYTES,
+    GROUPS,
+    RMEM,
+    ROWS,
+    SHARED_BYTES,
+    SLAB,
+    TURN,
+    Shape,
+    operand_layout,
+    require_room,
+    row_parts,
+    shared_slabs,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import (
+    CuteKernel,
+    CuteTiling,
+    Dynamic,
+    require_multiple,
+    require_shared_memory,
+)
+from mla_var3.workloads import option
+from mla_var3.workloads.mla import DecompressedProblem
+
+if TYPE_CHECKING:
+    import torch
+
+#: The one launch.
+STAGE = "flash_attention_v1"
+#: Widths of a head without its position part, and of that part: whole slabs of 64.
+WIDTHS, ROPE = (64, 128), 64
+LN_2 = 0.6931471805599453
+#: Rows of a warp.
+WARP_ROWS = ROWS // 4
+#: Most keys of a step where queries have registers too: with 96 the assembler serializes wgmma.
+MAX_SHARED_KEYS = 64
+#: Named barrier of both consumer warpgroups.
+MEET = TURN + GROUPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttentionV1Tiling(CuteTiling):
+    """Keys of a step, the depth of the rings, and how many blocks stay."""
+
+    keys: int = option(128, "keys per step", minimum=16)
+    stages: int = option(2, "steps of keys and of values in shared memory", minimum=1)
+    blocks: int | None = option(None, "blocks that stay; by default one per item", minimum=1)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        assert isinstance(plan, FlashAttentionV1Plan)
+        widths = plan.d + plan.p, plan.d
+        if plan.few:
+            require_room_together(self.keys, self.stages, *widths)
+        else:
+            require_room(self.keys, self.stages, *widths)
+
+
+def require_room_together(keys: int, stages: int, d_qk: int, d_v: int) -> None:
+    """Raise TilingError unless a ring and what is handed over fit beside one tile of queries."""
+    require_multiple(16, keys=keys)
+    if keys > MAX_SHARED_KEYS:
+        raise TilingError(
+            f"keys={keys} exceeds {MAX_SHARED_KEYS}: queries leave no registers for more"
+        )
+    if stages % GROUPS:
+        raise TilingError(f"stages={stages} is odd: each place of a ring has one reader")
+    require_shared_memory(
+        SHARED_BYTES,
+        queries=ROWS * d_qk * ELEMENT_BYTES,
+        stages=stages * keys * (d_qk + d_v) * ELEMENT_BYTES,
+        handed=4 * handed_values(d_v),
+        barriers=BARRIER_BYTES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
+    """Problem and launch of this version."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashAttentionV1Tiling}
+
+    def validate(self) -> None:
+        super().validate()
+        if self.d not in WIDTHS or self.p != ROPE:
+            raise PlanError(
+                f"d={self.d} and p={self.p}: this design is built for d={WIDTHS[0]} or "
+                f"{WIDTHS[1]} and p={ROPE}, whole slabs"
+            )
+
+    @property
+    def few(self) -> bool:
+        """Whether the queries of a head are one tile of rows."""
+        return self.s <= ROWS
+
+    def default_tiling(self, stage: str) -> Tiling:
+        if self.few:
+            return FlashAttentionV1Tiling(keys=64, stages=4, blocks=self.even_blocks())
+        # Under a mask items differ in length: there the hardware's order balances them.
+        return FlashAttentionV1Tiling(blocks=None if self.causal else self.target.sm_count)
+
+    def even_blocks(self) -> int:
+        """The fewest blocks that take no more turns than one per SM would."""
+        items = self.b * self.h
+        turns = -(-items // self.target.sm_count)
+        return -(-items // turns)
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        rings, blocks = ((128, 2), (112, 2), (64, 4)), (None, self.target.sm_count)
+        if self.few:
+            rings, blocks = ((64, 4), (32, 8)), (self.even_blocks(), self.target.sm_count)
+        return {
+            STAGE: [
+                FlashAttentionV1Tiling(keys=keys, stages=stages, blocks=count)
+                for keys, stages in rings
+                for count in blocks
+            ]
+        }
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        named = dict(zip(("q", "qpe", "key", "value", "kpe"), inputs, strict=True))
+        outputs = dict(zip(("o", "lse"), self.empty_outputs(inputs[0].device), strict=True))
+        dynamic = [
+            Dynamic(x, tuple(range(x.ndim if name == "lse" else x.ndim - 1)))
+            for name, x in {**named, **outputs}.items()
+        ]
+        return CuteKernel(
+            Together.flash_attention_v1 if self.few else Prefix.hopper_attention_v3,
+            lambda x: (self.host(x), (*dynamic, self.scale / LN_2)),
+            input_tensors=named,
+            output_tensors=outputs,
+            tiling=self.tiling(STAGE),
+            autotune_configs=self._autotune_configs()[STAGE],
+            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
+            _name=STAGE,
+        )
+
+    def host(self, tiling: FlashAttentionV1Tiling) -> Prefix:
+        """The host function: by what the rows of a head fill."""
+        shape = self.shape(tiling)
+        if self.few:
+            return Together(shape, tiling.blocks, warps=-(-self.s // WARP_ROWS))
+        return Prefix(shape, tiling.blocks)
+
+    def shape(self, tiling: FlashAttentionV1Tiling) -> Shape:
+        """What the kernel is compiled for: a sequence is a group of one member."""
+        widths = self.d + self.p, self.d
+        return Shape(*widths, tiling.keys, tiling.stages, self.causal, apart=self.few)
+
+
+# ---- both warpgroups on the same rows --------------------------------------------------------
+def handed_values(width):
+    """Numbers that one warpgroup hands to the other: of a thread two maxima, two sums, output."""
+    return 128 * 4 + ROWS * width
+
+
+def query_mma(dtype, keys):
+    """Scores [64, keys] of a warpgroup: queries from registers, keys K-major."""
+    k_major = warpgroup.OperandMajorMode.K
+    return hopper_helpers.make_trivial_tiled_mma(
+        dtype, dtype, k_major, k_major, Float32, (1, 1, 1), (ROWS, keys), RMEM
+    )
+
+
+class Together(Prefix):
+    """One tile of queries, in registers of both warpgroups, which take alternate steps of keys.
+
+    The merge is within the block: the second warpgroup leaves maxima, sums and output in shared
+    memory, and the first adds them to its own.
+    """
+
+    def __init__(self, shape: Shape, blocks: int | None = None, *, warps: int = 4):
+        super().__init__(shape, blocks)
+        self.warps = warps  # of a warpgroup, that have a row
+
+    def device(self):
+        """The device function."""
+        return self.flash_attention_v1
+
+    @cute.kernel
+    def flash_attention_v1(
+        self,
+        q_loads: tuple,
+        k_loads: tuple,
+        v_load: tuple,
+        o_store: tuple,
+        lse: cute.Tensor,
+        scale_log2: Float32,
+    ):
+        """Grid (blocks)."""
+        self.run(q_loads, k_loads, v_load, o_store, lse, scale_log2)
+
+    @cute.jit
+    def prepare(self, queries, keys, value, outputs):
+        """As for rows of their own, with one tile of queries and a place to hand over."""
+        operands = Prefix.prepare(self, queries, keys, value, outputs)
+        shape, dtype = self.shape, self.dtype
+
+        @cute.struct
+        class Storage:
+            q_full: cute.struct.MemRange[cutlass.Int64, GROUPS]
+            q_free: cute.struct.MemRange[cutlass.Int64, GROUPS]
+            k_full: cute.struct.MemRange[cutlass.Int64, shape.stages]
+            k_free: cute.struct.MemRange[cutlass.Int64, shape.stages]
+            v_full: cute.struct.MemRange[cutlass.Int64, shape.stages]
+            v_free: cute.struct.MemRange[cutlass.Int64, shape.stages]
+            q: cute.struct.Align[cute.struct.MemRange[dtype, ROWS * shape.d_qk], 1024]
+            k: cute.struct.Align[
+                cute.struct.MemRange[dtype, shape.stages * shape.keys * shape.d_qk], 1024
+            ]
+            v: cute.struct.Align[
+                cute.struct.MemRange[dtype, shape.stages * shape.keys * shape.d_v], 1024
+            ]
+            handed: cute.struct.Align[cute.struct.MemRange[Float32, handed_values(shape.d_v)], 1024]
+
+        self.storage = Storage
+        return operands
+
+    # ---- items -----------------------------------------------------------------------------
+    def work(self, o, value):
+        """Extents: both warpgroups have one output."""
+        return super().work(o, value)._replace(splits=Int32(1))
+
+    def output_of(self, work, item, number):
+        return item.group
+
+    # ---- producer warps --------------------------------------------------------------------
+    @cute.jit
+    def produce_queries(self, storage, work, q_loads):
+        """One warp: the one tile of every item."""
+        slabs, count = self.shape.q_slabs, self.items(work)[1]
+        s_q = shared_slabs(storage.q, self.dtype, ROWS, slabs)
+        full, free = storage.q_full.data_ptr(), storage.q_free.data_ptr()
+        sources = self.sources(q_loads, row_parts, s_q, self.shape.tile_s)
+        taken = Int32(0)
+        first, blocks = self.walk()
+        for index in cutlass.range(first, count, blocks, unroll=1):
+            item = self.place(work, index)
+            tile_s, tile_m = self.rows_of(work, item, 0)
+            cute.arch.mbarrier_wait(free, (taken & 1) ^ 1)
+            self.expect(full, ROWS * self.shape.d_qk)
+            for slab in range_constexpr(slabs):
+                atom, shared, source, inner = sources[slab]
+                cute.copy(
+                    atom,
+                    source[None, tile_s, tile_m, inner, item.head, item.group],
+                    shared[None, slab],
+                    tma_bar_ptr=full,
+                )
+            taken = taken + 1
+
+    # ---- consumer warpgroups ---------------------------------------------------------------
+    @cute.jit
+    def consume(self, storage, operands, scale_log2, number):
+        """One warpgroup: every other step of every item."""
+        _, _, v_load, o_store, lse = operands
+        work = self.work(o_store[1], v_load[1])
+        count = self.items(work)[1]
+        wg = self.warpgroup(storage, scale_log2, number)
+        taken, done = Int32(0), Int32(0)  # items and places in the rings before this item
+        self.enter(wg)
+        first, blocks = self.walk()
+        for index in cutlass.range(first, count, blocks, unroll=1):
+            item = self.place(work, index)
+            steps = self.steps(item)
+            self.reset(wg, work, item)
+            cute.arch.mbarrier_wait(storage.q_full.data_ptr(), taken & 1)
+            self.take_queries(wg, storage)
+            self.attend(wg, storage, item, steps // self.shape.parts, done)
+            self.finish(wg, storage, work, item, o_store, lse)
+            taken, done = taken + 1, done + steps
+        self.leave(wg)
+
+    def warpgroup(self, storage, scale_log2, number):
+        """Views and registers of a warpgroup; those of the queries are its own."""
+        wg = super().warpgroup(storage, scale_log2, number)
+        wg.weights.fill(0.0)  # for good, in a warp without a row
+        return wg._replace(q=cute.make_rmem_tensor(operand_layout(self.shape.d_qk), self.dtype))
+
+    @cute.jit
+    def reset(self, wg, work, item):
+        """Empty sums, and how far the rows see, which are those of the first warpgroup."""
+        Prefix.reset(self, wg._replace(number=Int32(0)), work, item)
+        wg.shrink.fill(1.0)
+
+    @cute.jit
+    def take_queries(self, wg, storage):
+        """The tile of queries into registers, where it serves all steps."""
+        slabs = self.shape.q_slabs
+        s_q = shared_slabs(storage.q, self.dtype, ROWS, slabs)
+        ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
+        copy = cute.make_tiled_copy_A(ldmatrix, query_mma(self.dtype, self.shape.keys))
+        mine = copy.get_slice(cute.arch.thread_idx()[0] % 128)
+        for slab in range_constexpr(slabs):
+            part = cute.make_tensor(wg.q.iterator + slab * 32, operand_layout(SLAB))
+            cute.copy(copy, mine.partition_S(s_q[None, None, slab]), mine.retile(part))
+
+    # ---- steps of a main loop --------------------------------------------------------------
+    @cute.jit
+    def scores(self, wg, storage, place):
+        """Issue S = Q K^T once the keys have landed, as one commit group."""
+        stages, slabs = self.shape.stages, self.shape.q_slabs
+        stage = cute.arch.make_warp_uniform(place % stages)
+        cute.arch.mbarrier_wait(storage.k_full.data_ptr() + stage, place // stages & 1)
+        mma = query_mma(self.dtype, self.shape.keys)
+        warpgroup.fence()
+        for slab in range_constexpr(slabs):
+            for step in range_constexpr(SLAB // 16):
+                mma.set(warpgroup.Field.ACCUMULATE, slab + step > 0)
+                q = wg.q[None, None, slab * (SLAB // 16) + step]
+                k = wg.k[None, None, step, stage * slabs + slab]
+                cute.gemm(mma, wg.score, q, k, wg.score)
+        warpgroup.commit_group()
+
+    @cute.jit
+    def softmax(self, wg, tile):
+        """As for rows of their own; a warp without a row has none to do."""
+        if wg.row < self.warps * WARP_ROWS:
+            Prefix.softmax(self, wg, tile)
+
+    @cute.jit
+    def round_weights(self, wg):
+        """Likewise."""
+        if wg.row < self.warps * WARP_ROWS:
+            Prefix.round_weights(self, wg)
+
+    @cute.jit
+    def rescale(self, wg):
+        """What older sums are worth, where a row of the warp has moved."""
+        moved = (wg.shrink[0] != Float32(1.0)) | (wg.shrink[1] != Float32(1.0))
+        if cute.arch.vote_any_sync(moved):
+            Prefix.rescale(self, wg)
+
+    # ---- end of an item --------------------------------------------------------------------
+    @cute.jit
+    def finish(self, wg, storage, work, item, o_store, lse):
+        """The second warpgroup hands over, the first merges and stores.
+
+        What was handed over is read before the queries' place comes free, and the second
+        warpgroup's next item begins with what lands there: it cannot write too early.
+        """
+        if wg.number == 1:
+            self.hand_over(wg, storage)
+            cute.arch.barrier_arrive(barrier_id=MEET, number_of_threads=CONSUMERS)
+        else:
+            cute.arch.barrier(barrier_id=MEET, number_of_threads=CONSUMERS)
+            self.take_over(wg, storage)
+            Prefix.finish(self, wg, storage, work, item, o_store, lse)
+
+    def handed(self, storage):
+        """What is handed over of the own thread's rows: [4, 1 + outputs / 4]."""
+        quads = handed_values(self.shape.d_v) // (4 * 128)
+        layout = cute.make_layout((4, quads, 128), stride=(1, 4 * 128, 4))
+        return storage.handed.get_tensor(layout)[None, None, cute.arch.thread_idx()[0] % 128]
+
+    @cute.jit
+    def hand_over(self, wg, storage):
+        """Leave maxima, sums and output."""
+        handed, quad = self.handed(storage), cute.make_rmem_tensor(4, Float32)
+        for r in range_constexpr(2):
+            quad[r], quad[2 + r] = wg.row_max[r], wg.row_sum[r]
+        cute.autovec_copy(quad, handed[None, 0])
+        for j in range_constexpr(cute.size(wg.out) // 4):
+            for i in range_constexpr(4):
+                quad[i] = wg.out[4 * j + i]
+            cute.autovec_copy(quad, handed[None, 1 + j])
+
+    @cute.jit
+    def take_over(self, wg, storage):
+        """Merge what the other warpgroup has left into the own sums and output."""
+        handed, quad = self.handed(storage), cute.make_rmem_tensor(4, Float32)
+        mine, theirs = cute.make_rmem_tensor_like(wg.shrink), cute.make_rmem_tensor_like(wg.shrink)
+        cute.autovec_copy(handed[None, 0], quad)
+        for r in range_constexpr(2):
+            new = cute.arch.fmax(wg.row_max[r], quad[r])
+            mine[r] = cute.math.exp2(wg.row_max[r] - new, fastmath=True)
+            theirs[r] = cute.math.exp2(quad[r] - new, fastmath=True)
+            wg.row_sum[r] = wg.row_sum[r] * mine[r] + quad[2 + r] * theirs[r]
+            wg.row_max[r] = new
+        for j in range_constexpr(cute.size(wg.out) // 4):
+            cute.autovec_copy(handed[None, 1 + j], quad)
+            for i in range_constexpr(4):
+                r = i // 2
+                wg.out[4 * j + i] = wg.out[4 * j + i] * mine[r] + quad[i] * theirs[r]
