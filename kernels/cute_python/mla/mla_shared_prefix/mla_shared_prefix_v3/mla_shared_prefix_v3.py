@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 PIECE_STEPS = ITEM_STEPS + 1
 #: Tokens that the default moves from one part to the other: a pair of flash_mla's key tiles.
 PAIR = 2 * KEYS
+#: About how many numbers of tokens the default weighs.
+CHOICES = 64
 #: Share of the tensor rate that an SM reaches in either part with one tile of rows per head. v1's
 #: parts, one NVIDIA H200, 2026-11-22, CUDA events, medians of 50: 64 rows and 1024 own tokens take
 #: an SM 37.0 us (0.73), 128 times 64 rows and 3072 tokens of the prefix take 68 SMs 65.7 us (0.68).
@@ -119,9 +121,9 @@ class MlaSharedPrefixV3Plan(SharedPrefixPlan):
     def balanced_prefix(self) -> int:
         """The default of ``prefix``: of none, all and whole pairs of tiles, what ends first."""
         shared = self.shared_tokens
-        plans = (
-            dataclasses.replace(self, prefix=n) for n in (0, *range(PAIR, shared, PAIR), shared)
-        )
+        step = -(-shared // (PAIR * CHOICES)) * PAIR or PAIR
+        counts = (0, *range(step, shared, step), shared)
+        plans = (dataclasses.replace(self, prefix=count) for count in counts)
         return min(plans, key=type(self).duration).prefix_tokens
 
     # ---- tilings ---------------------------------------------------------------------------
@@ -137,8 +139,9 @@ class MlaSharedPrefixV3Plan(SharedPrefixPlan):
 
     def own_blocks(self) -> int:
         """The fewest blocks of the own tokens with which both parts end first, but for a tie."""
-        counts = range(2, self.target.sm_count + 1, 2)
-        ends = [self.ends(blocks) for blocks in counts]
+        plan = dataclasses.replace(self, machine=self.target)  # looked up once
+        counts = range(2, plan.target.sm_count + 1, 2)
+        ends = [plan.ends(blocks) for blocks in counts]
         return next(n for n, us in zip(counts, ends, strict=True) if us <= TIE * min(ends))
 
     def latent_tiling(self) -> FlashMlaV5Tiling:
