@@ -7,6 +7,8 @@ import importlib
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPipeline, KernelPlan
@@ -19,7 +21,7 @@ FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 13)))
 MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
-SHARED_PREFIX = ("mla_shared_prefix", "mla_shared_prefix_v1", "mla_shared_prefix_v2")
+SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 4)))
 THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
 #: Versions of thin_mla whose parts meet through L2.
 THIN_MEETING = THIN_MLA[1:]
@@ -393,6 +395,56 @@ def test_few_rows_share_out_the_keys():
     assert few.default_tiling("decompressed").apart
     assert not many.default_tiling("decompressed").apart
     assert (few.tile_s, many.tile_s, many.row_tiles) == (1, 4, 2)
+
+
+def shared_prefix_v3(**sizes: int) -> KernelPlan:
+    """v3 resolved for the reference device, by 3072 shared of 4096 tokens."""
+    plan = plan_class("mla_shared_prefix_v3")(h=128, t=4096, **sizes)
+    return plan.resolve(plan.target)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "prefix", "blocks", "pieces"),
+    [
+        ({"b": 32, "s": 1}, 2560, 64, 2),  # tiles of own tokens and the prefix end together
+        ({"b": 32, "s": 1, "prefix": 3072}, 3072, 64, 3),
+        ({"b": 32, "s": 2}, 3072, 64, 3),
+        ({"b": 32, "s": 4}, 3072, 86, 3),  # three rounds of tiles
+        ({"b": 32, "s": 16}, 3072, 74, 1),
+        ({"b": 128, "s": 1}, 3072, 86, 3),
+    ],
+)
+def test_v3_shares_out_tokens_and_sms_so_that_parts_end_together(sizes, prefix, blocks, pieces):
+    plan = shared_prefix_v3(**sizes)
+    latent, decompressed = map(plan.default_tiling, ("latent", "decompressed"))
+    assert (plan.prefix, latent.blocks, plan.splits(decompressed)) == (prefix, blocks, pieces)
+
+
+@pytest.mark.parametrize("sizes", [{"b": 1, "s": 1}, {"b": 32, "s": 4, "groups": 16}])
+def test_v3_decompresses_no_prefix_that_too_few_share(sizes):
+    assert shared_prefix_v3(**sizes).prefix == 0
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 64), st.integers(1, 32), st.integers(1, 3072))
+def test_no_blocks_of_own_tokens_end_earlier_than_those_of_v3(b, s, prefix):
+    plan = shared_prefix_v3(b=b, s=s, prefix=prefix)
+    chosen = plan.ends(plan.own_blocks())
+    assert all(chosen <= 1.01 * plan.ends(blocks) for blocks in range(2, 133, 2))
+    assert chosen >= plan.own_us(plan.own_items / 132)
+
+
+@pytest.mark.parametrize(("prefix", "beside"), [(100, False), (64, True)])
+def test_a_prefix_of_v3_begins_early_only_beside_own_tokens(prefix, beside):
+    plan = plan_class("mla_shared_prefix_v3")(b=4, h=16, s=2, t=100, shared=100, prefix=prefix)
+    stages = dict(planned(plan).stages())
+    assert stages["decompressed"].host()[0].second is beside
+
+
+@pytest.mark.parametrize(("h", "blocks"), [(128, 128), (64, 128), (16, 128), (200, 200)])
+def test_a_combine_of_v3_has_as_many_blocks_per_head_as_run_at_once(h, blocks):
+    plan = plan_class("mla_shared_prefix_v3")(b=2, h=h, s=2, t=100, shared=64, prefix=64)
+    assert dict(planned(plan).stages())["combine"].host()[0].sms == blocks
 
 
 def test_a_ring_with_an_odd_number_of_places_has_no_fixed_readers():

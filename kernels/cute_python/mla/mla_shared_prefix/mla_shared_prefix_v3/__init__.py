@@ -1,0 +1,1 @@
+"""v3: each launch begins on the SMs that the one before leaves."""
