@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from mla_var3.devices import default_for_arch
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPipeline, KernelPlan
 from mla_var3.runtime.check import check_plan, compare, poison_outputs
@@ -25,7 +26,7 @@ THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
 THIN_MEETING = THIN_MLA[1:]
 FLASH_ATTENTION = ("flash_attention", "flash_attention_v1")
 #: MLA kernels whose plans share two tests.
-SLABS = (*FLASH_MLA, *THIN_MLA, *FLASH_ATTENTION)
+SLABS = (*FLASH_MLA, *THIN_MLA, *FLASH_ATTENTION, "mla_var6_plus")
 LAYERS = {
     "flash_attention": "mla",
     "flash_mla": "mla",
@@ -33,6 +34,7 @@ LAYERS = {
     "hopper_gemm": "gemm",
     "hopper_attention": "attention",
     "mla_shared_prefix": "mla",
+    "mla_var6_plus": "mla",
 }
 
 
@@ -537,3 +539,65 @@ def test_flash_attention_refuses_what_is_not_whole_slabs(name):
     with pytest.raises(PlanError, match=r"d=256 and p=64: .* d=64 or 128 and p=64"):
         plan_class(name)(d=256).validate()
     refuses(plan_class(name)(s=65), name, "shared memory", stages=3)
+
+
+@pytest.mark.parametrize(
+    ("n", "stages"),
+    [
+        (0, ["flash_mla_v12", "combine"]),
+        (30, ["flash_mla_v12", "flash_attention", "combine"]),
+        (100, ["flash_attention"]),
+    ],
+)
+def test_a_mix_launches_the_parts_that_have_tokens(n, stages):
+    mix = planned(plan_class("mla_var6_plus")(b=2, h=16, s=3, t=100, n=n))
+    assert [path for path, _ in mix.stages()] == stages
+    assert mix.output_tensors["o"].shape == (2, 16, 3, 128)
+    assert mix.output_tensors["lse"].shape == (2, 16, 3)
+
+
+def test_an_h200_is_asked_for_one_end_of_a_mix():
+    kind, machine = plan_class("mla_var6_plus"), default_for_arch("sm_90").machine("bf16")
+    chosen = {s: kind(b=32, h=128, s=s, t=4096).resolve(machine).n for s in range(1, 129)}
+    assert set(chosen.values()) == {0, 4096}
+    assert [s for s, n in chosen.items() if n] == list(range(39, 129))
+
+
+def test_an_n_that_is_asked_for_is_kept():
+    machine = default_for_arch("sm_90").machine("bf16")
+    assert plan_class("mla_var6_plus")(t=100, n=30).resolve(machine).n == 30
+
+
+@pytest.mark.parametrize(("n", "masked"), [(1, True), (3, True), (4, False), (60, False)])
+def test_the_mask_reaches_the_old_tokens_where_queries_outnumber_the_new(n, masked):
+    plan = plan_class("mla_var6_plus")(b=1, h=16, s=5, t=100, n=n, causal=True)
+    assert plan.old.causal is masked
+    assert sum(part.cost.flops for part in planned(plan).children) == (
+        plan._algorithmic_flops_bytes().flops
+    )
+
+
+def test_tilings_of_a_mix_are_those_of_its_parts():
+    plan = plan_class("mla_var6_plus")(b=64, h=128, s=1, n=0)
+    refuses(plan, "flash_mla_v12", "splits=2 and share=2 take 256 blocks", splits=2, share=2)
+    refuses(plan, "flash_attention", "shared memory", stages=3)
+
+
+def test_a_mix_of_other_widths_is_refused():
+    with pytest.raises(PlanError, match="d=128, k=256 and p=64: this design is built for d=128"):
+        plan_class("mla_var6_plus")(k=256).validate()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"b": 2, "s": 3, "t": 100, "n": 30},  # rows of kpe lie apart by sequence
+        {"b": 2, "s": 3, "t": 70, "n": 0, "dtype": "fp16"},
+        {"b": 2, "s": 5, "t": 70, "n": 2, "causal": True},  # the mask reaches the old tokens
+        {"b": 1, "s": 5, "t": 3, "n": 2, "causal": True},  # rows that see no key
+    ],
+)
+def test_a_mix_is_right_at_any_n(sizes):
+    result = check_plan(plan_class("mla_var6_plus")(h=2, **sizes))
+    assert result.ok, result.explain()
