@@ -11,7 +11,7 @@ from generators import problems
 from generators.catalogue import label
 from generators.kernels import run_version
 from generators.page import Page
-from generators.text import cell, fold, meta, rendered, sections, table
+from generators.text import cell, meta, rendered, sections, table
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
@@ -209,14 +209,17 @@ def _brought(
     for item in page.pattern.evidence:  # As the page tells it: its own case first.
         if isinstance(item, PairEvidence) and item in pairs:
             if said := symptoms.change(item, symptom.metrics, site.catalogue):
-                note = f": {cell(item.note)}" if item.note else ""
-                yield f"[{cell(said)}]({link(item.after)}){note}"
+                yield f"[{cell(said)}]({link(item.after)}){_noted(item.note)}"
         elif (
             isinstance(item, RecordEvidence)
             and item in single
             and (said := symptoms.shown(item, symptom.metrics, site.catalogue))
         ):
-            yield f"[{cell(said)}]({link(item.record)})"
+            yield f"[{cell(said)}]({link(item.record)}){_noted(item.note)}"
+
+
+def _noted(note: str | None) -> str:
+    return f": {cell(note)}" if note else ""
 
 
 def _timed(site: Site) -> set[str | None]:
@@ -234,9 +237,11 @@ def _remedy(site: Site, page: Document, link: Link) -> str:
     pattern = page.pattern
     return sections(
         f"### {cell(pattern.title)} {{ #{pattern.id} }}",
+        f"Where it holds: {cell(', '.join(pattern.archs))}." if pattern.archs else "",
         _part(site, page, "When to apply", link),
         _part(site, page, "Implementation", link),
-        fold("When it fails", "", _part(site, page, "Pitfalls", link)),
+        "**When it fails**",
+        _part(site, page, "Pitfalls", link),
         f"[The whole pattern, with its mechanism and evidence]({link(page.name)}).",
     )
 

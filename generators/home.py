@@ -145,12 +145,13 @@ def _adding(site: Site, link: Link) -> str:
     width = max(map(len, steps))
     lines = (f"$ nox -s {step:{width}}  # {comment}\n" for step, comment in steps.items())
     return sections(
-        "Set up once: clone the repository, enter it, and `pip install nox`; the first session "
-        f"installs the rest. From the newest version of {design_link(latest, link)}, say, and "
-        "without a GPU:",
+        "Set up once: clone the repository (Source, at the top), enter it, and `pip install nox`; "
+        "the first session installs the rest. From the newest version of "
+        f"{design_link(latest, link)}, say, and without a GPU:",
         f"```console\n{''.join(lines)}```",
-        f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; the others take DESIGN "
-        "VERSION, with `@cute-dsl` or another language where two languages have the design. The "
+        f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; where two languages have "
+        "the version it takes cuTile's, and `--lang=cute_python` the other. The others take "
+        "DESIGN VERSION, with `@cute-dsl` where two languages have the design. The "
         f"tests ask for an entry of the new version among the [mutants]"
         f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
         f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "

@@ -424,7 +424,7 @@ def _card(
             *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in neighbors),
             f"[all of {cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})",
             *_named_patterns(site, version, link),
-        ]),
+        ]) + "\n{ data-search-exclude }",
         "</div>",
     )  # fmt: skip
 

@@ -71,8 +71,12 @@ def _index(learning: Learning, link: Link) -> Page:
     ]  # fmt: skip
     found = table(["Path", "Steps", "What it is for"], paths)
     single = table(["Example", "Topics", "Step of"], examples)
+    first, start = next(iter(learning.paths.items()), (None, None))
     content = sections(
-        "# Paths over CUTLASS examples",
+        "# Learn the CuTe DSL: paths over CUTLASS examples",
+        f"**New to it? Start with [{cell(start.title)}]({link(path_source(first))}).**"
+        if first and start
+        else "",
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,

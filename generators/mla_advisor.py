@@ -70,7 +70,7 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
             "device": target,
             "cache": cache,
             **dict(axes),
-            "found": [_found(site, choice, runs[0]) for choice in _ranked(runs)],
+            "found": [_found(site, choice, best(runs).run) for choice in _ranked(runs)],
             "outdated": _outdated(site, runs),
         }
 
@@ -85,7 +85,8 @@ def _ranked(runs: list[Run]) -> list[Run]:
     """What to use first, then the fastest of other versions."""
     first: Best = best(runs)
     kept: dict[tuple[str, ...], Run] = {_key(first.run): first.run}
-    for run in runs:
+    same = [run for run in runs if run.record.run and run.record.run == first.run.record.run]
+    for run in same or runs:  # Times of different runs are not compared.
         kept.setdefault(_key(run), run)
     return list(kept.values())[:LISTED]
 

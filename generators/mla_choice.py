@@ -245,8 +245,9 @@ def home(site: Site, link: Link) -> str:
     runs = [choice.best[k].run for choice in found.measured for k in shown if k in choice.best]
     regimes_page = f"[regime analysis]({link(SOURCE)})"
     return sections(
-        f"Other sizes and devices: [the advisor]({link(SOURCE)}). "
-        f"[{mla_peers.TITLE}]({link(OTHERS)}): every problem measured in a common run.",
+        f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
+        f"{mla_peers.verdict(site)} [{mla_peers.TITLE}]({link(OTHERS)}): every problem measured "
+        "in a common run.",
         "It depends on s, the query tokens of a sequence (1 when decoding, a few in speculative "
         f"decoding, many in prefill), and on what the cache holds. On {spec}, for "
         f"{found.shape.b} sequences, {found.shape.h} heads and {CONTEXT} keys in "
@@ -260,7 +261,9 @@ def home(site: Site, link: Link) -> str:
         "cache holds: no kernel of theirs can beat it. **Reference time** is the work of the "
         "preferred design at "
         f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
-        "kernel can beat. n counts the newest tokens that are kept decompressed. "
+        "kernel can beat. **Model prefers** names the design whose reference time is least. n "
+        "counts the newest tokens that are kept decompressed. Where several versions were timed "
+        "together, the newest such run decides: times of different runs are not compared. "
         f"The {regimes_page} derives the preference; its own table is for {regimes.Shape().b} "
         "sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -28,17 +29,14 @@ PEERS: Mapping[str, str] = {
 
 def section(site: Site, link: Link) -> str:
     """Every problem at which a kernel here and a library's ran in one run; empty without any."""
-    lighter, covers = workloads()[WORKLOAD.key].lighter, _covers(site)
-    full = _rows(
-        site,
-        lambda run: not lighter(run.record.problem) and _does(site, run, covers),
-        link,
-    )
+    lighter = workloads()[WORKLOAD.key].lighter
+    full = _rows(site, _alike(site), link)
     shared = _rows(site, lambda run: lighter(run.record.problem), link, rivals=1)
     if not full:
         return ""
     return sections(
         f"## {TITLE}",
+        verdict(site),
         "Medians on the device named, each row of one run in interleaved rounds. Every problem "
         "measured in a common run is here, lost ones too. The fastest of ours there is "
         f"shown that does the same work. As fast means within {problems.NOISE:.0%}.",
@@ -51,14 +49,60 @@ def section(site: Site, link: Link) -> str:
     )
 
 
-def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | None = None) -> str:
+def verdict(site: Site) -> str:
+    """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
+    peer, suits = next(iter(PEERS)), _alike(site)
+    found = [_fastest_of(runs, suits, [peer]) for runs in _groups(site)]
+    pairs = [(mine, peers[peer]) for mine, peers in found if mine and peers]
+    if not pairs:
+        return ""
+    words = Counter(_word(*pair) for pair in pairs)
+    counts = ", ".join(f"{word} at {words[word]}" for word in ("faster", "as fast", "slower"))
+    mine, theirs = max(pairs, key=lambda pair: pair[1].total.median_us / pair[0].total.median_us)
+    most = ""
+    if _word(mine, theirs) == "faster":
+        gain = problems.percent(mine.total.median_us, theirs.total.median_us)
+        most = f", by up to {gain.split()[0]} % ({cell(problems.problem_of(mine.record))})"
+    return (
+        f"**Of {len(pairs)} problems at which kernels of ours ran beside {PEERS[peer]} in one run, "
+        f"the fastest of ours is {counts}{most}.** Which version that is depends on the problem."
+    )
+
+
+def _word(mine: Run, theirs: Run) -> str:
+    if problems.level(mine, theirs):
+        return "as fast"
+    return "faster" if mine.total.median_us < theirs.total.median_us else "slower"
+
+
+def _alike(site: Site) -> Callable[[Run], bool]:
+    """Whether a run did all that the libraries' kernels do."""
+    lighter, covers = workloads()[WORKLOAD.key].lighter, _covers(site)
+    return lambda run: not lighter(run.record.problem) and _does(site, run, covers)
+
+
+def _groups(site: Site) -> list[list[Run]]:
+    """Timed runs of the workload, by what was timed together."""
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in site.runs:
         if run.is_timed and run.record.kernel.layer == WORKLOAD.key and run.record.run:
             groups.setdefault(together(run), []).append(run)
-    ordered = sorted(groups.values(), key=lambda runs: problems.problem_of(runs[0].record).order)
+    return sorted(groups.values(), key=lambda runs: problems.problem_of(runs[0].record).order)
+
+
+def _fastest_of(
+    runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str]
+) -> tuple[Run | None, dict[str, Run]]:
+    """The fastest of ours in one run, and the libraries' beside it."""
+    runs = list(runs)
+    ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
+    peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
+    return min(ours, key=lambda run: run.total.median_us, default=None), peers
+
+
+def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | None = None) -> str:
     names = list(PEERS)[:rivals]
-    found = [row for runs in ordered if (row := _row(site, runs, suits, names, link))]
+    found = [row for runs in _groups(site) if (row := _row(site, runs, suits, names, link))]
     shown = [i for i in range(len(names)) if any(row[i + 2] for row in found)]
     rows = [[*row[:2], *(row[i + 2] for i in shown)] for row in found]
     head = ["Problem", "Ours", *(f"Against {PEERS[names[i]]}" for i in shown)]
@@ -68,12 +112,9 @@ def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | No
 def _row(
     site: Site, runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str], link: Link
 ) -> list[str]:
-    runs = list(runs)
-    ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
-    peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
-    if not ours or not peers:
+    mine, peers = _fastest_of(runs, suits, names)
+    if mine is None or not peers:
         return []
-    mine = min(ours, key=lambda run: run.total.median_us)
     where = f"{problems.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
     own = problems.record_link(mine, link, problems.duration(mine.total))
     return [

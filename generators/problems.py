@@ -325,13 +325,28 @@ class Best:
 
 
 def best(runs: Sequence[Run]) -> Best:
-    """What to use of timed runs of one problem, fastest first and at least one."""
-    near = [run for run in runs if run.stale == runs[0].stale and alike(run, runs[0])]
-    own = [run for run in near if _kernel(run)[0] == _kernel(runs[0])[0]]
+    """What to use of timed runs of one problem, fastest first and at least one.
+
+    Times of different runs differ by clock and temperature. So the newest run that timed several
+    of them decides; without one the shortest time does.
+    """
+    together = _newest_together(runs)
+    near = [run for run in together if run.stale == together[0].stale and alike(run, together[0])]
+    own = [run for run in near if _kernel(run)[0] == _kernel(together[0])[0]]
     chosen = max(own, key=lambda run: _kernel(run)[1])
     faster = near[: near.index(chosen)]
     others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
     return Best(chosen, next(others, None), _outdated(runs, chosen))
+
+
+def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:
+    """Those of the newest run that timed several, as fresh as the first; all where none did."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.record.run and run.stale == runs[0].stale:
+            groups.setdefault(run.record.run, []).append(run)
+    several = [group for group in groups.values() if len(group) > 1]
+    return max(several, key=lambda group: group[0].record.time, default=runs)
 
 
 def _outdated(runs: Sequence[Run], chosen: Run) -> Run | None:
@@ -355,6 +370,11 @@ def alike(one: Run, other: Run) -> bool:
         first.min_us <= second.median_us <= first.max_us
         and second.min_us <= first.median_us <= second.max_us
     )
+
+
+def level(one: Run, other: Run) -> bool:
+    """Whether medians of one run count as equal."""
+    return _level(one.total.median_us, other.total.median_us)
 
 
 def _level(one: float, other: float) -> bool:

@@ -109,8 +109,15 @@ class Verdict:
             every = len(self.steps) > 1 and "neutral" not in words and first.said != last.said
             said = f"{last.said.rsplit(maxsplit=1)[0]} to {first.said}" if every else first.said
             said = f"up to {said}" if "neutral" in words else said
-        many = f", {len(self.steps)} problems" if len(self.steps) > 1 else ""
-        return said + many + STALE * any(step.stale for step in self.steps)
+        return said + self._many + STALE * any(step.stale for step in self.steps)
+
+    @property
+    def _many(self) -> str:
+        """At how many problems of all it changed."""
+        changed = sum(step.word != "neutral" for step in self.steps)
+        if changed < len(self.steps):
+            return f" at {changed} of {len(self.steps)} problems"
+        return f", {changed} problems" if changed > 1 else ""
 
     @property
     def largest(self) -> Step | None:

@@ -239,8 +239,8 @@ def test_a_verdict_reads_as_people_say_it(site):
     assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
     assert "badge--slower" in slower.badge
     assert (faster.range, mixed.range, slower.range) == (
-        "up to 2x faster, 2 problems", "2x slower to 2x faster, 2 problems",
-        "up to 2.1x slower, 2 problems",
+        "up to 2x faster at 1 of 2 problems", "2x slower to 2x faster, 2 problems",
+        "up to 2.1x slower at 1 of 2 problems",
     )  # fmt: skip
     assert steps_of(site, (10.0, 5.0), (12.0, 4.0)).range == "2x to 3x faster, 2 problems"
     assert steps_of(site, (10.0, 5.0)).range == "2x faster"

@@ -129,10 +129,13 @@
     root.querySelector("table").hidden = false;
   }
 
-  // How far a record is from the inputs, in factors of two over all axes.
+  // How far a record is from the inputs, in factors of two. Rows (heads, query tokens) decide what
+  // limits a kernel, so they count twice, and of equals the one with as many query tokens is nearer.
+  const WEIGHT = { h: 2, s: 2.01 };
+
   function distance(measured, answer, sizes) {
-    return measured.axes.reduce(
-      (sum, name) => sum + Math.abs(Math.log2(sizes[name] / answer[name])), 0);
+    return measured.axes.reduce((sum, name) =>
+      sum + (WEIGHT[name] || 1) * Math.abs(Math.log2(sizes[name] / answer[name])), 0);
   }
 
   function nearest(measured, sizes, device, cache, suits = () => true) {
@@ -188,9 +191,9 @@
     const near = nearest(measured, sizes, device, cache, (other) => other.s === sizes.s);
     if (!near) return [];
     const [best] = near.answer.found;
-    return [paragraph("Nearest record with s=" + sizes.s + ": " + described(best) + ", " +
-      time(best.us) + (best.stale ? " (stale)" : "") + " at " + placed(measured, near.answer) +
-      ".")];
+    return [paragraph("The nearest record with s=" + sizes.s + " is further off: " +
+      described(best) + ", " + time(best.us) + (best.stale ? " (stale)" : "") + " at " +
+      placed(measured, near.answer) + ".")];
   }
 
   function command(version, sizes, device, n) {
@@ -216,8 +219,9 @@
         "where records exist they differ from it. Measure there first.")];
     }
     const { answer, far } = near;
-    const [best, next] = answer.found;
+    const [best] = answer.found;
     const tied = answer.found.filter((found) => found.tied || found === best);
+    const next = answer.found.find((found) => !tied.includes(found));
     const where = placed(measured, answer);
     const off = measured.axes.filter((axis) => answer[axis] !== sizes[axis])
       .map((axis) => axis + " is " + sizes[axis] + ", measured " + answer[axis]);
@@ -226,9 +230,12 @@
       tied.map(described).join(" or "), "advice-answer")];
     parts.push(paragraph("Confidence " + confidence(far, answer, sizes, dtype, best) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
-    parts.push(paragraph("Measured there (" + where + "): " + time(best.us) +
-      (best.stale ? " (stale)" : "") +
-      (best.share ? ", " + Math.round(best.share * 100) + " % of its design's bound" : "") + "." +
+    if (tied.length > 1) {
+      parts.push(paragraph("The first is the newest version: start with it."));
+    }
+    parts.push(paragraph("Measured there (" + where + "): " +
+      tied.map((found) => described(found) + " " + time(found.us)).join(", ") +
+      (best.stale ? " (stale)" : "") + "." +
       (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
         " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "")));
     if (answer.outdated) {
@@ -240,9 +247,9 @@
     if (least) {
       parts.push(paragraph("Bound for your sizes: " + time(least.all.us) +
         ", which no kernel of these designs can beat." +
-        (best.share && far ? " At the record's share of its design's bound, " +
-          time(least.own.us) + ", yours would take about " + time(least.own.us / best.share) +
-          ": an estimate." : "")));
+        (best.share && far ? " The record reached " + Math.round(best.share * 100) +
+          " % of its own bound; at that share yours would take about " +
+          time(least.own.us / best.share) + ": an estimate." : "")));
     }
     const other = preferred !== cache && nearest(measured, sizes, device, preferred);
     const rival = other && other.far === far && other.answer.found[0];

@@ -90,6 +90,8 @@ class Problem(ABC):
     #: What one run of it covers, as the end of a sentence; times of different problems of one
     #: workload compare only together with this.
     covers: ClassVar[str]
+    #: Whether its inputs are stored in fewer bytes than those of others of the same sizes.
+    smaller: ClassVar[bool] = False
     #: Element types that it may have, and how torch names them.
     dtypes: ClassVar[Mapping[str, str]] = DTYPES
 

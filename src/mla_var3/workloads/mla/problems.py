@@ -281,6 +281,7 @@ class Fp8LatentProblem(LatentProblem):
     covers: ClassVar[str] = (
         "attention up to the latent output over a cache in fp8; the caller multiplies with Wv"
     )
+    smaller: ClassVar[bool] = True
 
     def validate(self) -> None:
         super().validate()
