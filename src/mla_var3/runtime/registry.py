@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,7 @@ from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import identify
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.syntax import statements
 
 PACKAGE = "mla_var3.kernel"
 
@@ -155,7 +156,7 @@ def _parsed(file: Path) -> ast.Module:
 def _kernel_imports(file: Path) -> list[Path]:
     """Files of the kernels folder that ``file`` imports, absolutely or relatively."""
     root, found = kernels_dir(), []
-    for node in _statements(_parsed(file)):
+    for node in statements(_parsed(file)):
         modules: list[tuple[Path, str]] = []
         if isinstance(node, ast.ImportFrom):
             start = file.parents[node.level - 1] if node.level else root
@@ -171,15 +172,6 @@ def _kernel_imports(file: Path) -> list[Path]:
             path = start.joinpath(*filter(None, module.split(".")))
             found += [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()]
     return found
-
-
-def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements below a node; expressions, of which a file has most, are not searched."""
-    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
-        for inner in getattr(node, field, ()):
-            if isinstance(inner, ast.stmt):
-                yield inner
-            yield from _statements(inner)
 
 
 def _version_number(version: str) -> int:

@@ -21,6 +21,7 @@ from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.languages.base import Tile
 from mla_var3.languages.cute import signature
 from mla_var3.languages.cute.kernel import CuteKernel
+from mla_var3.syntax import statements
 
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -126,7 +127,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 def _definitions(file: str) -> dict[int, ast.FunctionDef]:
     """The functions of a file by their first line, which is that of a decorator if there is one."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    found = (node for node in statements(tree) if isinstance(node, ast.FunctionDef))
     return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in found}
 
 
