@@ -28,8 +28,8 @@ _get_formatter = rendering._get_formatter
 
 def on_startup(command: str, dirty: bool) -> None:
     """Take the place of both."""
-    ModuleFinder.submodules = _of_api  # type: ignore[method-assign]
-    rendering._get_formatter = lambda: formatted
+    ModuleFinder.submodules = _of_api  # type: ignore[method-assign,assignment]
+    rendering._get_formatter = lambda: formatted  # type: ignore[assignment]
 
 
 def _of_api(finder: ModuleFinder, module: Module) -> list[Any]:
