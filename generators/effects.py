@@ -23,6 +23,7 @@ from mla_var3.knowledge.changes import Comparison, Hunk, Line
 from mla_var3.knowledge.evidence import Link
 from mla_var3.records import Stage, StaticFacts
 from mla_var3.runtime.registry import Version
+from mla_var3.syntax import statements
 
 if TYPE_CHECKING:
     from generators.site import Run, Site
@@ -111,7 +112,7 @@ def _starts(path: Path) -> dict[int, int]:
     """Where the innermost function around each line of a file begins."""
     found: dict[int, int] = {}
     # Outer functions come first.
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
             start = node.lineno - len(node.decorator_list)
             found |= dict.fromkeys(range(start, (node.end_lineno or start) + 1), start)

@@ -176,8 +176,9 @@ def _with_grids(version: Version, run: Run) -> list[Stage]:
     """
     stages = list(run.outcome.stages) if run.outcome else []
     if not all(stage.grid for stage in stages):
-        planned = plans.kernels(version, run)
         language = find(version.language)
+        # A library compiles nothing here, and its plan tells no grid.
+        planned = plans.kernels(version, run) if language.archs else {}
         stages = [
             stage.model_copy(update={"grid": language.grid(kernel)})
             for stage in stages

@@ -7,6 +7,7 @@ code, links, tables and formulas stay as they are.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import posixpath
 import re
@@ -111,7 +112,11 @@ class Linker:
     """Says which terms a page may use."""
 
     def __init__(self, targets: Iterable[Target]) -> None:
-        self._targets = [(target, words_of(target.name)) for target in targets]
+        #: Places among all targets, targets and their words, by the first word.
+        self._by_first: dict[str, list[tuple[int, Target, tuple[str, ...]]]] = {}
+        for index, target in enumerate(targets):
+            if words := words_of(target.name):
+                self._by_first.setdefault(words[0], []).append((index, target, words))
 
     def lines(self, path: str, content: str) -> list[str]:
         """A line for the extension per name whose words ``content`` holds, side by side or not.
@@ -121,15 +126,21 @@ class Linker:
         """
         folder = posixpath.dirname(path) or "."
         held = {form for word in set(_WORD.findall(content)) for form in _forms(word)}
+        found = sorted(
+            (index, target)
+            for first in held & self._by_first.keys()
+            for index, target, words in self._by_first[first]
+            if held.issuperset(words)
+        )
         lines = []
-        for target, words in self._targets:
-            if held.issuperset(words):
-                address = posixpath.relpath(target.page, folder)
-                told = target.page == path or f"]({address})" in content
-                lines.append(f"*[{target.name}]({'' if told else address}): {target.meaning}")
+        for _, target in found:
+            address = posixpath.relpath(target.page, folder)
+            told = target.page == path or f"]({address})" in content
+            lines.append(f"*[{target.name}]({'' if told else address}): {target.meaning}")
         return lines
 
 
+@functools.cache  # Pages say the same words.
 def _forms(word: str) -> tuple[str, ...]:
     """What a word of a text may stand for in a name."""
     return word, word.lower(), _singular(word), _singular(word.lower())

@@ -387,9 +387,14 @@ class Design:
     devlog: str
     versions: tuple[str, ...]
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What it is called, with and without its language where both tell it."""
+        return self.name, f"{self.name.partition('@')[0]}@{self.language}"
+
     def is_called(self, name: str) -> bool:
         """Whether ``name`` is the design's, with or without its language."""
-        return name in (self.name, f"{self.name.partition('@')[0]}@{self.language}")
+        return name in self.names
 
 
 def registered_designs() -> dict[str, Design]:
@@ -454,11 +459,16 @@ class Catalogue:
 
     def version(self, key: str) -> tuple[Design, str] | None:
         """The version that ``<design>[@<language>] vN`` names; None when there is none."""
-        name, _, version = key.partition(" ")
-        for design in self.designs.values():
-            if design.is_called(name) and version in design.versions:
-                return design, version
-        return None
+        return self._by_key.get(key)
+
+    @functools.cached_property
+    def _by_key(self) -> dict[str, tuple[Design, str]]:
+        return {
+            f"{name} {version}": (design, version)
+            for design in self.designs.values()
+            for name in design.names
+            for version in design.versions
+        }
 
     def names(self, keys: Iterable[str], kernel: records.KernelIdentity) -> bool:
         """Whether one of the version keys of a page is that of a record's kernel."""

@@ -20,6 +20,7 @@ from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
 from mla_var3.paths import kernels_dir
 from mla_var3.records import identify
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.syntax import statements
 
 PACKAGE = "mla_var3.kernel"
 
@@ -155,7 +156,7 @@ def _parsed(file: Path) -> ast.Module:
 def _kernel_imports(file: Path) -> list[Path]:
     """Files of the kernels folder that ``file`` imports, absolutely or relatively."""
     root, found = kernels_dir(), []
-    for node in ast.walk(_parsed(file)):
+    for node in statements(_parsed(file)):
         modules: list[tuple[Path, str]] = []
         if isinstance(node, ast.ImportFrom):
             start = file.parents[node.level - 1] if node.level else root

@@ -54,7 +54,7 @@ class Names:
         """The same of the clone."""
         return f"{self.design}_{self.target}"
 
-    @property
+    @functools.cached_property
     def design_path(self) -> tuple[str, ...]:
         """The design's package as ``mla_var3 kernel <language> <layer> <design>``."""
         return (*PACKAGE.split("."), *self.folder.relative_to(self.root).parts)
@@ -135,7 +135,8 @@ class Rewriter:
                     "version that can be cloned"
                 ) from error
             self.bound |= {path.stem, *path.parts[:-1], *_bound(tree)}
-        self._identifiers: dict[str, str] = {}
+        # A module says most of its names many times.
+        self._token = functools.cache(self._renamed)
         renamed: dict[str, str] = {}
         for name in sorted(self.bound):
             other = renamed.setdefault(names.rename(name), name)
@@ -147,11 +148,7 @@ class Rewriter:
 
     def identifier(self, name: str) -> str:
         """Rename what the package itself binds; what it imports from elsewhere stays."""
-        if name not in self.bound:
-            return name
-        if name not in self._identifiers:  # A module says most of its names many times.
-            self._identifiers[name] = self.names.rename(name)
-        return self._identifiers[name]
+        return self.names.rename(name) if name in self.bound else name
 
     def dotted(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Rename an absolute module path; only what lies inside the version's package changes."""
@@ -167,7 +164,7 @@ class Rewriter:
         In prose the version is also renamed where it is called ``v1``, or ``base version``, and
         a bare design name is taken for the design.
         """
-        text = _PATH.sub(lambda match: self._token(match.group(0), prose=prose), text)
+        text = _PATH.sub(lambda match: self._token(match.group(0), prose), text)
         if not prose:
             return re.sub(rf"""^(["']){self.names.source}\1$""", rf"\1{self.names.target}\1", text)
         text = re.sub(rf"(?<![\w.]){self.names.source}(?!\w|\.\d)", self.names.target, text)
@@ -175,7 +172,7 @@ class Rewriter:
             text = re.sub(r"\b(?:[Tt]he )?[Bb]ase version\b", self.names.target, text)
         return text
 
-    def _token(self, token: str, *, prose: bool) -> str:
+    def _renamed(self, token: str, prose: bool) -> str:
         parts = re.split(r"([./])", token)
         words, separators = parts[::2], [*parts[1::2], ""]
         kept = self._design_words(words)

@@ -174,6 +174,12 @@ class Problem(ABC):
             for x in shapes
         )
 
+    @staticmethod
+    def scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        """A tensor times a factor; on ``"meta"``, where no value is, the tensor itself."""
+        # torch works out what a product on meta looks like in Python: importing that takes seconds.
+        return tensor if tensor.is_meta else tensor * factor
+
     def rounded(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Tensors in the problem's dtype."""
         return tuple(x.to(self.torch_dtype) for x in tensors)

@@ -42,7 +42,7 @@ class GemmProblem(Problem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         a, b = self.random(device, (self.m, self.k), (self.n, self.k))
-        return a, b * self.k**-0.5  # Sums stay near 1 whatever k.
+        return a, self.scaled(b, self.k**-0.5)  # Sums stay near 1 whatever k.
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         a, b = (x.float() for x in inputs)

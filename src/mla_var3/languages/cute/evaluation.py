@@ -21,6 +21,7 @@ from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.languages.base import Tile
 from mla_var3.languages.cute import signature
 from mla_var3.languages.cute.kernel import CuteKernel
+from mla_var3.syntax import statements
 
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -126,15 +127,14 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 def _definitions(file: str) -> dict[int, ast.FunctionDef]:
     """The functions of a file by their first line, which is that of a decorator if there is one."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    found = (node for node in statements(tree) if isinstance(node, ast.FunctionDef))
     return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in found}
 
 
-def _calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
-    for call in ast.walk(node):
-        match call:
-            case ast.Call(func=ast.Attribute(attr=called)) if called == name:
-                yield call
+@functools.cache  # One record after the other asks for the same few functions.
+def _calls(node: ast.AST, name: str) -> tuple[ast.Call, ...]:
+    found = (call for call in ast.walk(node) if isinstance(call, ast.Call))
+    return tuple(c for c in found if isinstance(c.func, ast.Attribute) and c.func.attr == name)
 
 
 def _named(body: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -301,6 +301,7 @@ def _is_of_dsl(function: Any) -> bool:
     )
 
 
+@functools.cache
 def _assigned(statement: ast.stmt) -> set[str]:
     """Names that a statement may assign to; those of a class or function inside are its own."""
     if isinstance(statement, (ast.ClassDef, ast.FunctionDef)):

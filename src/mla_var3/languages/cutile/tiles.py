@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from mla_var3.blobs import once_per_content
 from mla_var3.languages.base import Tile
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -29,12 +30,11 @@ def tiles(source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ..
         The largest tile of each name, the largest first; those that a matrix multiplication
         writes to are accumulators. Tiles whose extents ``sizes`` do not give are left out.
     """
-    module = ast.parse(source.read_text(encoding="utf-8"))
+    module, written = _read(source)
     function = _function(module, kernel)
     if function is None:
         return ()
-    # A helper of the kernel may multiply: it has the accumulator by the same name.
-    known, written = dict(sizes), set(_mma_targets(module))
+    known = dict(sizes)
     found: dict[str, Tile] = {}
     for name, value in _assignments(function):
         if (extent := _value(value, known)) is not None:
@@ -43,6 +43,14 @@ def tiles(source: Path, kernel: str, sizes: Mapping[str, int]) -> tuple[Tile, ..
             tile = Tile(name, *shape, name in written)
             found[name] = max(found.get(name, tile), tile, key=lambda t: t.rows * t.columns)
     return tuple(sorted(found.values(), key=lambda t: (-t.rows * t.columns, t.name)))
+
+
+@once_per_content  # One record after the other asks for the tiles of the same few files.
+def _read(source: Path) -> tuple[ast.Module, frozenset[str]]:
+    """A file, and the names that a matrix multiplication writes to."""
+    module = ast.parse(source.read_text(encoding="utf-8"))
+    # A helper of the kernel may multiply: it has the accumulator by the same name.
+    return module, frozenset(_mma_targets(module))
 
 
 def _function(module: ast.Module, kernel: str) -> ast.FunctionDef | None:

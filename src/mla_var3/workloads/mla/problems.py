@@ -197,8 +197,9 @@ class MlaProblem(Problem):
         )
 
     def _spread(self, *queries: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        for x in queries:
-            x[:, :, -1] *= self.spread  # [b, h, s, *]
+        if self.spread != 1.0:
+            for x in queries:
+                x[:, :, -1] *= self.spread  # [b, h, s, *]
         return queries
 
     def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
@@ -231,7 +232,7 @@ class LatentProblem(MlaProblem):
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
         # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
-        queries = self._spread(q * (self.d_qk / (k + p)) ** 0.5, qpe)
+        queries = self._spread(self.scaled(q, (self.d_qk / (k + p)) ** 0.5), qpe)
         return self.rounded(*queries, z, self._shifted(qpe, kpe))
 
     @by_sequence()
@@ -425,9 +426,9 @@ class MixedProblem(MlaProblem):
             device, (b, h, s, d), (b, h, s, k), (b, h, s, p), (b, old, k), (b, t, p),
             (b, new, h, d), (b, new, h, d), (h, k, d),
         )  # fmt: skip
-        q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
+        q_latent = self.scaled(q_latent, (self.d_qk / (k + p)) ** 0.5)
         queries = self._spread(q, q_latent, qpe)
-        return *queries, z, self._shifted(qpe, kpe), key, value, wv * k**-0.5
+        return *queries, z, self._shifted(qpe, kpe), key, value, self.scaled(wv, k**-0.5)
 
     @by_sequence(shared=1)
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -567,9 +568,9 @@ class SharedPrefixProblem(MlaProblem):
             (self.groups, prefix, h, d), (self.groups, prefix, h, d), (self.groups, prefix, p),
             (h, k, d),
         )  # fmt: skip
-        q_latent = q_latent * (self.d_qk / (k + p)) ** 0.5
+        q_latent = self.scaled(q_latent, (self.d_qk / (k + p)) ** 0.5)
         queries = self._spread(q, q_latent, qpe)
-        return *queries, z, kpe, key, value, prefix_pe, wv * k**-0.5
+        return *queries, z, kpe, key, value, prefix_pe, self.scaled(wv, k**-0.5)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch
