@@ -545,8 +545,8 @@ def test_flash_attention_refuses_what_is_not_whole_slabs(name):
     ("n", "stages"),
     [
         (0, ["flash_mla_v12", "combine"]),
-        (30, ["flash_mla_v12", "flash_attention", "combine"]),
-        (100, ["flash_attention"]),
+        (30, ["flash_mla_v12", "flash_attention_v1", "combine"]),
+        (100, ["flash_attention_v1"]),
     ],
 )
 def test_a_mix_launches_the_parts_that_have_tokens(n, stages):
@@ -560,7 +560,13 @@ def test_an_h200_is_asked_for_one_end_of_a_mix():
     kind, machine = plan_class("mla_var6_plus"), default_for_arch("sm_90").machine("bf16")
     chosen = {s: kind(b=32, h=128, s=s, t=4096).resolve(machine).n for s in range(1, 129)}
     assert set(chosen.values()) == {0, 4096}
-    assert [s for s, n in chosen.items() if n] == list(range(39, 129))
+    assert [s for s, n in chosen.items() if n] == list(range(35, 129))
+
+
+@pytest.mark.parametrize(("s", "blocks"), [(1, 132), (4, 128), (24, 132), (39, 132), (64, 128)])
+def test_old_tokens_of_a_mix_idle_no_more_sms_than_a_few(s, blocks):
+    plan = plan_class("mla_var6_plus")(b=32, h=128, s=s, t=4096, n=0)
+    assert plan.default_tiling("flash_mla_v12").blocks == blocks
 
 
 def test_an_n_that_is_asked_for_is_kept():
@@ -580,7 +586,7 @@ def test_the_mask_reaches_the_old_tokens_where_queries_outnumber_the_new(n, mask
 def test_tilings_of_a_mix_are_those_of_its_parts():
     plan = plan_class("mla_var6_plus")(b=64, h=128, s=1, n=0)
     refuses(plan, "flash_mla_v12", "splits=2 and share=2 take 256 blocks", splits=2, share=2)
-    refuses(plan, "flash_attention", "shared memory", stages=3)
+    refuses(plan, "flash_attention_v1", "stages=3 is odd", stages=3)
 
 
 def test_a_mix_of_other_widths_is_refused():

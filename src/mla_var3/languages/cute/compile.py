@@ -155,6 +155,11 @@ def compile_hosts(
     return [done[number] for number in range(len(tasks))]
 
 
+def identity(job: HostJob) -> str | None:
+    """What tells a compile from others; None where a host function's state cannot be told."""
+    return _prepare(job).key
+
+
 def _open(tasks: Sequence[_Task], done: dict[int, HostCompiled]) -> list[tuple[int, _Task]]:
     return [(number, task) for number, task in enumerate(tasks) if number not in done]
 

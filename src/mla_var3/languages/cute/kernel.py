@@ -122,8 +122,25 @@ class CuteKernel(Kernel):
         return emulation.execute(self.name, host, arguments, outputs)
 
 
+#: Libraries made by this process, by kernel, tiling and what they were compiled from: a server that
+#: launches one kernel on many batches makes it once.
+_MADE: dict[tuple[str, str, str], Library] = {}
+
+
 def _exported_here(name: str, one: Configuration, arch: str) -> Library:
     """One tiling as a library of its own, made by the compiler of this machine."""
+    from mla_var3.languages.cute.compile import HostJob, identity
+
+    known = identity(HostJob(one.host, one.arguments, arch))
+    if known is None:
+        return _export(name, one, arch)
+    key = (name, repr(one.tiling), known)
+    if key not in _MADE:
+        _MADE[key] = _export(name, one, arch)
+    return _MADE[key]
+
+
+def _export(name: str, one: Configuration, arch: str) -> Library:
     from mla_var3.languages.cute.export import export
     from mla_var3.languages.cute.loader import Library
 

@@ -74,13 +74,17 @@ def _home(value: Any) -> str | None:
 
 def _ours(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    if file is None or not file.endswith(".py"):
+    if file is None or not file.endswith(".py") or _installed(file):
         return False
-    path = Path(file).resolve()
-    if str(path).startswith(_STANDARD) or any(map(_holds_wheels, path.parents)):
-        return False  # It has a version, which the facts state.
     name = module.__name__
     return not name.startswith("mla_var3") or name.startswith(_DEVICE_PACKAGES)
+
+
+@functools.cache
+def _installed(file: str) -> bool:
+    """Whether a file came with Python or a wheel: then it has a version, which the facts state."""
+    path = Path(file).resolve()
+    return str(path).startswith(_STANDARD) or any(map(_holds_wheels, path.parents))
 
 
 @functools.cache
