@@ -209,17 +209,14 @@ def _brought(
     for item in page.pattern.evidence:  # As the page tells it: its own case first.
         if isinstance(item, PairEvidence) and item in pairs:
             if said := symptoms.change(item, symptom.metrics, site.catalogue):
-                yield f"[{cell(said)}]({link(item.after)}){_noted(item.note)}"
+                note = f": {cell(item.note)}" if item.note else ""
+                yield f"[{cell(said)}]({link(item.after)}){note}"
         elif (
             isinstance(item, RecordEvidence)
             and item in single
             and (said := symptoms.shown(item, symptom.metrics, site.catalogue))
         ):
-            yield f"[{cell(said)}]({link(item.record)}){_noted(item.note)}"
-
-
-def _noted(note: str | None) -> str:
-    return f": {cell(note)}" if note else ""
+            yield f"[{cell(said)}]({link(item.record)})"
 
 
 def _timed(site: Site) -> set[str | None]:

@@ -27,6 +27,7 @@ THIN_MEETING = THIN_MLA[1:]
 FLASH_ATTENTION = ("flash_attention", "flash_attention_v1")
 #: MLA kernels whose plans share two tests.
 SLABS = (*FLASH_MLA, *THIN_MLA, *FLASH_ATTENTION, "mla_var6_plus")
+MIXES = ("mla_var6_plus", "mla_var6_plus_v1")
 LAYERS = {
     "flash_attention": "mla",
     "flash_mla": "mla",
@@ -545,27 +546,29 @@ def test_flash_attention_refuses_what_is_not_whole_slabs(name):
     ("n", "stages"),
     [
         (0, ["flash_mla_v12", "combine"]),
-        (30, ["flash_mla_v12", "flash_attention_v1", "combine"]),
-        (100, ["flash_attention_v1"]),
+        (30, ["flash_mla_v12", "flash_attention", "combine"]),
+        (100, ["flash_attention"]),
     ],
 )
-def test_a_mix_launches_the_parts_that_have_tokens(n, stages):
-    mix = planned(plan_class("mla_var6_plus")(b=2, h=16, s=3, t=100, n=n))
-    assert [path for path, _ in mix.stages()] == stages
+@pytest.mark.parametrize("name", MIXES)
+def test_a_mix_launches_the_parts_that_have_tokens(name, n, stages):
+    mix = planned(plan_class(name)(b=2, h=16, s=3, t=100, n=n))
+    assert [path.replace("attention_v1", "attention") for path, _ in mix.stages()] == stages
     assert mix.output_tensors["o"].shape == (2, 16, 3, 128)
     assert mix.output_tensors["lse"].shape == (2, 16, 3)
 
 
-def test_an_h200_is_asked_for_one_end_of_a_mix():
-    kind, machine = plan_class("mla_var6_plus"), default_for_arch("sm_90").machine("bf16")
+@pytest.mark.parametrize(("name", "first"), list(zip(MIXES, (39, 35), strict=True)))
+def test_an_h200_is_asked_for_one_end_of_a_mix(name, first):
+    kind, machine = plan_class(name), default_for_arch("sm_90").machine("bf16")
     chosen = {s: kind(b=32, h=128, s=s, t=4096).resolve(machine).n for s in range(1, 129)}
     assert set(chosen.values()) == {0, 4096}
-    assert [s for s, n in chosen.items() if n] == list(range(35, 129))
+    assert [s for s, n in chosen.items() if n] == list(range(first, 129))
 
 
 @pytest.mark.parametrize(("s", "blocks"), [(1, 132), (4, 128), (24, 132), (39, 132), (64, 128)])
 def test_old_tokens_of_a_mix_idle_no_more_sms_than_a_few(s, blocks):
-    plan = plan_class("mla_var6_plus")(b=32, h=128, s=s, t=4096, n=0)
+    plan = plan_class("mla_var6_plus_v1")(b=32, h=128, s=s, t=4096, n=0)
     assert plan.default_tiling("flash_mla_v12").blocks == blocks
 
 
@@ -586,6 +589,8 @@ def test_the_mask_reaches_the_old_tokens_where_queries_outnumber_the_new(n, mask
 def test_tilings_of_a_mix_are_those_of_its_parts():
     plan = plan_class("mla_var6_plus")(b=64, h=128, s=1, n=0)
     refuses(plan, "flash_mla_v12", "splits=2 and share=2 take 256 blocks", splits=2, share=2)
+    refuses(plan, "flash_attention", "shared memory", stages=3)
+    plan = plan_class("mla_var6_plus_v1")(b=64, h=128, s=1, n=0)
     refuses(plan, "flash_attention_v1", "stages=3 is odd", stages=3)
 
 
@@ -604,6 +609,7 @@ def test_a_mix_of_other_widths_is_refused():
         {"b": 1, "s": 5, "t": 3, "n": 2, "causal": True},  # rows that see no key
     ],
 )
-def test_a_mix_is_right_at_any_n(sizes):
-    result = check_plan(plan_class("mla_var6_plus")(h=2, **sizes))
+@pytest.mark.parametrize("name", MIXES)
+def test_a_mix_is_right_at_any_n(name, sizes):
+    result = check_plan(plan_class(name)(h=2, **sizes))
     assert result.ok, result.explain()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,15 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import range_constexpr
 
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    FlashAttentionV1Plan,
-    Together,
+from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention.flash_attention import (
+    FlashAttentionPlan,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
     FlashMlaV12,
     FlashMlaV12Plan,
-    FlashMlaV12Tiling,
 )
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
-from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime import RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import seen_pairs
@@ -48,15 +45,6 @@ class OldPlan(FlashMlaV12Plan):
     """flash_mla v12 over the first t of t + newer tokens; kpe may hold the others too."""
 
     newer: int = option(0, "tokens that follow, and that the mask counts", minimum=0)
-
-    def default_tiling(self, stage: str) -> Tiling:
-        """v12's, but where whole sequences would leave many SMs idle, on all of them."""
-        tiling = super().default_tiling(stage)
-        if isinstance(tiling, FlashMlaV12Tiling) and tiling.splits == 1:
-            idle = self.room - tiling.blocks
-            if idle > self.room // 16:
-                return dataclasses.replace(tiling, blocks=self.room)
-        return tiling
 
     def pairs(self, first: int = 0, last: int | None = None) -> int:
         end = self.t if last is None else last
@@ -101,33 +89,18 @@ class OldTokens(FlashMlaV12):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestPlan(FlashAttentionV1Plan):
-    """flash_attention v1; kpe may be a view of the end of a longer context."""
+class NewestPlan(FlashAttentionPlan):
+    """flash_attention v0; kpe may be a view of the end of a longer context."""
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return with_host(super().plan(*inputs), newest)
+        return with_host(super().plan(*inputs), lambda x: NewestTokens(x.shape, x.blocks))
 
 
-def newest(like: Prefix) -> Prefix:
-    """A host of flash_attention v1, for keys whose position parts lie apart by sequence."""
-    if isinstance(like, Together):
-        return NewestTogether(like.shape, like.blocks, warps=like.warps)
-    return NewestTokens(like.shape, like.blocks)
-
-
-class Apart:
-    """Views of keys whose position parts lie apart by sequence."""
+class NewestTokens(Prefix):
+    """The kernel of hopper_attention v3 on keys whose position parts lie apart by sequence."""
 
     def views(self, q, qpe, key, value, kpe, o, lse):
         queries, keys, values, outputs = super().views(q, qpe, key, value, kpe, o, lse)
         sequences, tokens, width = kpe.shape
         apart = cute.make_layout((tokens, width, 1, sequences), stride=(width, 1, 0, kpe.stride[0]))
         return queries, (keys[0], cute.make_tensor(kpe.iterator, apart)), values, outputs
-
-
-class NewestTokens(Apart, Prefix):
-    """The kernel of hopper_attention v3."""
-
-
-class NewestTogether(Apart, Together):
-    """That of up to 64 queries."""

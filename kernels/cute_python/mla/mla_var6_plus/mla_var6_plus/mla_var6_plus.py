@@ -1,6 +1,6 @@
 """MLA-var6+, base: kernels of other designs, and an n at one of its ends.
 
-Old tokens by flash_mla v12, the newest by flash_attention v1, and the combine of mla_shared_prefix,
+Old tokens by flash_mla v12, the newest by flash_attention v0, and the combine of mla_shared_prefix,
 one launch after another; with n = t, flash_attention alone. Any n from 0 to t is right. Where it is
 left open it is 0 or t, whichever takes less time by the cost model, and never between: on an H200
 both halves draw all of the board's 700 W by themselves, so that neither leaves the other anything.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    FlashAttentionV1Tiling,
+from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention.flash_attention import (
+    FlashAttentionTiling,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     import torch
 
 
-#: Time of an end over the cost model's, which knows no kernel: one NVIDIA H200, 2026-11-22, back to
-#: back at b=32, h=128, s=32, t=4096: n = 0 takes 1846 us of 1732, and flash_attention v1 1975 of
-#: 2067 for n = t.
-LATENT_LAG, DECOMPRESSED_LAG = 1.07, 0.96
-
-
 def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
     """The plan that a stage belongs to, which its tilings are valid for."""
     return plan.part(stage) if isinstance(plan, MlaVar6PlusPlan) else plan
@@ -56,11 +50,11 @@ class OldTiling(FlashMlaV12Tiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestTiling(FlashAttentionV1Tiling):
-    """That of flash_attention v1."""
+class NewestTiling(FlashAttentionTiling):
+    """That of flash_attention v0."""
 
     def validate(self, plan: KernelPlan) -> None:
-        super().validate(part_of(plan, "flash_attention_v1"))
+        super().validate(part_of(plan, "flash_attention"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +64,7 @@ class MlaVar6PlusPlan(MixedProblem, KernelPlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
         "flash_mla_v12": OldTiling,
         "merge": CuteTiling,
-        "flash_attention_v1": NewestTiling,
+        "flash_attention": NewestTiling,
         "combine": CuteTiling,
     }
 
@@ -88,18 +82,17 @@ class MlaVar6PlusPlan(MixedProblem, KernelPlan):
         if self.n is not None:
             return super().resolve(machine)
         ends = [dataclasses.replace(self, n=n) for n in (0, self.t)]
-        return min(ends, key=lambda plan: plan.expected_us(machine)).resolve(machine)
+        return min(ends, key=lambda plan: plan.predicted_us(machine)).resolve(machine)
 
-    def expected_us(self, machine: Machine) -> float:
-        """Time of one end: the longest by tensor rate, DRAM rate and power, times its lag."""
+    def predicted_us(self, machine: Machine) -> float:
+        """Time by the cost model: the longest by tensor rate, DRAM rate and power."""
         cost = self._algorithmic_flops_bytes()
-        lag = DECOMPRESSED_LAG if self.new_tokens else LATENT_LAG
-        return predict(cost.flops, cost.bytes, machine.rates).time_us * lag
+        return predict(cost.flops, cost.bytes, machine.rates).time_us
 
     # ---- parts -----------------------------------------------------------------------------
     def part(self, stage: str) -> KernelPlan:
         """The plan that a stage belongs to; while n is open, as if it had all of the tokens."""
-        if stage == "flash_attention_v1":
+        if stage == "flash_attention":
             return self.newest
         return self.combined if stage == "combine" else self.old
 

@@ -1,0 +1,161 @@
+"""MLA-var6+ v1: the ends cross where they were measured to, and each end fills the chip.
+
+As v0, with flash_attention v1 for the newest tokens and all SMs for the old ones. An n that is left
+open is 0 or t, whichever takes less time by the cost model and by how far its kernel is from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.devices import Machine
+from mla_var3.errors import PlanError
+from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
+    FlashAttentionV1Tiling,
+)
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import ROPE
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix.mla_shared_prefix import (
+    MlaSharedPrefixPlan,
+)
+from mla_var3.kernel.cute_python.mla.mla_var6_plus.ends import NewestV1Plan, OldOnAllPlan
+from mla_var3.roofline.prediction import predict
+from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
+from mla_var3.workloads.mla import MixedProblem
+
+if TYPE_CHECKING:
+    import torch
+
+
+#: Time of an end over the cost model's, which knows no kernel: one NVIDIA H200, 2026-11-22, back to
+#: back at b=32, h=128, s=32, t=4096: n = 0 takes 1846 us of 1732, and flash_attention v1 1975 of
+#: 2067 for n = t.
+LATENT_LAG, DECOMPRESSED_LAG = 1.07, 0.96
+
+
+def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
+    """The plan that a stage belongs to, which its tilings are valid for."""
+    return plan.part(stage) if isinstance(plan, MlaVar6PlusV1Plan) else plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldTiling(FlashMlaV12Tiling):
+    """That of flash_mla v12."""
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(part_of(plan, "flash_mla_v12"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestTiling(FlashAttentionV1Tiling):
+    """That of flash_attention v1."""
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(part_of(plan, "flash_attention_v1"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlaVar6PlusV1Plan(MixedProblem, KernelPlan):
+    """Problem and launches of this version; stages are named after the kernels."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
+        "flash_mla_v12": OldTiling,
+        "merge": CuteTiling,
+        "flash_attention_v1": NewestTiling,
+        "combine": CuteTiling,
+    }
+
+    def validate(self) -> None:
+        super().validate()
+        if (self.d, self.k, self.p) != (WIDTH, LATENT, ROPE):
+            raise PlanError(
+                f"d={self.d}, k={self.k} and p={self.p}: this design is built for d={WIDTH}, "
+                f"k={LATENT} and p={ROPE}"
+            )
+
+    # ---- n ---------------------------------------------------------------------------------
+    def resolve(self, machine: Machine) -> Self:
+        """An n that is left open becomes 0 or t; of equals 0, which keeps less in memory."""
+        if self.n is not None:
+            return super().resolve(machine)
+        ends = [dataclasses.replace(self, n=n) for n in (0, self.t)]
+        return min(ends, key=lambda plan: plan.expected_us(machine)).resolve(machine)
+
+    def expected_us(self, machine: Machine) -> float:
+        """Time of one end: the longest by tensor rate, DRAM rate and power, times its lag."""
+        cost = self._algorithmic_flops_bytes()
+        lag = DECOMPRESSED_LAG if self.new_tokens else LATENT_LAG
+        return predict(cost.flops, cost.bytes, machine.rates).time_us * lag
+
+    # ---- parts -----------------------------------------------------------------------------
+    def part(self, stage: str) -> KernelPlan:
+        """The plan that a stage belongs to; while n is open, as if it had all of the tokens."""
+        if stage == "flash_attention_v1":
+            return self.newest
+        return self.combined if stage == "combine" else self.old
+
+    @property
+    def old(self) -> OldOnAllPlan:
+        """Attention over the old tokens, all of which each row sees where n >= s - 1."""
+        newer = self.n or 0
+        return OldOnAllPlan(
+            t=max(self.t - newer, 1),
+            newer=newer,
+            k=self.k,
+            causal=self.causal and newer < self.s - 1,
+            **self.common(),
+        )
+
+    @property
+    def newest(self) -> NewestV1Plan:
+        """Attention over the newest tokens."""
+        t = self.t if self.n is None else max(self.n, 1)
+        return NewestV1Plan(t=t, d=self.d, causal=self.causal, **self.common())
+
+    @property
+    def combined(self) -> MlaSharedPrefixPlan:
+        """The product with Wv and the merge, for which the order of tokens does not matter."""
+        return MlaSharedPrefixPlan(t=self.t, groups=self.b, d=self.d, k=self.k, **self.common())
+
+    def common(self) -> dict[str, Any]:
+        """What all parts have of the whole."""
+        names = ("b", "h", "s", "p", "dtype", "machine", "tilings")
+        return {name: getattr(self, name) for name in names}
+
+    # ---- tilings ---------------------------------------------------------------------------
+    def default_tiling(self, stage: str) -> Tiling:
+        return self.owned(stage, self.part(stage).default_tiling(stage))
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {
+            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[stage]]
+            for stage in self.tiling_types
+        }
+
+    def owned(self, stage: str, tiling: Tiling) -> Tiling:
+        """A part's tiling as one of this plan."""
+        return self.tiling_types[stage](**dataclasses.asdict(tiling))
+
+    # ---- launches --------------------------------------------------------------------------
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        q, q_latent, qpe, z, kpe, key, value, wv = inputs
+        stages: list[RuntimeObject] = []
+        parts: dict[str, torch.Tensor] = {}
+        if self.old_tokens:
+            old = self.old.plan(q_latent, qpe, z, kpe)
+            stages += old.children if isinstance(old, KernelPipeline) else [old]
+            parts |= {f"{name}_old": x for name, x in old.output_tensors.items()}
+        if self.new_tokens:
+            newest = self.newest.plan(q, qpe, key, value, kpe[:, self.old_tokens :])
+            if not self.old_tokens:
+                return newest
+            stages.append(newest)
+            parts |= {f"{name}_new": x for name, x in newest.output_tensors.items()}
+        return KernelPipeline(
+            _name="mla_var6_plus_v1", stages=[*stages, self.combined.combine(parts, wv)]
+        )
