@@ -40,7 +40,8 @@ def pages(site: Site) -> list[Page]:
                 "# See why your attention kernel is slow, and what fixes it",
                 "HyperMLA is a workbench and knowledge base for GPU kernels in Python (NVIDIA's "
                 "cuTile and CuTe DSLs), Multi-head Latent Attention first. Every step keeps its "
-                "prediction, its measurement and its mistakes, and runs without a GPU.",
+                "prediction, its measurement and its mistakes. Kernels run, are checked and are "
+                "compiled without a GPU; only times need one.",
                 _ladder(site, link),
                 "## Where to go",
                 _doors(link),

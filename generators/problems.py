@@ -300,6 +300,13 @@ def fastest(runs: Iterable[Run]) -> list[Run]:
     return sorted(timed, key=lambda run: (run.stale, run.total.median_us, run.name))
 
 
+def with_all_work(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs that are spared nothing, as by a prefix that sequences share; all if none is."""
+    return [
+        run for run in runs if not workloads()[run.record.kernel.layer].lighter(run.record.problem)
+    ] or runs
+
+
 #: Times that differ by less count as equal: the same kernel moves by as much.
 NOISE = 0.03
 

@@ -145,12 +145,12 @@ def _against_peers(link: Link) -> Iterator[str]:
 
 
 def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
-    """The fastest run at each problem: a table per workload."""
+    """What to use at each problem: a table per workload."""
     chosen = [
-        run
+        problems.best(found).run
         for runs in targets.values()
         for group in problems.by_problem(runs).values()
-        for run in problems.fastest(group)[:1]
+        if (found := problems.fastest(problems.with_all_work(group)))
     ]
     parts = [
         sections(

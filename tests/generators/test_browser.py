@@ -150,7 +150,7 @@ def test_the_advisor_names_what_was_measured(show):
     said = advice(page, b=32, s=32)
     assert said.startswith("Use fast v1")
     assert "Confidence high" in said
-    assert "400 us, 50 % of its design's bound" in said
+    assert "Measured there (b=32 h=128 s=32 t=4096): fast v1 400 us." in said
     assert "Next: next v2, 800 us (2x slower)" in said
     assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096" in said
     # The model prefers the mix at s=32; the record refutes it.
@@ -163,7 +163,9 @@ def test_the_advisor_says_how_near_its_record_is(show):
     said = advice(page, b=8, s=32, t=4096)
     assert "Confidence medium" in said
     assert "b is 8, measured 32" in said
+    assert "The record reached 50 % of its own bound" in said
     assert "an estimate" in said
+    assert "heads=128" in page.evaluate("location.search")  # The theme marks what h names.
     assert "Confidence low" in advice(page, t=131072)
     assert "only bf16 was measured" in advice(page, dtype="fp16")
     assert advice(page, b=32, s=100, t=4096).startswith("Use wide v1")
@@ -179,7 +181,8 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
     page = show(regimes.calculator(measured) + links, "calculator.js")
     said = advice(page, b=32, s=32)
     assert said.startswith("Tie: fast v1 or next v2")
-    assert "Next: next v2, 408 us (2 % slower)" in said
+    assert "fast v1 400 us, next v2 408 us." in said
+    assert "Next:" not in said
     assert "Faster there before its sources changed: old v0, 300 us (stale)." in said
     link = page.locator(".advice-answer a")
     assert link.inner_text() == "next v2"
@@ -188,13 +191,13 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
 
 def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
-    assert "Nearest record with s=" not in advice(page, b=32, s=20, t=8192)
+    assert "nearest record with s=" not in advice(page, b=32, s=20, t=8192)
     far = {**MEASURED["answers"][0], "b": 1024}
     wide = MEASURED["answers"][-1]
     page = show(regimes.calculator({**MEASURED, "answers": [far, wide]}), "calculator.js")
     said = advice(page, b=32, s=32, t=4096)
     assert said.startswith("Use wide v1")
-    assert "Nearest record with s=32: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
+    assert "with s=32 is further off: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
 
 
 def test_the_bound_is_the_least_of_all_designs(show):

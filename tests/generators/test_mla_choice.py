@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from generators import home, kernels, mla_advisor, mla_choice, problems
 from generators.mla_choice import compare
+from generators.site import Run
 from generators.text import us
 from mla_var3 import devices, records
 from mla_var3.roofline import predict
 from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
 from tests.generators.commands import commands_of, understand
-from tests.generators.runs import GPU, at, on, rows
+from tests.generators.runs import GPU, at, on, rows, timed
 
 H200 = devices.load(GPU)
 CEILINGS = regimes.ceilings_of(GPU)
@@ -141,6 +143,18 @@ def test_the_newest_of_versions_within_noise_is_to_be_used():
         ranged("flash_attention v1", 105, 95, 120),
     ]
     assert names(problems.best(newest_first)) == ("flash_attention v2", None)
+
+
+def test_the_newest_run_that_timed_several_decides():
+    def of(name: str, median: float, run: str, minute: int) -> Run:
+        return timed(name, median, run, time=datetime(2026, 11, 22, 10, minute, tzinfo=UTC))
+
+    alone = of("v0", 80, "cold", 9)
+    earlier = [of("v1", 90, "first", 1), of("v2", 100, "first", 2)]
+    later = [of("v1", 110, "second", 5), of("v2", 100.5, "second", 6)]
+    runs = problems.fastest([alone, *earlier, *later])
+    assert problems.best(runs).run.total.median_us == 100.5
+    assert problems.best(problems.fastest([alone, earlier[0]])).run is alone
 
 
 def test_versions_are_ordered_by_number():

@@ -327,3 +327,10 @@ def test_what_all_versions_share_is_said_once_and_each_reason_too(site):
     assert text.count("HMMA") == 1
     assert [row[1] for row in rows(text, "In every version:")] == ["90 registers", "255 registers"]
     assert text.count("skipped: needs sm&#95;90") == 1
+
+
+def test_what_is_spared_work_is_no_champion_of_those_that_are_not():
+    whole = at("flash_mla", "v1", 4, 200.0)
+    spared = at("mla_shared_prefix", "v0", 4, 140.0, shared=3072)
+    assert problems.with_all_work([spared, whole]) == [whole]
+    assert problems.with_all_work([spared]) == [spared]
