@@ -62,11 +62,15 @@ def doors(site: Site, link: Link) -> str:
     for symptom in SYMPTOMS:
         found = symptom.remedies(site.catalogue)
         if found:
-            archs = " · ".join(
-                f"[{arch}]({link(f'diagnosis/{symptom.key}')}#{arch})" for arch in symptoms.archs()
-            )
-            lines.append(f"- [{cell(symptom.title)}]({link(f'diagnosis/{symptom.key}')}): {archs}")
+            page = link(f"diagnosis/{symptom.key}")
+            lines.append(f"- [{cell(symptom.title)}]({page}): {_on_each_arch(symptom, link)}")
     return "\n".join(lines)
+
+
+def _on_each_arch(symptom: Symptom, link: Link) -> str:
+    """Links to what to try, by arch."""
+    page = link(f"diagnosis/{symptom.key}")
+    return " · ".join(f"[{arch}]({page}#{arch})" for arch in symptoms.archs())
 
 
 def _index(site: Site, shown: list[Symptom]) -> Page:
@@ -76,7 +80,7 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
             f"[{cell(symptom.title)}]({link(f'diagnosis/{symptom.key}')})",
             cell(symptom.meaning),
             ", ".join(f"`{name}`" for name in symptom.metrics),
-            str(len(symptom.remedies(site.catalogue))),
+            _on_each_arch(symptom, link),
         ]
         for symptom in shown
     ]
@@ -87,7 +91,7 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
             "# What is wrong with my kernel?",
             "Start from what you see. Each page gives the command that confirms it, then what to "
             "try, ranked for your architecture by what it was measured to bring.",
-            table(["What you see", "What happens", "What shows it", "Remedies"], rows),
+            table(["What you see", "What happens", "What shows it", "What to try on"], rows),
             "Have a record already? `nox -s knowledge -- match RECORD` does all of this for it. "
             f"Looking for a metric? [Metrics to patterns]({link('knowledge')}) lists each.",
         ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from generators import analyses, diagnosis, kernels, ladder, problems
 from generators.kernels import design_link, next_version, run_version
+from generators.learning import path_source
 from generators.page import Page
 from generators.source import repo_name
 from generators.text import cell, meta, sections, table
@@ -44,7 +45,7 @@ def pages(site: Site) -> list[Page]:
                 "compiled without a GPU; only times need one.",
                 _ladder(site, link),
                 "## Where to go",
-                _doors(link),
+                _doors(site, link),
                 _advice(site, link),
                 "## Workloads",
                 _workloads(site, link),
@@ -73,7 +74,13 @@ def _ladder(site: Site, link: Link) -> str:
     return sections("## The ladder", found) if found else ""
 
 
-def _doors(link: Link) -> str:
+def _first_path(site: Site, link: Link) -> str:
+    """Where to begin with the CuTe DSL; nothing without a path."""
+    name = next(iter(site.learning.paths), None)
+    return f", [the CuTe DSL from its first path]({link(path_source(name))})" if name else ""
+
+
+def _doors(site: Site, link: Link) -> str:
     doors = {
         "Choose": f"Which design for your problem and device, how sure that is, and what it "
         f"reaches: {''.join(_advisors(link))}[kernels]({link('kernels')}), "
@@ -81,6 +88,8 @@ def _doors(link: Link) -> str:
         "Improve": "What to try next, by symptom or metric, with the evidence for each pattern, "
         "and every version's history: what was predicted, and what came of it. "
         "Start [below](#what-is-wrong-with-my-kernel).",
+        "Learn": "From attention and MLA in ten minutes to lessons that run on a laptop: "
+        f"[all lessons]({link('docs/learn/index.md')}){_first_path(site, link)}.",
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
         "what the compiler made of it; measure it when there is one: "
         f"[add a version](#add-a-version), [run any cuTile kernel]({link('docs/interpreter.md')}).",
@@ -138,7 +147,7 @@ def _adding(site: Site, link: Link) -> str:
     design = latest.design_key
     copy = latest.path.parents[1] / f"{latest.design}_{new}"
     steps = {
-        f"clone -- {latest.name} {new}": "a copy that passes its checks",
+        f"clone -- {latest.name} {new}": "a copy; predict in its devlog entry, then edit",
         f"check -- {design} {new}": "after each edit: is it right?",
         f"profile -- {design} {new}": "registers, spills, roofline, what to try",
         f"compare -- {design} {latest.version} {new}": "what the edit changed",

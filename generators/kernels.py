@@ -19,7 +19,7 @@ from generators.verdicts import Verdict, together
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.records import Correctness, Failed, Record, Skipped
-from mla_var3.runtime import tiling_text
+from mla_var3.runtime import registry, tiling_text
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import Workload, workloads
 
@@ -179,8 +179,9 @@ def _designs(site: Site, designs: list[list[Version]], link: Link) -> str:
 
 
 def languages_in_order(version: Version) -> tuple[str, str]:
-    """Sort key: by language, then by design."""
-    return language_title(version.language), version.design
+    """Sort key: by language, the one that a bare name stands for first, then by design."""
+    first = "" if version.language == registry.PREFERRED else language_title(version.language)
+    return first, version.design
 
 
 def what_times_cover(designs: Iterable[list[Version]], link: Link) -> str:

@@ -231,7 +231,7 @@ def chart(
         designs: Versions of each design.
         where: The setting.
         title: What the figure shows.
-        every: Whether each version has its label; else the fastest of each design.
+        every: Whether each version has its label; else one of each design.
     """
     lines: list[charts.Line] = []
     least: dict[float, float] = {}
@@ -247,7 +247,8 @@ def chart(
                 work = roofline.bound(run.record)
                 if work is not None and less == all(spared):
                     least[value] = min(least.get(value, work.time_us), work.time_us)
-        lead = min(found, key=lambda version: _typical(found[version]), default=None)
+        # Of a design the version with most times, which its line shows best, then the fastest.
+        lead = max(found, key=lambda v: (len(found[v]), -_typical(found[v])), default=None)
         lines += [
             charts.Line(
                 version.key if not every else version.version,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INDEX = "learning/index.md"
 #: Place in the navigation.
-NAV = ("Learn", "CuTe DSL: start with path A")
+NAV = ("Learn", "CuTe DSL: all paths")
 
 _Prose = Callable[[str], str]
 

@@ -75,7 +75,7 @@ def test_nothing_without_files(tree, site):
             continue
         assert learning.pages(empty) == []
         assert learning.places(empty) == {}
-    assert "start with path A" not in summary(small_pages(small_site(tree)))
+    assert "all paths" not in summary(small_pages(small_site(tree)))
 
 
 def test_pages_and_their_place(filled):

@@ -16,6 +16,7 @@ from mla_var3.kernel.cutile.mla.mla_var6_plus import common
 from mla_var3.languages.cutile.compile import compile_kernel
 from mla_var3.runtime import ConcurrentKernels
 from mla_var3.runtime.check import check_plan
+from mla_var3.workloads.mla import costs
 
 from . import attention_cases
 from .attention_cases import assert_correct, counted, machine, unique_bytes, versions
@@ -259,7 +260,7 @@ class TestChoiceOfN:
         assert chosen == sorted(chosen)
         assert chosen[0] < 200 < chosen[1] < chosen[-1] < 4096
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(
         s=st.integers(1, 128),
         t=st.integers(1, 20000),
@@ -275,7 +276,7 @@ class TestChoiceOfN:
             return max(cost.flops / (tflops * 1e12), cost.bytes / (gbps * 1e9))
 
         grid = {*range(0, t + 1, 64), t}
-        assert seconds(plan.new_tokens) <= min(map(seconds, grid)) * (1 + 1e-9)
+        assert seconds(plan.new_tokens) <= min(map(seconds, grid)) * (1 + costs.TIE) * (1 + 1e-9)
 
     def test_the_share_follows_the_device(self):
         rich = make("v1", b=32, s=16, n=1000).resolve(machine(gbps=8000.0))

@@ -90,4 +90,5 @@ def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):
     assert {path.name for path in sources.project_files(host)} == {"hosts.py", "tools.py"}
     (tmp_path / "tools/tools-1.dist-info").mkdir()
     sources._holds_wheels.cache_clear()
+    sources._installed.cache_clear()
     assert {path.name for path in sources.project_files(host)} == {"hosts.py"}
