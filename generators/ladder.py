@@ -148,7 +148,7 @@ def ladder_table(
     """
     columns, found = where.named(), rows_of(designs)
     timed = {version.key: times(site, version, where) for version, _ in found}
-    peers = [v.key for v, _ in found if v.language == PEERS]
+    peers = [version for version, _ in found if version.language == PEERS]
     head = [
         "Version", "Idea", *(_heading(where, value) for value in columns),
         "Of the best peer", f"Of the bound, {_at(where, columns[-1])}", "Verdict",
@@ -160,7 +160,7 @@ def ladder_table(
                 name(version),
                 idea(version),
                 *(_time(timed[version.key].get(value)) for value in columns),
-                _share(timed, version.key, peers, columns),
+                _share(timed, version, peers, where),
                 _of_bound(timed[version.key].get(columns[-1])),
                 verdicts.of(site, version, before).badge,
             ]
@@ -206,15 +206,18 @@ def _of_bound(run: Run | None) -> str:
 
 
 def _share(
-    timed: dict[str, dict[float, Run]], key: str, peers: list[str], columns: list[float]
+    timed: dict[str, dict[float, Run]], version: Version, peers: list[Version], where: Setting
 ) -> str:
-    """Time of the best peer over that of a version, in one run and at the last such column."""
-    for value in reversed(columns):
-        run = timed[key].get(value)
-        others = [timed[peer][value] for peer in peers if value in timed[peer]]
+    """Time of the best peer that does the same over a version's, at the last common run."""
+    covers = version.plan_class().covers
+    alike = [timed[peer.key] for peer in peers if peer.plan_class().covers == covers]
+    for value in reversed(where.named()):
+        run = timed[version.key].get(value)
+        others = [runs[value] for runs in alike if value in runs]
         same = [o for o in others if run and run.record.run and o.record.run == run.record.run]
         if run and same:
-            return verdicts.bar(min(o.total.median_us for o in same) / run.total.median_us)
+            share = min(o.total.median_us for o in same) / run.total.median_us
+            return f"{verdicts.bar(share)} {_at(where, value)}"
     return ""
 
 

@@ -263,7 +263,7 @@ def home(site: Site, link: Link) -> str:
         f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
         "kernel can beat. **Model prefers** names the design whose reference time is least. n "
         "counts the newest tokens that are kept decompressed. Where several versions were timed "
-        "together, the newest such run decides: times of different runs are not compared. "
+        "together, the newest such run decides, with what was timed after it. "
         f"The {regimes_page} derives the preference; its own table is for {regimes.Shape().b} "
         "sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),

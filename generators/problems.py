@@ -335,7 +335,7 @@ def best(runs: Sequence[Run]) -> Best:
     """What to use of timed runs of one problem, fastest first and at least one.
 
     Times of different runs differ by clock and temperature. So the newest run that timed several
-    of them decides; without one the shortest time does.
+    of them decides, with what was timed after it; without one the shortest time does.
     """
     together = _newest_together(runs)
     near = [run for run in together if run.stale == together[0].stale and alike(run, together[0])]
@@ -347,13 +347,17 @@ def best(runs: Sequence[Run]) -> Best:
 
 
 def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:
-    """Those of the newest run that timed several, as fresh as the first; all where none did."""
+    """The newest run that timed several and what came after it, fastest first; else all."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.record.run and run.stale == runs[0].stale:
             groups.setdefault(run.record.run, []).append(run)
     several = [group for group in groups.values() if len(group) > 1]
-    return max(several, key=lambda group: group[0].record.time, default=runs)
+    if not several:
+        return runs
+    newest = max(several, key=lambda group: group[0].record.time)
+    since = min(run.record.time for run in newest)
+    return [run for run in runs if run.record.time >= since and run.stale == runs[0].stale]
 
 
 def _outdated(runs: Sequence[Run], chosen: Run) -> Run | None:

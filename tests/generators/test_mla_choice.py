@@ -145,16 +145,18 @@ def test_the_newest_of_versions_within_noise_is_to_be_used():
     assert names(problems.best(newest_first)) == ("flash_attention v2", None)
 
 
-def test_the_newest_run_that_timed_several_decides():
+def test_the_newest_run_that_timed_several_decides_with_what_came_after():
     def of(name: str, median: float, run: str, minute: int) -> Run:
         return timed(name, median, run, time=datetime(2026, 11, 22, 10, minute, tzinfo=UTC))
 
-    alone = of("v0", 80, "cold", 9)
+    alone = of("v0", 80, "cold", 3)
     earlier = [of("v1", 90, "first", 1), of("v2", 100, "first", 2)]
     later = [of("v1", 110, "second", 5), of("v2", 100.5, "second", 6)]
     runs = problems.fastest([alone, *earlier, *later])
     assert problems.best(runs).run.total.median_us == 100.5
     assert problems.best(problems.fastest([alone, earlier[0]])).run is alone
+    after = of("v2", 70, "last", 50)
+    assert problems.best(problems.fastest([*runs, after])).run is after
 
 
 def test_versions_are_ordered_by_number():
