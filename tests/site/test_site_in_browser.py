@@ -222,7 +222,7 @@ def test_spills_on_sm_120_are_two_clicks_from_home(open_tab: OpenTab):
     first.locator("a").first.click()
     page.wait_for_url("**#o17-rows-that-fit-registers")
     assert page.locator(":target ~ .highlight").first.is_visible()
-    assert page.locator(":target ~ details", has_text="When it fails").first.is_visible()
+    assert page.locator(":target ~ p", has_text="When it fails").first.is_visible()
     tab.check()
 
 
