@@ -40,7 +40,7 @@ TASKS = (
         "which kernel for b=8, s=4, t=32k on an H200, and how sure",
         ("article a:has-text('the MLA advisor')",),
         ".advice",
-        ("Tie: ", "Confidence low", "b is 8, measured 4", "nox -s profile"),
+        ("Tie: ", "Confidence low", "b is 8, measured 32", "nox -s profile"),
         {"b": "8", "s": "4", "t": "32768"},
     ),
     Task(
@@ -57,15 +57,15 @@ TASKS = (
     ),
     Task(
         "is the fastest kernel here competitive with FlashMLA",
-        ("article summary:has-text('The ladder')",),
-        "article details tr:has-text('flash_mla@cute-dsl v5')",
-        ("%",),
+        ("article a:has-text('Against FlashMLA and other libraries')",),
+        "article p:has-text('ran beside FlashMLA')",
+        ("faster at", "as fast at", "slower at"),
     ),
     Task(
         "how to start learning the CuTe DSL",
-        (".md-tabs__link:has-text('Learn')", "article a:has-text('Paths over CUTLASS examples')"),
-        "article tr:has-text('Path D')",
-        ("Hopper", "latent attention"),
+        (".md-tabs__link:has-text('Learn')", "article a:text-is('path A')"),
+        "article p:has-text('examples -- fetch')",
+        ("nox -s examples -- fetch",),
     ),
     Task(
         "how to run my own cuTile kernel without a GPU",
