@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from generators import drawing
-from generators.problems import NOISE
+from generators.problems import NOISE, level
 from generators.text import us
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.knowledge import metrics
@@ -104,7 +104,7 @@ class Times:
     def _at(self, value: float) -> str:
         found = sorted((y, line.label) for line in self.lines for x, y in line.points if x == value)
         (best, fastest), (worst, slowest) = found[0], found[-1]
-        near = [label for y, label in found[1:] if y < best * (1 + NOISE)]
+        near = [label for y, label in found[1:] if level(y, best)]
         tied = f", {near[0]} within {NOISE:.0%}" if near else ""
         text = f"At {self.axis}={value:g} {fastest} is the fastest with {us(best)}{tied}"
         if len(found) > 1:

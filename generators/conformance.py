@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from generators.page import Page
@@ -69,13 +69,18 @@ def _row(o: Outcome, commit: str) -> tuple[str, ...]:
     )
 
 
+def _tables(site: Site, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and content of the tables of a kind, which has its key."""
+    for file in sorted((site.root / RECORDS).glob("*.json")):
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if kind in content:
+            yield file.stem, content
+
+
 def _suites(site: Site) -> list[str]:
     """Test suites of cuTile kernels in the interpreter."""
     rows, why = [], []
-    for file in sorted((site.root / RECORDS).glob("*.json")):
-        suite: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if "suite" not in suite:
-            continue
+    for _, suite in _tables(site, "suite"):
         name = f"[{cell(suite['suite'])}]({suite['repository']}/tree/{suite['commit']})"
         kinds = ("passed", "refused", "failed", "skipped")
         counts = (str(sum(f[k] for f in suite["files"])) for k in kinds)
@@ -89,16 +94,13 @@ def _suites(site: Site) -> list[str]:
 def _peers(site: Site) -> list[str]:
     """Tests of other libraries with a kernel of ours in place of theirs."""
     rows = []
-    for file in sorted((site.root / RECORDS).glob("*.json")):
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if "peer" not in found:
-            continue
+    for name, found in _tables(site, "peer"):
         address, commit = found["peer"]["repository"], found["peer"]["commit"]
         counts = Counter(one["outcome"] for one in found["cases"])
         reasons = sorted({one["reason"] for one in found["cases"] if "reason" in one})
         rows.append(
             (
-                f"[{cell(file.stem)}]({address}/tree/{commit})",
+                f"[{cell(name)}]({address}/tree/{commit})",
                 cell(found["device"] or "emulator"),
                 f"{len(found['cases']):,} of {found['of']:,}",
                 *(str(counts[kind]) for kind in ("passed", "failed", "skipped")),

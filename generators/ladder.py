@@ -241,14 +241,15 @@ def chart(
     lighter = workloads()[where.layer].lighter
     drawn = [{version: times(site, version, where) for version in versions} for versions in designs]
     spared = [_spared(found, lighter) for found in drawn]
+    alone = all(spared)
     for color, (found, less) in enumerate(zip(drawn, spared, strict=True)):
-        if less and not all(spared):  # A bound that others cannot reach is none of theirs.
+        if less and not alone:  # A bound that others cannot reach is none of theirs.
             continue
         found = {version: runs for version, runs in found.items() if runs}
         for runs in found.values():
             for value, run in runs.items():
                 work = roofline.bound(run.record)
-                if work is not None and less == all(spared):
+                if work is not None:
                     least[value] = min(least.get(value, work.time_us), work.time_us)
         # Of a design the version with most times, which its line shows best, then the fastest.
         lead = max(found, key=lambda v: (len(found[v]), -_typical(found[v])), default=None)

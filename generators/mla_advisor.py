@@ -66,26 +66,26 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         cache = held_by(run, kernels)
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
     for (target, cache, axes), runs in groups.items():
+        first = best(runs)
         yield {
             "device": target,
             "cache": cache,
             **dict(axes),
-            "found": [_found(site, choice, best(runs).run) for choice in _ranked(runs)],
-            "outdated": _outdated(site, runs),
+            "found": [_found(site, choice, first.run) for choice in _ranked(first.run, runs)],
+            "outdated": _outdated(site, first),
         }
 
 
-def _outdated(site: Site, runs: list[Run]) -> dict[str, Any] | None:
+def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
     """What was faster beyond noise before its sources changed."""
-    stale = best(runs).outdated
+    stale = first.outdated
     return None if stale is None else _found(site, stale, stale)
 
 
-def _ranked(runs: list[Run]) -> list[Run]:
+def _ranked(first: Run, runs: list[Run]) -> list[Run]:
     """What to use first, then the fastest of other versions."""
-    first: Best = best(runs)
-    kept: dict[tuple[str, ...], Run] = {_key(first.run): first.run}
-    same = [run for run in runs if run.record.run and run.record.run == first.run.record.run]
+    kept: dict[tuple[str, ...], Run] = {_key(first): first}
+    same = [run for run in runs if run.record.run and run.record.run == first.record.run]
     for run in same or runs:  # Times of different runs are not compared.
         kept.setdefault(_key(run), run)
     return list(kept.values())[:LISTED]

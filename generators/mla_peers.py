@@ -62,7 +62,9 @@ def verdict(site: Site) -> str:
     most = ""
     if _word(mine, theirs) == "faster":
         gain = problems.percent(mine.total.median_us, theirs.total.median_us)
-        most = f", by up to {gain.split()[0]} % ({cell(problems.problem_of(mine.record))})"
+        most = (
+            f", by up to {gain.removesuffix(' faster')} ({cell(problems.problem_of(mine.record))})"
+        )
     return (
         f"**Of {len(pairs)} problems at which kernels of ours ran beside {PEERS[peer]} in one run, "
         f"the fastest of ours is {counts}{most}.** Which version that is depends on the problem."
@@ -70,9 +72,10 @@ def verdict(site: Site) -> str:
 
 
 def _word(mine: Run, theirs: Run) -> str:
-    if problems.level(mine, theirs):
+    ours, others = mine.total.median_us, theirs.total.median_us
+    if problems.level(ours, others):
         return "as fast"
-    return "faster" if mine.total.median_us < theirs.total.median_us else "slower"
+    return "faster" if ours < others else "slower"
 
 
 def _alike(site: Site) -> Callable[[Run], bool]:

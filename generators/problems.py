@@ -273,7 +273,7 @@ def against(mine: Run, other: Run, name: str) -> str:
     """
     ours, theirs = mine.total.median_us, other.total.median_us
     both = f"({duration(mine.total).removesuffix(' us')} against {duration(other.total)})"
-    if _level(ours, theirs):
+    if level(ours, theirs):
         return f"as fast as {name} {both}"
     return f"{percent(ours, theirs)} than {name} {both}"
 
@@ -377,17 +377,12 @@ def _kernel(run: Run) -> tuple[tuple[str, str], int]:
 def alike(one: Run, other: Run) -> bool:
     """Whether medians are within noise, or each in the range of the other's samples."""
     first, second = one.total, other.total
-    return _level(first.median_us, second.median_us) or (
+    return level(first.median_us, second.median_us) or (
         first.min_us <= second.median_us <= first.max_us
         and second.min_us <= first.median_us <= second.max_us
     )
 
 
-def level(one: Run, other: Run) -> bool:
-    """Whether medians of one run count as equal."""
-    return _level(one.total.median_us, other.total.median_us)
-
-
-def _level(one: float, other: float) -> bool:
+def level(one: float, other: float) -> bool:
     """Whether two times differ by less than noise."""
     return max(one, other) < min(one, other) * (1 + NOISE)
