@@ -20,7 +20,9 @@ FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 13)))
 MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
-SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 4)))
+SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 6)))
+#: Versions whose blocks of the prefix add the own tokens.
+MERGING = SHARED_PREFIX[4:]
 THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
 #: Versions of thin_mla whose parts meet through L2.
 THIN_MEETING = THIN_MLA[1:]
@@ -422,6 +424,56 @@ def test_a_prefix_of_v3_begins_early_only_beside_own_tokens(prefix, beside):
     plan = plan_class("mla_shared_prefix_v3")(b=4, h=16, s=2, t=100, shared=100, prefix=prefix)
     stages = dict(planned(plan).stages())
     assert stages["decompressed"].host()[0].second is beside
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize(
+    ("sizes", "stages"),
+    [
+        ({"s": 1}, 2),  # two heads per block, all of them beside the own tokens
+        ({"s": 4}, 2),
+        ({"s": 16}, 2),
+        ({"s": 1, "h": 127}, 3),  # a head without another
+        ({"s": 1, "h": 16}, 3),  # too few blocks
+        ({"s": 1, "groups": 4}, 3),  # more blocks than SMs, which would wait in turns
+        ({"s": 4, "prefix": 0}, 2),  # latent tokens and a combine
+        ({"s": 4, "prefix_splits": 2}, 3),
+        ({"s": 1, "h": 16, "prefix_splits": 1}, 2),  # as asked for
+    ],
+)
+def test_a_whole_prefix_needs_no_combine(name, sizes, stages):
+    sizes = {"b": 32, "h": 128, "t": 4096, "shared": 3072, "prefix": 3072} | sizes
+    names = [path.split(".")[-1] for path, _ in planned(plan_class(name)(**sizes)).stages()]
+    assert len(names) == stages
+    assert ("combine" in names) is (stages == 3 or sizes["prefix"] == 0)
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_a_step_of_a_whole_prefix_is_whole_slabs_in_two_places(name):
+    few, many = (plan_class(name)(b=32, h=128, s=s, prefix=3072) for s in (1, 4))
+    refuses(many, "decompressed", "keys=112 is not a positive multiple of 64", keys=112)
+    refuses(few, "decompressed", "stages=2: a warpgroup needs two places, so 4", stages=2)
+
+
+def test_only_a_prefix_that_waits_for_dram_is_fetched_ahead():
+    kind = plan_class("mla_shared_prefix_v5")
+    sizes = {"b": 32, "h": 128, "t": 4096, "shared": 3072, "prefix": 3072}
+    plans = [kind(s=s, **sizes) for s in (1, 4, 16)]
+    assert [plan.default_tiling("latent").ahead for plan in plans] == [0, 256, 0]
+    refuses(plans[1], "latent", "beside a whole prefix no CTA waits for one", splits=2, share=1)
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"b": 4, "groups": 2, "h": 2, "s": 3, "t": 120, "shared": 75, "prefix": 75},
+        {"b": 3, "h": 1, "s": 30, "t": 200, "shared": 130, "prefix": 129, "causal": True},
+    ],
+)
+def test_a_whole_prefix_is_right(name, sizes):
+    result = check_plan(plan_class(name)(prefix_splits=1, **sizes))
+    assert result.ok, result.explain()
 
 
 @pytest.mark.parametrize(("h", "blocks"), [(128, 128), (64, 128), (16, 128), (200, 200)])
