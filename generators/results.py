@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from generators import charts, kernels, mla_choice, mla_peers, problems
-from generators.kernels import checked, run_version, why_not
+from generators.kernels import run_version
 from generators.page import Page
 from generators.text import cell, factored, meta, sections, table
+from generators.version_pages import checked, why_not
 from mla_var3 import roofline
 from mla_var3.devices import Device
 from mla_var3.errors import KnowledgeError

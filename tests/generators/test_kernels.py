@@ -6,7 +6,16 @@ import re
 
 import pytest
 
-from generators import compiled, devlogs, kernels, ladder, problems, source, verdicts
+from generators import (
+    compiled,
+    devlogs,
+    kernels,
+    ladder,
+    problems,
+    source,
+    verdicts,
+    version_pages,
+)
 from generators import site as engine
 from generators.site import Run
 from mla_var3.knowledge.pages import load
@@ -21,7 +30,8 @@ FILE = "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py"
 
 @pytest.fixture(scope="module")
 def found(site):
-    return {page.path: page for page in kernels.pages(site)}
+    made = (*kernels.pages(site), *version_pages.pages(site))
+    return {page.path: page for page in made}
 
 
 def run(made, stale: bool = False) -> Run:
@@ -29,7 +39,9 @@ def run(made, stale: bool = False) -> Run:
 
 
 def version_page(site, version: str) -> str:
-    return str(kernels._version(site, registry.find("flash_mla", version), None, None).content)
+    return str(
+        version_pages._version(site, registry.find("flash_mla", version), None, None).content
+    )
 
 
 def compile_run(version: str = "v1", arch: str = "sm_90", stale: bool = False, **facts) -> Run:
