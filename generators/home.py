@@ -138,7 +138,7 @@ def _adding(site: Site, link: Link) -> str:
     design = latest.design_key
     copy = latest.path.parents[1] / f"{latest.design}_{new}"
     steps = {
-        f"clone -- {latest.name} {new}": "a copy; predict in its devlog entry, then edit",
+        f"clone -- {design} {latest.version} {new}": "a copy; predict in its devlog, then edit",
         f"check -- {design} {new}": "after each edit: is it right?",
         f"profile -- {design} {new}": "registers, spills, roofline, what to try",
         f"compare -- {design} {latest.version} {new}": "what the edit changed",
@@ -150,9 +150,8 @@ def _adding(site: Site, link: Link) -> str:
         "the first session installs the rest. From the newest version of "
         f"{design_link(latest, link)}, say, and without a GPU:",
         f"```console\n{''.join(lines)}```",
-        f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; where two languages have "
-        "the version it takes cuTile's, and `--lang=cute_python` the other. The others take "
-        "DESIGN VERSION, with `@cute-dsl` where two languages have the design. The "
+        f"`clone` writes `{repo_name(copy)}/`. Where two languages have the design, its name alone "
+        "means cuTile's, and `@cute-dsl` after it the other. The "
         f"tests ask for an entry of the new version among the [mutants]"
         f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
         f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "

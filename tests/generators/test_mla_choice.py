@@ -356,7 +356,8 @@ def test_the_example_on_home_can_be_typed(site):
     for command in commands:
         understand(command, new)
     versions = home.example(site)
-    assert f"clone -- {versions[-1].name} {kernels.next_version(versions)}" in commands[0]
+    latest, new = versions[-1], kernels.next_version(versions)
+    assert f"clone -- {latest.design_key} {latest.version} {new}" in commands[0]
 
 
 # -- kernel pages ----------------------------------------------------------------------------------
