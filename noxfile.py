@@ -185,7 +185,7 @@ def records(session: nox.Session) -> None:
 
 @shared
 def run(session: nox.Session) -> None:
-    """run -- SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
+    """run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
     tool(session, "mla_var3.app.run")
 
 
