@@ -173,7 +173,7 @@ def bench(session: nox.Session) -> None:
 
 @shared
 def clone(session: nox.Session) -> None:
-    """clone -- D_vN vM: a new version that starts as a copy of another."""
+    """clone -- D vN vM: a new version vM that starts as a copy of vN."""
     tool(session, "mla_var3.app.clone")
 
 
@@ -185,7 +185,7 @@ def records(session: nox.Session) -> None:
 
 @shared
 def run(session: nox.Session) -> None:
-    """run -- SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
+    """run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
     tool(session, "mla_var3.app.run")
 
 

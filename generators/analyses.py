@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, cast
 
+from generators import problems
+from generators.text import cell
+from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 
@@ -26,6 +31,14 @@ class Analysis(Protocol):
 
     def design(self, site: Site, versions: list[Version], link: Link) -> str:
         """A section of a design's page."""
+
+
+def advisors(link: Link) -> Iterator[str]:
+    """Links to the pages where a reader asks for sizes."""
+    for layer in MODULES:
+        title = problems.layer_title(layer)
+        with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
+            yield f"[the {cell(title)} advisor]({link(f'knowledge/workloads/{layer}.md')})"
 
 
 def find(layer: str) -> Analysis | None:

@@ -67,6 +67,14 @@ def doors(site: Site, link: Link) -> str:
     return "\n".join(lines)
 
 
+def first_door(site: Site, link: Link) -> str:
+    """The symptom that most kernels begin with, by arch; empty without a remedy."""
+    symptom = SYMPTOMS[0]
+    if not symptom.remedies(site.catalogue):
+        return ""
+    return f"*{cell(symptom.title)}* on {_on_each_arch(symptom, link)}; "
+
+
 def _on_each_arch(symptom: Symptom, link: Link) -> str:
     """Links to what to try, by arch."""
     page = link(f"diagnosis/{symptom.key}")
@@ -103,6 +111,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
     path = page_of(symptom)
     link, found = site.link(path), symptom.remedies(site.catalogue)
     ordered: dict[str, Document] = {}
+    told: set[str] = set()
     parts = []
     for arch in symptoms.archs():
         held = symptoms.ranked(found, arch, site.catalogue, gains)
@@ -110,6 +119,11 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
         parts.append(_on_arch(site, symptom, arch, held, gains, link))
         if away := [page for page in found if page not in held]:
             parts.append(_does_not_hold(arch, away, link))
+        for page in held[:1]:  # What to do first stands where a reader of this arch arrives.
+            if page.pattern.id not in told:
+                parts.append(_remedy(site, page, link))
+                told.add(page.pattern.id)
+    others = [page for page in ordered.values() if page.pattern.id not in told]
     return Page(
         path,
         sections(
@@ -119,8 +133,8 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             "## Confirm it",
             _confirm(site, symptom, link),
             *parts,
-            "## The remedies",
-            *(_remedy(site, page, link) for page in ordered.values()),
+            "## The other remedies" if others else "",
+            *(_remedy(site, page, link) for page in others),
         ),
         nav=("Diagnosis", symptom.title),
     )

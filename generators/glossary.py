@@ -7,7 +7,7 @@ defines the term in one sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import frontmatter
@@ -218,9 +218,7 @@ def linker(site: Site) -> terms.Linker:
     )
 
 
-def explained(page: Page, known: terms.Linker) -> Page:
-    """A page that tells the Markdown extension ``generators.terms`` which terms it uses."""
-    if not isinstance(page.content, str) or not page.path.endswith(".md") or page.path == INDEX:
-        return page
-    lines = "\n".join(known.lines(page.path, page.content))
-    return replace(page, content=f"{page.content.rstrip()}\n\n{lines}\n") if lines else page
+def explained(path: str, markdown: str, known: terms.Linker) -> str:
+    """A page's text that tells the Markdown extension ``generators.terms`` which terms it uses."""
+    lines = "\n".join(known.lines(path, markdown)) if path != INDEX else ""
+    return f"{markdown.rstrip()}\n\n{lines}\n" if lines else markdown

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from generators import analyses, diagnosis, kernels, ladder, problems
@@ -81,13 +80,13 @@ def _first_path(site: Site, link: Link) -> str:
 
 
 def _doors(site: Site, link: Link) -> str:
+    advisors = "".join(f"{advisor}, " for advisor in analyses.advisors(link))
     doors = {
-        "Choose": f"Which design for your problem and device, how sure that is, and what it "
-        f"reaches: {''.join(_advisors(link))}[kernels]({link('kernels')}), "
-        f"[results]({link('results')}), [devices]({link('knowledge/devices')}).",
-        "Improve": "What to try next, by symptom or metric, with the evidence for each pattern, "
-        "and every version's history: what was predicted, and what came of it. "
-        "Start [below](#what-is-wrong-with-my-kernel).",
+        "Choose": "Which design for your problem and device, how sure that is, and what it "
+        f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
+        f"[devices]({link('knowledge/devices')}).",
+        "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
+        f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel).",
         "Learn": "From attention and MLA in ten minutes to lessons that run on a laptop: "
         f"[all lessons]({link('docs/learn/index.md')}){_first_path(site, link)}.",
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
@@ -96,14 +95,6 @@ def _doors(site: Site, link: Link) -> str:
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())
     return f'<div class="grid cards" markdown>\n\n{cards}\n</div>'
-
-
-def _advisors(link: Link) -> Iterator[str]:
-    """Links to the pages where a reader asks for sizes."""
-    for layer in analyses.MODULES:
-        title = problems.layer_title(layer)
-        with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
-            yield f"[the {cell(title)} advisor]({link(f'knowledge/workloads/{layer}.md')}), "
 
 
 def _advice(site: Site, link: Link) -> str:
@@ -147,7 +138,7 @@ def _adding(site: Site, link: Link) -> str:
     design = latest.design_key
     copy = latest.path.parents[1] / f"{latest.design}_{new}"
     steps = {
-        f"clone -- {latest.name} {new}": "a copy; predict in its devlog entry, then edit",
+        f"clone -- {design} {latest.version} {new}": "a copy; predict in its devlog, then edit",
         f"check -- {design} {new}": "after each edit: is it right?",
         f"profile -- {design} {new}": "registers, spills, roofline, what to try",
         f"compare -- {design} {latest.version} {new}": "what the edit changed",
@@ -159,9 +150,8 @@ def _adding(site: Site, link: Link) -> str:
         "the first session installs the rest. From the newest version of "
         f"{design_link(latest, link)}, say, and without a GPU:",
         f"```console\n{''.join(lines)}```",
-        f"`clone` takes DESIGN_VERSION and writes `{repo_name(copy)}/`; where two languages have "
-        "the version it takes cuTile's, and `--lang=cute_python` the other. The others take "
-        "DESIGN VERSION, with `@cute-dsl` where two languages have the design. The "
+        f"`clone` writes `{repo_name(copy)}/`. Where two languages have the design, its name alone "
+        "means cuTile's, and `@cute-dsl` after it the other. The "
         f"tests ask for an entry of the new version among the [mutants]"
         f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
         f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "

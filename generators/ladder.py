@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PEERS = "library"
 #: Columns of times in a ladder.
 NAMED = 3
+#: Heading of the verdicts; they rest on more problems than the columns show.
+VERDICT = "Against the version before, over all problems"
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def ladder_table(
     peers = [version for version, _ in found if version.language == PEERS]
     head = [
         "Version", "Idea", *(_heading(where, value) for value in columns),
-        "Of the best peer", f"Of the bound, {_at(where, columns[-1])}", "Verdict",
+        "Of the best peer", f"Of the bound, {_at(where, columns[-1])}", VERDICT,
     ]  # fmt: skip
     return table(
         head,
@@ -219,6 +221,16 @@ def _share(
             share = min(o.total.median_us for o in same) / run.total.median_us
             return f"{verdicts.bar(share)} {_at(where, value)}"
     return ""
+
+
+def _every_step(designs: Sequence[list[Version]], link: Link) -> str:
+    """Every version as a link, a line per design."""
+    lines = []
+    for versions in designs:
+        home = versions[0].path.parents[1]
+        steps = " ".join(f"[{v.version}]({link(repo_name(v.path))})" for v in versions)
+        lines.append(f"- [{cell(versions[0].design_key)}]({link(repo_name(home))}) {steps}")
+    return '<div class="steps" markdown="1">\n\n' + "\n".join(lines) + "\n\n</div>"
 
 
 # -- the chart -------------------------------------------------------------------------------------
@@ -317,12 +329,14 @@ def section(
     rows = ladder_table(site, designs, where, name)
     steps = sum(map(len, designs))
     if folded:
-        rows = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
+        opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
+        rows = sections(opened, _every_step(designs, link))
     return sections(
         chart(site, designs, where, title=title, every=every),
-        f"At {cell(where.conditions)}. One row per step; a verdict compares with the version "
-        "before, within one run, over all problems measured, more than the columns "
-        "show. The bound is what no kernel that does this work can beat; a kernel that is spared "
-        "some of it, by a prefix that sequences share or a smaller cache, is in the table only.",
+        f"At {cell(where.conditions)}. One row per step, with its times at up to {NAMED} problems; "
+        "its verdict compares with the version before, within one run, over all problems "
+        "measured. The bound is what no kernel that does this work can beat; a kernel that is "
+        "spared some of it, by a prefix that sequences share or a smaller cache, is in the table "
+        "only.",
         rows,
     )

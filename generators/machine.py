@@ -154,7 +154,6 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "previous": versions[-2].version if len(versions) > 1 else latest.version,
         "record": _record_of(site, latest),
         "single": _single_stage(site),
-        "source": latest.name,
         "summary": _summary,
         "triggers": _triggers,
         **mla_skills.context(site, link),

@@ -246,8 +246,7 @@ def home(site: Site, link: Link) -> str:
     regimes_page = f"[regime analysis]({link(SOURCE)})"
     return sections(
         f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
-        f"{mla_peers.verdict(site)} [{mla_peers.TITLE}]({link(OTHERS)}): every problem measured "
-        "in a common run.",
+        mla_peers.lead(site, link(OTHERS)),
         "It depends on s, the query tokens of a sequence (1 when decoding, a few in speculative "
         f"decoding, many in prefill), and on what the cache holds. On {spec}, for "
         f"{found.shape.b} sequences, {found.shape.h} heads and {CONTEXT} keys in "

@@ -49,6 +49,12 @@ def section(site: Site, link: Link) -> str:
     )
 
 
+def lead(site: Site, address: str) -> str:
+    """The verdict, and where every problem behind it stands."""
+    said = verdict(site)
+    return f"{said} [{TITLE}]({address}): every problem measured in a common run." if said else ""
+
+
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
     peer, suits = next(iter(PEERS)), _alike(site)

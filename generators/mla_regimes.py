@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from generators import drawing, mla_advisor, mla_peers, problems
 from generators.drawing import DECOMPRESSED, LATENT, MIXED, QUIET, rect, text
-from generators.mla_choice import SOURCE
+from generators.mla_choice import OTHERS, SOURCE
 from generators.page import Page
 from generators.text import cell, rendered, sections, table
 from mla_var3 import devices
@@ -86,6 +86,7 @@ def analysis_page(site: Site, document: Document) -> Page:
     listed = ", ".join(f"[{cell(device.name)}]({device.key}.md)" for device in _usable(site))
     content = sections(
         f"# {cell(document.meta.title)}",
+        mla_peers.lead(site, link(OTHERS)),
         body,
         mla_peers.section(site, link),
         "## Each device",

@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from generators import problems, verdicts
-from generators.kernels import checked, run_version, why_not
+from generators.kernels import run_version
 from generators.page import Page
 from generators.text import cell, fold, meta, sections, table, us
+from generators.version_pages import checked, why_not
 from mla_var3 import roofline
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError

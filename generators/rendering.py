@@ -88,9 +88,12 @@ def on_env(env: Environment, config: Any, files: Files) -> Environment:
     return env
 
 
+@event_priority(-100)  # What follows is the end of most programs.
 def on_post_build(config: Any) -> None:
     """Leave mkdocs as it was, for a program that goes on."""
     build._build_page = _build_page
+    if _command == ["build"]:
+        gc.freeze()  # What the build made is searched no more, not at the end of Python either.
     gc.enable()
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from generators import charts, kernels, mla_choice, mla_peers, problems
-from generators.kernels import checked, run_version, why_not
+from generators import analyses, charts, kernels, mla_choice, mla_peers, problems
+from generators.kernels import run_version
 from generators.page import Page
 from generators.text import cell, factored, meta, sections, table
+from generators.version_pages import checked, why_not
 from mla_var3 import roofline
 from mla_var3.devices import Device
 from mla_var3.errors import KnowledgeError
@@ -131,12 +132,19 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
             table(head, rows) or "No record is committed yet.",
             "All records in one table that sorts and filters: "
             f"[explorer]({link('results/explorer')}).",
+            _advisor(link),
             *_against_peers(link),
             "## Fastest at each problem",
             _champions(site, targets, link),
         ),
         nav=("Results",),
     )
+
+
+def _advisor(link: Link) -> str:
+    """Where a reader's own sizes are answered from these records."""
+    found = ", ".join(analyses.advisors(link))
+    return f"Which kernel for sizes of your own, and how sure that is: {found}." if found else ""
 
 
 def _against_peers(link: Link) -> Iterator[str]:
@@ -193,6 +201,7 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
             meta(title=title, description=f"Rooflines and leaderboards of {name}"),
             f"# {cell(title)}",
             _about(target, device, link),
+            _advisor(link),
             *(_layer(site, target, layer, own, link)
               for layer, own in problems.by_layer(runs).items()),
         ),

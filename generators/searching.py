@@ -18,9 +18,14 @@ from mkdocs.plugins import event_priority
 
 #: Words of tables and code that are kept of a section, each once.
 REST_WORDS = 250
+#: Pages that say how to do something: they come before pages that say what something is.
+GUIDES = (
+    "contributing/", "cute-dsl/", "emulator/", "examples/", "interpreter/", "learn/", "profiling/",
+    "six-steps/", "skills/",
+)  # fmt: skip
 #: How much a hit counts, by where its page lies; the first that fits.
 WEIGHTS = (
-    ("glossary/", 1.15),
+    *((guide, 2.0) for guide in GUIDES),
     ("learning/examples/", 0.3),
     ("reference/", 0.2),
     ("results/", 0.6),

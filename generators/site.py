@@ -31,6 +31,7 @@ from generators import (
     reference,
     results,
     verdicts,
+    version_pages,
 )
 from generators.page import Page, unique
 from mla_var3 import devices as device_files
@@ -63,6 +64,7 @@ FAMILIES: tuple[Family, ...] = (
     home,
     learn,
     kernels,
+    version_pages,
     diagnosis,
     catalogue,
     mla_regimes,
@@ -76,6 +78,9 @@ FAMILIES: tuple[Family, ...] = (
     handwritten,
     machine,
 )
+
+#: Families that take as long as all others together, about alike.
+LONGEST: tuple[Family, ...] = (version_pages, kernels)
 
 
 @dataclass(frozen=True)
@@ -312,8 +317,8 @@ _forked: list[Site] = []
 def _shared_out(site: Site, workers: int) -> list[list[Page]]:
     """The pages of each family, made in so many processes."""
     _forked[:] = [site]
-    # The kernels take as long as all others together.
-    order = sorted(range(len(FAMILIES)), key=lambda index: FAMILIES[index] is not kernels)
+    # What takes longest comes first, so that all processes end at about the same time.
+    order = sorted(range(len(FAMILIES)), key=lambda i: FAMILIES[i] not in LONGEST)
     try:
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
             found = dict(zip(order, pool.map(_family, order), strict=True))

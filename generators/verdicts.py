@@ -92,6 +92,8 @@ class Verdict:
         said = self.range
         if said and self.word in ("faster", "slower"):
             return badge(self.word, said)
+        if self.before and self.word == "neutral":
+            said = f"as fast as {self.before.version}"
         return badge(self.word, ", ".join(filter(None, [self.word, said])))
 
     @property
@@ -109,7 +111,8 @@ class Verdict:
             every = len(self.steps) > 1 and "neutral" not in words and first.said != last.said
             said = f"{last.said.rsplit(maxsplit=1)[0]} to {first.said}" if every else first.said
             said = f"up to {said}" if "neutral" in words else said
-        return said + self._many + STALE * any(step.stale for step in self.steps)
+        than = f" than {self.before.version}" if self.before else ""
+        return said + than + self._many + STALE * any(step.stale for step in self.steps)
 
     @property
     def _many(self) -> str:

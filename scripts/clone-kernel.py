@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Start a kernel version as a copy of another: ``scripts/clone-kernel.py mla_var6_plus_v2 v5``."""
+"""Start a kernel version as a copy of another: ``scripts/clone-kernel.py mla_var6_plus v2 v5``."""
 
 import sys
 

@@ -447,6 +447,21 @@ class TestCommandLine:
             "toylang/mla/toy_mla/devlog.md",
         ]
 
+    @pytest.mark.parametrize(
+        "argv", [["toy_mla", "v1", "v5"], ["toy_mla@toylang", "v1", "v5"], ["toy_mla_v1", "v5"]]
+    )
+    def test_a_version_is_named_as_for_other_commands_or_in_one_word(
+        self, root: Path, argv: list[str]
+    ) -> None:
+        assert main(argv) == 0
+        made = root / "toylang/mla/toy_mla/toy_mla_v5/toy_mla_v5.py"
+        assert "ToyMLA v5: like v0, but twice" in made.read_text()
+
+    def test_the_base_is_v0(self, root: Path) -> None:
+        assert main(["toy_mla", "v0", "v5"]) == 0
+        made = root / "toylang/mla/toy_mla/toy_mla_v5/toy_mla_v5.py"
+        assert "twice" not in made.read_text()
+
     def test_which_of_several_languages_it_took_is_said(
         self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -454,7 +469,7 @@ class TestCommandLine:
         monkeypatch.setattr(module.registry, "packages", lambda: {"toylang": registry.PREFERRED})
         assert main(["toy_mla_v1", "v5"]) == 0
         assert capsys.readouterr().out.startswith("· taken from toylang; --lang takes otherlang\n")
-        assert main(["toy_mla_v1@otherlang", "v5"]) == 0
+        assert main(["toy_mla@otherlang", "v1", "v5"]) == 0
         assert capsys.readouterr().out.startswith("otherlang/mla/toy_mla/toy_mla_v5\n")
 
     @pytest.mark.parametrize(
@@ -463,7 +478,7 @@ class TestCommandLine:
             (["toy_mla_v1", "v1"], CloneError, "exists already"),
             (["toy_mla_v1", "v5", "--lang=cobol"], UnknownNameError,
              r"^unknown language 'cobol' \(known: toylang\)$"),
-            ([], UsageError, "^DESIGN.* and vM must be given; see "),
+            ([], UsageError, "^DESIGN and vN must be given; see "),
         ],
     )  # fmt: skip
     def test_bad_input(self, argv: list[str], error: type[Exception], said: str) -> None:

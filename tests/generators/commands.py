@@ -80,11 +80,10 @@ def _compare(arguments: list[str], new: set[str]) -> None:
 
 
 def _clone(arguments: list[str], new: set[str]) -> None:
-    source, target = arguments
-    found = [version for version in registry.versions() if version.name == source]
-    assert len(found) == 1, f"no version is called {source}"
+    design, source, target = arguments
+    found = registry.find(design, source)
     assert re.fullmatch(r"v[1-9]\d*", target)
-    key = f"{found[0].design_key} {target}"
+    key = f"{found.design_key} {target}"
     assert key not in {version.key for version in registry.versions()}, f"{key} is there already"
     new.add(key)
 

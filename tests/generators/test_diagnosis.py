@@ -39,6 +39,15 @@ def test_spills_on_sm_120_have_a_recipe(found):
     assert "O12 worker warps by spills" in part(page, "sm_120")
 
 
+def test_the_first_remedy_of_an_arch_stands_under_its_table(found):
+    shown = part(found["diagnosis/register-spills.md"], "sm_120")
+    table, recipe = shown.split("### ", 1)
+    assert "| 1 |" in table
+    assert "{ #o17-rows-that-fit-registers }" in recipe
+    assert "rows_for(arch" in recipe
+    assert "When it fails" in recipe
+
+
 def test_every_remedy_of_every_arch_stands_in_full(found):
     for path, page in found.items():
         if path != diagnosis.INDEX:
@@ -65,7 +74,7 @@ def test_the_worst_record_is_that_of_today(site):
 
 def test_spills_on_an_arch_without_times_say_so_and_name_remedies_alone(site):
     page = next(p for p in diagnosis.pages(site) if p.path == "diagnosis/register-spills.md")
-    text = page.content[page.content.index("{ #sm_120 }") : page.content.index("## The remedies")]
+    text = part(page, "sm_120")
     assert "Nothing was timed on sm_120" in text
     assert "fake tensors" not in text
     assert "Prune tilings" not in text

@@ -6,7 +6,16 @@ import re
 
 import pytest
 
-from generators import compiled, devlogs, kernels, ladder, problems, source, verdicts
+from generators import (
+    compiled,
+    devlogs,
+    kernels,
+    ladder,
+    problems,
+    source,
+    verdicts,
+    version_pages,
+)
 from generators import site as engine
 from generators.site import Run
 from mla_var3.knowledge.pages import load
@@ -21,7 +30,8 @@ FILE = "kernels/cutile/mla/flash_mla/flash_mla_v1/flash_mla_v1.py"
 
 @pytest.fixture(scope="module")
 def found(site):
-    return {page.path: page for page in kernels.pages(site)}
+    made = (*kernels.pages(site), *version_pages.pages(site))
+    return {page.path: page for page in made}
 
 
 def run(made, stale: bool = False) -> Run:
@@ -29,7 +39,9 @@ def run(made, stale: bool = False) -> Run:
 
 
 def version_page(site, version: str) -> str:
-    return str(kernels._version(site, registry.find("flash_mla", version), None, None).content)
+    return str(
+        version_pages._version(site, registry.find("flash_mla", version), None, None).content
+    )
 
 
 def compile_run(version: str = "v1", arch: str = "sm_90", stale: bool = False, **facts) -> Run:
@@ -239,13 +251,14 @@ def test_a_verdict_reads_as_people_say_it(site):
     assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
     assert "badge--slower" in slower.badge
     assert (faster.range, mixed.range, slower.range) == (
-        "up to 2x faster at 1 of 2 problems", "2x slower to 2x faster, 2 problems",
-        "up to 2.1x slower at 1 of 2 problems",
+        "up to 2x faster than v1 at 1 of 2 problems", "2x slower to 2x faster than v1, 2 problems",
+        "up to 2.1x slower than v1 at 1 of 2 problems",
     )  # fmt: skip
-    assert steps_of(site, (10.0, 5.0), (12.0, 4.0)).range == "2x to 3x faster, 2 problems"
-    assert steps_of(site, (10.0, 5.0)).range == "2x faster"
+    assert steps_of(site, (10.0, 5.0), (12.0, 4.0)).range == "2x to 3x faster than v1, 2 problems"
+    assert steps_of(site, (10.0, 5.0)).range == "2x faster than v1"
     level = steps_of(site, (10.0, 10.2))
     assert (level.word, level.headline[:14]) == ("neutral", "As fast as v1,")
+    assert "neutral, as fast as v1" in level.badge
 
 
 def test_what_rests_on_a_stale_record_says_so(site):
@@ -254,7 +267,7 @@ def test_what_rests_on_a_stale_record_says_so(site):
     versions = registry.find("flash_mla", "v2"), registry.find("flash_mla", "v1")
     found = verdicts.of(on(site, *runs), *versions)
     assert found.headline.endswith("(stale)")
-    assert "2x faster (stale)" in found.badge
+    assert "2x faster than v1 (stale)" in found.badge
     assert "</strong> (stale)</li>" in verdicts.chips(found.steps)
     fresh = steps_of(site, (20.0, 10.0))
     assert "stale" not in found.headline.removesuffix("(stale)")

@@ -71,7 +71,7 @@ def test_every_command_of_a_skill_is_understood(site, name):
         "nox -s profile -- mla_var6_plus v99",
         "nox -s profile -- mla_var6_plus v4 --no_such_flag=1",
         "nox -s compare -- mla_var6_plus v3",
-        "nox -s clone -- mla_var6_plus_v3 v4",
+        "nox -s clone -- mla_var6_plus v3 v4",
         "nox -s knowledge -- match results/none.json",
         "nox -s devices -- show nvidia-h300",
         'python -c "from mla_var3.knowledge import nothing"',

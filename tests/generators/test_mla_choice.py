@@ -223,6 +223,14 @@ def test_home_names_its_ladder_and_its_cards(site):
     places = [text.index(part) for part in shown]
     assert places == sorted(places)
     assert "## The ladder" not in home.pages(on(site))[0].content
+    assert "](diagnosis/register-spills.md#sm_120)" in text[: text.index("## Which")]
+
+
+def test_home_links_every_version_without_unfolding(site):
+    text = home.pages(on(site, *RUNS))[0].content
+    steps = text[text.index('<div class="steps"') : text.index("## Where to go")]
+    for version in site.layers()["mla"][0]:
+        assert f"[{version.version}]({kernels.version_page(version)})" in steps
 
 
 def test_home_advises_by_what_the_cache_holds(site):
@@ -348,7 +356,8 @@ def test_the_example_on_home_can_be_typed(site):
     for command in commands:
         understand(command, new)
     versions = home.example(site)
-    assert f"clone -- {versions[-1].name} {kernels.next_version(versions)}" in commands[0]
+    latest, new = versions[-1], kernels.next_version(versions)
+    assert f"clone -- {latest.design_key} {latest.version} {new}" in commands[0]
 
 
 # -- kernel pages ----------------------------------------------------------------------------------

@@ -68,6 +68,11 @@ def test_devices_say_whether_their_ceilings_are_measured(found):
         assert row.endswith(f"| {device.ceilings(library.DTYPE).source_kind} |")
 
 
+def test_the_analysis_leads_with_the_verdict_on_libraries(found):
+    text = str(found["mla/index.md"].content)
+    assert text.index("ran beside FlashMLA") < text.index("Multi-head latent attention can")
+
+
 def test_a_map_draws_the_library_s_winners():
     found = library.regime_map("nvidia-h200-sxm")
     drawings = re.findall(r"<svg.*?</svg>", map_figure(found))

@@ -147,6 +147,12 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
     ]
 
 
+def test_results_lead_to_the_advisor(site, pages):
+    found = {page.path: str(page.content) for page in pages if page.path.startswith("results/")}
+    for path in ("results/index.md", "results/nvidia-h200-sxm.md"):
+        assert "[the MLA advisor](../mla/index.md)" in found[path]
+
+
 def test_a_target_that_is_no_device_has_no_figure(site):
     site = on(site, timed("v1", 10.0, target="some-gpu"))
     text = page(site, "results/some-gpu.md").content

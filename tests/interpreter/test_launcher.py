@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import Options, launch, recording
+from mla_var3.interpreter.launcher import launched
 
 from .helpers import line_of, only, refusal, run, run_clean
 
@@ -26,6 +27,23 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "interpret_your_kernel.py"
 
 
 # ----------------------------------------------------------------------------- the machinery
+
+
+@ct.kernel
+def copies(x, y, TILE: Int):
+    ct.store(y, (0,), ct.load(x, (0,), (TILE,)))
+
+
+def test_each_specialization_is_collected_once() -> None:
+    x, y = torch.arange(16.0), torch.empty(16)
+    with launched() as outer:
+        for tile in (8, 16, 16):
+            launch((1,), copies, (x, y, tile))
+        with launched() as inner:
+            launch((1,), copies, (x, y, 8))
+    launch((1,), copies, (x, y, 4))
+    assert [args[-1] for kernel, args in outer.values() if kernel is copies] == [8, 16]
+    assert [args[-1] for _, args in inner.values()] == [8]
 
 
 @ct.kernel

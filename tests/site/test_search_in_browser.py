@@ -53,6 +53,22 @@ def test_nine_of_ten_queries_have_their_page_in_the_first_three_hits(open_tab: O
     assert len(missed) <= 4, missed
 
 
+GUIDES = {
+    "own cuTile kernel without a GPU": "interpreter/",
+    "own CuTe DSL kernel without a GPU": "emulator/",
+    "how to profile a kernel": "skills/profile-kernel/",
+    "learn the CuTe DSL": "skills/learn-cute-dsl/",
+}
+
+
+def test_a_guide_comes_before_the_glossary(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("404.html")
+    answers = ask(tab, *GUIDES)
+    firsts = [hits[0][0]["location"].partition("#")[0] for hits in answers]
+    assert firsts == list(GUIDES.values())
+
+
 @pytest.mark.parametrize("words", ["spill", "head grouping", "mla_var6_plus v4", "ridge point"])
 def test_the_field_lists_a_wanted_page_within_three_hits(open_tab: OpenTab, words: str):
     tab = open_tab()

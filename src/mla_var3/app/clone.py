@@ -1,6 +1,6 @@
 """Start a kernel version as a copy of another, with every name that carries the version rewritten.
 
-``python -m mla_var3.app.clone mla_var6_plus_v4 v5`` copies the version's package and rewrites the
+``python -m mla_var3.app.clone mla_var6_plus v4 v5`` copies the version's package and rewrites the
 names that it binds (modules, kernel functions, classes, whatever the language), imports inside the
 package, quoted forward references, package names in strings, and the docstrings and comments that
 name the version. Names that it imports from elsewhere stay as they are. The design's devlog gets
@@ -327,19 +327,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Clone what ``argv`` (the process's by default) names; returns the exit code."""
 
     def run(
-        source: Annotated[tyro.conf.Positional[str], named("DESIGN[_vN]")],
-        target: Annotated[tyro.conf.Positional[str], named("vM")],
+        design: Annotated[tyro.conf.Positional[str], named("DESIGN")],
+        version: Annotated[tyro.conf.Positional[str], named("vN")],
+        target: Annotated[tyro.conf.Positional[str | None], named("[vM]")] = None,
         lang: str | None = None,
     ) -> None:
         """Start a kernel version as a copy of another.
 
         Args:
-            source: The version to copy; a design without a number is its base, and
-                DESIGN_vN@LANGUAGE takes it in that language.
-            target: The number of the new version.
+            design: The design; DESIGN@LANGUAGE takes it in that language.
+            version: The version to copy; v0 is the base.
+            target: The number of the new version. DESIGN_vN vM, in two words, means the same.
             lang: Language, where the design exists in several.
         """
-        name, _, other = source.partition("@")
+        name, _, other = design.partition("@")
+        if target is None:
+            target = version
+        else:
+            name = f"{name}_{version}"
         asked = lang or other or None
         package = next(iter(_packages_of(asked)), asked) if asked else None
         made = clone(name, target, root=kernels_dir(), package=package)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +16,7 @@ from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.host import Emulation
     from mla_var3.emulator.launcher import Launch
 
 PROG = "python -m mla_var3.emulator"
@@ -77,23 +79,37 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str], prog: str) -> int:
     """Run a script that was written for a GPU, and report what is wrong in its kernels."""
+    return run(argv, prog)
+
+
+def run(
+    argv: list[str], prog: str, told: Callable[[Emulation], None] = lambda _emulation: None
+) -> int:
+    """What ``run`` does.
+
+    Args:
+        argv: Its arguments.
+        prog: Name in the help.
+        told: Told of all that ran, behind the summary and before findings.
+    """
     own, script = _divided(list(argv))
-    run: Run = arguments.parse(Run, own, prog)
+    chosen: Run = arguments.parse(Run, own, prog)
     if not script:
         print(f"error: a script must be given; see {prog} --help", file=sys.stderr)
         return EXIT_BAD_INPUT
     from mla_var3.emulator.script import run_script
 
-    others = [] if run.seed is not None else [run.options(s) for s in range(1, run.seeds)]
-    path, options = Path(script[0]), run.options(run.seed)
-    emulation = run_script(path, script[1:], options, run.arch, others)
+    others = [] if chosen.seed is not None else [chosen.options(s) for s in range(1, chosen.seeds)]
+    path, options = Path(script[0]), chosen.options(chosen.seed)
+    emulation = run_script(path, script[1:], options, chosen.arch, others)
     found: list[Diagnostic] = emulation.diagnostics
-    _summary(emulation, run)
+    _summary(emulation, chosen)
+    told(emulation)
     for d in found:
         print(d)
-    if run.json:
-        run.json.write_text(as_json(found) + "\n", encoding="utf-8")
-        print(f"diagnostics: {run.json}")
+    if chosen.json:
+        chosen.json.write_text(as_json(found) + "\n", encoding="utf-8")
+        print(f"diagnostics: {chosen.json}")
     if emulation.error is not None:
         raise emulation.error
     return 1 if found else 0

@@ -86,6 +86,8 @@ class Emulation:
         self.failure: BaseException | None = None
         self.error: Exception | None = None
         self.programs: dict[tuple[str, str], Program] = {}
+        #: Bytes of shared memory that the launches of a program ask for.
+        self.asked: dict[tuple[str, str], int] = {}
         self.memory: dict[int, tuple[int, str, Any, bool]] = {}
         #: Applied to a PTX text before it is run; for experiments.
         self.patch: Callable[[str], str] | None = None
@@ -126,6 +128,7 @@ class Emulation:
         if key not in self.programs:
             self.programs[key] = Program(parse(text), call.kernel)
         program = self.programs[key]
+        self.asked[key] = call.shared
         block = bytearray(program.kernel.parameter_bytes)
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)

@@ -8,6 +8,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,10 +22,34 @@ from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, Runtime
 from mla_var3.interpreter.report import DiagnosticLog, LaunchReport, record
 from mla_var3.interpreter.schedule import run_blocks
-from mla_var3.interpreter.signature import annotated_function, launch_signature, tuple_nodes
+from mla_var3.interpreter.signature import (
+    annotated_function,
+    launch_signature,
+    signature_key,
+    tuple_nodes,
+)
 
 # Products with more multiply-adds than this run on every thread; smaller ones lose by it.
 _THREADED_WORK = 1 << 24
+
+#: Kernels and arguments by what cuTile would compile once.
+Launched = dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]]
+_open: ContextVar[tuple[Launched, ...]] = ContextVar("launched", default=())
+
+
+@contextlib.contextmanager
+def launched() -> Iterator[Launched]:
+    """Collects each kernel that is launched inside the ``with`` block, with its arguments.
+
+    Yields:
+        A kernel and the arguments of its first launch, for each specialization; it grows.
+    """
+    found: Launched = {}
+    token = _open.set((*_open.get(), found))
+    try:
+        yield found
+    finally:
+        _open.reset(token)
 
 
 def launch(
@@ -63,6 +88,8 @@ def _launch(
 ) -> LaunchReport:
     blocks = _grid(grid)
     signature = launch_signature(kernel, args)
+    for found in _open.get():
+        found.setdefault((id(kernel), *signature_key(signature)), (kernel, tuple(args)))
     probes = Probes(options.watch, options.numerics)
     program = program_of(kernel, signature, probes)
     log = DiagnosticLog()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from mla_var3.paths import repo_root, write_atomic
@@ -83,10 +84,13 @@ def style() -> contextlib.AbstractContextManager[None]:
 
 
 def text(figure: Figure) -> str:
-    """A figure as SVG text without date and creator."""
+    """A figure as transparent SVG text without date and creator."""
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set(facecolor="none", edgecolor="none")
     buffer = io.StringIO()
     metadata = {"Date": None, "Creator": None}
-    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    # ``Figure.savefig`` would draw everything twice, the first time for a layout that is the same.
+    FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
     return buffer.getvalue()
 
 

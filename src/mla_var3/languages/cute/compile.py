@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +21,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mla_var3 import forked
+from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import reach, reading, signature, sources, toolchain
+from mla_var3.languages.cute import ptx, reach, reading, signature, sources, toolchain
 from mla_var3.records import CuteFacts
+from mla_var3.static import tools
 from mla_var3.static.cache import Cache, key_of
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
@@ -155,6 +158,36 @@ def compile_hosts(
     return [done[number] for number in range(len(tasks))]
 
 
+def read_ptx(text: str, kernel: str, arch: str, asked: int) -> CuteFacts:
+    """Facts of a kernel of a PTX text, assembled by ptxas.
+
+    Args:
+        text: The PTX.
+        kernel: Its name there.
+        arch: The arch that it was written for.
+        asked: Bytes of shared memory that its launch asks for.
+
+    Raises:
+        ToolchainError: ptxas is missing, or refuses the text.
+        UnknownNameError: The DSL does not compile for the arch.
+    """
+    base = CuteFacts(
+        kernel=kernel, arch=archs.key(arch), target=archs.target(arch),
+        toolchain=toolchain.versions(),
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="hypermla-ptx-") as name:
+        source, cubin = Path(name, PTX), Path(name, CUBIN)
+        source.write_text(text, encoding="utf-8")
+        said = toolchain.ptxas(source, base.target, cubin)
+        if not cubin.is_file():
+            raise ToolchainError(f"ptxas refuses {kernel}: {tools.one_line(said)}")
+        # Without host code, which names the launches, facts are in the order of the text.
+        found = reading.read_facts(base, _printed(text, cubin, ir="", ptxas=said))
+    facts = dict(zip(ptx.entries(text), found, strict=True))[kernel]
+    shared = {"shared_bytes": facts.shared_bytes + asked, "dynamic_shared_bytes": asked}
+    return facts.model_copy(update=shared | {"dynamic_shared_known": True})
+
+
 def identity(job: HostJob) -> str | None:
     """What tells a compile from others; None where a host function's state cannot be told."""
     return _prepare(job).key
@@ -259,17 +292,22 @@ def _read(
     cubin, text = folder / CUBIN, folder / PTX
     cubin.write_bytes(files[CUBIN])
     text.write_bytes(files[PTX])
-    printed = reading.Printed(
-        ptx=files[PTX].decode(),
-        listing=toolchain.read("nvdisasm", ["--print-line-info", "--print-code", cubin]),
-        usage=toolchain.read("cuobjdump", ["--dump-resource-usage", cubin]),
-        elf=toolchain.read("cuobjdump", ["--dump-elf", cubin]),
-        ir=files[HOST].decode(),
-        ptxas=toolchain.ptxas(text, task.base.target),
-    )
+    said = toolchain.ptxas(text, task.base.target)
+    printed = _printed(files[PTX].decode(), cubin, ir=files[HOST].decode(), ptxas=said)
     facts = reading.read_facts(task.base, printed, sources.functions(task.job.host))
     return facts, {
         SASS: printed.listing.encode(),
         PTXAS: printed.ptxas.encode(),
         LINES: reading.source_map(printed.ptx, printed.listing).encode(),
     }
+
+
+def _printed(text: str, cubin: Path, *, ir: str, ptxas: str) -> reading.Printed:
+    return reading.Printed(
+        ptx=text,
+        listing=toolchain.read("nvdisasm", ["--print-line-info", "--print-code", cubin]),
+        usage=toolchain.read("cuobjdump", ["--dump-resource-usage", cubin]),
+        elf=toolchain.read("cuobjdump", ["--dump-elf", cubin]),
+        ir=ir,
+        ptxas=ptxas,
+    )

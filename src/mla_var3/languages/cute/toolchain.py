@@ -114,18 +114,19 @@ def read(tool: str, arguments: Sequence[str | Path]) -> str:
     return tools.run(tools.disassembler(tool), arguments)
 
 
-def ptxas(ptx: Path, target: str) -> str:
+def ptxas(ptx: Path, target: str, cubin: str | Path = os.devnull) -> str:
     """What ptxas says of a PTX file: resources, and the warnings that the DSL keeps to itself.
 
     Args:
         ptx: The file.
         target: Such as ``sm_90a``.
+        cubin: Where to write what it makes.
 
     Returns:
         Its messages; where it refuses the file, that it does so.
     """
     program = tools.locate("ptxas", "nvidia-cuda-nvcc")
-    done = tools.Runner().run(program, ["-v", f"-arch={target}", ptx, "-o", os.devnull])
+    done = tools.Runner().run(program, ["-v", f"-arch={target}", ptx, "-o", cubin])
     return done.stderr + done.stdout
 
 
