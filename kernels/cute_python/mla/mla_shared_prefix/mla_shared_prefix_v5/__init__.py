@@ -1,1 +1,1 @@
-"""v5: the prefix is on its way to L2 while the own tokens compute."""
+"""v5: own tokens by flash_mla v12, whose maxima may lag."""

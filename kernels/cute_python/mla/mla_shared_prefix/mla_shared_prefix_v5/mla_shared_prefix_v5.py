@@ -1,8 +1,7 @@
-"""Shared prefix v5: the prefix is on its way to L2 while the own tokens compute.
+"""Shared prefix v5: own tokens by flash_mla v12, whose maxima may lag.
 
-The own tokens wait for the tensor cores and leave DRAM idle; with few rows per head the prefix
-after them waits for DRAM. So a producer warp of theirs asks for the keys and values that the prefix
-begins with. The kernel of the own tokens is that of flash_mla v12.
+A producer warp of theirs can ask L2 for the keys and values that the prefix begins with, while DRAM
+is idle; that does not pay (``ahead``).
 """
 
 from __future__ import annotations
@@ -49,10 +48,8 @@ from mla_var3.workloads import option
 if TYPE_CHECKING:
     import torch
 
-#: Tiles of rows per head up to which the prefix waits for DRAM.
-MOST_TILES = 2
-#: What is fetched ahead of the prefix: less than half of the L2 of the devices of this arch.
-AHEAD_BYTES = 16 << 20
+#: How far a maximum of the own tokens may lag by default, in units of log2.
+LAZY = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +78,7 @@ class MlaSharedPrefixV5Plan(MlaSharedPrefixV4Plan):
     def latent_tiling(self) -> AheadTiling:
         plain = super().latent_tiling()
         fields = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
-        return AheadTiling(**fields, ahead=self.ahead())
-
-    def ahead(self) -> int:
-        """Tokens of AHEAD_BYTES, where the prefix comes after the own tokens."""
-        if not self.whole or self.row_tiles == 1 or self.row_tiles > MOST_TILES:
-            return 0
-        token = 2 * self.h * self.d * self.element_bytes * self.groups
-        return AHEAD_BYTES // token
+        return AheadTiling(**fields | {"lazy": LAZY})
 
     # ---- kernels ---------------------------------------------------------------------------
     def latent(self, *inputs: torch.Tensor) -> CuteKernel:
