@@ -39,6 +39,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Say which terms a page uses; in whichever process renders it."""
+    if page.content is not None:  # It is rendered; mkdocs asks again for the text alone.
+        return markdown
     return glossary.explained(page.file.src_uri, markdown, _terms[0])
 
 
