@@ -208,6 +208,11 @@ def _related(site: Site, term: Term, link: terms.Link) -> str:
 # -- links on other pages --------------------------------------------------------------------------
 
 
+#: What finds the terms of the build that is going on. A hook is loaded as a module of its own, so
+#: what makes the pages leaves it here.
+in_use: list[terms.Linker] = []
+
+
 def linker(site: Site) -> terms.Linker:
     """What finds the terms that a page uses."""
     return terms.Linker(

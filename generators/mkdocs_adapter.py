@@ -1,72 +1,57 @@
-"""Hands the pages to mkdocs: a hook, and the only module that knows what mkdocs calls a file.
+"""Hands the pages to mkdocs: the script that mkdocs-gen-files runs, and the only one that knows it.
 
 Pages keep the path of the file to edit; the navigation is written as SUMMARY.md for
-mkdocs-literate-nav. Nothing is written to a disk on the way.
+mkdocs-literate-nav.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import mkdocs_gen_files
 from mkdocs.exceptions import PluginError
-from mkdocs.plugins import event_priority
-from mkdocs.structure.files import File, Files, InclusionLevel, file_sort_key
+from mkdocs.structure.files import InclusionLevel
+
+# The plugin runs this file as a script, from wherever mkdocs was started.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from generators import assets, glossary
 from generators.navigation import summary
 from generators.site import all_pages, load
-from generators.terms import Linker
 from mla_var3.errors import HyperMlaError
 
-#: What finds the terms that a page of the build that is going on uses.
-_terms: list[Linker] = []
 
-
-@event_priority(100)  # The plugins see the pages.
-def on_files(files: Files, config: Any) -> Files:
-    """Add everything to the build that is going on; a page takes the place of its source."""
+def main() -> None:
+    """Write everything into the build that is going on."""
     try:
-        made = {file.src_uri: file for file in _files(config)}
+        site = load()
+        # `mkdocs serve` has threads, which a fork would leave in whatever state they are.
+        workers = (os.cpu_count() or 1) if threading.active_count() == 1 else 1
+        pages = all_pages(site, workers)
+        glossary.in_use[:] = [glossary.linker(site)]
+        files = list(assets.site_files(site.root))
     except HyperMlaError as error:
         raise PluginError(str(error)) from error
-    theirs = {file.src_uri: file for file in files}
-    return Files(sorted((theirs | made).values(), key=file_sort_key))
-
-
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Say which terms a page uses; in whichever process renders it."""
-    if page.content is not None:  # It is rendered; mkdocs asks again for the text alone.
-        return markdown
-    return glossary.explained(page.file.src_uri, markdown, _terms[0])
-
-
-def _files(config: Any) -> Iterator[File]:
-    site = load()
-    # `mkdocs serve` has threads, which a fork would leave in whatever state they are.
-    workers = (os.cpu_count() or 1) if threading.active_count() == 1 else 1
-    pages = all_pages(site, workers)
-    _terms[:] = [glossary.linker(site)]
     for page in pages:
-        file = _file(config, page.path, page.content)
-        # Edit paths count from docs/, where the hand-written pages are.
-        file.edit_uri = f"../{page.source}" if page.source else None
-        yield file
-    for path, asset in assets.site_files(site.root):
-        yield _file(config, path, asset)
+        _write(page.path, page.data)
+        if page.path.endswith(".md"):
+            # Edit paths count from docs/, where the hand-written pages are.
+            mkdocs_gen_files.set_edit_path(page.path, f"../{page.source}" if page.source else None)
+    for path, file in files:
+        _write(path, file.read_bytes())
+    _write("SUMMARY.md", summary(pages).encode())
     # The navigation is read from it; it is no page itself.
-    yield _file(config, "SUMMARY.md", summary(pages), InclusionLevel.EXCLUDED)
+    nav = mkdocs_gen_files.FilesEditor.current().files.get_file_from_path("SUMMARY.md")
+    assert nav is not None
+    nav.inclusion = InclusionLevel.EXCLUDED
 
 
-def _file(
-    config: Any,
-    path: str,
-    content: str | bytes | Path,
-    inclusion: InclusionLevel = InclusionLevel.UNDEFINED,
-) -> File:
-    if isinstance(content, Path):
-        return File.generated(config, path, abs_src_path=str(content), inclusion=inclusion)
-    return File.generated(config, path, content=content, inclusion=inclusion)
+def _write(path: str, content: bytes) -> None:
+    with mkdocs_gen_files.open(path, "wb") as file:
+        file.write(content)
+
+
+main()

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from mla_var3.emulator.launcher import dim3, launch
+from mla_var3.emulator.access import ASKING
+from mla_var3.emulator.launcher import QUANTUM, dim3, launch
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.report import KINDS, as_json
 from mla_var3.emulator.timeline import difference
@@ -69,6 +70,13 @@ def test_a_cta_may_wait_for_a_later_one() -> None:
     done = launch(FLAG, [flag, out], 2, 1)
     assert out[0] == 42
     assert not done.diagnostics
+
+
+def test_who_asks_again_and_again_has_a_short_turn() -> None:
+    flag, out = np.zeros(1, "u4"), np.zeros(1, "u4")
+    done = launch(FLAG, [flag, out], 2, 1)
+    turns = 2  # of CTA 0 before CTA 1 has run
+    assert done.counts.total_bytes("global read") <= 4 * turns * (QUANTUM // ASKING + 1)
 
 
 def test_without_the_order_it_is_a_race() -> None:

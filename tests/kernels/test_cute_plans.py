@@ -7,6 +7,7 @@ import importlib
 import re
 
 import pytest
+import torch
 
 from mla_var3.devices import default_for_arch
 from mla_var3.errors import PlanError, TilingError
@@ -20,10 +21,12 @@ FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 13)))
 MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
-SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 4)))
-THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2")
-#: Versions of thin_mla whose parts meet through L2.
-THIN_MEETING = THIN_MLA[1:]
+SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 6)))
+#: Versions whose blocks of the prefix add the own tokens.
+MERGING = SHARED_PREFIX[4:]
+THIN_MLA = ("thin_mla", "thin_mla_v1", "thin_mla_v2", "thin_mla_v3")
+#: Versions of thin_mla whose parts meet through L2, and those of them that count who is there.
+THIN_MEETING, THIN_COUNTING = THIN_MLA[1:], THIN_MLA[1:3]
 FLASH_ATTENTION = ("flash_attention", "flash_attention_v1")
 #: MLA kernels whose plans share two tests.
 SLABS = (*FLASH_MLA, *THIN_MLA, *FLASH_ATTENTION, "mla_var6_plus")
@@ -229,11 +232,30 @@ def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(sizes, columns, splits,
     tiling = v0.default_tiling("thin_mla")
     assert (tiling.columns, tiling.splits, v0.part_count) == (columns, splits, parts)
     assert isinstance(planned(v0), KernelPipeline) is (parts > 1)
-    for name in THIN_MEETING:
+    for name in THIN_COUNTING:
         plan = plan_class(name)(s=1, **sizes)
         tiling = plan.default_tiling(name)
         assert (tiling.columns, tiling.splits, tiling.parts) == (columns, splits, parts)
         assert not isinstance(planned(plan), KernelPipeline)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "columns", "parts"),
+    [
+        ({"b": 32, "h": 16, "t": 4096}, 16, 4),
+        ({"b": 16, "h": 32, "t": 4096}, 32, 8),
+        ({"b": 20, "h": 16, "t": 4096}, 16, 6),
+        ({"b": 1, "h": 16, "t": 32768}, 16, 132),
+        ({"b": 1, "h": 16, "t": 256}, 16, 2),  # a CTA has a tile per warpgroup at least
+        ({"b": 200, "h": 16, "t": 4096}, 16, 1),
+        ({"b": 1, "h": 128, "t": 65536}, 32, 33),  # four row tiles
+    ],
+)
+def test_thin_mla_v3_fills_the_sms_with_parts(sizes, columns, parts):
+    plan = plan_class("thin_mla_v3")(s=1, **sizes)
+    tiling = plan.default_tiling("thin_mla_v3")
+    assert (tiling.columns, tiling.parts) == (columns, parts)
+    assert not isinstance(planned(plan), KernelPipeline)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +265,7 @@ def test_thin_mla_pads_rows_to_columns_and_fills_the_sms(sizes, columns, splits,
         ("thin_mla", {"splits": 3}, "splits=3 is not one of 1, 2, 4, 8"),
         ("thin_mla_v1", {"splits": 4}, "splits=4 is not one of 1, 2"),
         ("thin_mla_v2", {"ring": 17}, "ring=17 is below 18"),
+        ("thin_mla_v3", {"early": False}, "ahead=True needs early=True"),
         (
             "thin_mla_v2",
             {"columns": 16, "ring": 26},
@@ -261,15 +284,28 @@ def test_thin_mla_v2_fills_shared_memory_with_its_ring(columns, ring):
     assert (tiling.columns, tiling.ring) == (columns, ring)
 
 
-@pytest.mark.parametrize("name", THIN_MEETING)
-def test_thin_mla_refuses_ctas_that_wait_for_others_without_a_place(name):
+@pytest.mark.parametrize(("name", "most"), [*((x, 2) for x in THIN_COUNTING), ("thin_mla_v3", 4)])
+def test_thin_mla_refuses_ctas_that_wait_for_others_without_a_place(name, most):
     plan = plan_class(name)(b=32, h=16, s=1, t=4096)
-    said = "3 parts = 192 CTAs wait for each other, and 132 run at once"
-    refuses(plan, name, said, parts=3)
-    plan.tiling_types[name](splits=2, parts=2).validate(plan)
+    ctas = 128 // most * (most + 1)
+    said = f"{most + 1} parts = {ctas} CTAs wait for each other, and 132 run at once"
+    refuses(plan, name, said, parts=most + 1)
+    dataclasses.replace(plan.default_tiling(name), parts=most).validate(plan)
 
 
-@pytest.mark.parametrize("name", THIN_MEETING)
+@pytest.mark.parametrize("sizes", [{"b": 32, "h": 16}, {"b": 1, "h": 16}, {"b": 2, "h": 128}])
+def test_thin_mla_v3_has_a_place_for_all_that_any_tiling_exchanges(sizes):
+    plan = plan_class("thin_mla_v3")(s=1, t=32768, **sizes)
+    scratch = plan.scratch("cpu")
+    assert all((x == -1).all() for x in scratch.values())
+    for tiling in plan._autotune_configs()["thin_mla_v3"]:
+        ctas, units = plan.tiles_of(tiling.columns) * tiling.parts, tiling.columns // 8 * 8
+        assert ctas * units <= scratch["partial"].shape[0]
+        assert ctas * min(tiling.parts, units // 2) <= scratch["partial_lse"].shape[0]
+        assert tiling.columns <= scratch["partial_lse"].shape[1]
+
+
+@pytest.mark.parametrize("name", THIN_COUNTING)
 def test_thin_mla_has_room_for_all_that_any_tiling_exchanges(name):
     plan = plan_class(name)(b=32, h=16, s=1, t=4096)
     scratch = plan.scratch("meta")
@@ -302,10 +338,14 @@ def ragged(name: str, **fields: int) -> KernelPlan:
         ("thin_mla_v2", 8, 1, 5),
         ("thin_mla_v2", 16, 2, 3),
         ("thin_mla_v2", 32, 2, 1),
+        ("thin_mla_v3", 8, None, 5),
+        ("thin_mla_v3", 16, None, 3),
+        ("thin_mla_v3", 32, None, 2),
     ],
 )
 def test_thin_mla_is_right_where_everything_is_ragged(name, columns, splits, parts):
-    result = check_plan(ragged(name, columns=columns, splits=splits, parts=parts))
+    clusters = {} if splits is None else {"splits": splits}
+    result = check_plan(ragged(name, columns=columns, parts=parts, **clusters))
     assert result.ok, result.explain()
 
 
@@ -328,7 +368,37 @@ def test_thin_mla_v2_is_right_when_its_ring_has_gone_round(columns, ring):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", THIN_MEETING)
+@pytest.mark.parametrize(
+    ("columns", "parts", "broken"),
+    [
+        (16, 4, False),
+        (8, 11, False),  # more parts than units, and than are asked for at once
+        (16, 2, True),
+    ],
+)
+def test_thin_mla_v3_leaves_its_places_empty(columns, parts, broken):
+    kind = plan_class("thin_mla_v3")
+    tiling = kind.tiling_types["thin_mla_v3"](columns=columns, parts=parts)
+    plan = kind(b=1, h=7, s=1, t=300, tilings={"thin_mla_v3": tiling})
+    inputs = plan.prepare_inputs("cpu")
+    if broken:  # words of every output are NaNs, and none waits for another value
+        inputs[2].view(torch.int16)[0, 7, :] = -1
+    kernel = plan.plan(*inputs)
+    reference = plan.reference_fn(*inputs)
+    for _ in range(2):
+        poison_outputs(kernel)
+        outputs = kernel()
+        for place in ("partial", "partial_lse"):
+            assert (kernel.input_tensors[place] == -1).all()
+        for output, expected in reference.items():
+            if broken:
+                assert outputs[output].isnan().all()
+            else:
+                assert compare(output, outputs[output], expected, plan.tolerance(output)).ok
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", THIN_COUNTING)
 def test_thin_mla_leaves_its_counters_as_the_next_launch_needs_them(name):
     plan = ragged(name, columns=16, splits=2, parts=2)
     inputs = plan.prepare_inputs("cpu")
@@ -422,6 +492,63 @@ def test_a_prefix_of_v3_begins_early_only_beside_own_tokens(prefix, beside):
     plan = plan_class("mla_shared_prefix_v3")(b=4, h=16, s=2, t=100, shared=100, prefix=prefix)
     stages = dict(planned(plan).stages())
     assert stages["decompressed"].host()[0].second is beside
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize(
+    ("sizes", "stages"),
+    [
+        ({"s": 1}, 2),  # two heads per block, all of them beside the own tokens
+        ({"s": 4}, 2),
+        ({"s": 16}, 2),
+        ({"s": 1, "h": 127}, 3),  # a head without another
+        ({"s": 1, "h": 16}, 3),  # too few blocks
+        ({"s": 1, "groups": 4}, 3),  # more blocks than SMs, which would wait in turns
+        ({"s": 4, "prefix": 0}, 2),  # latent tokens and a combine
+        ({"s": 4, "prefix_splits": 2}, 3),
+        ({"s": 1, "h": 16, "prefix_splits": 1}, 2),  # as asked for
+    ],
+)
+def test_a_whole_prefix_needs_no_combine(name, sizes, stages):
+    sizes = {"b": 32, "h": 128, "t": 4096, "shared": 3072, "prefix": 3072} | sizes
+    names = [path.split(".")[-1] for path, _ in planned(plan_class(name)(**sizes)).stages()]
+    assert len(names) == stages
+    assert ("combine" in names) is (stages == 3 or sizes["prefix"] == 0)
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_a_step_of_a_whole_prefix_is_whole_slabs_in_two_places(name):
+    few, many = (plan_class(name)(b=32, h=128, s=s, prefix=3072) for s in (1, 4))
+    refuses(many, "decompressed", "keys=112 is not a positive multiple of 64", keys=112)
+    refuses(few, "decompressed", "stages=2: a warpgroup needs two places, so 4", stages=2)
+
+
+def test_a_prefix_of_v5_is_fetched_ahead_only_if_asked():
+    plan = plan_class("mla_shared_prefix_v5")(b=32, h=128, s=4, t=4096, shared=3072, prefix=3072)
+    tiling = plan.default_tiling("latent")
+    assert (tiling.ahead, tiling.lazy, tiling.splits) == (0, 8.0, 1)
+    refuses(plan, "latent", "beside a whole prefix no CTA waits for one", splits=2, share=1)
+
+
+def test_tokens_fetched_ahead_change_nothing():
+    kind = plan_class("mla_shared_prefix_v5")
+    plan = kind(b=3, h=1, s=30, t=200, shared=130, prefix=129, prefix_splits=1)
+    tiling = dataclasses.replace(plan.default_tiling("latent"), ahead=100)
+    result = check_plan(dataclasses.replace(plan, tilings={"latent": tiling}))
+    assert result.ok, result.explain()
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"b": 4, "groups": 2, "h": 2, "s": 3, "t": 120, "shared": 75, "prefix": 75},
+        {"b": 3, "h": 1, "s": 30, "t": 200, "shared": 130, "prefix": 129, "causal": True},
+    ],
+)
+def test_a_whole_prefix_is_right(name, sizes):
+    result = check_plan(plan_class(name)(prefix_splits=1, **sizes))
+    assert result.ok, result.explain()
 
 
 @pytest.mark.parametrize(("h", "blocks"), [(128, 128), (64, 128), (16, 128), (200, 200)])
@@ -561,7 +688,7 @@ def test_a_mix_launches_the_parts_that_have_tokens(name, n, stages):
     assert mix.output_tensors["lse"].shape == (2, 16, 3)
 
 
-@pytest.mark.parametrize(("name", "first"), list(zip(MIXES, (39, 35), strict=True)))
+@pytest.mark.parametrize(("name", "first"), list(zip(MIXES, (39, 36), strict=True)))
 def test_an_h200_is_asked_for_one_end_of_a_mix(name, first):
     kind, machine = plan_class(name), default_for_arch("sm_90").machine("bf16")
     chosen = {s: kind(b=32, h=128, s=s, t=4096).resolve(machine).n for s in range(1, 129)}

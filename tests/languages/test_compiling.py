@@ -4,7 +4,7 @@ import torch
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import analyse, compile_jobs, summary
-from mla_var3.records import CutileFacts
+from mla_var3.records import CuteFacts, CutileFacts
 from mla_var3.runtime.composite import KernelPipeline
 from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
 from mla_var3.runtime.library_kernel import LibraryKernel
@@ -83,3 +83,6 @@ def test_summary_of_a_failure_and_without_occupancy():
     bare = CutileFacts(kernel="k", arch="sm_87", registers=3, threads_per_block=32)
     assert summary(bare).startswith("k sm_87: 3 registers, ")
     assert "per SM" not in summary(bare)
+    waiting = CuteFacts(kernel="k", arch="sm_87", mma_path="HGMMA", wgmma_serialized=True)
+    assert "MMA HGMMA, serialized wgmma" in summary(waiting)
+    assert "serialized" not in summary(bare)

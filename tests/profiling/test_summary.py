@@ -27,6 +27,20 @@ def test_one_line_per_target_has_the_worst_of_its_stages():
     assert "on sm_120" in text
 
 
+def test_multiplications_that_wait_for_each_other_are_what_limits():
+    facts = records.CuteFacts(
+        kernel="b",
+        arch="sm_90",
+        threads_per_block=384,
+        wgmma=72,
+        wgmma_waits=72,
+        wgmma_serialized=True,
+    )
+    stages = [stage("a", flops=10**9), stage("b", flops=1, static=facts)]
+    text = render([record(outcome=passed(stages=stages))])
+    assert "**Limited by** serialized wgmma: the assembler waits 72 times for 72" in text
+
+
 def test_the_verdict_comes_first():
     right = render([compiled("sm_90")])
     assert right.startswith("# ")

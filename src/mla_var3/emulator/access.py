@@ -25,6 +25,9 @@ SPACE_OF_WINDOW = {
 LOW_BITS = U64((1 << 48) - 1)
 ACQUIRES = ("acquire", "acq_rel")
 RELEASES = ("release", "acq_rel")
+#: What a strong load adds to the segments of its cluster: who asks others again and again has a
+#: short turn.
+ASKING = 100
 
 
 class Parameters:
@@ -228,6 +231,7 @@ class Memory:
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
             m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
+            m.steps += ASKING
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self._note(region, at, size, pc, False, s, order != "weak")

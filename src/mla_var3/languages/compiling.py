@@ -120,7 +120,8 @@ def summary(facts: StaticFacts) -> str:
     if facts.error is not None:
         return f"{head}: {facts.error}"
     spills = f"{facts.spill_instructions:,} spills" if facts.spills else "no spills"
-    text = f"{head}: {facts.registers} registers, {spills}, MMA {facts.mma_path}"
+    path = f"MMA {facts.mma_path}" + (", serialized wgmma" if facts.serialized else "")
+    text = f"{head}: {facts.registers} registers, {spills}, {path}"
     if (held := of_facts(facts)) is not None:
         text += f", {held.blocks_per_sm} block(s) per SM ({held.limiter})"
     return text

@@ -55,6 +55,8 @@ def limits(record: Record, stage: Stage) -> list[str]:
             f"stack, {facts.spill_loads} local loads and {facts.spill_stores} local stores in the "
             "code"
         )
+    if facts is not None and facts.serialized:
+        found.append(facts.serialized)
     if facts is not None and (note := mma_note(facts.mma_path, facts.arch)):
         found.append(note)
     held = of_facts(facts, roofline.device_of(record))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mla_var3 import records, roofline
 from mla_var3.profiling.report import SIDES, limits
-from mla_var3.records import Correctness, Passed, Record
+from mla_var3.records import Correctness, Passed, Record, Stage
 from mla_var3.static.occupancy import of_facts
 from mla_var3.tables import cell, table
 
@@ -80,18 +80,25 @@ def _row(record: Record) -> list[str]:
 
 
 def _worst(found: Sequence[Record]) -> str:
-    """The first limit of the costliest stage, of the target with most spills."""
+    """The first limit of the costliest stage, of the target with most spills.
+
+    A stage whose multiplications wait for each other comes before those that cost more.
+    """
     passed = [record for record in found if isinstance(record.outcome, Passed)]
     if not passed:
         return ""
     record = max(passed, key=_spills)
     assert isinstance(record.outcome, Passed)
-    stage = max(record.outcome.stages, key=lambda stage: stage.flops, default=None)
+    stage = max(record.outcome.stages, key=_weight, default=None)
     said = limits(record, stage) if stage else []
     if not said:
         return ""
     where = record.target.removeprefix("static/")
     return f"{said[0]} ({cell(stage.name)} on {where})" if stage else ""
+
+
+def _weight(stage: Stage) -> tuple[bool, int]:
+    return bool(stage.static and stage.static.serialized), stage.flops
 
 
 def _spills(record: Record) -> int:

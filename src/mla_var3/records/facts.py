@@ -139,6 +139,11 @@ class StaticFacts(_Model):
         return self.spill_loads + self.spill_stores
 
     @property
+    def serialized(self) -> str:
+        """That its multiplications wait for each other, as a sentence; empty where none does."""
+        return ""
+
+    @property
     def spills(self) -> bool:
         """Whether the code touches local memory."""
         return self.spill_instructions > 0
@@ -251,6 +256,15 @@ class CuteFacts(StaticFacts):
     ptx_instructions: int = Field(0, ge=0)
     ptx_version: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def serialized(self) -> str:
+        if not self.wgmma_serialized:
+            return ""
+        return (
+            f"serialized wgmma: the assembler waits {self.wgmma_waits} times for {self.wgmma} "
+            "multiplications, each before the next"
+        )
 
     @property
     def waits_per_wgmma(self) -> float | None:

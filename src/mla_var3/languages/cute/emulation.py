@@ -137,8 +137,7 @@ def _waiting(fact: CuteFacts) -> Diagnostic:
         "error",
         at.file if at else "ptx",
         at.line if at else 0,
-        f"the assembler waits {fact.wgmma_waits} times for {fact.wgmma} multiplications, each "
-        f"before the next{said}",
+        fact.serialized.removeprefix("serialized wgmma: ") + said,
     )
 
 

@@ -1,0 +1,1 @@
+"""v4: the blocks of the prefix add the own tokens themselves."""
