@@ -130,6 +130,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             meta(title=symptom.title, description=symptom.meaning),
             f"# {cell(symptom.title)}",
             cell(symptom.meaning),
+            f"What to try on {_on_each_arch(symptom, link)}.",
             "## Confirm it",
             _confirm(site, symptom, link),
             *parts,

@@ -9,4 +9,6 @@ from generators import glossary
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Add the lines that the Markdown extension ``generators.terms`` reads."""
+    if page.content is not None:  # It is rendered; mkdocs asks again for the text alone.
+        return markdown
     return glossary.explained(page.file.src_uri, markdown, glossary.in_use[0])

@@ -24,7 +24,7 @@ from jinja2 import Environment
 from mkdocs.commands import build
 from mkdocs.exceptions import BuildError
 from mkdocs.plugins import event_priority
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
@@ -70,7 +70,7 @@ def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
 
 @event_priority(-100)  # Links between pages are as they will be.
 def on_env(env: Environment, config: Any, files: Files) -> Environment:
-    """Put all pages into the theme and write them.
+    """Put all pages into the theme and write them, and all other files.
 
     Raises:
         BuildError: A page cannot be made, or a process died.
@@ -78,13 +78,19 @@ def on_env(env: Environment, config: Any, files: Files) -> Environment:
     if _others():
         found = files.documentation_pages()
         pages = [file.page for file in found if file.page is not None]
+        others = [file for file in files if _is_copied(file)]
 
         def write(index: int) -> None:
-            with _named(pages[index]):
-                _build_page(pages[index], config, found, _nav[0], env)
+            if index < len(pages):
+                with _named(pages[index].file):
+                    _build_page(pages[index], config, found, _nav[0], env)
+            else:
+                with _named(others[index - len(pages)]) as file:
+                    file.copy_file()
 
-        _make([], range(len(pages)), write)
+        _make([], range(len(pages) + len(others)), write)
         build._build_page = _is_made
+        files.copy_static_files = _is_made  # type: ignore[method-assign]
     return env
 
 
@@ -102,6 +108,10 @@ def on_build_error(error: Exception) -> None:
     on_post_build(None)
 
 
+def _is_copied(file: File) -> bool:
+    return not file.is_documentation_page() and file.inclusion.is_included()
+
+
 def _others() -> int:
     """Processes beside this one."""
     return (os.cpu_count() or 1) - 1 if _command == ["build"] else 0
@@ -114,7 +124,7 @@ def _render_all(pages: Sequence[Page], config: Any, files: Files) -> None:
         (own if _DEFINES.search(page.file.content_string) else shared).append(index)
 
     def render(index: int) -> Rendered:
-        with _named(pages[index]):
+        with _named(pages[index].file):
             _render(pages[index], config, files)
         return _rendered(index, pages[index])
 
@@ -128,11 +138,11 @@ def _render_all(pages: Sequence[Page], config: Any, files: Files) -> None:
 
 
 @contextlib.contextmanager
-def _named(page: Page) -> Iterator[None]:
+def _named(file: File) -> Iterator[File]:
     try:
-        yield
+        yield file
     except Exception as error:
-        raise BuildError(f"{page.file.src_uri} cannot be rendered: {error}") from error
+        raise BuildError(f"{file.src_uri} cannot be made: {error}") from error
 
 
 def _is_made(*_: Any, **__: Any) -> None:

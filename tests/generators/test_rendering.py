@@ -85,7 +85,7 @@ def test_a_page_that_cannot_be_rendered_is_named(site, caplog):
         (tree / "docs" / f"p{i}.md").write_text("bomb\n")
     with pytest.raises(Abort, match="BuildError"):
         run(3)
-    assert re.search(r"p\d+\.md cannot be rendered: it went off", caplog.text)
+    assert re.search(r"p\d+\.md cannot be made: it went off", caplog.text)
 
 
 def test_a_process_that_dies_is_said(site, monkeypatch, caplog):

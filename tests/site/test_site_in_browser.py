@@ -214,7 +214,7 @@ def test_spills_on_sm_120_are_two_clicks_from_home(open_tab: OpenTab):
     tab = open_tab()
     page = tab.page
     tab.open("")
-    page.locator("a[href$='register-spills/#sm_120']").click()
+    page.locator("a[href$='register-spills/#sm_120']").first.click()
     page.wait_for_url("**/diagnosis/register-spills/#sm_120")
     first = page.locator("#sm_120 ~ .md-typeset__scrollwrap tbody tr").first
     first.wait_for()

@@ -45,13 +45,25 @@ TASKS = (
     ),
     Task(
         "what to do about spills on sm_120",
-        (".md-tabs__link:has-text('Diagnosis')", "article a:has-text('My kernel spills')"),
+        (".md-tabs__link:has-text('Diagnosis')", "article a[href$='register-spills/#sm_120']"),
         "#sm_120 ~ .md-typeset__scrollwrap tbody tr",
         ("Fewer rows per tile", "0 instructions"),
     ),
     Task(
+        "the code that mends spills on sm_120",
+        (".cards a[href$='register-spills/#sm_120']",),
+        "#sm_120 ~ .highlight:has-text('rows_for')",
+        ("return 16",),
+    ),
+    Task(
+        "when that fails",
+        (".cards a[href$='register-spills/#sm_120']",),
+        "#sm_120 ~ p:has-text('When it fails') + ul",
+        ("Fewer rows are not enough by themselves",),
+    ),
+    Task(
         "is v4 better than v3, and why",
-        ("article table a:has-text('mla_var6_plus v4') >> visible=true",),
+        (".steps a[href*='cutile-dsl/mla_var6_plus/v4']",),
         ".verdict",
         ("negative result", "slower", "than v3", "streams"),
     ),
