@@ -26,7 +26,7 @@ from mla_var3.knowledge import metrics
 from mla_var3.roofline import svg
 
 #: Part of every cache key: raise it when a drawing changes.
-STYLE_VERSION = 3
+STYLE_VERSION = 4
 _MARKERS = "osD^vPX*"
 #: Widths in inches: of a page's text, and of a phone.
 WIDE, NARROW = 7.4, 3.75
@@ -130,7 +130,7 @@ class Times:
             if self.bound:
                 _bound(axes, self.bound)
             values = sorted({x for line in self.lines for x, _ in line.points})
-            shown = values if width == WIDE or len(values) < 6 else values[::3]
+            shown = _spread(values) if width == WIDE or len(values) < 6 else _spread(values)[::3]
             axes.set_xticks(shown, [f"{value:g}" for value in shown])
             axes.yaxis.set_major_formatter(FuncFormatter(_tick))
             axes.yaxis.set_major_locator(LogLocator())
@@ -238,6 +238,12 @@ class Roofline:
                 f"{name}, {roof.tflops:g}", (corners[1], roof.tflops), xytext=(4, 3),
                 textcoords="offset points", fontsize=8,
             )  # fmt: skip
+
+
+def _spread(values: list[float]) -> list[float]:
+    """Those of an axis that have room for a label: powers of two, where there are several."""
+    powers = [value for value in values if math.log2(value).is_integer()]
+    return powers if len(powers) > 1 else values
 
 
 def _tick(value: float, _: object) -> str:

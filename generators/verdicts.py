@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -166,13 +167,16 @@ def _step(old: Run, new: Run, varying: list[str]) -> Step:
 
 
 def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]:
-    """Runs of two versions that timed the same problem in the same run."""
-    old = {together(run): run for run in site.runs_of(before) if run.is_timed}
-    return [
-        (other, run)
-        for run in site.runs_of(after)
-        if run.is_timed and run.record.run is not None and (other := old.get(together(run)))
-    ]
+    """Runs of two versions that timed the same problem in the same run, each with its best n."""
+    old, new = _fastest(site.runs_of(before)), _fastest(site.runs_of(after))
+    return [(old[key], run) for key, run in new.items() if key in old]
+
+
+def _fastest(runs: Iterable[Run]) -> dict[tuple[object, ...], Run]:
+    """By what times must share to compare; a version may take a problem in several ways."""
+    timed = [run for run in runs if run.is_timed and run.record.run is not None]
+    slowest_first = sorted(timed, key=lambda run: -run.total.median_us)
+    return {together(run): run for run in slowest_first}
 
 
 def together(run: Run) -> tuple[object, ...]:

@@ -278,6 +278,17 @@ def test_a_verdict_compares_within_one_run_only(site):
     assert steps_of(site, (10.0, 5.0), run_after="bbbb").word == "not measured"
 
 
+def test_a_verdict_compares_each_version_at_its_best(site):
+    runs = [
+        timed(version, median, slug=f"{version}-{parts}", problem={**SIZES, "parts": parts})
+        for version, medians in (("v1", (20.0, 10.0)), ("v2", (8.0, 16.0)))
+        for parts, median in enumerate(medians, 1)
+    ]
+    new, old = registry.find("flash_mla", "v2"), registry.find("flash_mla", "v1")
+    steps = verdicts.of(on(site, *runs), new, old).steps
+    assert [step.gain for step in steps] == [1.25]
+
+
 def test_a_version_page_leads_with_its_verdict(found):
     text = found["kernels/mla/cutile-dsl/mla_var6_plus/v4.md"].content
     marks = ["badge--negative", "**Changed**", "**Measured**", "## The story", "## What changed in",

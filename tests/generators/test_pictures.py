@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from generators import climb, drawing, schedule, tiles
+from generators import charts, climb, drawing, schedule, tiles
 from generators.site import Run
 from mla_var3.languages import Tile
 from mla_var3.languages.cutile import tiles as cutile
@@ -275,3 +275,10 @@ def test_a_path_has_a_mark_per_version_and_follows_its_records(site):
 def test_a_design_without_times_has_no_path(site):
     versions = [version for version in site.versions if version.design_key == "flash_mla"]
     assert climb.figure(replace(site, runs=()), versions) == ""
+
+
+def test_values_close_to_each_other_have_no_labels_that_overlap():
+    line = charts.Line("a", tuple((float(s), 1.0 + s) for s in (1, 2, 32, 33, 34, 64)), 0)
+    drawn = charts.Times("Times", "s", "query tokens", (line,), ()).draw(charts.WIDE)
+    labels = re.findall(r">\s*(\d+)\s*</text>", drawn)
+    assert [x for x in labels if x in ("1", "2", "32", "33", "34", "64")] == ["1", "2", "32", "64"]
