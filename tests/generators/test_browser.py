@@ -200,6 +200,15 @@ def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
     assert "with s=32 is further off: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
 
 
+def test_a_stale_record_elsewhere_is_further_off(show):
+    first = MEASURED["answers"][0]
+    old = {**first["found"][0], "version": "old v0", "stale": True}
+    answers = [first, {**first, "b": 4, "found": [old]}]  # at b=32 and b=4
+    page = show(regimes.calculator({**MEASURED, "answers": answers}), "calculator.js")
+    assert advice(page, b=8, s=32, t=4096).startswith("Use fast v1")
+    assert advice(page, b=4, s=32, t=4096).startswith("Use old v0")
+
+
 def test_the_bound_is_the_least_of_all_designs(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
     said = advice(page, b=8, s=4, t="32k")

@@ -138,11 +138,17 @@
       sum + (WEIGHT[name] || 1) * Math.abs(Math.log2(sizes[name] / answer[name])), 0);
   }
 
+  // A record older than its sources says less about other sizes: so many factors of two.
+  const STALE = 2;
+
   function nearest(measured, sizes, device, cache, suits = () => true) {
     return measured.answers
       .filter((answer) => answer.device === device && answer.cache === cache && suits(answer))
-      .map((answer) => ({ answer, far: distance(measured, answer, sizes) }))
-      .reduce((one, other) => (!one || other.far < one.far ? other : one), null);
+      .map((answer) => {
+        const far = distance(measured, answer, sizes);
+        return { answer, far, rank: far + (far && answer.found[0].stale ? STALE : 0) };
+      })
+      .reduce((one, other) => (!one || other.rank < one.rank ? other : one), null);
   }
 
   // The least of all designs, which no kernel of theirs can beat, and that of one design at an n.
