@@ -187,6 +187,10 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
     link = page.locator(".advice-answer a")
     assert link.inner_text() == "next v2"
     assert link.evaluate("link => link.href.endsWith('v/next/')")
+    assert "The first is the newest version" in said
+    peer = {**tie, "found": [{**tie["found"][0], "language": "library"}, near]}
+    page = show(regimes.calculator({**MEASURED, "answers": [peer, *rest]}) + links, "calculator.js")
+    assert "The first is a library" in advice(page, b=32, s=32)
 
 
 def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):

@@ -237,7 +237,9 @@
     parts.push(paragraph("Confidence " + confidence(far, answer, sizes, dtype, best) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
     if (tied.length > 1) {
-      parts.push(paragraph("The first is the newest version: start with it."));
+      parts.push(paragraph(best.language === "library" ?
+        "The first is a library: the others are as fast, within noise." :
+        "The first is the newest version: start with it."));
     }
     parts.push(paragraph("Measured there (" + where + "): " +
       tied.map((found) => described(found) + " " + time(found.us)).join(", ") +
