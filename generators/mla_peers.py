@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -64,17 +65,27 @@ def verdict(site: Site) -> str:
         return ""
     words = Counter(_word(*pair) for pair in pairs)
     counts = ", ".join(f"{word} at {words[word]}" for word in ("faster", "as fast", "slower"))
-    mine, theirs = max(pairs, key=lambda pair: pair[1].total.median_us / pair[0].total.median_us)
+    ahead = [pair for pair in pairs if _word(*pair) == "faster"]
     most = ""
-    if _word(mine, theirs) == "faster":
-        gain = problems.percent(mine.total.median_us, theirs.total.median_us)
-        most = (
-            f", by up to {gain.removesuffix(' faster')} ({cell(problems.problem_of(mine.record))})"
-        )
+    if ahead:
+        mine, _ = max(ahead, key=_gain)
+        where = cell(problems.problem_of(mine.record))
+        middle, top = (_lead(found(map(_gain, ahead))) for found in (statistics.median_low, max))
+        typical = f"{middle} at the median and " if middle != top else ""
+        most = f", by {typical}up to {top} ({where})"
     return (
         f"**Of {len(pairs)} problems at which kernels of ours ran beside {PEERS[peer]} in one run, "
         f"the fastest of ours is {counts}{most}.** Which version that is depends on the problem."
     )
+
+
+def _gain(pair: tuple[Run, Run]) -> float:
+    mine, theirs = pair
+    return theirs.total.median_us / mine.total.median_us
+
+
+def _lead(gain: float) -> str:
+    return problems.percent(1.0, gain).removesuffix(" faster")
 
 
 def _word(mine: Run, theirs: Run) -> str:

@@ -145,6 +145,10 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
         "[3x slower than FlashMLA (300 against 100 us)](L) (stale)",
         "[as fast as FlashMLA (800 against 810 us)](L)",
     ]
+    said = mla_peers.verdict(made)
+    assert "faster at 1, as fast at 1, slower at 1, by up to 9 % (" in said
+    more = [at("flash_mla@cute-dsl", "v5", 8, 100.0), at("deepseek_flash_mla", "v0", 8, 150.0)]
+    assert "by 9 % at the median and up to 1.5x (" in mla_peers.verdict(on(made, *made.runs, *more))
 
 
 def test_results_lead_to_the_advisor(site, pages):
