@@ -98,6 +98,20 @@ def test_each_specialization_that_ran_is_compiled_for_each_arch(doubling, capfd,
     assert all(re.fullmatch(FACTS, text.partition(": ")[2]) for text in lines[-4:])
 
 
+@pytest.mark.parametrize("options", [["--arch="], ["--arch=sm_120,"], ["--arch"]])
+def test_an_arch_without_a_name_ends_before_the_script_runs(doubling, capfd, options):
+    with pytest.raises(UsageError, match="--arch must name archs, as in --arch=sm_120"):
+        run.main([*options, str(doubling)])
+    assert capfd.readouterr().out == ""
+
+
+def test_a_script_without_kernels_says_that_none_was_compiled(tmp_path, capfd):
+    script = tmp_path / "idle.py"
+    script.write_text("import cuda.tile\n")
+    assert run.main(["--arch=sm_120", str(script)]) == 0
+    assert "no kernel was launched, so none was compiled" in capfd.readouterr().out
+
+
 def test_an_unknown_arch_ends_before_the_script_runs(doubling, capfd):
     with pytest.raises(UnknownNameError, match="sm_42"):
         run.main(["--arch=sm_42", str(doubling)])

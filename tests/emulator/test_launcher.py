@@ -79,6 +79,13 @@ def test_who_asks_again_and_again_has_a_short_turn() -> None:
     assert done.counts.total_bytes("global read") <= 4 * turns * (QUANTUM // ASKING + 1)
 
 
+def test_asking_often_is_not_endless() -> None:
+    flag, out = np.zeros(1, "u4"), np.zeros(1, "u4")
+    waits = launch(FLAG, [flag, out], 2, 1, options=Options(max_steps=2000))
+    assert waits.counts.total_bytes("global read") * ASKING > 4 * 2000
+    assert not waits.diagnostics
+
+
 def test_without_the_order_it_is_a_race() -> None:
     flag, out = np.zeros(1, "u4"), np.zeros(1, "u4")
     weak = FLAG.replace("ld.acquire.gpu.global", "ld.volatile.global")

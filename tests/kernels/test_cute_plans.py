@@ -580,6 +580,7 @@ def test_other_widths_are_refused(name):
 def test_a_maximum_may_not_lag_beyond_fp16(name):
     plan = plan_class(name)()
     refuses(plan, name, r"lazy=16\.0 exceeds 15", lazy=16.0)
+    refuses(plan, name, "lazy=nan is below 0", lazy=float("nan"))
 
 
 @pytest.mark.parametrize("name", HOPPER_GEMM)

@@ -24,6 +24,8 @@ PROG = "python -m mla_var3.app.run"
 #: Module whose import says that a script launches CuTe DSL kernels, which the emulator runs.
 CUTE = "cutlass"
 ARCH = "--arch"
+#: What is said where there is nothing to compile.
+NOTHING = "no kernel was launched, so none was compiled"
 USAGE = f"""\
 usage: {PROG} [--arch=ARCH] [OPTIONS] SCRIPT [ARGS]
 
@@ -51,11 +53,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     at = next((index for index, word in enumerate(argv) if word.endswith(".py")), None)
     if at is None:
         raise UsageError(f"a script that ends in .py must be given; see {PROG} --help")
-    script, archs = Path(argv[at]), (value_of(ARCH, argv[:at]) or "").split(",")
+    script, archs = Path(argv[at]), _archs(argv[:at])
     words = [*_without_arch(argv[:at]), *argv[at:]]
     if uses_cute(script):
-        return _cute(script, words, archs) if archs[0] else _emulator(words)
-    return _cutile(words, archs) if archs[0] else _interpreter(words)
+        return _cute(script, words, archs) if archs else _emulator(words)
+    return _cutile(words, archs) if archs else _interpreter(words)
+
+
+def _archs(options: Sequence[str]) -> list[str]:
+    """What ``--arch`` names; nothing where it is not there."""
+    if not any(word.partition("=")[0] == ARCH for word in options):
+        return []
+    archs = (value_of(ARCH, options) or "").split(",")
+    if not all(archs):
+        raise UsageError(f"{ARCH} must name archs, as in {ARCH}=sm_120 or {ARCH}=sm_90,sm_120")
+    return archs
 
 
 def _without_arch(options: Sequence[str]) -> list[str]:
@@ -95,7 +107,8 @@ def _cutile(words: Sequence[str], archs: Sequence[str]) -> int:
         line(facts, [arg for arg in job.args if isinstance(arg, int | float)])
         for job, facts in zip(jobs, made, strict=True)
     )
-    print(*dict.fromkeys(told), sep="\n")  # Strides are specialized too, often to the same end.
+    # Strides are specialized too, often to the same end.
+    print(*(dict.fromkeys(told) or [NOTHING]), sep="\n")
     return code or int(any(facts.error is not None for facts in made))
 
 
@@ -112,6 +125,8 @@ def _cute(script: Path, words: Sequence[str], chosen: Sequence[str]) -> int:
         raise UsageError(f"{script} {refused}")
 
     def told(emulation: Emulation) -> None:
+        if not emulation.asked:
+            print(NOTHING)
         for (text, kernel), asked in emulation.asked.items():
             print(line(read_ptx(text, kernel, arch, asked)))
 
@@ -133,7 +148,7 @@ def line(facts: StaticFacts, numbers: Sequence[float] = ()) -> str:
     spills = f"{count:,} spill instructions" if count else "no spills"
     return (
         f"{where}: {facts.registers} registers, {spills}, {facts.shared_bytes:,} bytes of shared "
-        f"memory, MMA path {facts.mma_path}"
+        f"memory, MMA path {facts.mma_path}" + (f"; {facts.serialized}" if facts.serialized else "")
     )
 
 

@@ -25,8 +25,8 @@ SPACE_OF_WINDOW = {
 LOW_BITS = U64((1 << 48) - 1)
 ACQUIRES = ("acquire", "acq_rel")
 RELEASES = ("release", "acq_rel")
-#: What a strong load adds to the segments of its cluster: who asks others again and again has a
-#: short turn.
+#: Segments of its cluster's turn that a strong load counts as: who asks others again and again has
+#: a short one.
 ASKING = 100
 
 
@@ -231,7 +231,7 @@ class Memory:
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
             m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
-            m.steps += ASKING
+            m.asked += ASKING
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self._note(region, at, size, pc, False, s, order != "weak")

@@ -65,7 +65,7 @@ class Machine:
         self.cta_offset = self.cta * self.shared.size
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.warps_per_cta)
         self.parameters = Parameters(parameters)
-        self.progress = self.steps = self.ticks = 0
+        self.progress = self.steps = self.asked = self.ticks = 0
         self.fenced_epoch = 0
         self.memory, self.sync, self.warps = Memory(self), Sync(self), Warps(self)
         self.mma, self.cp_async, self.bulk = Mma(self), CpAsync(self), Bulk(self)
@@ -195,7 +195,7 @@ class Machine:
         self.p[:] = False
         self.alive[:] = True
         self.live = np.bincount(self.warp).tolist()
-        self.progress = self.steps = self.ticks = 0
+        self.progress = self.steps = self.asked = self.ticks = 0
         self.fenced_epoch = 0
         self.printed: list[str] = []
         self.clocks.start()

@@ -57,8 +57,7 @@ class Options:
         counting: ``basic`` counts instructions, FLOPs and bytes; ``full`` bank conflicts and
             sectors too.
         jobs: Processes over which independent clusters are spread; 0 takes every core.
-        max_steps: Segments that one cluster may run before it is called endless; a load that may
-            wait for others counts as many.
+        max_steps: Segments that one cluster may run before it is called endless.
         max_clusters: Run only so many clusters of each grid; None runs all.
         timeline: Keep what happened when, for one cluster.
         multiprocessors: What the emulated device says it has.

@@ -94,7 +94,7 @@ class Scheduler:
     def run(self, quantum: int | None) -> bool:
         """Run until the end, a deadlock, or for ``quantum`` segments; whether it is over."""
         m = self.machine
-        until = None if quantum is None else m.steps + quantum
+        until = None if quantum is None else m.steps + m.asked + quantum
         while self.fragments:
             fragment = self._next()
             if fragment is None:
@@ -106,7 +106,7 @@ class Scheduler:
             self._advance(self.favored or fragment, until)
             if m.steps > m.options.max_steps:
                 raise self._endless()
-            if until is not None and m.steps >= until:
+            if until is not None and m.steps + m.asked >= until:
                 return not self.fragments
         return True
 
@@ -186,7 +186,7 @@ class Scheduler:
             if (
                 len(self.fragments) > 1
                 or m.steps > m.options.max_steps
-                or (until and m.steps >= until)
+                or (until and m.steps + m.asked >= until)
             ):
                 return
 

@@ -45,7 +45,7 @@ def check_minima(obj: Any, error: type[Exception], prefix: str = "") -> None:
     """
     for field in dataclasses.fields(obj):
         value, minimum = getattr(obj, field.name), field.metadata.get("minimum")
-        if minimum is not None and value is not None and value < minimum:
+        if minimum is not None and value is not None and not value >= minimum:
             raise error(f"{prefix}{field.name}={value} is below {minimum}")
 
 
