@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from generators.reference import sessions_of
-from mla_var3 import devices, workloads
-from mla_var3.app import benching, bundle, options
+from mla_var3 import devices, languages, workloads
+from mla_var3.app import benching, bundle, options, run
 from mla_var3.arguments import parse
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
@@ -115,6 +115,16 @@ def _bundle(arguments: list[str], new: set[str]) -> None:
     parse(bundle.Options, arguments, "bundle", None)
 
 
+def _run(arguments: list[str], new: set[str]) -> None:
+    *options, script = arguments
+    assert (ROOT / script).is_file(), script
+    known = {arch for language in languages.languages().values() for arch in language.archs}
+    for option in options:
+        name, _, archs = option.partition("=")
+        assert name == run.ARCH, option
+        assert set(archs.split(",")) <= known, option
+
+
 TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "bench": _bench,
     "bundle": _bundle,
@@ -124,6 +134,7 @@ TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "devices": _devices,
     "knowledge": _knowledge,
     "profile": _profile,
+    "run": _run,
 }
 
 
