@@ -130,7 +130,8 @@ class Times:
             if self.bound:
                 _bound(axes, self.bound)
             values = sorted({x for line in self.lines for x, _ in line.points})
-            shown = _spread(values) if width == WIDE or len(values) < 6 else _spread(values)[::3]
+            every = 1 if width == WIDE or len(values) < 6 else 3
+            shown = _spread(values)[::every]
             axes.set_xticks(shown, [f"{value:g}" for value in shown])
             axes.yaxis.set_major_formatter(FuncFormatter(_tick))
             axes.yaxis.set_major_locator(LogLocator())

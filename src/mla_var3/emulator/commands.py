@@ -72,23 +72,18 @@ class Run:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code: 0, or 1 where something was found."""
-    commands = {"run": _run, "conformance": _conformance}
+    commands = {"run": run, "conformance": _conformance}
     command, rest, prog = arguments.choose(commands, sys.argv[1:] if argv is None else argv, PROG)
     return command(rest, prog) or 0
-
-
-def _run(argv: list[str], prog: str) -> int:
-    """Run a script that was written for a GPU, and report what is wrong in its kernels."""
-    return run(argv, prog)
 
 
 def run(
     argv: list[str], prog: str, told: Callable[[Emulation], None] = lambda _emulation: None
 ) -> int:
-    """What ``run`` does.
+    """Run a script that was written for a GPU, and report what is wrong in its kernels.
 
     Args:
-        argv: Its arguments.
+        argv: What stands behind the command.
         prog: Name in the help.
         told: Told of all that ran, behind the summary and before findings.
     """
