@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.ptx import parse
+from mla_var3.gpuless.ptx import parse
 
 REGISTERS, THREADS = 16, 32
 FORMS = (

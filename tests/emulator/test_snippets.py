@@ -9,7 +9,7 @@ import pytest
 
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.ptx import parse
+from mla_var3.gpuless.ptx import parse
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = Path(__file__).parent / "fixtures" / "snippets.npz"

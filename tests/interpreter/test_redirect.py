@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from mla_var3.errors import InterpreterError, UnknownNameError, UsageError
+from mla_var3.gpuless.cuda import Device, cpu_for_cuda
 from mla_var3.interpreter.commands import main
-from mla_var3.interpreter.cpu_for_cuda import Device, cpu_for_cuda
 from mla_var3.interpreter.redirect import redirected
 from mla_var3.interpreter.scripts import run_script, summary
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from mla_var3 import arguments, inputs
 from mla_var3.errors import HyperMlaError, InputError, KnowledgeError, UnknownNameError, UsageError
-from mla_var3.interpreter.conformance import Suite, sources
+from mla_var3.gpuless.suites import Suite, sources
 from mla_var3.paths import out_dir, relative, repo_root, write_atomic
 
 #: Largest case, in tiles, that is emulated where there is no GPU.
@@ -164,7 +164,7 @@ def run(name: str, peer: Peer, options: Options) -> int:
 
 def pretending() -> AbstractContextManager[None]:
     """Tensors that tests ask for on a GPU are on the CPU, where kernels are emulated."""
-    from mla_var3.interpreter.cpu_for_cuda import Device, cpu_for_cuda
+    from mla_var3.gpuless.cuda import Device, cpu_for_cuda
 
     return cpu_for_cuda(Device(capability=HOPPER))
 

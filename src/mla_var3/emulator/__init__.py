@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from mla_var3.emulator.host import emulate as emulate
     from mla_var3.emulator.launcher import Launch as Launch
     from mla_var3.emulator.launcher import launch as launch
+    from mla_var3.emulator.launcher import parse as parse
     from mla_var3.emulator.options import DEFAULT as DEFAULT
     from mla_var3.emulator.options import STRICT as STRICT
     from mla_var3.emulator.options import Model as Model
     from mla_var3.emulator.options import Options as Options
     from mla_var3.emulator.program import Program as Program
-    from mla_var3.emulator.ptx import parse as parse
     from mla_var3.emulator.report import Diagnostic as Diagnostic
 
 #: Where each name lives.
@@ -34,7 +34,7 @@ _HOMES = {
     "Model": "options",
     "Options": "options",
     "Program": "program",
-    "parse": "ptx",
+    "parse": "launcher",
     "Diagnostic": "report",
 }
 __all__ = sorted(_HOMES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mla_var3.emulator.ptx import Instruction
+from mla_var3.gpuless.ptx import Instruction
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

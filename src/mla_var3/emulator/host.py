@@ -23,11 +23,11 @@ from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Dim3, Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.ptx import parse
 from mla_var3.emulator.regions import Region
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.units.tensormap import encoded
 from mla_var3.errors import EmulatorError, ToolchainError
+from mla_var3.gpuless.ptx import parse
 
 PINNED = "4.8.1"
 POINTER, INT, UINT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint

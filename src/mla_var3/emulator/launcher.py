@@ -17,11 +17,11 @@ from mla_var3.emulator.count import Counts
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.ptx import parse
 from mla_var3.emulator.regions import GlobalMemory, Region
 from mla_var3.emulator.report import Diagnostic, Reporter
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import parse
 
 MOST_THREADS = 1024
 MOST_GRID = (2**31 - 1, 65535, 65535)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mla_var3.emulator.lower import Writer, lower
 from mla_var3.emulator.lower.batches import batched
-from mla_var3.emulator.ptx import Instruction, Kernel, Module, bits
+from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits
 
 #: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
 SHARED_START = 0x400

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mla_var3.emulator.ptx import Kernel
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import Kernel
 
 #: Every kind of diagnostic and what it means.
 KINDS = {

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
-from mla_var3.emulator.ptx import Instruction
 from mla_var3.emulator.stops import describe, places
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import Instruction
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

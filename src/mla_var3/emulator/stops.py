@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.ptx import Kernel
 from mla_var3.emulator.units.layouts import swizzled, values
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import Kernel
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

@@ -86,7 +86,7 @@ def conformance(argv: Sequence[str]) -> int:
         return suite, checkout, only, sample
 
     suite, checkout, only, sample = arguments.parse(settings, argv, f"{PROG} conformance")
-    from mla_var3.interpreter import conformance as tables
+    from mla_var3.gpuless import suites as tables
 
     return tables.run(suite, checkout, only, sample)
 

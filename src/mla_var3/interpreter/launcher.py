@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mla_var3.errors import InterpreterError
-from mla_var3.interpreter.cpu_for_cuda import on_the_cpu
+from mla_var3.gpuless.cuda import on_the_cpu
 from mla_var3.interpreter.frontend import program as program_of
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
 from mla_var3.interpreter.options import Options, current

@@ -13,7 +13,7 @@ from cuda.tile import _cext, _compile, _execution
 from cuda.tile.compilation import KernelSignature
 
 from mla_var3.errors import InterpreterError
-from mla_var3.interpreter.cpu_for_cuda import Device, cpu_for_cuda, on_the_cpu
+from mla_var3.gpuless.cuda import Device, cpu_for_cuda, on_the_cpu
 from mla_var3.interpreter.launcher import launch
 from mla_var3.interpreter.report import LaunchReport, recording
 from mla_var3.interpreter.signature import launch_signature

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mla_var3.errors import InterpreterError
-from mla_var3.interpreter.cpu_for_cuda import Device
+from mla_var3.gpuless.cuda import Device
 from mla_var3.interpreter.redirect import redirected
 from mla_var3.interpreter.report import LaunchReport
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mla_var3.emulator.ptx import Instruction, bits
+from mla_var3.gpuless.ptx import Instruction, bits
 
 if TYPE_CHECKING:
     from mla_var3.emulator.program import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_var3.emulator.lower.base import Op, family, numpy_name
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 LOGIC = {"and": "&", "or": "|", "xor": "^"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mla_var3.emulator.formats import SMALL
 from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 ROUND = {"i": "np.rint", "z": "np.trunc", "m": "np.floor", "p": "np.ceil"}
 INTEGER_ROUNDING = {"rni": "i", "rzi": "z", "rmi": "m", "rpi": "p"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mla_var3.emulator.lower import floating
 from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 COMPARE = {
     "eq": "==",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 SPACES = ("global", "shared", "local", "param", "const")
 #: Modifiers of an atomic that are not its operation.

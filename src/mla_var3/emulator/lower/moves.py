@@ -10,7 +10,7 @@ from mla_var3.emulator.lower.base import (
     Op,
     family,
 )
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mla_var3.emulator.lower.base import NotLowered, Op, family
-from mla_var3.emulator.ptx import bits
+from mla_var3.gpuless.ptx import bits
 
 
 @family("shfl")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3.emulator.ptx import parse, split_arguments
 from mla_var3.errors import EmulatorError, UnknownNameError
+from mla_var3.gpuless.ptx import parse, split_arguments
 from tests.emulator.kernels import ALL, GEMM, RING
 
 

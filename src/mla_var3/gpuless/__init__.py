@@ -1,0 +1,1 @@
+"""What programs for a GPU need to run without one, whatever executes their kernels."""
