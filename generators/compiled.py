@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from generators import problems
 from generators.text import cell, factored
+from mla_var3.evidence import Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
-from mla_var3.records import Stage, StaticFacts
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts

@@ -19,9 +19,9 @@ from generators import problems
 from generators.source import repo_name
 from generators.text import cell, factored, sections
 from mla_var3.blobs import once_per_content
+from mla_var3.evidence import Stage, StaticFacts
 from mla_var3.knowledge.changes import Comparison, Hunk, Line
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records import Stage, StaticFacts
 from mla_var3.runtime.registry import Version
 from mla_var3.syntax import statements
 

@@ -13,9 +13,9 @@ from generators.page import Page
 from generators.problems import Problem
 from generators.source import annotated, repo_name, tabs
 from generators.text import cell, code, docstring, meta, sections, table
+from mla_var3.evidence import Record
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
-from mla_var3.records import Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import Workload, workloads

@@ -18,8 +18,8 @@ from generators.problems import Problem
 from generators.source import repo_name
 from generators.text import cell, code, docstring, fold, sections, table
 from mla_var3 import roofline
+from mla_var3.evidence.model import Scalar
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records.model import Scalar
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 

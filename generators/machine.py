@@ -26,11 +26,11 @@ from generators.text import cell, docstring, sections
 from mla_var3 import devices, languages, roofline
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import Failed, Skipped
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, repo_path
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FrontMatter
-from mla_var3.records import Failed, Skipped
 from mla_var3.runtime.registry import Version
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from generators.source import repo_name
 from generators.text import cell
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.evidence.model import Scalar
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
-from mla_var3.records.model import Scalar
 from mla_var3.workloads.mla import WORKLOAD, regimes
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from mla_var3 import devices, roofline
 from mla_var3.devices import Ceilings, Device
 from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import DeviceFigureError, UnknownNameError
+from mla_var3.evidence import CPU, Duration, Record, Scalar
+from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, change_text
-from mla_var3.records import CPU, Duration, Record, Scalar
-from mla_var3.records.model import STATIC
 from mla_var3.runtime import registry
 from mla_var3.tables import cell
 from mla_var3.workloads import workloads

@@ -15,8 +15,8 @@ from generators.version_pages import checked, why_not
 from mla_var3 import roofline
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
+from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records import Mode, Passed, Record, Stage, StaticFacts
 from mla_var3.runtime import tiling_text
 from mla_var3.static.occupancy import of_facts
 

@@ -16,7 +16,7 @@ from generators.kernels import language_title
 from generators.page import Page
 from generators.problems import layer_title
 from generators.text import cell, docstring, sections, table
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app.options import RunOptions
 from mla_var3.errors import KnowledgeError
 from mla_var3.paths import relative
@@ -40,13 +40,13 @@ def places(site: Site) -> dict[str, str]:
         for path, modules in api_modules(site.root).items()
         for module in modules
     }
-    found |= {"src/mla_var3/records/__init__.py": SCHEMA, "noxfile.py": f"{CLI}/index.md"}
+    found |= {"src/mla_var3/evidence/__init__.py": SCHEMA, "noxfile.py": f"{CLI}/index.md"}
     return found
 
 
 def pages(site: Site) -> list[Page]:
     """All pages of the reference, and the schema as a file."""
-    schema = json.dumps(records.json_schema(), indent=1) + "\n"
+    schema = json.dumps(evidence.json_schema(), indent=1) + "\n"
     return [
         index_page(site),
         cli_page(site),
@@ -288,7 +288,7 @@ def design_page(versions: list[Version]) -> Page:
 
 def schema_page() -> Page:
     """The record's JSON Schema as tables."""
-    schema = records.json_schema()
+    schema = evidence.json_schema()
     models = {schema["title"]: schema, **schema["$defs"]}
     parts = []
     for name, model in models.items():
@@ -314,11 +314,11 @@ def schema_page() -> Page:
         "`static/sm_xx` or `cpu`. Its outcome is `Passed`, `Failed` or `Skipped`, and only the "
         "first holds numbers. It holds what was observed and nothing that follows from it: bounds, "
         "occupancy and regimes are worked out when it is read. The same as "
-        "[JSON Schema](record.schema.json), which `python -m mla_var3.records` prints.",
+        "[JSON Schema](record.schema.json), which `python -m mla_var3.evidence` prints.",
         *parts,
     )
     return Page(
-        SCHEMA, content, "src/mla_var3/records/__init__.py", ("Reference", "Schema of records")
+        SCHEMA, content, "src/mla_var3/evidence/__init__.py", ("Reference", "Schema of records")
     )
 
 

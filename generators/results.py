@@ -14,9 +14,9 @@ from generators.version_pages import checked, why_not
 from mla_var3 import roofline
 from mla_var3.devices import Device
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import CPU
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records import CPU
 
 if TYPE_CHECKING:
     from generators.site import Run, Site

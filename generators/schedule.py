@@ -24,9 +24,9 @@ from generators.drawing import (
     text,
 )
 from generators.text import cell, sections, us
+from mla_var3.evidence import Stage
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import find
-from mla_var3.records import Stage
 from mla_var3.runtime import ConcurrentKernels, RuntimeObject
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts

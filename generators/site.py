@@ -37,11 +37,11 @@ from generators.page import Page, unique
 from mla_var3 import devices as device_files
 from mla_var3 import knowledge, paths
 from mla_var3.errors import HyperMlaError, KnowledgeError
+from mla_var3.evidence import Duration, Passed, Record
 from mla_var3.examples.learning import Learning
 from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
-from mla_var3.records import Duration, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generators.text import fence
+from mla_var3.evidence import Passed, Remark, StaticFacts
 from mla_var3.paths import kernels_dir, relative
-from mla_var3.records import Passed, Remark, StaticFacts
 from mla_var3.tables import cell
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from generators.drawing import (
 )
 from generators.text import cell, sections
 from mla_var3.devices.limits import SmLimits
+from mla_var3.evidence import RegisterBudget, Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import Tile, find
-from mla_var3.records import RegisterBudget, Stage, StaticFacts
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import TENSOR_MEMORY_COLUMNS, limits_of, of_facts
 

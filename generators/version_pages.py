@@ -22,8 +22,8 @@ from generators.page import Page
 from generators.source import annotated, repo_name, tabs
 from generators.text import cell, docstring, fold, meta, sections, table
 from generators.verdicts import Verdict, together
+from mla_var3.evidence import Correctness, Failed, Skipped
 from mla_var3.knowledge.evidence import Link
-from mla_var3.records import Correctness, Failed, Skipped
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
 

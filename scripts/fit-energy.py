@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.errors import HyperMlaError
 from mla_var3.roofline.energy import LEAST_WINDOWS, Fit, Window, fit, windows
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     """Print one ``[[figure]]`` per figure, and on stderr how well they fit."""
     try:
         device = devices.find(argv[0]) if argv else devices.default_for_arch("sm_90")
-        of = list(windows(records.find(), device))
+        of = list(windows(evidence.find(), device))
         found = fit(of)
     except HyperMlaError as error:
         print(f"error: {error}", file=sys.stderr)

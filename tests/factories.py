@@ -5,70 +5,70 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.runtime import registry
 
 COMMIT = "c" * 40
 
 
-def duration(median: float = 1000.0, samples: int = 50) -> records.Duration:
-    return records.Duration(
+def duration(median: float = 1000.0, samples: int = 50) -> evidence.Duration:
+    return evidence.Duration(
         median_us=median, min_us=median * 0.9, max_us=median * 1.2, samples=samples
     )
 
 
-def protocol() -> records.Protocol:
-    return records.Protocol(
+def protocol() -> evidence.Protocol:
+    return evidence.Protocol(
         timer="cuda-events", warmup_runs=3, bench_runs=50, l2_flush=True, graph_replay=True
     )
 
 
-def static_facts(arch: str = "sm_90", **changes: Any) -> records.CutileFacts:
+def static_facts(arch: str = "sm_90", **changes: Any) -> evidence.CutileFacts:
     fields = {
         "kernel": "flash_mla", "registers": 168, "shared_bytes": 1024, "threads_per_block": 384,
         "warps_per_block": 12, "instructions": 900, "mma_path": "HGMMA",
         "mma_instructions": {"HGMMA.64x64x16.F32.BF16": 9}, "tma_loads": 3, "tma_stores": 1,
     }  # fmt: skip
-    return records.CutileFacts(arch=arch, **{**fields, **changes})
+    return evidence.CutileFacts(arch=arch, **{**fields, **changes})
 
 
-def stage(name: str = "flash_mla", **changes: Any) -> records.Stage:
+def stage(name: str = "flash_mla", **changes: Any) -> evidence.Stage:
     fields = {
         "kernel": name, "tiling": {"tile_m": 64, "num_worker_warps": 8, "occupancy": None},
         "grid": [1, 2], "flops": 10**9, "bytes": 10**6,
     }  # fmt: skip
-    return records.Stage(name=name, **{**fields, **changes})
+    return evidence.Stage(name=name, **{**fields, **changes})
 
 
-def correctness(status: str = "passed", **changes: Any) -> records.Correctness:
+def correctness(status: str = "passed", **changes: Any) -> evidence.Correctness:
     fields = {
         "against": "torch fp32", "tolerance": 4e-3,
-        "cases": [records.CheckedCase(problem={"b": 1}, max_relative_error=1e-3)],
+        "cases": [evidence.CheckedCase(problem={"b": 1}, max_relative_error=1e-3)],
     }  # fmt: skip
-    return records.Correctness(status=status, **{**fields, **changes})
+    return evidence.Correctness(status=status, **{**fields, **changes})
 
 
-def passed(**changes: Any) -> records.Passed:
+def passed(**changes: Any) -> evidence.Passed:
     fields = {"stages": [stage()], "flops": 10**9, "bytes": 10**6, "correctness": correctness()}
     fields |= changes
     if fields.get("total") or any(s.duration for s in fields["stages"]):
         fields.setdefault("protocol", protocol())
-    return records.Passed(**fields)
+    return evidence.Passed(**fields)
 
 
-def device(key: str = "nvidia-h200-sxm", arch: str = "sm_90") -> records.Device:
-    return records.Device(key=key, name="NVIDIA H200", arch=arch, driver="580.159")
+def device(key: str = "nvidia-h200-sxm", arch: str = "sm_90") -> evidence.Device:
+    return evidence.Device(key=key, name="NVIDIA H200", arch=arch, driver="580.159")
 
 
 def record(
     design: str = "flash_mla",
     version: str = "v0",
-    outcome: records.Outcome | None = None,
+    outcome: evidence.Outcome | None = None,
     **changes: Any,
-) -> records.Record:
+) -> evidence.Record:
     """A record of a version; static unless the target is a device."""
     found = registry.find(design, version)
-    kernel = records.KernelIdentity(
+    kernel = evidence.KernelIdentity(
         language=found.language, package=found.package, layer=found.layer,
         design=found.design, version=version, sources=found.sources(),
     )  # fmt: skip
@@ -78,12 +78,12 @@ def record(
     return record_of(**{"kernel": kernel, "outcome": outcome or passed(), **changes})
 
 
-def record_of(kernel: records.KernelIdentity, **changes: Any) -> records.Record:
+def record_of(kernel: evidence.KernelIdentity, **changes: Any) -> evidence.Record:
     """A static record of a kernel; ``changes`` hold its outcome."""
     fields = {
         "problem": {"b": 64, "causal": False, "dtype": "bf16", "n": None}, "slug": "b64-bf16",
         "mode": "static", "target": "static/sm_90", "toolchain": {"cuda-tile": "1.7.0"},
-        "run": "aaaa", "git": records.Git(commit=COMMIT, dirty=False),
+        "run": "aaaa", "git": evidence.Git(commit=COMMIT, dirty=False),
         "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
     }  # fmt: skip
-    return records.Record(kernel=kernel, **{**fields, **changes})
+    return evidence.Record(kernel=kernel, **{**fields, **changes})

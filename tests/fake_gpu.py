@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.profiling import recording, running, turns
 from mla_var3.profiling.timing import summarise
 from mla_var3.workloads import Problem
@@ -28,7 +28,7 @@ def play_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     clock = itertools.count(1)
 
     class Timer:
-        protocol = records.Protocol(
+        protocol = evidence.Protocol(
             timer="fake", warmup_runs=0, bench_runs=5, l2_flush=True, graph_replay=True
         )
 
@@ -43,7 +43,7 @@ def play_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         def time(self, body):
             return summarise(self.samples_us(body))
 
-    state = records.Device(
+    state = evidence.Device(
         key="nvidia-h200-sxm", name="NVIDIA H200", arch="sm_90", driver="580.159"
     )
     random = Problem.random

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import devices, inputs, records
+from mla_var3 import devices, evidence, inputs
 from mla_var3.examples import store
 from mla_var3.knowledge import pages
 from mla_var3.languages.cutile.remarks import parse_remarks
@@ -106,5 +106,5 @@ PARSERS = [
         "page", _first("knowledge/optimizations/*.md"),
         lambda path: pages.load(path, path.parents[2]), "knowledge/optimizations/one.md",
     ),
-    Parser("record", _first("results/static/sm_90/cutile/**/*.json"), records.read, "record.json"),
+    Parser("record", _first("results/static/sm_90/cutile/**/*.json"), evidence.read, "record.json"),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ MODULES = (
     "mla_var3.kernel",
     "mla_var3.kernel.cutile.mla.flash_mla",
     "mla_var3.knowledge",
-    "mla_var3.records",
+    "mla_var3.evidence",
     "mla_var3.app.commands",
     "mla_var3.interpreter",
 )

@@ -8,7 +8,7 @@ import pytest
 from factories import duration, passed, record, stage, static_facts
 from rich.console import Console
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import benching, commands, launcher
 from mla_var3.errors import PlanError, ToolchainError, UnknownNameError, UsageError
 from mla_var3.profiling import modes
@@ -33,7 +33,7 @@ def ran(monkeypatch):
         calls.append((mode, version.key, plan, settings))
         outcome = passed(stages=[stage(static=static_facts())])
         if version.version == "v1":
-            outcome = records.Failed(error="does not compile")
+            outcome = evidence.Failed(error="does not compile")
         made = record(version.qualified, version.version, outcome)
         return ProfileResult((made,))
 

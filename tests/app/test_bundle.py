@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import bundle
 from mla_var3.errors import ToolchainError, UsageError
 from mla_var3.paths import repo_root
@@ -138,18 +138,18 @@ def test_options_out_of_range(tmp_path, flag, said):
     ("state", "said"),
     [
         (None, "made from a checkout"),
-        (records.Git(commit=COMMIT, dirty=True), "commit first"),
+        (evidence.Git(commit=COMMIT, dirty=True), "commit first"),
     ],
 )
 def test_it_is_made_from_a_commit(tmp_path, monkeypatch, state, said):
-    monkeypatch.setattr(records, "git_state", lambda: state)
+    monkeypatch.setattr(evidence, "git_state", lambda: state)
     with pytest.raises(UsageError, match=said):
         bundle.main([f"--to={tmp_path / 'made'}"])
     assert not list(tmp_path.iterdir())
 
 
 def test_a_wheel_that_cannot_be_had_leaves_no_bundle(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "git_state", lambda: records.Git(commit=COMMIT, dirty=False))
+    monkeypatch.setattr(evidence, "git_state", lambda: evidence.Git(commit=COMMIT, dirty=False))
     monkeypatch.setattr(bundle, "requirements", lambda: ["no-such-thing==0"])
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(ToolchainError, match="pip cannot fetch the wheels: ERROR: "):

@@ -7,7 +7,7 @@ import pytest
 from factories import correctness, duration, passed, record, stage, static_facts
 from rich.console import Console
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import commands, comparing
 from mla_var3.app.naming import faster
 from mla_var3.errors import RecordError, UnknownNameError, UsageError
@@ -23,7 +23,7 @@ def root(tmp_path, monkeypatch):
 
 class TestCompare:
     def write(self, version: str, **changes):
-        records.write(record(version=version, **changes))
+        evidence.write(record(version=version, **changes))
 
     def compared(self, *names: str) -> str:
         out = io.StringIO()
@@ -39,8 +39,8 @@ class TestCompare:
         one = passed(
             stages=[stage(static=static_facts())],
             correctness=correctness(cases=[
-                records.CheckedCase(problem={}, max_relative_error=1e-3, bytes_loaded=4000),
-                records.CheckedCase(problem={}, max_relative_error=2e-3, bytes_loaded=4000),
+                evidence.CheckedCase(problem={}, max_relative_error=1e-3, bytes_loaded=4000),
+                evidence.CheckedCase(problem={}, max_relative_error=2e-3, bytes_loaded=4000),
             ]),
         )  # fmt: skip
         two = passed(
@@ -63,7 +63,7 @@ class TestCompare:
     def test_two_designs(self):
         facts = passed(stages=[stage(static=static_facts())])
         self.write("v0", outcome=facts)
-        records.write(record(design="flash_mla_split_kv", version="v1", outcome=facts))
+        evidence.write(record(design="flash_mla_split_kv", version="v1", outcome=facts))
         text = self.compared("flash_mla", "v0", "flash_mla_split_kv/v1")
         assert "flash_mla v0" in text
         assert "flash_mla_split_kv v1" in text
@@ -86,13 +86,15 @@ class TestCompare:
     def test_failures_and_stale_records_are_told(self):
         stale = record().kernel.model_copy(update={"sources": {"kernels/x.py": "0" * 40}})
         self.write("v0", kernel=stale)
-        self.write("v1", outcome=records.Failed(error="spilled", correctness=correctness("failed")))
+        self.write(
+            "v1", outcome=evidence.Failed(error="spilled", correctness=correctness("failed"))
+        )
         text = self.compared("flash_mla", "v0", "v1")
         assert "(stale: flash_mla v0)" in " ".join(text.split())
         assert self.cells(text, "status") == ["", "failed: spilled", ""]
 
     def test_an_error_that_is_not_finite_is_left_out(self):
-        broken = correctness(cases=[records.CheckedCase(problem={})])
+        broken = correctness(cases=[evidence.CheckedCase(problem={})])
         for version in ("v0", "v1"):
             self.write(version, outcome=passed(correctness=broken))
         assert "relative error" not in self.compared("flash_mla", "v0", "v1")
@@ -138,7 +140,7 @@ class TestCompare:
 
     def test_a_skip_is_told(self):
         self.write("v0")
-        self.write("v1", outcome=records.Skipped(reason="no compiler"))
+        self.write("v1", outcome=evidence.Skipped(reason="no compiler"))
         assert self.cells(self.compared("flash_mla", "v0", "v1"), "status")[1] == (
             "skipped: no compiler"
         )
@@ -160,7 +162,7 @@ class TestCompare:
         other = dataclasses.replace(one, language="cute-dsl")
         self.write("v0")
         cute = record().kernel.model_copy(update={"language": "cute-dsl", "package": "cute_python"})
-        records.write(record(kernel=cute))
+        evidence.write(record(kernel=cute))
         (table,) = comparing.comparison_tables(one, other)
         assert [c.header for c in table.columns][1:] == [
             "v0@cutile-dsl", "v0@cute-dsl", "v0@cute-dsl against v0@cutile-dsl",

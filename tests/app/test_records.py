@@ -7,12 +7,12 @@ import json
 import pytest
 from factories import correctness, duration, passed, record, stage, static_facts
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import records as commands
 from mla_var3.app import verify
 from mla_var3.errors import RecordError, UnknownNameError
+from mla_var3.evidence import integrity, sources
 from mla_var3.paths import kernels_dir
-from mla_var3.records import integrity, sources
 from mla_var3.runtime import registry
 from tests.repository import git
 
@@ -52,17 +52,17 @@ def sound(commit):
     cost = plan._algorithmic_flops_bytes()
 
     def write(**changes):
-        fields = {"git": records.Git(commit=commit, dirty=False), "outcome": passed(), **changes}
-        if isinstance(fields["outcome"], records.Passed):
+        fields = {"git": evidence.Git(commit=commit, dirty=False), "outcome": passed(), **changes}
+        if isinstance(fields["outcome"], evidence.Passed):
             counts = {"flops": cost.flops, "bytes": cost.bytes}
             fields["outcome"] = fields["outcome"].model_copy(update=counts)
         made = record(**{"problem": plan.problem(), "slug": plan.slug(), **fields})
-        return records.write(made)[0]
+        return evidence.write(made)[0]
 
     return write
 
 
-def timed(median: float = 1000.0) -> records.Passed:
+def timed(median: float = 1000.0) -> evidence.Passed:
     stages = [stage(name, duration=duration(median)) for name in ("a", "b")]
     return passed(total=duration(median), stages=stages)
 
@@ -73,7 +73,7 @@ def edit(path, change, *, seal=False):
     change(content)
     path.write_text(json.dumps(content))
     if seal:
-        content["content_sha256"] = records.read(path).digest()
+        content["content_sha256"] = evidence.read(path).digest()
         path.write_text(json.dumps(content))
 
 
@@ -93,10 +93,10 @@ def test_sound_records_have_no_fault(sound, capsys):
 
 def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit, sound, capsys, monkeypatch):
     """As around an installed wheel: the kernels are not tracked by the repository here."""
-    assert records.git_state() == records.Git(commit=commit, dirty=False)
+    assert evidence.git_state() == evidence.Git(commit=commit, dirty=False)
     monkeypatch.setattr(sources, "kernels_dir", kernels_dir)
-    assert records.git_state() is None
-    sound(git=records.Git(commit="d" * 40, dirty=None))
+    assert evidence.git_state() is None
+    sound(git=evidence.Git(commit="d" * 40, dirty=None))
     integrity._objects.cache_clear()
     assert commands.main(["verify"]) == 0
     assert "not verified: no git history" in capsys.readouterr().out
@@ -167,7 +167,7 @@ class TestForgeries:
                 content[key] = {**content[key], **value} if isinstance(value, dict) else value
 
         edit(path, forge, seal=True)
-        there = root / "results" / records.read(path).path
+        there = root / "results" / evidence.read(path).path
         there.parent.mkdir(parents=True, exist_ok=True)
         path.rename(there)
         assert any(said in x for x in faults(capsys))
@@ -195,7 +195,7 @@ class TestForgeries:
         assert "of commit" in fault
 
     def test_a_commit_that_was_made_up(self, sound, capsys):
-        sound(git=records.Git(commit="d" * 40, dirty=False))
+        sound(git=evidence.Git(commit="d" * 40, dirty=False))
         (fault,) = faults(capsys)
         assert "commit dddddddddddd is not in the repository" in fault
 
@@ -237,7 +237,7 @@ class TestForgeries:
 
 class TestFaults:
     def test_a_device_without_a_file(self, sound, capsys):
-        state = records.Device(key="nvidia-x1", name="X1", arch="sm_90", driver="1")
+        state = evidence.Device(key="nvidia-x1", name="X1", arch="sm_90", driver="1")
         sound(outcome=timed(), target="nvidia-x1", mode="event", device=state)
         assert "device nvidia-x1 has no file in knowledge/devices" in "".join(faults(capsys))
 
@@ -254,18 +254,18 @@ class TestFaults:
         assert "is not a record" in fault
 
     def test_a_failed_run_has_no_times_to_doubt(self, sound, capsys):
-        failed = records.Failed(error="x", correctness=correctness("failed"))
+        failed = evidence.Failed(error="x", correctness=correctness("failed"))
         sound(outcome=failed)
-        sound(outcome=records.Skipped(reason="x"), target="static/sm_100", toolchain={})
+        sound(outcome=evidence.Skipped(reason="x"), target="static/sm_100", toolchain={})
         assert faults(capsys) == []
 
 
 def test_stale_records_are_listed_and_are_no_fault(sound, capsys, monkeypatch):
     path = sound()
-    monkeypatch.setattr(verify.records, "is_stale", lambda _: True)
+    monkeypatch.setattr(verify.evidence, "is_stale", lambda _: True)
     assert commands.main(["verify"]) == 0
     out = capsys.readouterr().out
-    assert f"stale {records.read(path).path.as_posix()}\n" in out
+    assert f"stale {evidence.read(path).path.as_posix()}\n" in out
     assert "1 records: 0 with faults, 1 stale" in out
     assert path.is_file()
 
@@ -279,7 +279,7 @@ def test_what_killed_runs_left_is_swept(sound, capsys):
 
 
 def test_without_history_it_says_what_was_not_verified(root, sound, capsys):
-    sound(git=records.Git(commit="d" * 40, dirty=None))
+    sound(git=evidence.Git(commit="d" * 40, dirty=None))
     (root / ".git").rename(root / "no-git")
     integrity._objects.cache_clear()
     assert commands.main(["verify"]) == 0
@@ -289,9 +289,9 @@ def test_without_history_it_says_what_was_not_verified(root, sound, capsys):
 def test_the_committed_times_stay_above_the_bounds(monkeypatch):
     monkeypatch.delenv("HYPERMLA_ROOT")
     found = {
-        records.relative(made): fault
-        for path in records.paths()
-        for made in [records.read(path)]
+        evidence.relative(made): fault
+        for path in evidence.paths()
+        for made in [evidence.read(path)]
         for fault in verify.below_the_bound(made)
     }
     assert found == {}
@@ -347,7 +347,7 @@ class TestShow:
 
 def test_the_schema_is_json(capsys):
     assert commands.main(["schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == records.json_schema()
+    assert json.loads(capsys.readouterr().out) == evidence.json_schema()
 
 
 def test_unknown_commands_are_refused():

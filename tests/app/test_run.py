@@ -8,8 +8,8 @@ import pytest
 
 from mla_var3.app import conformance, run
 from mla_var3.errors import HyperMlaError, UnknownNameError, UsageError
+from mla_var3.evidence import CutileFacts
 from mla_var3.paths import repo_root
-from mla_var3.records import CutileFacts
 from tests.factories import static_facts
 
 CUTE = repo_root() / "examples/cute_sync"

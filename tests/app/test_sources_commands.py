@@ -14,7 +14,7 @@ import pytest
 import torch
 from fake_gpu import play_gpu
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import clone, launcher
 from mla_var3.paths import kernels_dir
 from mla_var3.profiling import annotation
@@ -123,7 +123,7 @@ class TestOnAGpu:
         assert ends(lambda: runpy.run_module("mla_var3.kernel", run_name="__main__")) == 0
         out = capsys.readouterr().out
         assert "nsight-python is not installed: timing without counters" in out
-        assert next(iter(records.find())).mode == "event"
+        assert next(iter(evidence.find())).mode == "event"
 
     def test_a_plan_benchmarks_itself_into_a_folder_of_each_run(self, tmp_path):
         plan = VERSION.plan_class()(**SMALL)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mla_var3.app import winner
-from mla_var3.records import Failed, Record
+from mla_var3.evidence import Failed, Record
 
 
 def timed(us: float, s: int = 1, run: str = "aaaa") -> Record:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.paths import out_dir
 
 BENCH = ("mla_var3.app.commands", "bench")
@@ -21,19 +21,19 @@ BAD_INPUT = 2
 QUERY_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-def recorded(folder: Path) -> Iterator[records.Record]:
+def recorded(folder: Path) -> Iterator[evidence.Record]:
     """The records below a run's folder: the one place that reads them."""
     for path in sorted((folder / "results").rglob("*.json")):
-        yield records.read(path)
+        yield evidence.read(path)
 
 
-def row(record: records.Record) -> dict[str, Any]:
+def row(record: evidence.Record) -> dict[str, Any]:
     """A record as a line of the table; a run that failed has its error and no time."""
     fields: dict[str, Any] = {
         "run": record.run, "design": record.kernel.design, "version": record.kernel.version,
         "target": record.target, "mode": record.mode, **record.problem,
     }  # fmt: skip
-    if isinstance(record.outcome, records.Failed):
+    if isinstance(record.outcome, evidence.Failed):
         return {**fields, "error": record.outcome.error}
     if record.outcome.total is None:
         return fields

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from mla_var3 import records
-from mla_var3.records import Duration, Passed, Protocol
+from mla_var3 import evidence
+from mla_var3.evidence import Duration, Passed, Protocol
 from mla_var3.runtime import registry
 from tests.site import site_tree
 
@@ -89,7 +89,7 @@ def add_records(tree: Path, count: int) -> None:
     """So many static and timed records of every version, at problems that nobody ran."""
     sizes = product((1, 2, 4, 8, 16, 32, 64, 128), (512, 1024, 2048, 8192, 32768), (3, 5, 48))
     static = (
-        records.find(
+        evidence.find(
             tree / "results", language=v.language, design=v.design, version=v.version, mode="static"
         )
         for v in registry.versions()
@@ -103,17 +103,17 @@ def add_records(tree: Path, count: int) -> None:
         made = template.model_copy(update={"problem": problem, "slug": f"b{b}-s{s}-t{t}-bf16"})
         if (s + t + b) % 2:
             made = timed(made, 50.0 + 7 * s + t / 100 + b)
-        records.write(made, tree / "results")
+        evidence.write(made, tree / "results")
 
 
 def _spread(
-    templates: list[records.Record], sizes: Iterable[tuple[int, int, int]]
-) -> Iterator[tuple[records.Record, tuple[int, int, int]]]:
+    templates: list[evidence.Record], sizes: Iterable[tuple[int, int, int]]
+) -> Iterator[tuple[evidence.Record, tuple[int, int, int]]]:
     """Every version at one problem after the other, so that few records reach all versions."""
     return ((template, size) for size in sizes for template in templates)
 
 
-def timed(record: records.Record, time_us: float) -> records.Record:
+def timed(record: evidence.Record, time_us: float) -> evidence.Record:
     """A record as a run on a GPU would leave it."""
     assert isinstance(record.outcome, Passed)
     total = Duration(median_us=time_us, min_us=time_us, max_us=time_us, samples=50)
@@ -122,7 +122,7 @@ def timed(record: records.Record, time_us: float) -> records.Record:
     )
     outcome = record.outcome.model_copy(update={"total": total, "protocol": protocol})
     key = "nvidia-h200-sxm"
-    device = records.Device(key=key, name="NVIDIA H200", arch="sm_90", driver="580.159.04")
+    device = evidence.Device(key=key, name="NVIDIA H200", arch="sm_90", driver="580.159.04")
     return record.model_copy(
         update={"outcome": outcome, "mode": "event", "target": key, "device": device, "run": "r"}
     )

@@ -12,8 +12,8 @@ from generators import devlogs, diff, effects, remarks
 from generators.devlogs import Story
 from generators.site import Run, Site
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import LineFacts
 from mla_var3.knowledge.changes import compare
-from mla_var3.records import LineFacts
 from mla_var3.runtime import registry
 from tests.factories import passed, record, stage, static_facts
 from tests.generators.checking import html_of

@@ -18,8 +18,8 @@ from generators import (
 )
 from generators import site as engine
 from generators.site import Run
+from mla_var3.evidence import CheckedCase
 from mla_var3.knowledge.pages import load
-from mla_var3.records import CheckedCase
 from mla_var3.runtime import registry
 from tests.factories import correctness, duration, passed, record, stage, static_facts
 from tests.generators.checking import dead_links, html_of, see

@@ -14,7 +14,7 @@ from generators import catalogue, machine
 from generators import site as engine
 from generators.machine import copy_path, heading, plain, skill, skill_names
 from generators.page import Page
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import HyperMlaError, KnowledgeError, UnknownNameError
 from mla_var3.knowledge.evidence import repo_path
 from tests.generators.checking import ROOT, dead_links
@@ -288,7 +288,7 @@ def test_a_changed_record_changes_every_form(site, pages):
     for entry in data["outcome"]["stages"]:
         if entry["name"] == stage:
             entry["static"]["registers"] = 213
-    site.catalogue._records[name] = records.Record.model_validate(data)
+    site.catalogue._records[name] = evidence.Record.model_validate(data)
     runs = tuple(
         run if run.name != name else engine.Run(name, site.catalogue.record(name), run.stale)
         for run in site.runs

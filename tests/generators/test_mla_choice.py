@@ -12,7 +12,7 @@ from generators import home, kernels, mla_advisor, mla_choice, problems
 from generators.mla_choice import compare
 from generators.site import Run
 from generators.text import us
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.roofline import predict
 from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
@@ -107,7 +107,7 @@ def test_query_counts_that_only_records_have_are_rows(site):
 def ranged(name: str, median: float, low: float, high: float, **changes):
     design, version = name.split()
     made = at(design, version, 8, median, **changes)
-    time = records.Duration(median_us=median, min_us=low, max_us=high, samples=50)
+    time = evidence.Duration(median_us=median, min_us=low, max_us=high, samples=50)
     outcome = made.outcome.model_copy(update={"total": time})
     return replace(made, record=made.record.model_copy(update={"outcome": outcome}))
 

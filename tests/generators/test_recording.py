@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from generators import recording
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app.launcher import PIPE_WIDTH
 from mla_var3.errors import KnowledgeError
 from mla_var3.profiling import summary
@@ -30,7 +30,7 @@ def shown(lines):
     """The records that the recorded run wrote, as they are committed."""
     named = re.findall(r"^record (results/\S+\.json)$", "\n".join(lines), re.MULTILINE)
     assert named, AGAIN
-    return [records.read(ROOT / name) for name in named]
+    return [evidence.read(ROOT / name) for name in named]
 
 
 def words(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generators import records
 from generators.site import Site
-from mla_var3.records import Failed
+from mla_var3.evidence import Failed
 from tests.factories import passed
 from tests.generators.checking import dead_links, see
 from tests.generators.runs import GPU, on, rows, timed

@@ -12,7 +12,7 @@ import pytest
 
 from generators import reference
 from generators.reference import flags_of, run_flags, schema_type, sessions_of, type_text
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
 from mla_var3.runtime import registry
@@ -48,7 +48,7 @@ def test_modules_have_places(site):
     assert places["src/mla_var3/runtime/plan.py"] == (
         "reference/api/runtime.md#mla_var3.runtime.plan"
     )
-    assert places["src/mla_var3/records/__init__.py"] == reference.SCHEMA
+    assert places["src/mla_var3/evidence/__init__.py"] == reference.SCHEMA
 
 
 @pytest.mark.parametrize("version", registry.versions(), ids=lambda v: v.key)
@@ -126,7 +126,7 @@ def test_types_in_words(hint, text):
 
 
 def test_schema_names_every_field_of_every_model(found):
-    schema = records.json_schema()
+    schema = evidence.json_schema()
     page = found[reference.SCHEMA].content
     for name, model in {schema["title"]: schema, **schema["$defs"]}.items():
         part = page.split(f"\n## {name}\n")[1].split("\n## ")[0]

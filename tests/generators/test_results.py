@@ -15,10 +15,10 @@ from generators import records as record_pages
 from generators import site as engine
 from generators.site import Run, Site
 from mla_var3 import devices as device_files
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.devices.model import UNKNOWN
+from mla_var3.evidence import Failed, Skipped
 from mla_var3.knowledge.symptoms import SYMPTOMS
-from mla_var3.records import Failed, Skipped
 from mla_var3.workloads import workloads
 from tests.factories import passed, stage, static_facts
 from tests.generators.checking import dead_links, see
@@ -223,7 +223,7 @@ def test_links_of_results_resolve_and_nothing_runs(site, pages):
 def test_every_place_follows_a_changed_record(tmp_path):
     site_tree.copy(tmp_path)
     made = site_records.timed("flash_mla", "v1", 1, 81.25)
-    path, _ = records.write(made, tmp_path / "results")
+    path, _ = evidence.write(made, tmp_path / "results")
 
     def texts() -> dict[str, str]:
         site = engine.load(tmp_path)

@@ -55,4 +55,4 @@ def test_kernels_are_no_part_of_the_api(monkeypatch):
     package = Module("mla_var3", filepath=loader.finder.find_package("mla_var3").path)
     found = {parts[0] for parts, _ in loader.finder.submodules(package)}
     assert "kernel" not in found
-    assert {"records", "knowledge", "errors"} <= found
+    assert {"evidence", "knowledge", "errors"} <= found

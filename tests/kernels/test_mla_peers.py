@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError, PlanError
 from mla_var3.profiling import recording
 from mla_var3.runtime import registry
@@ -238,7 +238,7 @@ def test_a_library_tells_its_version(monkeypatch, tmp_path):
 def test_a_record_states_the_librarys_version(monkeypatch):
     monkeypatch.setattr(Requirement, "version", lambda self: {self.module: "9.9"})
     plan = make("deepseek_flash_mla", "v0")
-    outcome = records.Failed(error="none")
+    outcome = evidence.Failed(error="none")
     made = recording.make(registry.find("deepseek_flash_mla", "v0"), plan, "event", "any", outcome)
     assert made.toolchain["flash_mla"] == "9.9"
     assert set(make("torch_sdpa_mla", "v0").libraries()) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.knowledge import metrics
 
 #: Allocation a thread that the machine code leaves to warps that do not work on tiles, and how
@@ -16,13 +16,13 @@ DEFAULT_WORKER_WARPS = 4
 @pytest.mark.parametrize(
     "record",
     list(
-        records.find(
+        evidence.find(
             design="flash_mla", language="cutile-dsl", target="static/sm_90", mode="static"
         )
     ),
     ids=lambda record: f"{record.kernel.version}-{record.slug}",
 )
-def test_o12_rule_predicts_which_version_spills(record: records.Record) -> None:
+def test_o12_rule_predicts_which_version_spills(record: evidence.Record) -> None:
     h200 = devices.load("nvidia-h200-sxm")
     value = {r.metric.name: r.value for r in metrics.readings(record)}
     rows, keys, width = value["tile_m"], value["tile_n"], value["latent_dim"]

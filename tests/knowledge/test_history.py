@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.knowledge import history
 from mla_var3.knowledge.backtest import backtest
 from mla_var3.knowledge.history import PRIOR, Gain, expected
@@ -24,7 +24,7 @@ def timed(version, us, *, run="r1", slug="b1", **changes):
 @pytest.fixture
 def catalogue(tree):
     for record in (timed("v0", 400.0), timed("v1", 100.0)):
-        records.write(record, tree.root / "results")
+        evidence.write(record, tree.root / "results")
     return tree.catalogue()
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3.evidence import Skipped
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import reading, readings, regime_of
-from mla_var3.records import Skipped
 from mla_var3.workloads import workloads
 
 from .trees import DURATION, PROTOCOL, failed_record, make_record, timed_record

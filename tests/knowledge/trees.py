@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.pages import Catalogue, Design, load_all
 
@@ -222,7 +222,7 @@ def make_record(
     sources: dict[str, str] | None = None,
     toolchain: dict[str, str] | None = None,
     device: dict[str, Any] | None = None,
-) -> records.Record:
+) -> evidence.Record:
     """A record with one stage ``main``, 200 registers and 3 spills in v0, 168 and none in v1."""
     facts = {
         "kernel": "flash_mla",
@@ -250,14 +250,14 @@ def make_record(
                 "grid": [2, 99],
                 "flops": 1000,
                 "bytes": 100,
-                "static": records.CutileFacts.model_validate(facts),
+                "static": evidence.CutileFacts.model_validate(facts),
                 **(stage or {}),
             }
         ],
         "flops": 1000,
         "bytes": 100,
     } | (outcome or {})
-    return records.Record.model_validate(
+    return evidence.Record.model_validate(
         {
             "kernel": {
                 "language": "cutile-dsl",
@@ -296,7 +296,7 @@ PROTOCOL = {
 }
 
 
-def timed_record(version: str = "v1", **changes: Any) -> records.Record:
+def timed_record(version: str = "v1", **changes: Any) -> evidence.Record:
     """A record of a run on an H200 with counters and checked cases."""
     stage = {
         "duration": DURATION,
@@ -324,10 +324,10 @@ def timed_record(version: str = "v1", **changes: Any) -> records.Record:
     return make_record(version, **{**defaults, "stage": stage, "outcome": outcome, **changes})
 
 
-def failed_record(version: str = "v0", **changes: Any) -> records.Record:
+def failed_record(version: str = "v0", **changes: Any) -> evidence.Record:
     """A record of a run that failed."""
     record = make_record(version, **changes)
-    return record.model_copy(update={"outcome": records.Failed(error="it broke")})
+    return record.model_copy(update={"outcome": evidence.Failed(error="it broke")})
 
 
 @dataclass
@@ -349,7 +349,7 @@ class Tree:
         assert old in text, f"{old!r} is not in {name}"
         self.write(name, text.replace(old, new))
 
-    def record(self, record: records.Record, name: str | None = None) -> str:
+    def record(self, record: evidence.Record, name: str | None = None) -> str:
         name = name or f"results/{record.path.as_posix()}"
         self.write(name, json.dumps(record.model_dump(mode="json", exclude_none=True)))
         return name
@@ -367,7 +367,7 @@ class Tree:
         return text[: text.index(marker)].count("\n") + 1
 
 
-def is_stale(record: records.Record) -> bool:
+def is_stale(record: evidence.Record) -> bool:
     return record.kernel.sources != SOURCES
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pandas
 import pytest
 
-from mla_var3 import inputs, records
+from mla_var3 import evidence, inputs
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import annotating, annotation, replay
 from mla_var3.profiling.annotating import METRICS, annotate
@@ -139,7 +139,7 @@ def child(gpu, monkeypatch):
 class TestProfile:
     def test_counters_of_each_stage_beside_the_event_times(self, nsight, child, root):
         result = annotation_profile_plan(PLAN, no_autotune=True)
-        made = records.read(result.record_paths[-1])
+        made = evidence.read(result.record_paths[-1])
         assert made.mode == "annotation"
         assert nsight.annotated == STAGES
         assert [s.name for s in made.outcome.stages] == STAGES
@@ -178,7 +178,7 @@ class TestProfile:
     def test_a_failed_run_is_not_profiled(self, nsight, child, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = annotation_profile_plan(PLAN, no_autotune=True)
-        assert isinstance(result.record.outcome, records.Failed)
+        assert isinstance(result.record.outcome, evidence.Failed)
         assert not nsight.annotated
 
     def test_the_watched_process_only_runs_the_stages(self, nsight, gpu, tmp_path):

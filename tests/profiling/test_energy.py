@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from mla_var3.evidence import Energy
 from mla_var3.profiling import energy, report
-from mla_var3.records import Energy
-from tests.records.making import timed, timed_record
+from tests.evidence.making import timed, timed_record
 
 
 class Board:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from factories import duration, passed, record
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
 from mla_var3.profiling import running
 from mla_var3.profiling.disabled import disabled_profile_plan
@@ -48,7 +48,7 @@ class TestEvent:
         folder = f"cutile/mla/flash_mla/v1/{flash_mla().slug()}"
         assert path == root / f"results/nvidia-h200-sxm/{folder}/event.json"
         assert result.report.parent.parent == root / f"out/profiles/event/{folder}"
-        made = records.read(path)
+        made = evidence.read(path)
         assert made.facts() == result.record.facts()
         outcome = made.outcome
         assert outcome.correctness.status == "passed"
@@ -114,8 +114,8 @@ class TestEvent:
     def test_a_wrong_kernel_is_a_failed_record_and_not_timed(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
-        outcome = records.read(result.paths[0]).outcome
-        assert isinstance(outcome, records.Failed)
+        outcome = evidence.read(result.paths[0]).outcome
+        assert isinstance(outcome, evidence.Failed)
         assert outcome.error.startswith("o: relative error nan")
         assert outcome.correctness.status == "failed"
         assert outcome.correctness.max_relative_error is None
@@ -135,7 +135,7 @@ class TestEvent:
     def test_what_the_gpu_refuses_is_a_failed_record(self, gpu, monkeypatch, error, said):
         broken(monkeypatch, error)
         result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
-        assert records.read(result.paths[0]).outcome == records.Failed(error=said)
+        assert evidence.read(result.paths[0]).outcome == evidence.Failed(error=said)
 
     def test_an_interrupt_leaves_no_record(self, gpu, root, monkeypatch):
         broken(monkeypatch, KeyboardInterrupt())
@@ -177,7 +177,7 @@ class TestDisabled:
             FLASH_MLA.plan_class()(k=32, p=16), check=False, progress=told.append
         )
         (path,) = result.record_paths
-        made = records.read(path)
+        made = evidence.read(path)
         assert (made.target, made.mode, made.device) == ("cpu", "disabled", None)
         assert path.is_relative_to(root / "results/cpu/cutile/mla/flash_mla/v1")
         assert made.outcome.correctness.cases[0].problem == made.problem
@@ -194,7 +194,7 @@ class TestDisabled:
     def test_a_wrong_kernel_fails(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = disabled_profile_plan(flash_mla(), version=FLASH_MLA)
-        assert isinstance(result.record.outcome, records.Failed)
+        assert isinstance(result.record.outcome, evidence.Failed)
 
     def test_stored_tilings_are_not_used(self, gpu):
         autotune.save(
@@ -261,7 +261,7 @@ class TestOnAGpu:
 
     def test_event(self, root):
         result = event_profile_plan(self.PLAN, version=self.VERSION, bench_runs=5, tune_max_iters=2)
-        outcome = records.read(result.paths[0]).outcome
+        outcome = evidence.read(result.paths[0]).outcome
         assert outcome.correctness.status == "passed", outcome
         assert 1.0 < result.get_total_time_us() < 1e5
 
@@ -290,5 +290,5 @@ def test_a_hung_launch_leaves_a_failed_record(gpu, root, monkeypatch):
     with pytest.raises(SystemExit):
         event_profile_plan(flash_mla(), version="flash_mla v1", no_autotune=True)
     (path,) = root.glob("results/**/event.json")
-    assert records.read(path).outcome.error == "a launch has not ended after 1 s"
+    assert evidence.read(path).outcome.error == "a launch has not ended after 1 s"
     assert waiting._last_words == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import ncu, replay
 from mla_var3.profiling.ncu import (
@@ -94,7 +94,7 @@ class TestProfile:
         result = ncu_profile_plan(PLAN, no_autotune=True, bench_runs=5, progress=told.append)
         event, path = result.record_paths
         assert event.name == "event.json"
-        outcome = records.read(path).outcome
+        outcome = evidence.read(path).outcome
         found = {s.name: s.counters for s in outcome.stages}
         assert found["attention"] == pytest.approx({
             "dram__bytes_read.sum": 2e6, "gpu__time_duration.sum": 1e-6, "launch__grid_size": 64.0,
@@ -120,7 +120,7 @@ class TestProfile:
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = ncu_profile_plan(PLAN, version=VERSION, no_autotune=True)
         assert result.record.mode == "event"
-        assert isinstance(result.record.outcome, records.Failed)
+        assert isinstance(result.record.outcome, evidence.Failed)
         assert not ran
 
     @pytest.mark.parametrize(("stdout", "stderr"), [("no\npermission", ""), ("x", "no permission")])

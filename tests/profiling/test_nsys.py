@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import nsys, replay, timeline
 from mla_var3.profiling.nsys import nsys_profile_plan
@@ -65,7 +65,7 @@ class TestNamed:
 class TestProfile:
     def check(self, result, collector, root, *files):
         event, path = result.record_paths
-        made = records.read(path)
+        made = evidence.read(path)
         assert event.name == "event.json"
         assert made.toolchain["timeline"] == collector
         # 100-150 and 120-170 share 30 of the 90 ns in which a kernel runs.
@@ -165,5 +165,5 @@ class TestProfile:
     def test_a_failed_run_is_not_profiled(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = nsys_profile_plan(PLAN, version=VERSION, no_autotune=True)
-        assert isinstance(result.record.outcome, records.Failed)
+        assert isinstance(result.record.outcome, evidence.Failed)
         assert len(result.record_paths) == 1

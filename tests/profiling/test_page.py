@@ -6,12 +6,12 @@ import re
 
 from factories import duration, passed, record, stage, static_facts
 
-from mla_var3 import records
+from mla_var3 import evidence
+from mla_var3.evidence import Failed
 from mla_var3.profiling.page import render
-from mla_var3.records import Failed
 
 
-def of(*stages, **changes) -> records.Record:
+def of(*stages, **changes) -> evidence.Record:
     return record(outcome=passed(stages=list(stages)), **changes)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from factories import protocol, static_facts
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.errors import UnknownNameError
 from mla_var3.profiling import recording
 from mla_var3.runtime import registry
@@ -58,7 +58,7 @@ def test_the_identity_names_the_sources():
 
 def test_stages_carry_what_is_known_of_each():
     obj = PLAN.plan(*PLAN.prepare_inputs("meta"))
-    time = records.Duration(median_us=1.0, min_us=1.0, max_us=1.0, samples=1)
+    time = evidence.Duration(median_us=1.0, min_us=1.0, max_us=1.0, samples=1)
     facts = static_facts(registers=9)
     outcome = recording.passed(
         PLAN, obj, durations={"combine": time}, static={"attention.latent": facts},
@@ -103,7 +103,7 @@ class TestCorrectness:
 
 
 def test_a_record_states_the_run(root):
-    found = recording.make(VERSION, PLAN, "static", "static/sm_90", records.Failed(error="no"))
+    found = recording.make(VERSION, PLAN, "static", "static/sm_90", evidence.Failed(error="no"))
     assert (found.slug, found.problem, found.run) == (PLAN.slug(), PLAN.problem(), recording.RUN)
     assert found.time.microsecond == 0
     assert found.git is None
@@ -130,7 +130,7 @@ class TestGpu:
         self.smi(monkeypatch, "1, 2, 3\n580.159, 1980, 3201.5\n")
         device, state = recording.gpu()
         assert device == H200
-        assert state == records.Device(
+        assert state == evidence.Device(
             key="nvidia-h200-sxm", name="NVIDIA H200", arch="sm_90", driver="580.159",
             sm_clock_mhz=1980.0, memory_clock_mhz=3201.5,
         )  # fmt: skip

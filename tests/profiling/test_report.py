@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from factories import correctness, duration, passed, record, stage, static_facts
 
-from mla_var3 import devices, records, roofline
+from mla_var3 import devices, evidence, roofline
 from mla_var3.paths import out_dir
 from mla_var3.profiling.report import attained, correctness_text, limits, render, render_one
 
@@ -18,7 +18,7 @@ H100, H200 = "nvidia-h100-sxm", "nvidia-h200-sxm"
         (None, "not checked in this run"),
         (correctness(), "passed against torch fp32: 1 problem(s), largest relative error 1.0e-03 "
                         "(allowed 4e-03)"),
-        (correctness("failed", message="o is wrong", cases=[records.CheckedCase(problem={})]),
+        (correctness("failed", message="o is wrong", cases=[evidence.CheckedCase(problem={})]),
          "failed against torch fp32: 1 problem(s), largest relative error not finite "
          "(allowed 4e-03); o is wrong"),
     ],
@@ -27,7 +27,7 @@ def test_correctness(found, said):
     assert correctness_text(found) == said
 
 
-def of(*stages, **changes) -> records.Record:
+def of(*stages, **changes) -> evidence.Record:
     return record(outcome=passed(stages=list(stages), **changes))
 
 
@@ -68,7 +68,7 @@ def test_a_reference_is_named_after_what_attained_it():
 
 class TestRender:
     def full(self, **changes):
-        remark = records.Remark(
+        remark = evidence.Remark(
             file="k.py", line=7, kind="missed", category="memory", message="a|b"
         )
         return of(
@@ -110,20 +110,20 @@ class TestRender:
         ("stage_name", "where"), [(None, ""), ("combine", " in stage combine")]
     )
     def test_a_failure_is_its_error(self, stage_name, where):
-        failed = records.Failed(error="out of memory", stage=stage_name)
+        failed = evidence.Failed(error="out of memory", stage=stage_name)
         text = render_one(record(outcome=failed))
         assert text == f"## static/sm_90, mode static\n\n**Failed{where}**: out of memory\n"
 
     def test_a_skip_is_its_reason(self):
-        text = render_one(record(outcome=records.Skipped(reason="no compiler for it")))
+        text = render_one(record(outcome=evidence.Skipped(reason="no compiler for it")))
         assert "**Skipped**: no compiler for it" in text
 
     @pytest.mark.parametrize(
         ("git", "said"),
         [
-            (records.Git(commit="a" * 40, dirty=True), "Commit aaaaaaaaaaaa with changes.\n"),
-            (records.Git(commit="a" * 40, dirty=False), "Commit aaaaaaaaaaaa.\n"),
-            (records.Git(commit="a" * 40, dirty=None), "Commit aaaaaaaaaaaa, changes unknown.\n"),
+            (evidence.Git(commit="a" * 40, dirty=True), "Commit aaaaaaaaaaaa with changes.\n"),
+            (evidence.Git(commit="a" * 40, dirty=False), "Commit aaaaaaaaaaaa.\n"),
+            (evidence.Git(commit="a" * 40, dirty=None), "Commit aaaaaaaaaaaa, changes unknown.\n"),
             (None, "Commit unknown.\n"),
         ],
     )

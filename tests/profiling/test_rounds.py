@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError
 from mla_var3.profiling import energy, rounds
 from mla_var3.profiling.settings import Settings
@@ -14,7 +14,7 @@ from mla_var3.runtime import registry
 from mla_var3.runtime.ct_kernel import CtKernel
 
 SMALL = {"b": 1, "h": 16, "s": 1, "t": 20, "k": 32, "p": 16}
-DRAWN = records.Energy(launches=20, launch_us=9.0, joules=0.1, watts=600.0, samples=3)
+DRAWN = evidence.Energy(launches=20, launch_us=9.0, joules=0.1, watts=600.0, samples=3)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def played(gpu, monkeypatch):
     replayed = []
 
     class Timer:
-        protocol = records.Protocol(
+        protocol = evidence.Protocol(
             timer="fake", warmup_runs=0, bench_runs=5, l2_flush=True, graph_replay=True
         )
 
@@ -55,7 +55,7 @@ def test_versions_take_turns_and_the_first_round_does_not_count(played):
     assert [name for name, _ in played] == ["flash_mla", "flash_mla_v1"] * 3
     assert {count for _, count in played} == {4}
     first, second = (record.outcome for _, record in made)
-    assert first.total == records.Duration(median_us=104, min_us=103, max_us=105, samples=8)
+    assert first.total == evidence.Duration(median_us=104, min_us=103, max_us=105, samples=8)
     assert (second.total.min_us, second.total.max_us) == (104, 106)
     assert (first.protocol.rounds, first.protocol.bench_runs) == (2, 8)
     assert first.correctness.status == "passed"
@@ -72,7 +72,7 @@ def test_energy_comes_with_the_times(played, monkeypatch):
     ((_, record),) = timed("flash_mla v0", bench_runs=2)
     assert record.outcome.energy == DRAWN
     assert asked == [record.outcome.total.median_us]
-    assert records.Record.model_validate_json(record.model_dump_json()) == record
+    assert evidence.Record.model_validate_json(record.model_dump_json()) == record
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), NotExecutableError("absent: why")])

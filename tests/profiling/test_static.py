@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mla_var3 import devices, front, languages, records
+from mla_var3 import devices, evidence, front, languages
 from mla_var3.errors import (
     NotExecutableError,
     PlanError,
@@ -72,7 +72,7 @@ class TestProfile:
         (made,) = result.records
         (path,) = result.record_paths
         assert path == root / f"results/static/sm_90/{KERNEL}/static.json"
-        assert records.read(path).facts() == made.facts()
+        assert evidence.read(path).facts() == made.facts()
         (stage,) = made.outcome.stages
         assert stage.static.registers > 0
         assert stage.static.arch == "sm_90"
@@ -148,8 +148,8 @@ class TestProfile:
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result, _ = profile()
         assert not result.ok
-        outcome = records.read(result.record_paths[0]).outcome
-        assert isinstance(outcome, records.Failed)
+        outcome = evidence.read(result.record_paths[0]).outcome
+        assert isinstance(outcome, evidence.Failed)
         assert outcome.error.startswith("o: relative error nan")
         assert "**Failed**" in result.report.read_text()
         assert all(p.is_file() for p in result.paths)
@@ -182,9 +182,9 @@ class TestWhatCannotBe:
             type(CUTILE), "cannot_compile", lambda _, arch: "no" if arch == "sm_100" else None
         )
         result, told = profile(archs=["sm_90", "sm_100"])
-        made, skipped = (records.read(path).outcome for path in result.record_paths)
+        made, skipped = (evidence.read(path).outcome for path in result.record_paths)
         assert made.status == "passed"
-        assert skipped == records.Skipped(reason="no")
+        assert skipped == evidence.Skipped(reason="no")
         assert result.ok
         assert "sm_100 is skipped: no" in told
 
@@ -211,7 +211,7 @@ class TestWhatCannotBe:
 
     def test_a_kernel_that_does_not_compile_is_a_failed_record(self, monkeypatch):
         def refused(jobs, **_):
-            facts = records.CutileFacts(kernel="k", arch="sm_90", error="no room")
+            facts = evidence.CutileFacts(kernel="k", arch="sm_90", error="no room")
             return [languages.Compiled(facts, {}) for _ in jobs]
 
         monkeypatch.setattr(static, "compile_jobs", refused)

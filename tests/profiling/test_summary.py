@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from factories import correctness, duration, passed, record, stage, static_facts
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.profiling.summary import render
 
 
-def compiled(arch: str, **facts) -> records.Record:
+def compiled(arch: str, **facts) -> evidence.Record:
     outcome = passed(stages=[
         stage("a", static=static_facts(arch, **facts)), stage("b", static=static_facts(arch)),
     ])  # fmt: skip
@@ -28,7 +28,7 @@ def test_one_line_per_target_has_the_worst_of_its_stages():
 
 
 def test_multiplications_that_wait_for_each_other_are_what_limits():
-    facts = records.CuteFacts(
+    facts = evidence.CuteFacts(
         kernel="b",
         arch="sm_90",
         threads_per_block=384,
@@ -45,12 +45,12 @@ def test_the_verdict_comes_first():
     right = render([compiled("sm_90")])
     assert right.startswith("# ")
     assert ": right, relative error 1.0e-03 (allowed 4e-03) against torch fp32" in right
-    case = records.CheckedCase(problem={})
+    case = evidence.CheckedCase(problem={})
     wrong = passed(correctness=correctness("failed", message="o is wrong", cases=[case]))
     said = render([record(outcome=wrong)]).splitlines()[0]
     assert "wrong, relative error not finite" in said
     assert "o is wrong" in said
-    failed = render([record(outcome=records.Failed(error="out of memory"))]).splitlines()[0]
+    failed = render([record(outcome=evidence.Failed(error="out of memory"))]).splitlines()[0]
     assert failed.endswith("failed on static/sm&#95;90: out of memory")
     assert "not checked" in render([record(outcome=passed(correctness=None))])
 
@@ -69,5 +69,5 @@ def test_a_screen_has_room_for_three_targets_and_steps():
 
 
 def test_a_target_that_was_skipped_says_why():
-    skipped = record(outcome=records.Skipped(reason="needs sm_90"), target="static/sm_120")
+    skipped = record(outcome=evidence.Skipped(reason="needs sm_90"), target="static/sm_120")
     assert "skipped: needs sm&#95;90" in render([compiled("sm_90"), skipped])

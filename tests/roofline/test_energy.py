@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.devices import Power
-from mla_var3.records import Energy, Record
+from mla_var3.evidence import Energy, Record
 from mla_var3.roofline import bound, predict
 from mla_var3.roofline.energy import LEAST_WINDOWS, fit, windows
 from tests.factories import duration, passed, record
@@ -138,7 +138,7 @@ def test_a_matrix_product_takes_the_rate_that_it_sustains():
 
 def test_power_binds_where_the_records_say_so():
     """The fastest latent kernels at many query tokens or sequences, back to back."""
-    for row in windows(records.find(target=H200.key, language="cute-dsl"), H200):
+    for row in windows(evidence.find(target=H200.key, language="cute-dsl"), H200):
         known = predict(row.flops, row.bytes, H200.ceilings())
         if row.record.kernel.design == "flash_mla" and known.time_us > 200:
             assert known.bound == "power"
@@ -147,7 +147,7 @@ def test_power_binds_where_the_records_say_so():
 
 def test_the_figures_are_of_the_records():
     """The device file follows the records as far as the fit's own error."""
-    found = list(windows(records.find(target=H200.key), H200))
+    found = list(windows(evidence.find(target=H200.key), H200))
     model, power = fit(found), H200.ceilings().power
     assert model is not None
     assert power is not None
@@ -162,7 +162,7 @@ def test_no_window_spends_fewer_joules_than_the_bound_charges():
     assert least is not None
     assert least.static == 0
     shares = []
-    for row in windows(records.find(target=H200.key), H200):
+    for row in windows(evidence.find(target=H200.key), H200):
         shares.append(least.work(row.flops, row.bytes) / row.joules)
         known = bound(row.record)
         assert known is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import devices, records
+from mla_var3 import devices, evidence
 from mla_var3.errors import DeviceFigureError, PlanError
 from mla_var3.roofline import Ceilings, predict
 from mla_var3.roofline.prediction import (
@@ -19,7 +19,7 @@ from mla_var3.roofline.prediction import (
     fraction,
     reference,
 )
-from tests.records.making import duration, passed, record, stage, timed, timed_record
+from tests.evidence.making import duration, passed, record, stage, timed, timed_record
 
 H200 = Ceilings(694.0, 4270.0)
 counts = st.floats(min_value=1, max_value=1e15)
@@ -116,7 +116,7 @@ def test_a_time_that_no_kernel_can_take_shows() -> None:
 def test_runs_without_times_or_numbers() -> None:
     assert fraction(record()) is None
     assert bound(record()) is not None
-    for outcome in (records.Failed(error="no"), records.Skipped(reason="no")):
+    for outcome in (evidence.Failed(error="no"), evidence.Skipped(reason="no")):
         made = record(outcome)
         assert (bound(made), reference(made), fraction(made)) == (None, None, None)
     on_cpu = record(passed(), target="cpu", mode="disabled")
@@ -136,7 +136,7 @@ def test_an_element_type_without_a_rate() -> None:
 
 
 def test_a_device_that_nobody_knows() -> None:
-    unknown = records.Device(key="nvidia-x1", name="X", arch="sm_90", driver="1")
+    unknown = evidence.Device(key="nvidia-x1", name="X", arch="sm_90", driver="1")
     made = timed_record(device=unknown, target="nvidia-x1")
     assert (device_of(made), devices_of(made), fraction(made)) == (None, [], None)
 
@@ -152,7 +152,7 @@ def test_a_compile_speaks_of_all_devices_of_its_arch() -> None:
 
 def test_no_committed_record_beats_its_bound() -> None:
     shares = []
-    for made in records.find():
+    for made in evidence.find():
         parts = [None, *getattr(made.outcome, "stages", ())]
         for part in parts:
             if (share := fraction(made, part)) is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from tests.factories import duration, passed, record
 
 FOLDER = Path(__file__).parents[1] / "benchmark"
@@ -25,7 +25,7 @@ def table(monkeypatch, tmp_path):
     return bench_table
 
 
-def timed(version: str, s: int, median: float, run: str = "one") -> records.Record:
+def timed(version: str, s: int, median: float, run: str = "one") -> evidence.Record:
     sizes = {"b": 32, "h": 128, "s": s, "t": 4096, "dtype": "bf16", "causal": False}
     return record(
         version=version, run=run, problem={**sizes, "n": None}, slug=f"s{s}", mode="event",
@@ -62,7 +62,7 @@ def test_the_table_compares_within_a_run_and_problem(table, monkeypatch, tmp_pat
 
     def bench(command, folder):
         for one in made:
-            records.write(one, folder / "results")
+            evidence.write(one, folder / "results")
         return 0
 
     monkeypatch.setattr(table, "run", bench)
@@ -79,9 +79,9 @@ def test_the_table_compares_within_a_run_and_problem(table, monkeypatch, tmp_pat
 
 
 def test_a_run_that_failed_stands_in_the_table_with_its_error(table, monkeypatch, capsys):
-    failed = timed("v0", 1, 1.0).model_copy(update={"outcome": records.Failed(error="no room")})
+    failed = timed("v0", 1, 1.0).model_copy(update={"outcome": evidence.Failed(error="no room")})
     monkeypatch.setattr(
-        table, "run", lambda line, folder: records.write(failed, folder / "results") and 1
+        table, "run", lambda line, folder: evidence.write(failed, folder / "results") and 1
     )
     assert table.main("all", table.BENCH, ["--s=1"]) == 1
     text = Path(capsys.readouterr().out.removeprefix("table: ").strip()).read_text()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mla_var3 import records
-from mla_var3.records import Duration, Record
+from mla_var3 import evidence
+from mla_var3.evidence import Duration, Record
 from mla_var3.runtime import registry
 from tests import factories
 
@@ -42,7 +42,7 @@ def failed() -> Record:
     """A record of a run that did not end, with markup in its error."""
     made = timed("flash_mla", "v2", 1, 1.0)
     error = "launch failed: <script>document.title = 'owned'</script> | `x` [a](javascript:b)"
-    return made.model_copy(update={"outcome": records.Failed(error=error), "mode": "annotation"})
+    return made.model_copy(update={"outcome": evidence.Failed(error=error), "mode": "annotation"})
 
 
 def _stale(made: Record) -> Record:
@@ -53,5 +53,5 @@ def _stale(made: Record) -> Record:
 def write_all(results: Path) -> None:
     """Write every synthetic record below a results folder."""
     for row in TIMED:
-        records.write(timed(*row), results)
-    records.write(failed(), results)
+        evidence.write(timed(*row), results)
+    evidence.write(failed(), results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mla_var3.records import LineFacts
+from mla_var3.evidence import LineFacts
 from mla_var3.static.lines import line_facts
 from mla_var3.static.sass import Instruction
 

@@ -1,10 +1,10 @@
 """Blocks of hopper_gemm v0 that fit an SM, by the record of its compile."""
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.paths import results_dir
 from mla_var3.static.occupancy import of_facts
 
-(record,) = records.find(
+(record,) = evidence.find(
     results_dir() / "static/sm_90/cute_python/gemm/hopper_gemm/v0", mode="static"
 )
 (stage,) = record.outcome.stages

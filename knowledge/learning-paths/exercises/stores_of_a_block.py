@@ -1,9 +1,9 @@
 """TMA stores of flash_mla v2's machine code, by the record of its compile."""
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.paths import results_dir
 
 FOLDER = results_dir() / "static/sm_90/cute_python/mla/flash_mla/v2"
-record = next(records.find(FOLDER, mode="static"))
+record = next(evidence.find(FOLDER, mode="static"))
 (stage,) = record.outcome.stages
 print(stage.static.tma_stores)

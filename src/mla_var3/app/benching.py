@@ -13,13 +13,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mla_var3 import arguments, languages, records, roofline, workloads
+from mla_var3 import arguments, evidence, languages, roofline, workloads
 from mla_var3.app import winner
 from mla_var3.app.naming import faster, value_of
 from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
+from mla_var3.evidence import Passed, Record
 from mla_var3.paths import relative, write_atomic
-from mla_var3.records import Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -84,9 +84,9 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
         console.print(line, markup=False)
     made = [row.record for row in rows if row.record is not None]
     if options.csv is not None:
-        write_atomic(options.csv, records.frame(made).to_csv(index=False))
+        write_atomic(options.csv, evidence.frame(made).to_csv(index=False))
         print(f"wrote {relative(options.csv)}")
-    return EXIT_FAILED if any(isinstance(r.outcome, records.Failed) for r in made) else 0
+    return EXIT_FAILED if any(isinstance(r.outcome, evidence.Failed) for r in made) else 0
 
 
 def chosen(argv: Sequence[str]) -> list[Version]:
@@ -193,7 +193,7 @@ class Runner:
         rows = []
         for entry, record in rounds.timed(plans, settings):
             if record is not None:
-                records.write(record)
+                evidence.write(record)
             rows.append(Row(entry.version, entry.plan, record, entry.absent))
         return rows
 
@@ -239,9 +239,9 @@ def table(rows: Sequence[Row]) -> Table:
 
 def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
     outcome, median = record.outcome, winner.median(record)
-    if isinstance(outcome, records.Failed):
+    if isinstance(outcome, evidence.Failed):
         return record.target, record.slug, "failed", "", "", "", outcome.error
-    if isinstance(outcome, records.Skipped):
+    if isinstance(outcome, evidence.Skipped):
         return record.target, record.slug, "skipped", "", "", "", outcome.reason
     least, share, than = roofline.bound(record), roofline.fraction(record), winner.median(first)
     ratio = ""

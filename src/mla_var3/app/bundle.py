@@ -23,10 +23,10 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from mla_var3 import arguments, front, records
+from mla_var3 import arguments, evidence, front
 from mla_var3.errors import ToolchainError, UsageError
+from mla_var3.evidence.sources import git
 from mla_var3.paths import out_dir, relative, repo_root
-from mla_var3.records.sources import git
 from mla_var3.static.cache import Cache
 
 PROG = "python -m mla_var3.app.bundle"
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _commit() -> str:
-    state = records.git_state()
+    state = evidence.git_state()
     if state is None:
         raise UsageError("a bundle is made from a checkout, whose commit its records state")
     if state.dirty:

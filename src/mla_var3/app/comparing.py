@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from mla_var3 import records, roofline
+from mla_var3 import evidence, roofline
 from mla_var3.app import winner
 from mla_var3.app.naming import faster
 from mla_var3.errors import RecordError, UsageError
-from mla_var3.records import Correctness, Passed, Record
+from mla_var3.evidence import Correctness, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
@@ -77,12 +77,12 @@ def comparison_tables(one: Version, other: Version) -> list[Table]:
 
 
 def _by_key(version: Version) -> dict[tuple[str, str, str], Record]:
-    found = records.find(language=version.language, design=version.design, version=version.version)
+    found = evidence.find(language=version.language, design=version.design, version=version.version)
     return {(r.target, r.mode, r.slug): r for r in found}
 
 
 def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
-    stale = [v.key for v, r in ((one, left), (other, right)) if records.is_stale(r)]
+    stale = [v.key for v, r in ((one, left), (other, right)) if evidence.is_stale(r)]
     note = f" (stale: {', '.join(stale)})" if stale else ""
     title = f"{one.design}: {left.target} · {left.mode} · {left.slug}{note}"
     names = _names(one, other)
@@ -111,9 +111,9 @@ def _name(version: Version, same_design: bool, same_language: bool) -> str:
 def figures(record: Record) -> dict[str, Figure]:
     """Figures of a record by label, in display order."""
     outcome = record.outcome
-    if isinstance(outcome, records.Failed):
+    if isinstance(outcome, evidence.Failed):
         return {"status": f"failed: {outcome.error}"}
-    if isinstance(outcome, records.Skipped):
+    if isinstance(outcome, evidence.Skipped):
         return {"status": f"skipped: {outcome.reason}"}
     found: dict[str, Figure] = {
         "GFLOP (model)": outcome.flops / 1e9,

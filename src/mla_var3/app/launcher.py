@@ -13,8 +13,8 @@ from rich.markdown import Markdown
 from mla_var3 import devices, languages
 from mla_var3.app.options import RunOptions
 from mla_var3.errors import PlanError, ToolchainError, UsageError
+from mla_var3.evidence import Record
 from mla_var3.paths import out_dir, relative, results_dir
-from mla_var3.records import Record
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 

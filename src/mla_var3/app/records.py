@@ -16,7 +16,7 @@ from mla_var3.errors import UnknownNameError
 from mla_var3.paths import relative, results_dir
 
 if TYPE_CHECKING:
-    from mla_var3.records import Record
+    from mla_var3.evidence import Record
 
 PROG = "python -m mla_var3.app.records"
 EXIT_FAULTS = 1
@@ -29,7 +29,7 @@ def verify() -> int:
         0 when none has a fault, else 1; stale records are listed and are not a fault.
     """
     from mla_var3.app import verify as verifier
-    from mla_var3.records import integrity
+    from mla_var3.evidence import integrity
 
     root = results_dir()
     for path in verifier.sweep(root):
@@ -67,10 +67,10 @@ def list_(
     Raises:
         UnknownNameError: No record has the asked value.
     """
-    from mla_var3 import records
+    from mla_var3 import evidence
 
     found = list(
-        records.find(target=target, language=language, design=design, version=version, mode=mode)
+        evidence.find(target=target, language=language, design=design, version=version, mode=mode)
     )
     if not found:
         _refuse(target=target, language=language, design=design, version=version, mode=mode)
@@ -82,10 +82,10 @@ def list_(
 
 def _refuse(**asked: str | None) -> None:
     """Raise UnknownNameError for the first value that no record has, of those with the others."""
-    from mla_var3 import records
-    from mla_var3.records.store import keys
+    from mla_var3 import evidence
+    from mla_var3.evidence.store import keys
 
-    left = [keys(record) for record in records.find()]
+    left = [keys(record) for record in evidence.find()]
     for name, value in asked.items():
         if value is None:
             continue
@@ -96,12 +96,12 @@ def _refuse(**asked: str | None) -> None:
 
 
 def _line(record: Record) -> str:
-    from mla_var3 import records
+    from mla_var3 import evidence
 
-    total = record.outcome.total if isinstance(record.outcome, records.Passed) else None
+    total = record.outcome.total if isinstance(record.outcome, evidence.Passed) else None
     time = f"{total.median_us:10.1f} us" if total else " " * 13
-    stale = "  stale" if records.is_stale(record) else ""
-    return f"{record.outcome.status:<8}{time}  {records.relative(record)}{stale}"
+    stale = "  stale" if evidence.is_stale(record) else ""
+    return f"{record.outcome.status:<8}{time}  {evidence.relative(record)}{stale}"
 
 
 def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:
@@ -113,19 +113,19 @@ def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from mla_var3 import records
+    from mla_var3 import evidence
     from mla_var3.profiling import report
 
     path = record if record.exists() else results_dir() / record
-    Console(highlight=False).print(Markdown(report.render([records.read(path)])))
+    Console(highlight=False).print(Markdown(report.render([evidence.read(path)])))
     return 0
 
 
 def schema() -> int:
     """Print the JSON Schema of a record."""
-    from mla_var3 import records
+    from mla_var3 import evidence
 
-    print(json.dumps(records.json_schema(), indent=1))
+    print(json.dumps(evidence.json_schema(), indent=1))
     return 0
 
 

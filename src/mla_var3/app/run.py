@@ -18,7 +18,7 @@ from mla_var3.errors import UsageError
 
 if TYPE_CHECKING:
     from mla_var3.emulator.host import Emulation
-    from mla_var3.records import StaticFacts
+    from mla_var3.evidence import StaticFacts
 
 PROG = "python -m mla_var3.app.run"
 #: Module whose import says that a script launches CuTe DSL kernels, which the emulator runs.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import languages, records, roofline
+from mla_var3 import evidence, languages, roofline
 from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
-from mla_var3.records import Passed, Record, integrity
+from mla_var3.evidence import Passed, Record, integrity
 from mla_var3.runtime import registry
 
 
@@ -31,21 +31,21 @@ class Verdict:
 
 def verify(root: Path) -> Iterator[Verdict]:
     """A verdict on each record below ``root``, in path order."""
-    for path in records.paths(root):
+    for path in evidence.paths(root):
         place = path.relative_to(root)
         try:
-            record = records.read(path)
+            record = evidence.read(path)
         except RecordError as error:
             yield Verdict(place, (str(error),))
             continue
-        stale = records.is_stale(record)
+        stale = evidence.is_stale(record)
         yield Verdict(place, tuple(faults(record, place, path, stale)), stale)
 
 
 def sweep(root: Path) -> list[Path]:
     """Remove what killed runs left half-written anywhere below ``root``; returns what went."""
     folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
-    return [path for folder in folders for path in records.sweep(folder)]
+    return [path for folder in folders for path in evidence.sweep(folder)]
 
 
 def faults(record: Record, place: Path, path: Path, stale: bool) -> Iterator[str]:
@@ -68,7 +68,7 @@ def faults(record: Record, place: Path, path: Path, stale: bool) -> Iterator[str
 def unlike_the_tools(record: Record, path: Path) -> Iterator[str]:
     """A field that was taken away or added by hand, which a default would hide when reading."""
     written = json.loads(path.read_text(encoding="utf-8"))
-    if (where := difference(json.loads(records.text_of(record)), written)) is not None:
+    if (where := difference(json.loads(evidence.text_of(record)), written)) is not None:
         yield f"{where} is not as this tool writes it"
 
 
@@ -93,7 +93,7 @@ def unknown_names(record: Record) -> Iterator[str]:
         yield f"device {record.device.key} has no file in knowledge/devices"
     if record.kernel.language not in languages.languages():
         yield f"language {record.kernel.language} does not exist"
-    if not record.toolchain and not isinstance(record.outcome, records.Skipped):
+    if not record.toolchain and not isinstance(record.outcome, evidence.Skipped):
         yield "it names no tool of the toolchain that made it"
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from mla_var3 import records, roofline
+from mla_var3 import evidence, roofline
 from mla_var3.app.naming import EQUAL, faster
-from mla_var3.records import Passed, Record, StaticFacts
+from mla_var3.evidence import Passed, Record, StaticFacts
 
 #: Rows of a table on one screen.
 ROWS = 16
@@ -166,7 +166,7 @@ def _compiled(found: Duel) -> Table:
     for target, (one, other) in sorted(worst.items(), key=lambda item: (len(item[0]), item[0])):
         cells = [(read(one), read(other)) for read in _JUDGED.values()]
         shown = (old if old == new else f"{old} to {new}" for old, new in cells)
-        table.add_row(target.removeprefix(records.model.STATIC), *shown)
+        table.add_row(target.removeprefix(evidence.model.STATIC), *shown)
     return table
 
 
@@ -243,9 +243,9 @@ def _order(row: tuple[str, Record | None, str]) -> tuple[bool, bool, float, int]
 
 def _line(record: Record) -> list[str]:
     outcome = record.outcome
-    if isinstance(outcome, records.Failed):
+    if isinstance(outcome, evidence.Failed):
         return ["failed", "", "", "", outcome.error]
-    if isinstance(outcome, records.Skipped):
+    if isinstance(outcome, evidence.Skipped):
         return ["skipped", "", "", "", outcome.reason]
     time, share = median(record), roofline.fraction(record)
     facts = facts_of(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.examples import pin, show
 from mla_var3.examples.learning import PATHS, Learning, LearningPath, Step
 from mla_var3.examples.model import PATTERN_TITLES
@@ -159,14 +159,14 @@ def facts(root: Path, learning: Learning, step: Step) -> list[str]:
     version = version_of(step.version)
     folder = root / "results/static/sm_90" / version.package / version.layer
     found = sorted((folder / version.design / version.version).glob("*/static.json"))
-    rows = [row for file in found[:1] for row in _recorded(records.read(file))]
+    rows = [row for file in found[:1] for row in _recorded(evidence.read(file))]
     design = f"{version.design} {version.version}"
     return rows or [f"No record yet: `nox -s profile -- {design} --lang={version.language}`."]
 
 
-def _recorded(record: records.Record) -> Iterator[str]:
+def _recorded(record: evidence.Record) -> Iterator[str]:
     for stage in getattr(record.outcome, "stages", ()):
-        if isinstance(stage.static, records.CuteFacts):
+        if isinstance(stage.static, evidence.CuteFacts):
             held = of_facts(stage.static) if stage.static.dynamic_shared_known else None
             room = f", {held.blocks_per_sm} per SM, limited by {held.limiter}" if held else ""
             yield f"`{stage.name}` for sm_90: {show.figures(stage.static)}{room}"

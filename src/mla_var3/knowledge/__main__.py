@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from mla_var3 import arguments, front, records
+from mla_var3 import arguments, evidence, front
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
 from mla_var3.knowledge import (
@@ -84,7 +84,7 @@ def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: i
         top: Most patterns.
     """
     _require_positive(top)
-    read = records.read(record)
+    read = evidence.read(record)
     found = matching.match(read, pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""

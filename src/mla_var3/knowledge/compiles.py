@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from mla_var3 import inputs
 from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3.evidence import Git, git_state
+from mla_var3.evidence.facts import CuteFacts, CutileFacts, Facts, StaticFacts
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
-from mla_var3.records import Git, git_state
-from mla_var3.records.facts import CuteFacts, CutileFacts, Facts, StaticFacts
 from mla_var3.runtime import registry
 from mla_var3.runtime.kernel import Kernel
 

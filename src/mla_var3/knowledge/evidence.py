@@ -10,6 +10,7 @@ from textwrap import dedent
 from mla_var3.emulator import seeded
 from mla_var3.emulator.seeded import Bug, Outcome
 from mla_var3.errors import EmulatorError, KnowledgeError
+from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.metrics import Metric, Reading, Value
 from mla_var3.knowledge.pages import Catalogue, Design, Document
@@ -25,7 +26,6 @@ from mla_var3.knowledge.schema import (
     TestedEvidence,
 )
 from mla_var3.paths import relative
-from mla_var3.records import Passed, Record, StaticFacts
 from mla_var3.tables import cell, table
 from mla_var3.workloads import workloads
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from mla_var3.evidence import KernelIdentity, Passed, Record, Scalar
 from mla_var3.knowledge import triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.paths import relative
-from mla_var3.records import KernelIdentity, Passed, Record, Scalar
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
 Transition = tuple[str, str, str, str]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from mla_var3.archs import base_arch
-from mla_var3.records import Correctness, Passed, Record, Scalar, Stage, StaticFacts
+from mla_var3.evidence import Correctness, Passed, Record, Scalar, Stage, StaticFacts
 
 
 def distance(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mla_var3 import roofline
+from mla_var3.evidence import Passed, Record
 from mla_var3.knowledge import history, triggers
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.joining import joined
@@ -20,7 +21,6 @@ from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
 from mla_var3.knowledge.schema import SHARED
 from mla_var3.knowledge.triggers import Fired, Values
 from mla_var3.paths import repo_root
-from mla_var3.records import Passed, Record
 
 #: The least gain worth a word: the same kernel moves by several percent between runs.
 WORTH = 1.1

@@ -16,8 +16,8 @@ from typing import Any, Literal, cast
 
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
+from mla_var3.evidence import Passed, Record, Stage, StaticFacts, relative
 from mla_var3.languages import StageMetric, languages
-from mla_var3.records import Passed, Record, Stage, StaticFacts, relative
 from mla_var3.static import sass
 from mla_var3.static.occupancy import fit_together, of_facts
 from mla_var3.workloads import AxisMetric, workloads

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from pydantic import ValidationError
 
-from mla_var3 import inputs, records
+from mla_var3 import evidence, inputs
 from mla_var3.errors import InputError, KnowledgeError, UnknownNameError
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
@@ -421,8 +421,8 @@ class Catalogue:
     root: Path
     documents: list[Document]
     designs: Mapping[str, Design]
-    is_stale: Callable[[records.Record], bool] = records.is_stale
-    _records: dict[str, records.Record] = field(default_factory=dict)
+    is_stale: Callable[[evidence.Record], bool] = evidence.is_stale
+    _records: dict[str, evidence.Record] = field(default_factory=dict)
 
     @functools.cached_property
     def patterns(self) -> list[Document]:
@@ -470,7 +470,7 @@ class Catalogue:
             for version in design.versions
         }
 
-    def names(self, keys: Iterable[str], kernel: records.KernelIdentity) -> bool:
+    def names(self, keys: Iterable[str], kernel: evidence.KernelIdentity) -> bool:
         """Whether one of the version keys of a page is that of a record's kernel."""
         wanted = f"{kernel.design}@{kernel.language}"
         return any(
@@ -504,7 +504,7 @@ class Catalogue:
             raise KnowledgeError(f"{name} is not a path below results/")
         return path
 
-    def record(self, name: str) -> records.Record:
+    def record(self, name: str) -> evidence.Record:
         """The record that a page names, read once.
 
         Raises:
@@ -512,12 +512,12 @@ class Catalogue:
             RecordError: There is no record, or it is not sound.
         """
         if name not in self._records:
-            self._records[name] = records.read(self.record_path(name))
+            self._records[name] = evidence.read(self.record_path(name))
         return self._records[name]
 
     def record_files(self) -> list[Path]:
         """All files under ``results/`` that should be records, numbers in paths by value."""
-        files = records.paths(self.root / "results")
+        files = evidence.paths(self.root / "results")
         return sorted(files, key=lambda path: natural(path.as_posix()))
 
 
@@ -531,7 +531,7 @@ def load_all(
     root: Path | None = None,
     *,
     designs: Mapping[str, Design] | None = None,
-    is_stale: Callable[[records.Record], bool] = records.is_stale,
+    is_stale: Callable[[evidence.Record], bool] = evidence.is_stale,
 ) -> Catalogue:
     """Read everything under ``knowledge/`` and the devlogs.
 

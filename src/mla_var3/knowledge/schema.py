@@ -16,8 +16,8 @@ from pydantic import (
     field_validator,
 )
 
+from mla_var3.evidence.facts import Facts
 from mla_var3.languages import languages
-from mla_var3.records.facts import Facts
 from mla_var3.static.sass import FAST_FAMILY
 from mla_var3.workloads import workloads
 

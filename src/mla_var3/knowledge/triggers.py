@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mla_var3.archs import base_arch
+from mla_var3.evidence import Passed, Record
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import Reading
 from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
-from mla_var3.records import Passed, Record
 from mla_var3.workloads import workloads
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mla_var3.records import StaticFacts
+from mla_var3.evidence import StaticFacts
 from mla_var3.runtime.kernel import Kernel
 
 Progress = Callable[[str], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mla_var3 import languages
 from mla_var3.errors import HyperMlaError, ToolchainError
+from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob
-from mla_var3.records import StaticFacts
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.static.occupancy import of_facts
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mla_var3 import roofline
-from mla_var3.records import Passed, Record, Stage
+from mla_var3.evidence import Passed, Record, Stage
 from mla_var3.roofline import Prediction
 from mla_var3.tables import csv_text
 

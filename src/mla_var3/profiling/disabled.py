@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.profiling import binding, folders, prologue, recording, running
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime import waiting
@@ -31,15 +31,15 @@ def disabled_profile_plan(plan: KernelPlan, **settings: Any) -> ProfileResult:
 
     given = Settings(**settings).of(plan)
     made = _on_gpu(plan, given) if torch.cuda.is_available() else _on_cpu(plan, given)
-    if isinstance(made.outcome, records.Passed) and made.outcome.correctness is None:
+    if isinstance(made.outcome, evidence.Passed) and made.outcome.correctness is None:
         return ProfileResult((made,))
-    path, _ = records.write(made, given.results)
+    path, _ = evidence.write(made, given.results)
     version = given.version_of(plan)
     with folders.new_folder(version, "disabled", made.slug, given.out_dir) as folder:
         return prologue.finish([made], [path], folder, given)
 
 
-def _on_gpu(plan: KernelPlan, settings: Settings) -> records.Record:
+def _on_gpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
     version, plan = settings.version_of(plan), binding.resolve_for_gpu(plan)
 
     def body() -> running.Ended:
@@ -55,20 +55,20 @@ def _on_gpu(plan: KernelPlan, settings: Settings) -> records.Record:
     return running.record(version, plan, "disabled", outcome)
 
 
-def _on_cpu(plan: KernelPlan, settings: Settings) -> records.Record:
+def _on_cpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
     version = settings.version_of(plan)
     plan.validate()
     small = plan.resolve(plan.target).shrunk()
     settings.say(f"no GPU: checking {version.key} on the CPU at {small.slug()}")
     result = check_plan(small)
     checked = recording.correctness([result], "torch fp32 on the CPU")
-    outcome: records.Outcome
+    outcome: evidence.Outcome
     if result.ok:
         outcome = recording.passed(small, _shape(small), correctness=checked)
     else:
-        outcome = records.Failed(error=result.explain(), correctness=checked)
+        outcome = evidence.Failed(error=result.explain(), correctness=checked)
     tools = recording.tools_of(version, "torch")
-    return recording.make(version, small, "disabled", records.CPU, outcome, tools=tools)
+    return recording.make(version, small, "disabled", evidence.CPU, outcome, tools=tools)
 
 
 def _shape(plan: KernelPlan) -> RuntimeObject:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from mla_var3.records import Energy
+from mla_var3.evidence import Energy
 from mla_var3.roofline.energy import POWER_CAP
 
 #: Length of the window, and of the warm-up before it, which settles clocks and temperature.

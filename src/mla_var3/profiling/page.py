@@ -9,10 +9,10 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from mla_var3 import records, roofline
+from mla_var3 import evidence, roofline
 from mla_var3.devices import SmLimits
+from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.profiling import report, summary
-from mla_var3.records import Passed, Record, StaticFacts
 from mla_var3.static.occupancy import limits_of
 
 _STYLE = """
@@ -71,7 +71,7 @@ _ROW, _LABEL, _WIDE = 26, 260, 380
 def _registers(found: Sequence[Record]) -> str:
     """A bar per stage and arch: registers of those that a thread can name, and what spills."""
     rows = [
-        (f"{stage.name}, {record.target.removeprefix(records.model.STATIC)}", stage.static, limits)
+        (f"{stage.name}, {record.target.removeprefix(evidence.model.STATIC)}", stage.static, limits)
         for record in found
         for stage in (record.outcome.stages if isinstance(record.outcome, Passed) else ())
         if stage.static is not None and stage.static.error is None

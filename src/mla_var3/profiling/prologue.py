@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import RecordError
 from mla_var3.paths import results_dir, write_atomic
 from mla_var3.profiling import binding, counted, folders, page, report, running, turns
@@ -31,7 +31,7 @@ class Run:
 
     version: Version
     plan: KernelPlan
-    outcome: records.Passed
+    outcome: evidence.Passed
     folder: Path
     settings: Settings
 
@@ -53,7 +53,7 @@ Collect = Callable[[Run], Observed]
 
 
 def profile(
-    mode: records.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None = None
+    mode: evidence.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None = None
 ) -> ProfileResult:
     """Time ``plan``; unless that failed, let ``collect`` look closer; write records and report.
 
@@ -72,45 +72,45 @@ def profile(
 
 
 def _profile(
-    mode: records.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None
+    mode: evidence.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None
 ) -> ProfileResult:
     version = settings.version_of(plan)
     bound, timed = running.timed(version, binding.resolve_for_gpu(plan), settings)
     written = []
     if collect is None or not _is_known(timed, settings.results):
-        written.append(records.write(timed, settings.results)[0])
+        written.append(evidence.write(timed, settings.results)[0])
     with folders.new_folder(version, mode, bound.slug(), settings.out_dir) as folder:
         made = timed
-        if collect is not None and isinstance(timed.outcome, records.Passed):
+        if collect is not None and isinstance(timed.outcome, evidence.Passed):
             observed = collect(Run(version, bound, timed.outcome, folder, settings))
             made = _with(timed, timed.outcome, mode, observed, folder, settings)
-            written.append(records.write(made, settings.results)[0])
+            written.append(evidence.write(made, settings.results)[0])
         return finish([made], written, folder, settings)
 
 
-def _is_known(record: records.Record, results: Path | None) -> bool:
+def _is_known(record: evidence.Record, results: Path | None) -> bool:
     """Whether a passed record of the same sources lies where ``record`` would.
 
     A mode that only starts from these times must leave that one alone: it may share its run with
     other versions' records.
     """
-    if isinstance(record.outcome, records.Failed):
+    if isinstance(record.outcome, evidence.Failed):
         return False
     try:
-        there = records.read((results or results_dir()) / record.path)
+        there = evidence.read((results or results_dir()) / record.path)
     except RecordError:
         return False
-    return there.kernel == record.kernel and isinstance(there.outcome, records.Passed)
+    return there.kernel == record.kernel and isinstance(there.outcome, evidence.Passed)
 
 
 def _with(
-    timed: records.Record,
-    outcome: records.Passed,
-    mode: records.Mode,
+    timed: evidence.Record,
+    outcome: evidence.Passed,
+    mode: evidence.Mode,
     observed: Observed,
     folder: Path,
     settings: Settings,
-) -> records.Record:
+) -> evidence.Record:
     stages = [
         stage.model_copy(update={"counters": dict(observed.counters.get(stage.name, {}))})
         for stage in outcome.stages
@@ -122,7 +122,7 @@ def _with(
 
 
 def finish(
-    made: Sequence[records.Record], written: Sequence[Path], folder: Path, settings: Settings
+    made: Sequence[evidence.Record], written: Sequence[Path], folder: Path, settings: Settings
 ) -> ProfileResult:
     """Write the report, and as a page, into the run's folder and name all that was written.
 
@@ -131,7 +131,7 @@ def finish(
     places = [place for record in made for place in counted.places(record)]
     if beside := counted.roofline_csv(places):
         write_atomic(folder / ROOFLINE, beside)
-    passed = [r for r in made if isinstance(r.outcome, records.Passed)]
+    passed = [r for r in made if isinstance(r.outcome, evidence.Passed)]
     steps = tuple(settings.advise(passed)) if passed else ()
     files = tuple(folders.files(folder))
     path = folder / "report.md"

@@ -11,7 +11,7 @@ import subprocess
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mla_var3 import devices, languages, records
+from mla_var3 import devices, evidence, languages
 from mla_var3.runtime.check import CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
@@ -54,9 +54,9 @@ def tools_of(version: Version, *more: str) -> tuple[str, ...]:
     return (*more, *languages.find(version.language).tools)
 
 
-def identity(version: Version) -> records.KernelIdentity:
+def identity(version: Version) -> evidence.KernelIdentity:
     """Who the record is about."""
-    return records.KernelIdentity(
+    return evidence.KernelIdentity(
         language=version.language,
         package=version.package,
         layer=version.layer,
@@ -70,12 +70,12 @@ def passed(
     plan: KernelPlan,
     obj: RuntimeObject,
     *,
-    correctness: records.Correctness | None = None,
-    protocol: records.Protocol | None = None,
-    total: records.Duration | None = None,
-    durations: Mapping[str, records.Duration] | None = None,
-    static: Mapping[str, records.StaticFacts] | None = None,
-) -> records.Passed:
+    correctness: evidence.Correctness | None = None,
+    protocol: evidence.Protocol | None = None,
+    total: evidence.Duration | None = None,
+    durations: Mapping[str, evidence.Duration] | None = None,
+    static: Mapping[str, evidence.StaticFacts] | None = None,
+) -> evidence.Passed:
     """The outcome of a run that ended.
 
     Args:
@@ -89,7 +89,7 @@ def passed(
     """
     cost = plan._algorithmic_flops_bytes()
     stages = [
-        records.Stage(
+        evidence.Stage(
             name=path,
             kernel=kernel.function_name,
             tiling=kernel.tiling.values(),
@@ -101,16 +101,16 @@ def passed(
         )
         for path, kernel in obj.stages()
     ]
-    return records.Passed(
+    return evidence.Passed(
         correctness=correctness, protocol=protocol, stages=stages, total=total, flops=cost.flops,
         bytes=cost.bytes,
     )  # fmt: skip
 
 
-def correctness(results: Sequence[CaseResult], against: str) -> records.Correctness:
+def correctness(results: Sequence[CaseResult], against: str) -> evidence.Correctness:
     """The checked cases as a record keeps them."""
     wrong = [r.explain() for r in results if not r.ok]
-    return records.Correctness(
+    return evidence.Correctness(
         status="failed" if wrong else "passed",
         against=against,
         tolerance=max(e.allowed.whole for r in results for e in r.errors),
@@ -119,9 +119,9 @@ def correctness(results: Sequence[CaseResult], against: str) -> records.Correctn
     )
 
 
-def _case(result: CaseResult) -> records.CheckedCase:
+def _case(result: CaseResult) -> evidence.CheckedCase:
     worst = result.max_relative_error
-    return records.CheckedCase(
+    return evidence.CheckedCase(
         problem=result.plan.problem(),
         # Rounded to two digits: torch's sums differ in the last bits by machine.
         max_relative_error=float(f"{worst:.1e}") if math.isfinite(worst) else None,
@@ -141,15 +141,15 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 def make(
     version: Version,
     plan: KernelPlan,
-    mode: records.Mode,
+    mode: evidence.Mode,
     target: str,
-    outcome: records.Outcome,
+    outcome: evidence.Outcome,
     *,
-    device: records.Device | None = None,
+    device: evidence.Device | None = None,
     tools: Iterable[str] | None = None,
-) -> records.Record:
+) -> evidence.Record:
     """The record of a run."""
-    return records.Record(
+    return evidence.Record(
         kernel=identity(version),
         problem=plan.problem(),
         slug=plan.slug(),
@@ -159,12 +159,12 @@ def make(
         toolchain=toolchain(tools_of(version) if tools is None else tools) | plan.libraries(),
         outcome=outcome,
         run=RUN,
-        git=records.git_state(),
+        git=evidence.git_state(),
         time=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
     )
 
 
-def gpu() -> tuple[devices.Device, records.Device]:
+def gpu() -> tuple[devices.Device, evidence.Device]:
     """The GPU that torch uses: its device file and its state as ``nvidia-smi`` tells it."""
     import torch
 
@@ -172,7 +172,7 @@ def gpu() -> tuple[devices.Device, records.Device]:
     device = devices.find(name)
     driver, sm_clock, memory_clock = _driver_state(torch.cuda.current_device())
     major, minor = torch.cuda.get_device_capability()
-    return device, records.Device(
+    return device, evidence.Device(
         key=device.key,
         name=name,
         arch=f"sm_{major}{minor}",

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mla_var3 import paths, records, roofline
+from mla_var3 import evidence, paths, roofline
+from mla_var3.evidence import Correctness, Passed, Record, Stage
 from mla_var3.profiling import counted, timeline
-from mla_var3.records import Correctness, Passed, Record, Stage
 from mla_var3.roofline import Prediction
 from mla_var3.runtime.tiling import tiling_text
 from mla_var3.static.occupancy import of_facts
@@ -211,9 +211,9 @@ def render_one(record: Record, *, brief: bool = False) -> str:
     outcome = record.outcome
     lines = [f"## {record.target}, mode {record.mode}", ""]
     match outcome:
-        case records.Skipped():
+        case evidence.Skipped():
             lines += [f"**Skipped**: {outcome.reason}", ""]
-        case records.Failed():
+        case evidence.Failed():
             where = f" in stage {outcome.stage}" if outcome.stage else ""
             lines += [f"**Failed{where}**: {outcome.error}", ""]
         case Passed():

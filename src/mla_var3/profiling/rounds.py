@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError
 from mla_var3.profiling import binding, energy, recording, running, turns
 from mla_var3.profiling.settings import Settings
@@ -49,16 +49,16 @@ class Entry:
     plan: KernelPlan
     obj: RuntimeObject | None = None
     graphs: dict[str, torch.cuda.CUDAGraph] = field(default_factory=dict)
-    correctness: records.Correctness | None = None
-    failed: records.Failed | None = None
+    correctness: evidence.Correctness | None = None
+    failed: evidence.Failed | None = None
     absent: str = ""
     samples_us: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    energy: records.Energy | None = None
+    energy: evidence.Energy | None = None
 
 
 def timed(
     plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int = ROUNDS
-) -> list[tuple[Entry, records.Record | None]]:
+) -> list[tuple[Entry, evidence.Record | None]]:
     """Check all, then time all in rounds; the records are not yet written.
 
     Args:
@@ -79,7 +79,7 @@ def timed(
 
 def _in_rounds(
     plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int
-) -> list[tuple[Entry, records.Record | None]]:
+) -> list[tuple[Entry, evidence.Record | None]]:
     timer = Timer(settings.bench_runs)
     entries = [_ready(version, plan, timer, settings) for version, plan in plans]
     running_ = [entry for entry in entries if entry.graphs]
@@ -116,7 +116,7 @@ def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings)
         _, outcome = running.or_failed(version, entry.plan, body, "event", settings)
     except NotExecutableError as error:
         return dataclasses.replace(entry, absent=str(error))
-    if isinstance(outcome, records.Failed):
+    if isinstance(outcome, evidence.Failed):
         return dataclasses.replace(entry, obj=None, graphs={}, failed=outcome)
     return entry
 
@@ -159,10 +159,10 @@ def _replayer(graph: torch.cuda.CUDAGraph) -> running.Replay:
     return replay
 
 
-def _record(entry: Entry, protocol: records.Protocol) -> records.Record | None:
+def _record(entry: Entry, protocol: evidence.Protocol) -> evidence.Record | None:
     if entry.absent:
         return None
-    outcome: records.Outcome
+    outcome: evidence.Outcome
     if entry.failed is not None:
         outcome = entry.failed
     else:

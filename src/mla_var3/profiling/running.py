@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from mla_var3 import languages, records
+from mla_var3 import evidence, languages
 from mla_var3.profiling import binding, recording
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.timing import Timer
@@ -18,12 +18,12 @@ from mla_var3.runtime.registry import Version
 
 #: Runs launches back to back, as many as asked; gives microseconds.
 Replay = Callable[[int], float]
-Ended = tuple[KernelPlan, records.Passed | records.Failed]
+Ended = tuple[KernelPlan, evidence.Passed | evidence.Failed]
 
 
 def timed(
     version: Version, plan: KernelPlan, settings: Settings
-) -> tuple[KernelPlan, records.Record]:
+) -> tuple[KernelPlan, evidence.Record]:
     """Check and time a resolved plan.
 
     Returns:
@@ -54,7 +54,9 @@ def timed(
     return bound, record(version, bound, "event", outcome)
 
 
-def _time(obj: RuntimeObject, timer: Timer) -> tuple[records.Duration, dict[str, records.Duration]]:
+def _time(
+    obj: RuntimeObject, timer: Timer
+) -> tuple[evidence.Duration, dict[str, evidence.Duration]]:
     """Time of the whole, and of each stage by its path."""
     total, stages = timer.time(obj), obj.stages()
     if len(stages) == 1:
@@ -66,7 +68,7 @@ def or_failed(
     version: Version,
     plan: KernelPlan,
     body: Callable[[], Ended],
-    mode: records.Mode,
+    mode: evidence.Mode,
     settings: Settings,
 ) -> Ended:
     """What ``body`` gives, or a failed outcome when the compiler, driver or memory refuses.
@@ -75,8 +77,8 @@ def or_failed(
     """
 
     def hung(reason: str) -> None:
-        failed = record(version, plan, mode, records.Failed(error=reason))
-        records.write(failed, settings.results)
+        failed = record(version, plan, mode, evidence.Failed(error=reason))
+        evidence.write(failed, settings.results)
 
     refusals: tuple[type[BaseException], ...] = (
         RuntimeError, *languages.find(version.language).failures(),
@@ -86,21 +88,21 @@ def or_failed(
             return body()
     except refusals as error:
         said = str(error).strip().splitlines()
-        return plan, records.Failed(error=said[0] if said else type(error).__name__)
+        return plan, evidence.Failed(error=said[0] if said else type(error).__name__)
 
 
-def check_on_gpu(plan: KernelPlan) -> tuple[records.Correctness, records.Failed | None]:
+def check_on_gpu(plan: KernelPlan) -> tuple[evidence.Correctness, evidence.Failed | None]:
     """The comparison with the reference, and the outcome where it found a fault."""
     result = check_plan(plan, "cuda")
     checked = recording.correctness([result], "torch fp32 on the same GPU")
-    return checked, None if result.ok else records.Failed(
+    return checked, None if result.ok else evidence.Failed(
         error=result.explain(), correctness=checked
     )
 
 
 def record(
-    version: Version, plan: KernelPlan, mode: records.Mode, outcome: records.Outcome
-) -> records.Record:
+    version: Version, plan: KernelPlan, mode: evidence.Mode, outcome: evidence.Outcome
+) -> evidence.Record:
     """The record of a run on the GPU of this process."""
     device, state = recording.gpu()
     tools = recording.tools_of(version, "torch")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3.errors import ToolchainError
-from mla_var3.records import Failed, Passed, Record
+from mla_var3.evidence import Failed, Passed, Record
 from mla_var3.runtime import registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import devices, languages, records
+from mla_var3 import devices, evidence, languages
 from mla_var3.errors import (
     DeviceFigureError,
     NotExecutableError,
@@ -196,35 +196,35 @@ def _run_small(version: Version, small: KernelPlan, settings: Settings) -> CaseR
     return None
 
 
-def _record(version: Version, target: _Target, folder: Path) -> records.Record:
+def _record(version: Version, target: _Target, folder: Path) -> evidence.Record:
     outcome = _outcome(target)
-    if isinstance(outcome, records.Passed):
+    if isinstance(outcome, evidence.Passed):
         _write_files(target, folder)
     place = f"static/{target.arch}"
     return recording.make(version, target.plan, "static", place, outcome)
 
 
-def _outcome(target: _Target) -> records.Outcome:
+def _outcome(target: _Target) -> evidence.Outcome:
     if target.skipped is not None:
-        return records.Skipped(reason=target.skipped)
+        return evidence.Skipped(reason=target.skipped)
     case = target.case
     checked = recording.correctness([case], "torch fp32 on the CPU") if case is not None else None
     if case is not None and not case.ok:
-        return records.Failed(error=case.explain(), correctness=checked)
+        return evidence.Failed(error=case.explain(), correctness=checked)
     for path, made in target.compiled.items():
         if made.facts.error is not None:
             said = f"does not compile for {target.arch}: {made.facts.error}"
-            return records.Failed(error=said, stage=path, correctness=checked)
+            return evidence.Failed(error=said, stage=path, correctness=checked)
     facts = {path: made.facts for path, made in target.compiled.items()}
     return recording.passed(target.plan, target.obj, correctness=checked, static=facts)
 
 
-def _write(record: records.Record, settings: Settings) -> Path:
+def _write(record: evidence.Record, settings: Settings) -> Path:
     """Write a record; one that was skipped replaces none that was made."""
     path = (settings.results or results_dir()) / record.path
-    if isinstance(record.outcome, records.Skipped) and _is_made(path):
+    if isinstance(record.outcome, evidence.Skipped) and _is_made(path):
         return path
-    path, changed = records.write(record, settings.results)
+    path, changed = evidence.write(record, settings.results)
     if not changed:
         settings.say(f"unchanged {relative(path)}")
     return path
@@ -232,7 +232,7 @@ def _write(record: records.Record, settings: Settings) -> Path:
 
 def _is_made(path: Path) -> bool:
     try:
-        return not isinstance(records.read(path).outcome, records.Skipped)
+        return not isinstance(evidence.read(path).outcome, evidence.Skipped)
     except RecordError:
         return False
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mla_var3 import records, roofline
+from mla_var3 import evidence, roofline
+from mla_var3.evidence import Correctness, Passed, Record, Stage
 from mla_var3.profiling.report import SIDES, limits
-from mla_var3.records import Correctness, Passed, Record, Stage
 from mla_var3.static.occupancy import of_facts
 from mla_var3.tables import cell, table
 
@@ -38,7 +38,7 @@ def render(found: Sequence[Record], next_steps: Sequence[str] = ()) -> str:
 def _verdict(found: Sequence[Record]) -> str:
     """Right or wrong, and how far off; a run that did not end well comes first."""
     for record in found:
-        if isinstance(record.outcome, records.Failed):
+        if isinstance(record.outcome, evidence.Failed):
             return f"failed on {cell(record.target)}: {cell(record.outcome.error)}"
     passed = [record.outcome for record in found if isinstance(record.outcome, Passed)]
     checks = [outcome.correctness for outcome in passed if outcome.correctness is not None]
@@ -57,7 +57,7 @@ def _error(check: Correctness) -> str:
 def _row(record: Record) -> list[str]:
     """A target in one line: the worst of its stages, and the bound of the whole."""
     where, outcome = record.target.removeprefix("static/"), record.outcome
-    if isinstance(outcome, records.Skipped):
+    if isinstance(outcome, evidence.Skipped):
         return [where, f"skipped: {cell(outcome.reason)}", *[""] * 6]
     if not isinstance(outcome, Passed):
         return [where, "failed", *[""] * 6]

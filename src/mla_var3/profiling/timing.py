@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mla_var3.records import Duration, Protocol
+from mla_var3.evidence import Duration, Protocol
 from mla_var3.runtime import waiting
 
 WARMUP_RUNS = 3

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.devices import Device
-from mla_var3.records import Passed, Record
+from mla_var3.evidence import Passed, Record
 
 #: Windows of energy below which no fit is made: three unknowns, and enough to try it on.
 LEAST_WINDOWS = 9

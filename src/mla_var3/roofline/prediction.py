@@ -17,7 +17,7 @@ from typing import Literal
 from mla_var3.archs import base_arch
 from mla_var3.devices import Ceilings, Device, all_devices, default_for_arch, load
 from mla_var3.errors import DeviceFigureError, PlanError, UnknownNameError
-from mla_var3.records import Passed, Record, Stage
+from mla_var3.evidence import Passed, Record, Stage
 
 Side = Literal["compute", "memory", "power"]
 

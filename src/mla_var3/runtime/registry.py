@@ -17,8 +17,8 @@ from typing import Any
 from mla_var3 import inputs
 from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, PlanError, UnknownNameError
+from mla_var3.evidence import identify
 from mla_var3.paths import kernels_dir
-from mla_var3.records import identify
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.syntax import statements
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mla_var3.records import LineFacts
+from mla_var3.evidence import LineFacts
 from mla_var3.static import sass
 from mla_var3.static.source import relative_source
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from mla_var3.devices import Device, default_for_arch
 from mla_var3.devices.limits import SmLimits
 from mla_var3.errors import DeviceFigureError, UnknownNameError
-from mla_var3.records import StaticFacts
+from mla_var3.evidence import StaticFacts
 
 #: Each SM has four processing blocks, each with a quarter of the registers; a warp lives in one of
 #: them (NVIDIA H100 Tensor Core GPU Architecture whitepaper; the same from sm_80 to sm_120).

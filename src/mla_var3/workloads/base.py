@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_type_hints
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.records import Scalar
+from mla_var3.evidence import Scalar
 
 if TYPE_CHECKING:
     import torch

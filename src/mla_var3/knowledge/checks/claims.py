@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
+from mla_var3.evidence import Record
 from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem, entries
 from mla_var3.knowledge.evidence import (
@@ -30,7 +31,6 @@ from mla_var3.knowledge.schema import (
     TestedEvidence,
 )
 from mla_var3.paths import relative
-from mla_var3.records import Record
 
 
 class MetricUnknown(DocumentCheck):
@@ -438,7 +438,7 @@ class RecordUnsound(Check):
                 sentence = str(error).replace(f"{catalogue.root}/", "")
                 yield self.finding(name, (1, " ".join(sentence.split())))
                 continue
-            wanted = records.relative(record)
+            wanted = evidence.relative(record)
             if wanted != name:
                 yield self.finding(name, (1, f"the record says that it belongs at {wanted}"))
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mla_var3.evidence import CutileFacts, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.languages.cutile.levers import LEVERS
-from mla_var3.records import CutileFacts, StaticFacts
 
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from mla_var3.errors import ToolchainError
-from mla_var3.records.facts import Remark, RemarkKind
+from mla_var3.evidence.facts import Remark, RemarkKind
 from mla_var3.static.source import relative_source
 
 _KINDS: dict[str, RemarkKind] = {

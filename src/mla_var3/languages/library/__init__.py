@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import ToolchainError
+from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
-from mla_var3.records import StaticFacts
 
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3 import paths, records
+from mla_var3 import evidence, paths
 from mla_var3.errors import RecordError
 from mla_var3.paths import repo_root
 
@@ -33,13 +33,13 @@ from .test_model import conforms
 def test_what_is_written_is_read_back(tmp_path_factory, outcome, problem):
     root = tmp_path_factory.mktemp("results")
     made = record(outcome, problem=problem)
-    path, changed = records.write(made, root)
+    path, changed = evidence.write(made, root)
     assert changed
-    read = records.read(path)
+    read = evidence.read(path)
     assert read.facts() == made.facts()
     assert read.content_sha256 == read.digest() == made.digest()
     before = path.read_bytes()
-    assert records.write(made, root) == (path, False)
+    assert evidence.write(made, root) == (path, False)
     assert path.read_bytes() == before
     json.loads(before, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
@@ -47,57 +47,57 @@ def test_what_is_written_is_read_back(tmp_path_factory, outcome, problem):
 @pytest.mark.parametrize("dirty", [True, False, None])
 @pytest.mark.parametrize("run", ["aaaa", None])
 def test_so_is_what_could_not_be_told(tmp_path, dirty, run):
-    for git in (records.Git(commit="c" * 40, dirty=dirty), None):
+    for git in (evidence.Git(commit="c" * 40, dirty=dirty), None):
         made = record(git=git, run=run)
-        path, _ = records.write(made, tmp_path / str(git is None))
-        assert records.read(path).model_dump(exclude={"content_sha256"}) == made.model_dump(
+        path, _ = evidence.write(made, tmp_path / str(git is None))
+        assert evidence.read(path).model_dump(exclude={"content_sha256"}) == made.model_dump(
             exclude={"content_sha256"}
         )
 
 
 class TestWrite:
     def test_run_time_and_commit_alone_change_nothing(self, tmp_path):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         before = path.read_bytes()
         again = record(
             run="bbbb",
-            git=records.Git(commit="d" * 40, dirty=True),
+            git=evidence.Git(commit="d" * 40, dirty=True),
             time=datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),
         )
-        assert records.write(again, tmp_path) == (path, False)
+        assert evidence.write(again, tmp_path) == (path, False)
         assert path.read_bytes() == before
 
     @pytest.mark.parametrize(
         "change",
         [
             {"outcome": passed(flops=11)},
-            {"outcome": records.Failed(error="no")},
+            {"outcome": evidence.Failed(error="no")},
             {"toolchain": {"cuda-tile": "1.8.0"}},
             {"problem": {"b": 65}},
             {"kernel": {"sources": {}}},
         ],
     )
     def test_any_fact_changes_the_file(self, tmp_path, change):
-        path, _ = records.write(record(), tmp_path)
-        assert records.write(record(**change), tmp_path) == (path, True)
-        assert records.read(path).facts() == record(**change).facts()
+        path, _ = evidence.write(record(), tmp_path)
+        assert evidence.write(record(**change), tmp_path) == (path, True)
+        assert evidence.read(path).facts() == record(**change).facts()
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 3}'])
     def test_an_unreadable_record_is_replaced(self, tmp_path, text):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         path.write_text(text)
-        assert records.write(record(), tmp_path) == (path, True)
-        assert records.read(path).facts() == record().facts()
+        assert evidence.write(record(), tmp_path) == (path, True)
+        assert evidence.read(path).facts() == record().facts()
 
     @pytest.mark.parametrize("change", [{"run": "zzzz"}, {"content_sha256": ""}])
     def test_an_edited_record_is_replaced_though_its_facts_are_the_same(self, tmp_path, change):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         put(tmp_path, content(record()) | change, record().path)
-        assert records.write(record(), tmp_path) == (path, True)
-        assert records.read(path).run == "aaaa"
+        assert evidence.write(record(), tmp_path) == (path, True)
+        assert evidence.read(path).run == "aaaa"
 
     def test_a_full_disk_is_one_sentence_and_changes_nothing(self, tmp_path, monkeypatch):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         before = path.read_bytes()
 
         def full(*_args):
@@ -105,24 +105,24 @@ class TestWrite:
 
         monkeypatch.setattr(paths.os, "fsync", full)
         with pytest.raises(RecordError, match=f"cannot write {path}: No space left on device"):
-            records.write(record(passed(flops=7)), tmp_path)
+            evidence.write(record(passed(flops=7)), tmp_path)
         assert path.read_bytes() == before
         assert [p.name for p in path.parent.iterdir()] == ["static.json"]
 
     def test_a_run_that_is_killed_leaves_the_old_file_and_the_next_sweeps(
         self, tmp_path, monkeypatch
     ):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         before = path.read_bytes()
         # kill -9 between writing and renaming: neither the rename nor the clean-up happens.
         with monkeypatch.context() as patch:
             patch.setattr(paths.os, "replace", lambda *_: (_ for _ in ()).throw(SystemExit))
             patch.setattr(paths.Path, "unlink", lambda *_args, **_options: None)
             with pytest.raises(SystemExit):
-                records.write(record(passed(flops=7)), tmp_path)
+                evidence.write(record(passed(flops=7)), tmp_path)
         assert path.read_bytes() == before
         assert len(list(path.parent.iterdir())) == 2
-        records.write(record(passed(flops=7)), tmp_path)
+        evidence.write(record(passed(flops=7)), tmp_path)
         assert [p.name for p in path.parent.iterdir()] == ["static.json"]
 
     def test_sweeping_takes_nothing_but_leftovers(self, tmp_path):
@@ -131,21 +131,21 @@ class TestWrite:
                 ".event.json.abcdefghi"]  # fmt: skip
         for name in left + kept:
             (tmp_path / name).touch()
-        assert sorted(p.name for p in records.sweep(tmp_path)) == sorted(left)
+        assert sorted(p.name for p in evidence.sweep(tmp_path)) == sorted(left)
         assert sorted(p.name for p in tmp_path.iterdir()) == sorted(kept)
-        assert records.sweep(tmp_path / "missing") == []
+        assert evidence.sweep(tmp_path / "missing") == []
 
     def test_the_checkouts_results_are_the_default(self, tmp_path, monkeypatch):
         monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
-        path, _ = records.write(record())
+        path, _ = evidence.write(record())
         assert path.is_relative_to(tmp_path / "results")
-        assert [found.facts() for found in records.find()] == [record().facts()]
+        assert [found.facts() for found in evidence.find()] == [record().facts()]
 
 
 class TestRead:
     def test_a_missing_file(self, tmp_path):
         with pytest.raises(RecordError, match=r"cannot read record .*: no such file"):
-            records.read(tmp_path / "x.json")
+            evidence.read(tmp_path / "x.json")
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -165,15 +165,15 @@ class TestRead:
         ],
     )
     def test_the_first_offending_field_is_named(self, tmp_path, change, said):
-        path, _ = records.write(record(), tmp_path)
+        path, _ = evidence.write(record(), tmp_path)
         text = json.loads(path.read_text())
         change(text)
         path.write_text(json.dumps(text))
         if said == "":  # A record is of the current schema unless it says otherwise.
-            assert records.read(path).facts() == record().facts()
+            assert evidence.read(path).facts() == record().facts()
             return
         with pytest.raises(RecordError, match=f"is not a record: {said}") as caught:
-            records.read(path)
+            evidence.read(path)
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("version", [3, 10**9])
@@ -181,7 +181,7 @@ class TestRead:
         path = put(tmp_path, {"schema_version": version, "news": []}, record().path)
         with pytest.raises(RecordError, match=f"has schema version {version}, newer than 2, .*"
                                               "; update it"):  # fmt: skip
-            records.read(path)
+            evidence.read(path)
 
 
 def deep(levels: int) -> str:
@@ -217,7 +217,7 @@ class TestHostileFiles:
 
     def refused(self, path):
         with pytest.raises(RecordError) as caught:
-            records.read(path)
+            evidence.read(path)
         text = str(caught.value)
         assert text.startswith((f"{path} is not a record: ", f"cannot read record {path}: "))
         assert "\n" not in text
@@ -258,14 +258,14 @@ class TestFind:
     @pytest.fixture
     def root(self, tmp_path):
         for version in ("v2", "v0"):
-            records.write(record(kernel={"version": version}), tmp_path)
-            records.write(timed_record(kernel={"version": version}), tmp_path)
-        records.write(record(kernel={"design": "flash_attention"}), tmp_path)
-        records.write(record(kernel={"language": "cute-dsl", "package": "cute_python"}), tmp_path)
+            evidence.write(record(kernel={"version": version}), tmp_path)
+            evidence.write(timed_record(kernel={"version": version}), tmp_path)
+        evidence.write(record(kernel={"design": "flash_attention"}), tmp_path)
+        evidence.write(record(kernel={"language": "cute-dsl", "package": "cute_python"}), tmp_path)
         return tmp_path
 
     def found(self, root, **wanted):
-        return [(r.kernel.design, r.kernel.version, r.mode) for r in records.find(root, **wanted)]
+        return [(r.kernel.design, r.kernel.version, r.mode) for r in evidence.find(root, **wanted)]
 
     def test_it_filters_and_sorts(self, root):
         assert len(self.found(root)) == 6
@@ -279,7 +279,7 @@ class TestFind:
         assert self.found(root, design="flash_attention") == [("flash_attention", "v0", "static")]
         assert self.found(root, language="cute-dsl") == [("flash_mla", "v0", "static")]
         assert self.found(root, design="none") == []
-        assert list(records.find(root / "missing")) == []
+        assert list(evidence.find(root / "missing")) == []
 
     @pytest.mark.parametrize(
         "wanted",
@@ -295,19 +295,19 @@ class TestFind:
             self.found(root)
 
     def test_leftovers_and_what_is_no_record_are_not_listed(self, root):
-        before = records.paths(root)
+        before = evidence.paths(root)
         (before[0].parent / ".event.json.abcdefgh").write_text("{")
         (root / "conformance").mkdir()
         (root / "conformance" / "x.json").write_text("{}")
-        assert records.paths(root) == before == sorted(before)
+        assert evidence.paths(root) == before == sorted(before)
 
 
 def test_committed_records_conform_and_lie_where_they_say():
-    schema, root = records.json_schema(), repo_root() / "results"
-    found = records.paths(root)
+    schema, root = evidence.json_schema(), repo_root() / "results"
+    found = evidence.paths(root)
     assert found, "no record is committed"
     for path in found:
         text = json.loads(path.read_text())
-        if text["schema_version"] == records.SCHEMA_VERSION:
+        if text["schema_version"] == evidence.SCHEMA_VERSION:
             conforms(text, schema, schema, str(path))
-        assert root / records.read(path).path == path
+        assert root / evidence.read(path).path == path

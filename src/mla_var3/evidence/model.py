@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from mla_var3.records.facts import Facts, StaticFacts
+from mla_var3.evidence.facts import Facts, StaticFacts
 
 SCHEMA_VERSION: Literal[2] = 2
 

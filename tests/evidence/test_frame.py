@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pandas
 
-from mla_var3 import records
-from mla_var3.records.frame import COLUMNS
+from mla_var3 import evidence
+from mla_var3.evidence.frame import COLUMNS
 
 from .making import correctness, passed, record, timed_record
 
 
 def test_one_row_per_record_with_the_axes_after_the_columns(tmp_path):
-    records.write(record(), tmp_path)
-    records.write(timed_record(12.5, problem={"m": 7, "dtype": "fp16"}), tmp_path)
-    table = records.frame(root=tmp_path)
+    evidence.write(record(), tmp_path)
+    evidence.write(timed_record(12.5, problem={"m": 7, "dtype": "fp16"}), tmp_path)
+    table = evidence.frame(root=tmp_path)
     assert list(table.columns[: len(COLUMNS)]) == list(COLUMNS)
     assert list(table.columns[len(COLUMNS) :]) == [
         "problem.m", "problem.dtype", "problem.b", "problem.causal", "problem.n",
@@ -23,34 +23,36 @@ def test_one_row_per_record_with_the_axes_after_the_columns(tmp_path):
     assert (timed["median_us"], timed["min_us"], timed["samples"]) == (12.5, 11.25, 50)
     assert pandas.isna(static["median_us"])
     assert (static["flops"], static["bytes"], static["error"]) == (10**9, 10**6, 1e-3)
-    assert static["path"] == records.relative(record())
+    assert static["path"] == evidence.relative(record())
     assert (timed["problem.m"], static["problem.b"]) == (7, 64)
     assert pandas.isna(timed["problem.b"])
 
 
 def test_a_run_without_numbers_has_none():
-    table = records.frame([record(records.Failed(error="no")), record(records.Skipped(reason="x"))])
+    table = evidence.frame(
+        [record(evidence.Failed(error="no")), record(evidence.Skipped(reason="x"))]
+    )
     assert list(table["status"]) == ["failed", "skipped"]
     assert table[["median_us", "flops", "bytes", "error"]].isna().all(axis=None)
 
 
 def test_an_error_that_is_not_finite_is_missing():
-    case = records.CheckedCase(problem={}, max_relative_error=None)
-    table = records.frame([record(passed(correctness=correctness(cases=[case])))])
+    case = evidence.CheckedCase(problem={}, max_relative_error=None)
+    table = evidence.frame([record(passed(correctness=correctness(cases=[case])))])
     assert table["error"].isna().all()
 
 
 def test_staleness_is_todays():
     gone = record(kernel={"sources": {"kernels/gone.py": "0" * 40}})
-    assert list(records.frame([record(), gone])["stale"]) == [False, True]
+    assert list(evidence.frame([record(), gone])["stale"]) == [False, True]
 
 
 def test_no_records():
-    table = records.frame([])
+    table = evidence.frame([])
     assert list(table.columns) == list(COLUMNS)
     assert table.empty
-    assert records.frame(root=records.store.results_dir() / "missing").empty
+    assert evidence.frame(root=evidence.store.results_dir() / "missing").empty
 
 
 def test_every_committed_record_is_a_row():
-    assert len(records.frame()) == len(records.paths())
+    assert len(evidence.frame()) == len(evidence.paths())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.blobs import blob_id
 from mla_var3.errors import RecordError
+from mla_var3.evidence import sources
 from mla_var3.paths import kernels_dir
-from mla_var3.records import sources
 from tests.repository import git
 
 from .making import SOURCE, record
@@ -18,15 +18,15 @@ NAME = f"kernels/{SOURCE.relative_to(kernels_dir())}"
 
 def test_sources_are_named_from_the_top_of_the_checkout():
     other = SOURCE.parent / "__init__.py"
-    assert list(records.identify([SOURCE, other])) == sorted(
+    assert list(evidence.identify([SOURCE, other])) == sorted(
         [NAME, NAME.replace("flash_mla.py", "__init__.py")]
     )
-    assert records.identify([SOURCE])[NAME] == blob_id(SOURCE.read_bytes())
+    assert evidence.identify([SOURCE])[NAME] == blob_id(SOURCE.read_bytes())
 
 
 class TestStale:
     def test_todays_source_is_not_stale(self):
-        assert not records.is_stale(record())
+        assert not evidence.is_stale(record())
         assert sources.changed(record().kernel.sources) == []
 
     @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ class TestStale:
             {},
             {NAME: "0" * 40},
             {"kernels/cutile/mla/gone.py": "0" * 40},
-            records.identify([SOURCE]) | {"kernels/gone.py": "0" * 40},
+            evidence.identify([SOURCE]) | {"kernels/gone.py": "0" * 40},
             {"kernels/cutile/mla": "0" * 40},
         ],
     )
     def test_other_lost_and_unnamed_sources_are(self, named):
-        assert records.is_stale(record(kernel={"sources": named}))
+        assert evidence.is_stale(record(kernel={"sources": named}))
 
     def test_what_changed_is_named(self):
-        named = records.identify([SOURCE]) | {"kernels/gone.py": "0" * 40}
+        named = evidence.identify([SOURCE]) | {"kernels/gone.py": "0" * 40}
         assert sources.changed(named) == ["kernels/gone.py"]
 
 
@@ -65,22 +65,22 @@ class TestGitState:
         return folder
 
     def test_a_clean_checkout(self, repo):
-        assert records.git_state() == records.Git(
+        assert evidence.git_state() == evidence.Git(
             commit=git(repo, "rev-parse", "HEAD"), dirty=False
         )
 
     def test_changed_files_are_dirty_but_neither_new_ones_nor_results(self, repo):
         (repo / "results" / "r").write_text("2")
         (repo / "new").touch()
-        assert records.git_state().dirty is False
+        assert evidence.git_state().dirty is False
         (repo / "a").write_text("2")
-        assert records.git_state().dirty is True
+        assert evidence.git_state().dirty is True
 
     def test_outside_a_repository(self, repo, monkeypatch):
         outside = repo.parent / "outside"
         outside.mkdir()
         monkeypatch.setattr(sources, "repo_root", lambda: outside)
-        assert records.git_state() is None
+        assert evidence.git_state() is None
 
     @pytest.mark.parametrize("tracked", [True, False])
     def test_an_unrelated_repository_says_nothing(self, repo, monkeypatch, tracked):
@@ -90,7 +90,7 @@ class TestGitState:
         (installed / "__init__.py").touch()
         monkeypatch.setattr(sources, "kernels_dir", lambda: installed)
         assert not sources.kernels_tracked()
-        assert records.git_state() is None
+        assert evidence.git_state() is None
 
     def test_a_repository_without_a_commit(self, repo, monkeypatch):
         fresh = repo.parent / "fresh"
@@ -100,18 +100,18 @@ class TestGitState:
         git(fresh, "add", ".")
         monkeypatch.setattr(sources, "repo_root", lambda: fresh)
         monkeypatch.setattr(sources, "kernels_dir", lambda: fresh / "kernels")
-        assert records.git_state() is None
+        assert evidence.git_state() is None
 
     def test_without_git(self, repo, monkeypatch):
         monkeypatch.setenv("PATH", str(repo))
-        assert records.git_state() is None
+        assert evidence.git_state() is None
 
     def test_the_commit_may_be_carried_and_its_changes_are_unknown(self, monkeypatch):
         monkeypatch.setenv("HYPERMLA_COMMIT", "ab" * 20)
-        assert records.git_state() == records.Git(commit="ab" * 20, dirty=None)
+        assert evidence.git_state() == evidence.Git(commit="ab" * 20, dirty=None)
 
     @pytest.mark.parametrize("carried", ["abc", "main", "AB" * 20, "ab" * 20 + "\n"])
     def test_a_carried_commit_that_is_none(self, monkeypatch, carried):
         monkeypatch.setenv("HYPERMLA_COMMIT", carried)
         with pytest.raises(RecordError, match="is not the 40 hex digits of a commit"):
-            records.git_state()
+            evidence.git_state()

@@ -12,7 +12,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from mla_var3 import records
+from mla_var3 import evidence
 
 from .making import (
     content,
@@ -41,7 +41,7 @@ class TestPath:
     )
     def test_it_names_target_language_version_problem_and_mode(self, made, place):
         assert made.path.as_posix() == place
-        assert records.relative(made) == f"results/{place}"
+        assert evidence.relative(made) == f"results/{place}"
 
     @pytest.mark.parametrize(
         "target", ["../x", "static/../..", "Static/sm_90", "static/sm_", "", "..", "/a", "static/x"]
@@ -75,9 +75,9 @@ def test_the_arch_is_the_devices_or_the_targets():
 
 class TestStatusDecidesTheFields:
     @pytest.mark.parametrize("field", ["flops", "total", "stages", "bytes", "protocol"])
-    @pytest.mark.parametrize("kind", [records.Failed, records.Skipped])
+    @pytest.mark.parametrize("kind", [evidence.Failed, evidence.Skipped])
     def test_a_run_that_did_not_end_has_no_numbers(self, kind, field):
-        said = {"error": "no"} if kind is records.Failed else {"reason": "no"}
+        said = {"error": "no"} if kind is evidence.Failed else {"reason": "no"}
         with pytest.raises(ValidationError, match=field):
             kind(**said, **{field: getattr(timed(), field)})
 
@@ -87,9 +87,9 @@ class TestStatusDecidesTheFields:
         with pytest.raises(ValidationError, match="stages"):
             passed(stages=[])
 
-    @pytest.mark.parametrize("kind", [records.Failed, records.Skipped])
+    @pytest.mark.parametrize("kind", [evidence.Failed, evidence.Skipped])
     def test_a_reason_is_said(self, kind):
-        name = "error" if kind is records.Failed else "reason"
+        name = "error" if kind is evidence.Failed else "reason"
         with pytest.raises(ValidationError, match=name):
             kind(**{name: ""})
 
@@ -116,7 +116,7 @@ class TestStatusDecidesTheFields:
                 inner = inner[step]
             inner["surprise"] = 1
             with pytest.raises(ValidationError, match="surprise"):
-                records.Record.model_validate_json(json.dumps(changed))
+                evidence.Record.model_validate_json(json.dumps(changed))
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf])
     def test_numbers_are_finite(self, bad):
@@ -159,7 +159,7 @@ class TestStatusDecidesTheFields:
 
 def test_the_largest_error_of_the_cases():
     def found(*errors):
-        made = [records.CheckedCase(problem={}, max_relative_error=e) for e in errors]
+        made = [evidence.CheckedCase(problem={}, max_relative_error=e) for e in errors]
         return correctness(cases=made).max_relative_error
 
     assert found(1e-3, 3e-3, 2e-3) == 3e-3
@@ -218,8 +218,8 @@ def test_the_hash_covers_everything():
             inner = inner[step]
         inner[place[-1]] = "e" * 40 if place[:2] == ("kernel", "sources") else edited(value)
         try:
-            read = records.parse(json.dumps(changed).encode(), "x")
-        except records.store.RecordError:
+            read = evidence.parse(json.dumps(changed).encode(), "x")
+        except evidence.store.RecordError:
             continue  # Refused, so that it cannot pass for what was written.
         assert read.digest() != read.content_sha256, place
         tried += 1
@@ -231,7 +231,7 @@ def test_the_hash_covers_everything():
 def test_a_field_that_is_left_out_changes_the_hash():
     text = content(record())
     del text["outcome"]["stages"][0]["static"]["spill_loads"]
-    read = records.parse(json.dumps(text).encode(), "x")
+    read = evidence.parse(json.dumps(text).encode(), "x")
     assert read.digest() != read.content_sha256
 
 
@@ -285,12 +285,12 @@ def conforms(value, schema, root, where="record"):
 
 class TestJsonSchema:
     def test_records_of_all_kinds_conform(self):
-        schema = records.json_schema()
+        schema = evidence.json_schema()
         for made in (
             timed_record(outcome=timed(stages=[stage(duration=duration())])),
             record(),
-            record(records.Failed(error="no", correctness=correctness("failed"))),
-            record(records.Skipped(reason="no")),
+            record(evidence.Failed(error="no", correctness=correctness("failed"))),
+            record(evidence.Skipped(reason="no")),
             record(git=None, run=None),
         ):
             conforms(content(made), schema, schema)
@@ -299,14 +299,14 @@ class TestJsonSchema:
         "change", [{"slug": 1}, {"more": 1}, {"outcome": {"status": "failed"}}]
     )
     def test_others_do_not(self, change):
-        schema = records.json_schema()
+        schema = evidence.json_schema()
         with pytest.raises(AssertionError):
             conforms({**content(record()), **change}, schema, schema)
 
 
 IMPORT = """
 import sys
-import mla_var3.records
+import mla_var3.evidence
 heavy = {"torch", "pandas", "numpy", "cuda", "hypothesis", "matplotlib"} & set(sys.modules)
 print(*sorted(heavy))
 """

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from mla_var3 import inputs
 from mla_var3.errors import RecordError
+from mla_var3.evidence.migrate import to_current
+from mla_var3.evidence.model import SCHEMA_VERSION, Record
 from mla_var3.paths import results_dir, write_atomic
-from mla_var3.records.migrate import to_current
-from mla_var3.records.model import SCHEMA_VERSION, Record
 
 #: Largest record that is read; the largest one committed has 60 kB.
 MAX_BYTES = 8 << 20

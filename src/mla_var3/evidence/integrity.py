@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3.archs import base_arch
-from mla_var3.records.model import CPU, Passed, Record
-from mla_var3.records.sources import git, kernels_tracked
+from mla_var3.evidence.model import CPU, Passed, Record
+from mla_var3.evidence.sources import git, kernels_tracked
 
 #: How far another machine's clock may be ahead.
 CLOCK_SLACK = datetime.timedelta(days=1)

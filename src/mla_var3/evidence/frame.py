@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mla_var3.records import store
-from mla_var3.records.model import Passed, Record
-from mla_var3.records.sources import is_stale
+from mla_var3.evidence import store
+from mla_var3.evidence.model import Passed, Record
+from mla_var3.evidence.sources import is_stale
 
 if TYPE_CHECKING:
     import pandas

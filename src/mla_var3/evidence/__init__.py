@@ -5,7 +5,7 @@ where target is a device key, ``static/sm_xx`` or ``cpu``. No time in the path, 
 number change. ``frame()`` gives all of them as a pandas table.
 """
 
-from mla_var3.records.facts import (
+from mla_var3.evidence.facts import (
     BarrierGroup,
     CuteFacts,
     CutileFacts,
@@ -14,8 +14,8 @@ from mla_var3.records.facts import (
     Remark,
     StaticFacts,
 )
-from mla_var3.records.frame import frame
-from mla_var3.records.model import (
+from mla_var3.evidence.frame import frame
+from mla_var3.evidence.model import (
     CPU,
     SCHEMA_VERSION,
     CheckedCase,
@@ -36,8 +36,8 @@ from mla_var3.records.model import (
     Stage,
     json_schema,
 )
-from mla_var3.records.sources import git_state, identify, is_stale
-from mla_var3.records.store import find, parse, paths, read, relative, sweep, text_of, write
+from mla_var3.evidence.sources import git_state, identify, is_stale
+from mla_var3.evidence.store import find, parse, paths, read, relative, sweep, text_of, write
 
 __all__ = [
     "CPU",

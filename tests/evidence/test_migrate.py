@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import RecordError
-from mla_var3.records import integrity
-from mla_var3.records.migrate import to_current
+from mla_var3.evidence import integrity
+from mla_var3.evidence.migrate import to_current
 
 PREDICTION = {
     "device": "nvidia-h200-sxm", "time_us": 990.436, "bound": "compute", "intensity": 1137.069,
@@ -67,7 +67,7 @@ def old(**changes):
 
 
 def read(data):
-    return records.parse(json.dumps(data).encode(), "x.json")
+    return evidence.parse(json.dumps(data).encode(), "x.json")
 
 
 def test_what_was_observed_stays_and_what_followed_from_it_goes():
@@ -79,17 +79,17 @@ def test_what_was_observed_stays_and_what_followed_from_it_goes():
     assert made.outcome.total.model_dump() == DURATION
     assert made.outcome.flops == 687362539520
     facts = made.outcome.stages[0].static
-    assert isinstance(facts, records.CutileFacts)
+    assert isinstance(facts, evidence.CutileFacts)
     assert (facts.registers, facts.mma_path) == (168, "HGMMA")
-    text = records.text_of(made)
+    text = evidence.text_of(made)
     for gone in ("predictions", "roofline_fraction", "occupancy", "mma_note", "source_sha256",
                  "clocks_locked", "peers"):  # fmt: skip
         assert f'"{gone}"' not in text
 
 
 def test_a_migrated_record_written_again_is_one_of_today(tmp_path):
-    path, _ = records.write(read(old()), tmp_path)
-    again = records.read(path)
+    path, _ = evidence.write(read(old()), tmp_path)
+    again = evidence.read(path)
     assert json.loads(path.read_text())["schema_version"] == 2
     assert again.facts() == read(old()).facts()
 
@@ -97,7 +97,7 @@ def test_a_migrated_record_written_again_is_one_of_today(tmp_path):
 def test_it_names_no_sources_and_so_is_stale():
     made = read(old())
     assert made.kernel.sources == {}
-    assert records.is_stale(made)
+    assert evidence.is_stale(made)
     assert "it names no sources" in list(integrity.faults(made, made.path))
 
 
@@ -105,12 +105,12 @@ def test_it_names_no_sources_and_so_is_stale():
 def test_an_unknown_commit_is_null(dirty):
     assert read(old(git={"commit": "unknown", "dirty": dirty})).git is None
     known = {"commit": "a" * 40, "dirty": dirty}
-    assert read(old(git=known)).git == records.Git(commit="a" * 40, dirty=dirty)
+    assert read(old(git=known)).git == evidence.Git(commit="a" * 40, dirty=dirty)
 
 
 def test_a_failed_run():
     made = read(old(outcome={"status": "failed", "error": "no", "correctness": None}))
-    assert made.outcome == records.Failed(error="no")
+    assert made.outcome == evidence.Failed(error="no")
 
 
 def test_the_data_given_are_not_changed():

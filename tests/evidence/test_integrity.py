@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.errors import RecordError
-from mla_var3.records import integrity, sources
+from mla_var3.evidence import integrity, sources
 from tests.repository import git
 
 from .making import (
@@ -50,8 +50,8 @@ def make(checkout):
     commit = git(checkout, "rev-parse", "HEAD")
 
     def made(kind=timed_record, **changes):
-        named = records.identify([checkout / "kernels/k.py"])
-        fields = {"kernel": {"sources": named}, "git": records.Git(commit=commit, dirty=False)}
+        named = evidence.identify([checkout / "kernels/k.py"])
+        fields = {"kernel": {"sources": named}, "git": evidence.Git(commit=commit, dirty=False)}
         return kind(**{**fields, **changes})
 
     return made
@@ -59,15 +59,15 @@ def make(checkout):
 
 def faults(made, place=None):
     """Faults of a record as its file says it."""
-    said = json.dumps(made) if isinstance(made, dict) else records.text_of(made)
-    read = records.parse(said.encode(), "x.json")
+    said = json.dumps(made) if isinstance(made, dict) else evidence.text_of(made)
+    read = evidence.parse(said.encode(), "x.json")
     return list(integrity.faults(read, place or read.path))
 
 
 def test_a_sound_record_has_no_fault(make):
     assert faults(make()) == []
     assert faults(make(record)) == []
-    assert faults(make(record, outcome=records.Failed(error="no"))) == []
+    assert faults(make(record, outcome=evidence.Failed(error="no"))) == []
     assert faults(make(record, outcome=passed(), target="cpu", mode="disabled")) == []
     assert faults(make(git=None)) == []
 
@@ -78,14 +78,14 @@ class TestForgeries:
         said["outcome"]["total"]["median_us"] = 1.0
         path = put(tmp_path, said, make().path)
         with pytest.raises(RecordError, match=r"outcome\.passed\.total: .*min 9.0 <= median 1.0"):
-            records.read(path)
+            evidence.read(path)
 
     def test_a_share_of_the_roofline(self, make, tmp_path):
         said = content(make())
         said["outcome"]["roofline_fraction"] = 7.5
         path = put(tmp_path, said, make().path)
         with pytest.raises(RecordError, match=r"outcome\.passed\.roofline_fraction: Extra"):
-            records.read(path)
+            evidence.read(path)
 
     def test_a_record_of_one_device_in_the_folder_of_another(self, make):
         made = make()
@@ -97,12 +97,12 @@ class TestForgeries:
         assert faults(moved) == ["it was run on nvidia-h200-sxm and lies under nvidia-b200"]
 
     def test_a_made_up_commit(self, make):
-        forged = make(git=records.Git(commit="d" * 40, dirty=False))
+        forged = make(git=evidence.Git(commit="d" * 40, dirty=False))
         assert faults(forged) == [f"commit {'d' * 12} is not in the repository"]
 
     def test_a_blob_for_a_commit(self, make):
         (blob,) = make().kernel.sources.values()
-        forged = make(git=records.Git(commit=blob, dirty=False))
+        forged = make(git=evidence.Git(commit=blob, dirty=False))
         assert faults(forged) == [f"commit {blob[:12]} is not in the repository"]
 
     def test_made_up_sources(self, make):
@@ -136,14 +136,14 @@ class TestForgeries:
         said = content(make(record))
         del said["outcome"]["stages"][0]["static"][name]
         with pytest.raises(RecordError, match=r"outcome\.passed\.stages\.0\.static"):
-            records.parse(json.dumps(said).encode(), "x.json")
+            evidence.parse(json.dumps(said).encode(), "x.json")
 
     @pytest.mark.parametrize("name", sorted(set(facts().model_dump()) - {"error"}))
     def test_a_field_of_the_static_facts_null(self, make, name):
         said = content(make(record))
         said["outcome"]["stages"][0]["static"][name] = None
         with pytest.raises(RecordError, match=r"outcome\.passed\.stages\.0\.static"):
-            records.parse(json.dumps(said).encode(), "x.json")
+            evidence.parse(json.dumps(said).encode(), "x.json")
 
     @pytest.mark.parametrize("missing", ["instructions", "threads_per_block"])
     def test_facts_without_what_every_kernel_has(self, make, missing):
@@ -192,7 +192,7 @@ class TestForgeries:
 
 
 def test_every_fault_of_a_record_is_named_at_once(make):
-    said = content(make(git=records.Git(commit="d" * 40, dirty=False)))
+    said = content(make(git=evidence.Git(commit="d" * 40, dirty=False)))
     said["outcome"]["flops"] += 1
     said["slug"] = "other"
     assert len(faults(said, Path("x.json"))) == 3
@@ -204,7 +204,7 @@ class TestWithoutTheHistory:
     def forged(self, make):
         return make(
             kernel={"sources": {"kernels/k.py": "e" * 40}},
-            git=records.Git(commit="d" * 40, dirty=None),
+            git=evidence.Git(commit="d" * 40, dirty=None),
         )
 
     def test_in_an_unrelated_repository(self, make, monkeypatch, tmp_path):
@@ -233,10 +233,10 @@ class TestWithoutTheHistory:
 
 
 def test_committed_records_are_sound():
-    root = records.store.results_dir()
+    root = evidence.store.results_dir()
     found = {
-        path: list(integrity.faults(records.read(path), path.relative_to(root)))
-        for path in records.paths()
+        path: list(integrity.faults(evidence.read(path), path.relative_to(root)))
+        for path in evidence.paths()
     }
     assert found, "no record is committed"
     assert {str(path): wrong for path, wrong in found.items() if wrong} == {}

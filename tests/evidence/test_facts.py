@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from mla_var3.records import CuteFacts, CutileFacts, Remark, StaticFacts
-from mla_var3.records.facts import Facts
+from mla_var3.evidence import CuteFacts, CutileFacts, Remark, StaticFacts
+from mla_var3.evidence.facts import Facts
 
 
 def remark(line, message="m", count=1, file="kernels/k.py"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mla_var3 import records
+from mla_var3 import evidence
 from mla_var3.paths import kernels_dir
 from tests.factories import COMMIT, correctness, device, protocol, record_of, stage
 
@@ -20,48 +20,48 @@ __all__ = [
 
 #: A source that is there today.
 SOURCE = kernels_dir() / "cutile/mla/flash_mla/flash_mla/flash_mla.py"
-SOURCES = records.identify([SOURCE])
+SOURCES = evidence.identify([SOURCE])
 
 
-def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> records.Duration:
+def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> evidence.Duration:
     fields = {"median_us": median, "min_us": median * 0.9, "max_us": median * 1.2}
-    return records.Duration(**{**fields, "samples": samples, **changes})
+    return evidence.Duration(**{**fields, "samples": samples, **changes})
 
 
-def facts(**changes: Any) -> records.CutileFacts:
+def facts(**changes: Any) -> evidence.CutileFacts:
     fields = {
         "kernel": "flash_mla", "arch": "sm_90", "registers": 168, "threads_per_block": 384,
         "instructions": 900, "mma_path": "HGMMA", "spill_loads": 3,
     }  # fmt: skip
-    return records.CutileFacts(**{**fields, **changes})
+    return evidence.CutileFacts(**{**fields, **changes})
 
 
-def passed(**changes: Any) -> records.Passed:
+def passed(**changes: Any) -> evidence.Passed:
     fields = {"stages": [stage()], "flops": 10**9, "bytes": 10**6, "correctness": correctness()}
-    return records.Passed(**{**fields, **changes})
+    return evidence.Passed(**{**fields, **changes})
 
 
-def timed(median: float = 10.0, **changes: Any) -> records.Passed:
+def timed(median: float = 10.0, **changes: Any) -> evidence.Passed:
     return passed(total=duration(median), protocol=protocol(), **changes)
 
 
-def identity(**changes: Any) -> records.KernelIdentity:
+def identity(**changes: Any) -> evidence.KernelIdentity:
     fields = {
         "language": "cutile-dsl", "package": "cutile", "layer": "mla", "design": "flash_mla",
         "version": "v0", "sources": SOURCES,
     }  # fmt: skip
-    return records.KernelIdentity(**{**fields, **changes})
+    return evidence.KernelIdentity(**{**fields, **changes})
 
 
 def record(
-    outcome: records.Outcome | None = None, kernel: dict[str, Any] | None = None, **changes: Any
-) -> records.Record:
+    outcome: evidence.Outcome | None = None, kernel: dict[str, Any] | None = None, **changes: Any
+) -> evidence.Record:
     """A static record."""
     outcome = outcome or passed(stages=[stage(static=facts())])
     return record_of(**{"kernel": identity(**(kernel or {})), "outcome": outcome, **changes})
 
 
-def timed_record(median: float = 10.0, **changes: Any) -> records.Record:
+def timed_record(median: float = 10.0, **changes: Any) -> evidence.Record:
     """A record of times on an H200."""
     fields = {
         "mode": "event", "target": "nvidia-h200-sxm", "device": device(),
@@ -70,9 +70,9 @@ def timed_record(median: float = 10.0, **changes: Any) -> records.Record:
     return record(**{**fields, **changes})
 
 
-def content(made: records.Record) -> dict[str, Any]:
+def content(made: evidence.Record) -> dict[str, Any]:
     """What the file of a record says."""
-    return json.loads(records.text_of(made))  # type: ignore[no-any-return]
+    return json.loads(evidence.text_of(made))  # type: ignore[no-any-return]
 
 
 def put(root: Path, said: dict[str, Any], place: Path) -> Path:
@@ -89,7 +89,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max
 
 DURATIONS = st.tuples(TIMES, TIMES, TIMES).map(sorted).flatmap(
     lambda t: st.builds(
-        records.Duration, min_us=st.just(t[0]), median_us=st.just(t[1]), max_us=st.just(t[2]),
+        evidence.Duration, min_us=st.just(t[0]), median_us=st.just(t[1]), max_us=st.just(t[2]),
         samples=st.integers(1, 10**6),
     )
 )  # fmt: skip
@@ -101,9 +101,9 @@ FACTS = st.builds(
 )  # fmt: skip
 
 
-def stages(timed: bool) -> st.SearchStrategy[records.Stage]:
+def stages(timed: bool) -> st.SearchStrategy[evidence.Stage]:
     return st.builds(
-        records.Stage, name=NAMES, kernel=NAMES,
+        evidence.Stage, name=NAMES, kernel=NAMES,
         tiling=st.dictionaries(NAMES, SCALARS, max_size=3),
         grid=st.lists(st.integers(1, 2**31 - 1), max_size=3), flops=st.integers(0, 10**18),
         bytes=st.integers(0, 10**15), duration=st.none() | DURATIONS if timed else st.none(),
@@ -115,19 +115,19 @@ def stages(timed: bool) -> st.SearchStrategy[records.Stage]:
 
 
 CASES = st.builds(
-    records.CheckedCase, problem=st.dictionaries(NAMES, SCALARS, max_size=3),
+    evidence.CheckedCase, problem=st.dictionaries(NAMES, SCALARS, max_size=3),
     max_relative_error=st.none() | st.floats(0, 1), mma_flops=st.none() | st.integers(0, 10**15),
 )  # fmt: skip
 CHECKED = st.builds(
-    records.Correctness, status=st.sampled_from(["passed", "failed"]), against=NAMES,
+    evidence.Correctness, status=st.sampled_from(["passed", "failed"]), against=NAMES,
     tolerance=st.floats(1e-6, 1), cases=st.lists(CASES, min_size=1, max_size=3),
     message=st.none() | NAMES,
 )  # fmt: skip
 
 
-def _passed(timed: bool) -> st.SearchStrategy[records.Passed]:
+def _passed(timed: bool) -> st.SearchStrategy[evidence.Passed]:
     return st.builds(
-        records.Passed, correctness=st.none() | CHECKED,
+        evidence.Passed, correctness=st.none() | CHECKED,
         protocol=st.just(protocol()) if timed else st.none(),
         total=DURATIONS if timed else st.none(),
         stages=st.lists(stages(timed), min_size=1, max_size=3), flops=st.integers(0, 10**18),
@@ -138,6 +138,6 @@ def _passed(timed: bool) -> st.SearchStrategy[records.Passed]:
 OUTCOMES = st.one_of(
     _passed(True),
     _passed(False),
-    st.builds(records.Failed, error=NAMES, stage=st.none() | NAMES),
-    st.builds(records.Skipped, reason=NAMES),
+    st.builds(evidence.Failed, error=NAMES, stage=st.none() | NAMES),
+    st.builds(evidence.Skipped, reason=NAMES),
 )

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import RecordError
+from mla_var3.evidence.model import Git, Record
 from mla_var3.paths import kernels_dir, repo_root
-from mla_var3.records.model import Git, Record
 
 #: Where sources lie, from the top of the checkout.
 KERNELS = "kernels"
