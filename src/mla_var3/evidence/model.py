@@ -2,6 +2,17 @@
 
 Bounds, fractions of a ceiling, occupancy and regimes are worked out when a record is read, from
 its counts and today's device files; a better ceiling needs no new record.
+
+Schema 3, which the files are about to follow: one file per run and design,
+``results/<target>/<package>/<layer>/<design>/<time>-<run>.json``. It says once what holds for all
+of it: run, device and driver, toolchain, git, the sources of each version (``versions``), the
+protocols and the compilers' facts (lists that entries name by place), then one entry per version,
+problem and mode: ``version, problem, slug, mode, time, clocks, outcome``. ``Record`` stays what
+readers hold: an entry together with its run, so ``stage.fingerprint`` and ``record.workload`` (the
+workload's revision) are a field of ``Stage`` and of ``Record``, and need no change of the files'
+layout beyond the entry. FLOPs and bytes of a cost model leave ``Stage`` and ``Passed``.
+A record's address is ``results/<target>/<package>/<layer>/<design>/<version>/<slug>/<mode>``, the
+newest of that name, or with ``@<run>`` that of one run.
 """
 
 from __future__ import annotations
