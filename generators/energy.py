@@ -67,10 +67,10 @@ def section(site: Site, device: Device, link: Link) -> str:
         "## Joules",
         _verdict(found, device),
         f"Launched back to back, a kernel draws {power.static:g} W for as long as it runs, "
-        f"{power.joules_per_flop * 1e12:.3g} pJ per FLOP and {power.joules_per_byte * 1e12:.3g} pJ "
-        "per DRAM byte at full clock, and less in proportion to the clock. Where that exceeds the "
-        f"{power.watts:g} W that the board may draw, it lowers the clock, and arithmetic slows as "
-        f"much: the third time of a reference, from {power.tflops:g} TFLOP/s at full clock.",
+        f"{power.joules_per_flop * 1e12:.3g} pJ per FLOP at full clock, less by the square of a "
+        f"lower clock, and {power.joules_per_byte * 1e12:.3g} pJ per DRAM byte. Where that exceeds "
+        f"the {power.watts:g} W that the board may draw, it lowers the clock, and arithmetic slows "
+        f"as much: the third time of a reference, from {power.tflops:g} TFLOP/s at full clock.",
         _bound(site, least, device),
         table(_HEAD, [_cells(site, row, link) for row in found], right=_HEAD[2:9]),
     )
@@ -84,8 +84,9 @@ def rows(site: Site, device: Device) -> list[Row]:
     for window in windows((run.record for run in site.runs), device):
         known = reference(window.record)
         if power is not None and known is not None:
-            full = power.static * window.us / 1e6 + power.work(window.flops, window.bytes)
-            made.append(Row(runs[id(window.record)], window, window.clock * full, known))
+            work = power.work(window.flops, window.bytes, window.clock)
+            joules = power.static * window.us / 1e6 + work
+            made.append(Row(runs[id(window.record)], window, joules, known))
     return sorted(made, key=lambda row: row.window.us, reverse=True)
 
 
@@ -125,8 +126,8 @@ def _bound(site: Site, least: Power, device: Device) -> str:
     )
     return (
         "A fit is no bound. The bound takes the least joules that any fit without one of the "
-        f"designs gives, at the lowest clock that was seen: {least.joules_per_flop * 1e12:.3g} pJ "
-        f"per FLOP and {least.joules_per_byte * 1e12:.3g} pJ per byte; it charges nothing for the "
+        f"designs gives: {least.joules_per_flop * 1e12:.3g} pJ per FLOP, at the lowest clock that "
+        f"was seen, and {least.joules_per_byte * 1e12:.3g} pJ per byte; it charges nothing for the "
         f"time that passes, and lets the board draw {least.watts:g} W, the most of any window. "
         "It is evidence and not physics: `records -- verify` tries it on every record, and the "
         f"closest, {cell(run.record.kernel.name)}, took {1 / closest:.2f} times the time that "

@@ -132,7 +132,8 @@ def figure(site: Site) -> str:
     }  # fmt: skip
     if (power := rates.power) is not None:
         spec["power"] = {"us": regimes.power_us(rates), "watts": power.watts,
-                         "static": power.static, "flop": power.joules_per_flop,
+                         "static": power.static, "tflops": power.tflops,
+                         "flop": power.joules_per_flop,
                          "byte": power.joules_per_byte}  # fmt: skip
     sizes = first_sizes()
     cards = "".join(_card(form, sizes) for form in FORMS)
@@ -157,9 +158,10 @@ def _said(rates: Ceilings) -> str:
     power: Power = rates.power
     return (
         f"Power: the time that {power.watts:g} W allow back to back. Joules: {power.static:.0f} W "
-        f"for as long as it runs, {power.joules_per_flop * 1e12:.3g} pJ per FLOP and "
-        f"{power.joules_per_byte * 1e12:.3g} pJ per DRAM byte at full clock, no more than the "
-        "board may draw; their source and their error stand on the device's page."
+        f"for as long as it runs, {power.joules_per_flop * 1e12:.3g} pJ per FLOP at full clock, "
+        f"less by the square of a lower one, and {power.joules_per_byte * 1e12:.3g} pJ per DRAM "
+        "byte, no more than the board may draw; their source and their error stand on the device's "
+        "page."
     )
 
 

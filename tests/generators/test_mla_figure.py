@@ -63,7 +63,7 @@ def test_the_figure_follows_the_device(site, monkeypatch):
     before = mla_figure.message(first_sizes())
     ceilings = regimes.ceilings_of(mla_figure.DEVICE)
     monkeypatch.setattr(
-        regimes, "ceilings_of", lambda key: replace(ceilings, gbps=ceilings.gbps * 40)
+        regimes, "ceilings_of", lambda key: replace(ceilings, gbps=ceilings.gbps * 40, power=None)
     )
     after = mla_figure.message(first_sizes())
     assert after != before

@@ -30,10 +30,10 @@ class Costs:
 def window(
     costs: Costs, us: float, flops: int, bytes: int, clock: float = 1.0, noise: float = 1.0, **also
 ) -> Record:
-    work = costs.watts * us / 1e6 + costs.flop * flops + costs.byte * bytes
+    work = costs.watts * us / 1e6 + costs.flop * flops * clock**2 + costs.byte * bytes
     energy = Energy(
-        launches=100, launch_us=us, joules=noise * clock * work,
-        watts=max(noise * clock * work / us * 1e6, 1e-6), sm_clock_mhz=clock * FULL, samples=9,
+        launches=100, launch_us=us, joules=noise * work,
+        watts=max(noise * work / us * 1e6, 1e-6), sm_clock_mhz=clock * FULL, samples=9,
     )  # fmt: skip
     made = passed(total=duration(us)).model_copy(
         update={"energy": energy, "flops": flops, "bytes": bytes}
@@ -71,8 +71,8 @@ def test_the_fit_finds_the_costs_again(costs):
     assert model.static == pytest.approx(costs.watts, rel=1e-4)
     assert model.joules_per_flop == pytest.approx(costs.flop, rel=1e-4)
     assert model.joules_per_byte == pytest.approx(costs.byte, rel=1e-4)
-    assert model.least_per_flop == pytest.approx(0.75 * costs.flop, rel=1e-4)
-    assert model.least_per_byte == pytest.approx(0.75 * costs.byte, rel=1e-4)
+    assert model.least_per_flop == pytest.approx(0.75**2 * costs.flop, rel=1e-4)
+    assert model.least_per_byte == pytest.approx(costs.byte, rel=1e-4)
     assert model.windows == 12
     assert model.error < 1e-4
 
@@ -81,8 +81,8 @@ def test_the_error_is_that_of_a_window_not_seen():
     model = fitted(some(Costs(280, 6e-13, 9e-11), noise=1.1))
     assert model is not None
     assert 0.03 < model.error < 0.3
-    assert model.least_per_flop <= 0.75 * model.joules_per_flop
-    assert model.least_per_byte <= 0.75 * model.joules_per_byte
+    assert model.least_per_flop <= 0.75**2 * model.joules_per_flop
+    assert model.least_per_byte <= model.joules_per_byte
 
 
 def test_few_windows_or_costs_below_zero_make_no_model():
@@ -109,12 +109,24 @@ POWERS = st.builds(
 
 @given(POWERS, COUNTS)
 def test_at_the_clock_that_power_allows_the_board_draws_its_power(power, work):
-    """Full time over time is the clock, to which all power is in proportion."""
+    """Full time over time is the clock, to whose square the cost of a FLOP is in proportion."""
     flops, _ = work
     us = power.us(*work)
     clock = flops / (power.tflops * 1e6) / us
-    drawn = clock * (power.static + power.work(*work) / us * 1e6)
+    drawn = power.static + power.work(*work, clock) / us * 1e6
     assert drawn == pytest.approx(power.watts, rel=1e-6)
+
+
+@given(POWERS, COUNTS)
+def test_the_time_at_a_power_grows_with_work(power, work):
+    flops, bytes = work
+    us = power.us(flops, bytes)
+    assert power.us(2 * flops, bytes) >= us * (1 - 1e-12)
+    assert power.us(2 * flops, 2 * bytes) > us
+    assert power.us(flops, 2 * bytes) >= us * (1 - 1e-12)
+    assert power.us(0, bytes) == pytest.approx(
+        power.joules_per_byte * bytes / (power.watts - power.static) * 1e6
+    )
 
 
 @given(POWERS, COUNTS)
@@ -133,7 +145,8 @@ def test_a_matrix_product_takes_the_rate_that_it_sustains():
     """8192 cubed on random data: 804 TFLOP/s after a pause, 694 sustained, both in the file."""
     known = predict(2 * 8192**3, 3 * 2 * 8192**2, H200.ceilings())
     assert known.bound == "power"
-    assert known.flops / known.time_us / 1e6 == pytest.approx(694, rel=0.02)
+    # No window of the fit holds this product; its own error is 5 %.
+    assert known.flops / known.time_us / 1e6 == pytest.approx(694, rel=0.03)
 
 
 def test_power_binds_where_the_records_say_so():

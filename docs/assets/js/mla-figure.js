@@ -28,7 +28,8 @@
       const cost = spec.power;
       const power = powerOf(flops, bytes);
       const time = Math.max(found.time, power);
-      const work = cost.flop * flops + cost.byte * bytes;
+      const clock = Math.min(1, flops / (cost.tflops * 1e6) / time);
+      const work = cost.flop * flops * clock ** 2 + cost.byte * bytes;
       const joules = Math.min(work + cost.static * time / 1e6, cost.watts * time / 1e6);
       return { ...found, power, time, joules };
     };

@@ -22,9 +22,10 @@ class Power:
 
     Attributes:
         watts: What the board may draw.
-        joules_per_flop: Energy per FLOP, at full clock where ``tflops`` is given.
-        joules_per_byte: Energy per DRAM byte, likewise.
-        static: Watts at full clock while a kernel runs, whatever it does.
+        joules_per_flop: Energy per FLOP, at full clock where ``tflops`` is given. It falls with
+            the square of the SM clock, as voltage falls with it.
+        joules_per_byte: Energy per DRAM byte; DRAM has a clock of its own.
+        static: Watts while a kernel runs, whatever it does.
         tflops: Arithmetic rate at full clock in TFLOP/s, before power lowers the clock; None where
             the clock is left open, as for a bound.
         source: One sentence: where the figures come from.
@@ -37,27 +38,38 @@ class Power:
     tflops: float | None = None
     source: str = ""
 
-    def work(self, flops: float, bytes: float) -> float:
-        """Joules of the work alone, without the power that time costs."""
-        return self.joules_per_flop * flops + self.joules_per_byte * bytes
+    def work(self, flops: float, bytes: float, clock: float = 1.0) -> float:
+        """Joules of the work alone at a share of the full clock, without those that time costs."""
+        return self.joules_per_flop * flops * clock**2 + self.joules_per_byte * bytes
 
     def us(self, flops: float, bytes: float) -> float:
         """Microseconds that the work takes back to back, as far as power decides.
 
         With the clock left open, no less than its joules at full power. Else the board lowers the
-        clock until it holds its power, all power falls in proportion and arithmetic slows in
-        proportion: full time T, time t and clock T / t satisfy watts = (static + work / t) T / t.
+        clock until it holds its power, and arithmetic slows in proportion: full time T, time t and
+        clock T / t satisfy watts t = static t + a FLOP (T / t)^2 + c byte. That is a cubic in t
+        with one positive root, which is Cardano's.
+
+        Args:
+            flops: FLOPs; with ``bytes`` at 0, not 0.
+            bytes: DRAM bytes.
         """
-        work = self.work(flops, bytes) / self.watts
         if self.tflops is None:
-            return 1e6 * work
-        full = flops / (self.tflops * 1e12)
-        half = full * self.static / self.watts / 2
-        return 1e6 * (half + (half * half + full * work) ** 0.5)
+            return 1e6 * self.work(flops, bytes) / self.watts
+        full, free = flops / (self.tflops * 1e12), self.watts - self.static
+        third = self.joules_per_byte * bytes / free / 3
+        half = self.joules_per_flop * flops * full**2 / free / 2
+        root = (half + third**3 + (half * (half + 2 * third**3)) ** 0.5) ** (1 / 3)
+        return 1e6 * (third + root + third**2 / root)
+
+    def clock(self, flops: float, us: float) -> float:
+        """Share of the full clock at which arithmetic alone takes so many microseconds, up to 1."""
+        return 1.0 if self.tflops is None else min(1.0, flops / (self.tflops * 1e6) / us)
 
     def joules(self, flops: float, bytes: float, us: float) -> float:
         """Joules of work that takes so many microseconds, back to back and held to the power."""
-        return min(self.static * us / 1e6 + self.work(flops, bytes), self.watts * us / 1e6)
+        drawn = self.static * us / 1e6 + self.work(flops, bytes, self.clock(flops, us))
+        return min(drawn, self.watts * us / 1e6)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """What a FLOP and a DRAM byte cost in joules on one board, fitted to records that measured energy.
 
 A board that runs a kernel back to back draws some power whatever it does, and some energy per FLOP
-and per byte moved (the energy roofline of Choi, Bedard, Fowler and Vuduc, IPDPS 2013). Its clock
-falls where it reaches its power limit, and all three fall with it:
-J = clock (P t + a FLOP + c byte), the clock as a share of the full one. Of the whole powers of the
-clock the first fits best. Each window is weighted by its own joules, so that short and long
-launches count alike.
+and per byte moved (the energy roofline of Choi, Bedard, Fowler and Vuduc, IPDPS 2013). Where it
+reaches its power limit, the SM clock falls and voltage with it, so that a FLOP costs less by the
+square of the clock; DRAM keeps its own clock, and a byte costs what it did:
+J = P t + clock^2 a FLOP + c byte, the clock as a share of the full one. Of the powers of the clock
+tried for each of the three terms this fits best. Each window is weighted by its own joules, so
+that short and long launches count alike.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Window:
 
     @property
     def per_joule(self) -> tuple[float, float, float]:
-        """Seconds, FLOPs and bytes per joule, slowed as the clock was."""
-        scale = self.clock / self.joules
-        return self.us * 1e-6 * scale, self.flops * scale, self.bytes * scale
+        """Seconds, FLOPs at the cost that the clock left them, and bytes, per joule."""
+        shares = self.us * 1e-6, self.flops * self.clock**2, self.bytes
+        return tuple(share / self.joules for share in shares)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Fit:
         joules_per_byte: Energy per DRAM byte of the cost model.
         least_per_flop: The least of all fits that leave one design out, at the lowest clock of any
             window.
-        least_per_byte: Likewise.
+        least_per_byte: The least of all fits that leave one design out.
         lowest_clock: That clock, as a share of the full one.
         most_watts: The largest mean power of any window.
         windows: Windows that it was fitted to.
@@ -127,8 +128,8 @@ def fit(found: Sequence[Window]) -> Fit | None:
         static=costs[0],
         joules_per_flop=costs[1],
         joules_per_byte=costs[2],
-        least_per_flop=lowest * min(each[1] for each in [costs, *without]),
-        least_per_byte=lowest * min(each[2] for each in [costs, *without]),
+        least_per_flop=lowest**2 * min(each[1] for each in [costs, *without]),
+        least_per_byte=min(each[2] for each in [costs, *without]),
         lowest_clock=lowest,
         most_watts=max(window.watts for window in found),
         windows=len(found),

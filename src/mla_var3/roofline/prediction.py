@@ -87,7 +87,7 @@ def predict(flops: float, bytes: float, rates: Ceilings, device: str = "") -> Pr
             raise PlanError(f"cannot predict a stage with {count} {name}: a count is 0 or more")
     compute_us = flops / (rates.tflops * 1e6)
     memory_us = bytes / (rates.gbps * 1e3)
-    power_us = rates.power.us(flops, bytes) if rates.power else 0.0
+    power_us = rates.power.us(flops, bytes) if rates.power and (flops or bytes) else 0.0
     sides: dict[Side, float] = {"compute": compute_us, "memory": memory_us, "power": power_us}
     side = max(sides, key=lambda name: sides[name])
     return Prediction(
