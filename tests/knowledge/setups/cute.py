@@ -732,7 +732,8 @@ assert torch.equal(out[0], b) and torch.equal(out[1], b)
     "cute-split-keys-in-cluster": [
         _program(
             """
-from mla_var3.kernel.cute_python.mla.flash_mla.common import HALF, ROWS, add_half, send_half
+from mla_var3.kernel.cute_python.kit.dsmem import add_half, send_half
+from mla_var3.kernel.cute_python.kit.slabs import HALF, ROWS
 
 
 @cute.struct

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from mla_var3.kernel.cute_python.mla.flash_mla.common import ROPE
+from mla_var3.kernel.cute_python.kit.slabs import ROPE
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Plan
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export

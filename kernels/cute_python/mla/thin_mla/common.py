@@ -5,7 +5,7 @@ from __future__ import annotations
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from mla_var3.kernel.cute_python.mla.flash_mla.common import SLAB
+from mla_var3.kernel.cute_python.kit.slabs import SLAB
 
 
 def thin_layout(dtype, rows, slabs):

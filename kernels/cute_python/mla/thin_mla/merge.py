@@ -9,13 +9,8 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
 
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
-    LATENT,
-    LN_2,
-    LOWEST,
-    as_rows,
-    as_vector,
-)
+from mla_var3.kernel.cute_python.kit.slabs import LATENT, as_rows, as_vector
+from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST
 from mla_var3.runtime.cute_kernel import CuteTiling
 from mla_var3.workloads import option
 

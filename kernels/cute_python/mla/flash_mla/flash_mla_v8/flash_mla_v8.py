@@ -24,41 +24,32 @@ from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
+from mla_var3.kernel.cute_python.kit.dsmem import send_pieces
+from mla_var3.kernel.cute_python.kit.latent_plan import SlabPlan
+from mla_var3.kernel.cute_python.kit.masks import seen, seen_by_all, seen_by_any
+from mla_var3.kernel.cute_python.kit.pieces import PIECE_BYTES, PIECES, received
+from mla_var3.kernel.cute_python.kit.products import output_mma, score_mma
+from mla_var3.kernel.cute_python.kit.slabs import (
     EVICT_FIRST,
     HALF,
     KEYS,
     LATENT,
-    LN_2,
-    LOWEST,
     ROPE_SLAB,
     ROWS,
     SLAB,
     SLAB_BYTES,
     SLABS,
     SlabLoads,
-    SlabPlan,
     as_keys,
     as_rows,
     as_vector,
     operand_layout,
-    output_mma,
-    reduced,
-    score_mma,
-    seen,
-    seen_by_all,
-    seen_by_any,
     shared_slabs,
     slab_layout,
     tma_parts,
     value_layout,
 )
-from mla_var3.kernel.cute_python.mla.flash_mla.pieces import (
-    PIECE_BYTES,
-    PIECES,
-    received,
-    send_pieces,
-)
+from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteTiling, require_multiple, require_one_of
 from mla_var3.workloads import Cost, option

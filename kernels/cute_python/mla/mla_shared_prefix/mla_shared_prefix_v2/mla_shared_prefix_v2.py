@@ -21,13 +21,7 @@ from cutlass.utils import SmemAllocator
 
 from mla_var3.errors import TilingError
 from mla_var3.kernel.cute_python.attention.hopper_attention.common import ROWS
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
-    SLAB,
-    SLABS,
-    as_keys,
-    as_rows,
-    slab_layout,
-)
+from mla_var3.kernel.cute_python.kit.slabs import SLAB, SLABS, as_keys, as_rows, slab_layout
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
     CONSUMER_REGISTERS,
     CONSUMERS,

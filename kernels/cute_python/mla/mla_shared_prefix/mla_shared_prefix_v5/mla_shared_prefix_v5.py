@@ -19,15 +19,8 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.utils import SmemAllocator
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
-    LN_2,
-    ROWS,
-    SLAB,
-    SLABS,
-    as_keys,
-    as_rows,
-    slab_layout,
-)
+from mla_var3.kernel.cute_python.kit.slabs import ROWS, SLAB, SLABS, as_keys, as_rows, slab_layout
+from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
     CONSUMER_REGISTERS,

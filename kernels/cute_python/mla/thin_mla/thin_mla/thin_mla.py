@@ -23,29 +23,24 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
+from mla_var3.kernel.cute_python.kit.dsmem import remote_address, store_remote
+from mla_var3.kernel.cute_python.kit.latent_plan import SlabPlan
+from mla_var3.kernel.cute_python.kit.masks import seen, seen_by_all, seen_by_any
+from mla_var3.kernel.cute_python.kit.slabs import (
     EVICT_FIRST,
     KEYS,
-    LN_2,
-    LOWEST,
     ROPE_SLAB,
     SLAB,
     SLAB_BYTES,
     SLABS,
     SlabLoads,
-    SlabPlan,
     as_keys,
     as_rows,
     as_vector,
-    reduced,
-    remote_address,
-    seen,
-    seen_by_all,
-    seen_by_any,
     shared_slabs,
     slab_layout,
-    store_remote,
 )
+from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
 from mla_var3.kernel.cute_python.mla.thin_mla.merge import Merge, MergeTiling
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling

@@ -31,27 +31,23 @@ from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.mla.flash_mla.common import (
+from mla_var3.kernel.cute_python.kit.latent_plan import SlabPlan
+from mla_var3.kernel.cute_python.kit.masks import seen, seen_by_all, seen_by_any
+from mla_var3.kernel.cute_python.kit.slabs import (
     EVICT_FIRST,
     KEYS,
-    LN_2,
-    LOWEST,
     ROPE_SLAB,
     SLAB,
     SLAB_BYTES,
     SLABS,
     SlabLoads,
-    SlabPlan,
     as_keys,
     as_rows,
     as_vector,
-    reduced,
-    seen,
-    seen_by_all,
-    seen_by_any,
     shared_slabs,
     slab_layout,
 )
+from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
 from mla_var3.kernel.cute_python.mla.thin_mla.words import EMPTY, any_empty, clear, get, put
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling

@@ -1,0 +1,1 @@
+"""Building blocks of kernels in the CuTe DSL; a version composes them, and none names a version."""
