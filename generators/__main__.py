@@ -9,8 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from generators.page import write_folder
-from generators.site import all_pages, load
+from generators.families import all_pages, load
+from generators.write.page import write_folder
 from mla_var3 import arguments, front
 
 

@@ -65,6 +65,6 @@ def test_cutiles_words_stand_in_its_rooms_alone(word):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_generators_ask_the_language_for_cutiles_words(word):
-    pages = sorted((Path(__file__).parents[1] / "generators").glob("*.py"))
+    pages = sorted((Path(__file__).parents[1] / "generators").rglob("*.py"))
     assert pages
     assert [p.name for p in pages if word in p.read_text(encoding="utf-8")] == []

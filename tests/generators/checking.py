@@ -13,7 +13,7 @@ from typing import Any
 import markdown
 import yaml
 
-from generators.page import Page
+from generators.write.page import Page
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from generators.reference import sessions_of
+from generators.pages.reference import sessions_of
 from mla_var3 import devices, languages, workloads
 from mla_var3.app import benching, bundle, options, run
 from mla_var3.arguments import parse

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from generators import glossary
-from generators import site as engine
-from generators.page import Page
-from generators.site import Site
+from generators import families as engine
+from generators.model.site import Site
+from generators.pages import glossary
+from generators.write.page import Page
 from tests.knowledge.trees import Tree, plant
 
 

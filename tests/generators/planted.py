@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators import catalogue, devices, handwritten, learning, mla_regimes, records, results
-from generators.page import Page
-from generators.site import Run, Site
+from generators.mla import regimes
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages import catalogue, devices, handwritten, learning_paths, records, results
+from generators.write.page import Page
 from mla_var3 import devices as device_files
 from tests.knowledge.trees import Tree
 
 #: Families that need no kernels of the checkout.
-SMALL = (catalogue, mla_regimes, devices, records, learning, handwritten)
+SMALL = (catalogue, regimes, devices, records, learning_paths, handwritten)
 
 
 def small_site(tree: Tree) -> Site:

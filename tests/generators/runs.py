@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from generators import records, results
-from generators.site import Run, Site
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages import records, results
 from mla_var3.devices import all_devices
 from tests.factories import device, duration, passed, record
 

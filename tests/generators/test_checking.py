@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generators.page import Page
+from generators.write.page import Page
 from tests.generators.checking import dead_links, see
 
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from generators import site as engine
-from generators import text
+from generators import families as engine
 from generators.__main__ import main
-from generators.navigation import summary
-from generators.page import Page, unique, write_folder
+from generators.build.navigation import summary
+from generators.model.site import relative
+from generators.write import text
+from generators.write.page import Page, unique, write_folder
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import natural
 from tests.generators.checking import ROOT, html_of
@@ -30,7 +31,7 @@ from tests.generators.planted import small_site
     ],
 )
 def test_addresses_are_relative(page, target, wanted):
-    assert engine.relative(page, target) == wanted
+    assert relative(page, target) == wanted
 
 
 def test_sources_devlogs_records_and_devices_have_their_pages(site):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.page import Page
+from generators.write.page import Page
 from tests.generators.checking import see
 from tests.site import site_tree
 
@@ -105,7 +105,7 @@ RECORD = {
 #: Makes the pages of the copy with the package of the copy, and prints them.
 SCRIPT = """
 import json
-from generators import site
+from generators import families as site
 found = site.load()
 pages = [p for p in site.all_pages(found) if p.path.endswith(".md")]
 print(json.dumps({p.path: [p.content, list(p.nav)] for p in pages}))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from generators import machine
+from generators.pages import machine
 from mla_var3.knowledge.markdown import NUMBER_WITH_UNIT
 from tests.generators.checking import ROOT
 

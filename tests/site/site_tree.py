@@ -68,7 +68,7 @@ def build(tree: Path, site: Path, config: str = "mkdocs.yml", **env: str) -> str
 def fetch_assets() -> None:
     """Fetch the browser libraries that the checkout does not have yet, into the checkout."""
     done = subprocess.run(
-        [sys.executable, "-m", "generators.assets"],
+        [sys.executable, "-m", "generators.build.assets"],
         cwd=ROOT,
         env={**os.environ, "HYPERMLA_ROOT": str(ROOT)},
         capture_output=True,

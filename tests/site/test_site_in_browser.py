@@ -11,7 +11,7 @@ import pytest
 from site_browser import BASE, CHARACTERS, FAMILIES, WIDTHS, Built, OpenTab, Tab
 from site_tree import ROOT
 
-from generators import assets
+from generators.build import assets
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

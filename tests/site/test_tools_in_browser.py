@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from site_browser import BASE, OpenTab, Tab
 
-from generators import mla_figure
 from mla_var3 import knowledge
 from mla_var3.workloads.mla import regimes
 
@@ -122,10 +121,10 @@ def test_sliders_move_the_figure_of_mla(open_tab: OpenTab):
     message = figure.locator(".mla-figure__message")
     before = message.inner_text()
     curve = figure.locator("[data-curve=latent]").get_attribute("d")
-    assert f"At s = {mla_figure.first_sizes()['s']} " in before
+    assert f"At s = {figure.first_sizes()['s']} " in before
     figure.locator("input[name=s]").press("Home")
     figure.locator("input[name=t]").press("End")
-    sizes = mla_figure.first_sizes() | {"s": 1, "t": mla_figure.SLIDERS["t"][2][-1]}
-    assert message.inner_text() == mla_figure.message(sizes)
+    sizes = figure.first_sizes() | {"s": 1, "t": figure.SLIDERS["t"][2][-1]}
+    assert message.inner_text() == figure.message(sizes)
     assert figure.locator("[data-curve=latent]").get_attribute("d") != curve
     tab.check()

@@ -1,5 +1,5 @@
 // The advisor. What was measured, formulas and ceilings come as data in the page: see measured in
-// generators/mla_advisor.py and calculator_spec in src/mla_var3/workloads/mla/regimes.py. This file
+// generators/mla/advisor.py and calculator_spec in src/mla_var3/workloads/mla/regimes.py. This file
 // finds the nearest record, evaluates the formulas, and keeps the inputs in the page's address.
 (function () {
   "use strict";

@@ -1,5 +1,5 @@
 // Sliders of the MLA figure. Formulas, rates and measured points come as data in the page: see
-// generators/mla_figure.py, which draws the figure as it stands before a slider moves.
+// generators/mla/figure.py, which draws the figure as it stands before a slider moves.
 (function () {
   "use strict";
 

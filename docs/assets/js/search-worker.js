@@ -1,4 +1,4 @@
-/* The search: the theme's worker, replaced by one that asks MiniSearch. See generators/searching.py
+/* The search: the theme's worker, replaced by one that asks MiniSearch. See generators/build/searching.py
    for what it searches, and the theme's SearchMessageType for the messages. */
 "use strict";
 

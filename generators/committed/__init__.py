@@ -1,0 +1,1 @@
+"""Files of the repository that are made from records and runs: each has a test that compares."""

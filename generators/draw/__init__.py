@@ -1,0 +1,1 @@
+"""Pictures as SVG: charts, tiles, schedules, climbs, and those of single terms."""

@@ -1,0 +1,163 @@
+"""How the fastest latent kernels here compare with those of other libraries, from common runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from generators.model import problems
+from generators.model.verdicts import together
+from generators.pages import ladder
+from generators.pages.kernels import run_version
+from generators.write.text import cell, sections, table
+from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads import workloads
+from mla_var3.workloads.mla import WORKLOAD
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+TITLE = "Against FlashMLA and other libraries"
+#: Libraries by their design, the one that all are compared with first.
+PEERS: Mapping[str, str] = {
+    "deepseek_flash_mla": "FlashMLA",
+    "flashinfer_mla": "FlashInfer",
+    "tilegym_mla": "TileGym",
+    "triton_mla": "Triton",
+}
+
+
+def section(site: Site, link: Link) -> str:
+    """Every problem at which a kernel here and a library's ran in one run; empty without any."""
+    lighter = workloads()[WORKLOAD.key].lighter
+    full = _rows(site, _alike(site), link)
+    shared = _rows(site, lambda run: lighter(run.record.problem), link, rivals=1)
+    if not full:
+        return ""
+    return sections(
+        f"## {TITLE}",
+        verdict(site),
+        "Medians on the device named, each row of one run in interleaved rounds. Every problem "
+        "measured in a common run is here, lost ones too. The fastest of ours there is "
+        f"shown that does the same work. As fast means within {problems.NOISE:.0%}.",
+        full,
+        "With a prefix that all sequences share and whose keys and values were decompressed "
+        "beforehand, which FlashMLA does not use:"
+        if shared
+        else "",
+        shared,
+    )
+
+
+def lead(site: Site, address: str) -> str:
+    """The verdict, and where every problem behind it stands."""
+    said = verdict(site)
+    return f"{said} [{TITLE}]({address}): every problem measured in a common run." if said else ""
+
+
+def verdict(site: Site) -> str:
+    """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
+    peer, suits = next(iter(PEERS)), _alike(site)
+    found = [_fastest_of(runs, suits, [peer]) for runs in _groups(site)]
+    pairs = [(mine, peers[peer]) for mine, peers in found if mine and peers]
+    if not pairs:
+        return ""
+    words = Counter(_word(*pair) for pair in pairs)
+    counts = ", ".join(f"{word} at {words[word]}" for word in ("faster", "as fast", "slower"))
+    ahead = [pair for pair in pairs if _word(*pair) == "faster"]
+    most = ""
+    if ahead:
+        mine, _ = max(ahead, key=_gain)
+        where = cell(problems.problem_of(mine.record))
+        middle, top = (_lead(found(map(_gain, ahead))) for found in (statistics.median_low, max))
+        typical = f"{middle} at the median and " if middle != top else ""
+        most = f", by {typical}up to {top} ({where})"
+    return (
+        f"**Of {len(pairs)} problems at which kernels of ours ran beside {PEERS[peer]} in one run, "
+        f"the fastest of ours is {counts}{most}.** Which version that is depends on the problem."
+    )
+
+
+def _gain(pair: tuple[Run, Run]) -> float:
+    mine, theirs = pair
+    return theirs.total.median_us / mine.total.median_us
+
+
+def _lead(gain: float) -> str:
+    return problems.percent(1.0, gain).removesuffix(" faster")
+
+
+def _word(mine: Run, theirs: Run) -> str:
+    ours, others = mine.total.median_us, theirs.total.median_us
+    if problems.level(ours, others):
+        return "as fast"
+    return "faster" if ours < others else "slower"
+
+
+def _alike(site: Site) -> Callable[[Run], bool]:
+    """Whether a run did all that the libraries' kernels do."""
+    lighter, covers = workloads()[WORKLOAD.key].lighter, _covers(site)
+    return lambda run: not lighter(run.record.problem) and _does(site, run, covers)
+
+
+def _groups(site: Site) -> list[list[Run]]:
+    """Timed runs of the workload, by what was timed together."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in site.runs:
+        if run.is_timed and run.record.kernel.layer == WORKLOAD.key and run.record.run:
+            groups.setdefault(together(run), []).append(run)
+    return sorted(groups.values(), key=lambda runs: problems.problem_of(runs[0].record).order)
+
+
+def _fastest_of(
+    runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str]
+) -> tuple[Run | None, dict[str, Run]]:
+    """The fastest of ours in one run, and the libraries' beside it."""
+    runs = list(runs)
+    ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
+    peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
+    return min(ours, key=lambda run: run.total.median_us, default=None), peers
+
+
+def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | None = None) -> str:
+    names = list(PEERS)[:rivals]
+    found = [row for runs in _groups(site) if (row := _row(site, runs, suits, names, link))]
+    shown = [i for i in range(len(names)) if any(row[i + 2] for row in found)]
+    rows = [[*row[:2], *(row[i + 2] for i in shown)] for row in found]
+    head = ["Problem", "Ours", *(f"Against {PEERS[names[i]]}" for i in shown)]
+    return table(head, rows)
+
+
+def _row(
+    site: Site, runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str], link: Link
+) -> list[str]:
+    mine, peers = _fastest_of(runs, suits, names)
+    if mine is None or not peers:
+        return []
+    where = f"{problems.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
+    own = problems.record_link(mine, link, problems.duration(mine.total))
+    return [
+        cell(where),
+        f"{run_version(site, mine, link)}: {own}",
+        *(_against(mine, peers[name], link) if name in peers else "" for name in names),
+    ]
+
+
+def _against(mine: Run, peer: Run, link: Link) -> str:
+    said = problems.against(mine, peer, PEERS[peer.record.kernel.design])
+    return problems.record_link(peer, link, said)
+
+
+def _covers(site: Site) -> str | None:
+    """What the libraries' kernels do, attention up to the latent output; None without one."""
+    peer = site.designs().get(next(iter(PEERS)))
+    return peer[0].plan_class().covers if peer else None
+
+
+def _does(site: Site, run: Run, covers: str | None) -> bool:
+    """Whether a run did that."""
+    version = site.version_of(run)
+    return version is not None and version.plan_class().covers == covers

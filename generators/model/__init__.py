@@ -1,0 +1,1 @@
+"""What pages are made of: runs, the site that holds them, problems, and how versions compare."""

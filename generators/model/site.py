@@ -1,0 +1,141 @@
+"""Everything the pages are made of, read once."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from generators.model import problems, terms, verdicts
+from generators.model.run import Run
+from generators.model.terms import Term
+from mla_var3 import devices as device_files
+from mla_var3.errors import KnowledgeError
+from mla_var3.examples.learning import Learning
+from mla_var3.examples.learning import load as read_learning
+from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.pages import Catalogue
+from mla_var3.runtime.registry import Version
+
+
+@dataclass(frozen=True)
+class Site:
+    """What generators read.
+
+    Attributes:
+        root: Top of the checkout.
+        catalogue: Knowledge, devlogs and access to records.
+        versions: All kernel versions, by language, workload, design and number.
+        runs: All records, by path, numbers in it by value.
+        devices: All device files, by key.
+        addresses: Page of each file of the checkout that has one; see ``Family.places``.
+        copied: Files without a page that pages link to; they are published as they are.
+    """
+
+    root: Path
+    catalogue: Catalogue
+    versions: tuple[Version, ...]
+    runs: tuple[Run, ...]
+    devices: tuple[device_files.Device, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
+
+    @cached_property
+    def companions(self) -> dict[tuple[object, ...], list[Run]]:
+        """The timed runs of each run and problem: those whose times compare."""
+        found: dict[tuple[object, ...], list[Run]] = {}
+        for run in self.runs:
+            if run.is_timed and run.record.run is not None:
+                found.setdefault(verdicts.together(run), []).append(run)
+        return found
+
+    @cached_property
+    def learning(self) -> Learning:
+        """Learning paths and examples."""
+        return read_learning(self.root)
+
+    @cached_property
+    def terms(self) -> list[Term]:
+        """The terms of the glossary, by name."""
+        return terms.load(self.root)
+
+    def designs(self) -> dict[str, list[Version]]:
+        """Versions of each design in order, by the key that users type."""
+        grouped: dict[str, list[Version]] = {}
+        for version in self.versions:
+            grouped.setdefault(version.design_key, []).append(version)
+        return grouped
+
+    def layers(self) -> dict[str, list[list[Version]]]:
+        """The designs of each workload that has any, by its key; most designs first."""
+        grouped: dict[str, list[list[Version]]] = {}
+        for versions in self.designs().values():
+            grouped.setdefault(versions[0].layer, []).append(versions)
+        # The workload with most designs comes first: it is what the project is about.
+        return dict(sorted(grouped.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    def runs_of(self, version: Version) -> list[Run]:
+        """Records of a version."""
+        return self._runs.get((version.language, version.design, version.version), [])
+
+    @functools.cached_property
+    def _runs(self) -> dict[tuple[str, str, str], list[Run]]:
+        grouped: dict[tuple[str, str, str], list[Run]] = {}
+        for run in self.runs:
+            kernel = run.record.kernel
+            grouped.setdefault((kernel.language, kernel.design, kernel.version), []).append(run)
+        return grouped
+
+    @functools.cached_property
+    def open_axes(self) -> dict[tuple[str, str], list[str]]:
+        """Axes that each design sets for itself; see ``problems.open_axes``."""
+        return problems.open_axes(self.runs)
+
+    def problem_text(self, run: Run) -> str:
+        """The problem of a run, with what its design set for itself."""
+        own = problems.own_sizes(run, self.open_axes)
+        return f"{problems.problem_of(run.record)} {own}".strip()
+
+    def version_of(self, run: Run) -> Version | None:
+        """The version of a run, where it still exists."""
+        kernel = run.record.kernel
+        wanted = (kernel.language, kernel.design, kernel.version)
+        return next((v for v in self.versions if (v.language, v.design, v.version) == wanted), None)
+
+    def link(self, page: str) -> Link:
+        """How ``page`` addresses files of the checkout.
+
+        Args:
+            page: Path of the page that holds the links.
+
+        Returns:
+            A function from a path from the top of the checkout, maybe with ``#anchor``, to the
+            relative address of the page or copy that shows it.
+        """
+        return lambda target: relative(page, self._address(target))
+
+    def _address(self, target: str) -> str:
+        path, mark, anchor = target.partition("#")
+        if target in self.addresses:
+            return self.addresses[target]
+        if path.rstrip("/") in self.addresses:
+            return self.addresses[path.rstrip("/")].partition("#")[0] + mark + anchor
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if hidden or not (self.root / path).is_file() or not is_inside(self.root / path, self.root):
+            raise KnowledgeError(f"a page links to {path}, which is not a file of the checkout")
+        self.copied.add(path)
+        return f"files/{path}.txt"
+
+
+def relative(page: str, target: str) -> str:
+    """Address of ``target`` as seen from ``page``, both below the docs root."""
+    path, mark, anchor = target.partition("#")
+    return posixpath.relpath(path, posixpath.dirname(page) or ".") + mark + anchor
+
+
+def is_inside(path: Path, root: Path) -> bool:
+    """Whether a path, links followed, lies below ``root``."""
+    return path.resolve().is_relative_to(root.resolve())

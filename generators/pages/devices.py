@@ -1,0 +1,210 @@
+"""Devices: an index, and a page per device with every figure and who states it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from generators.pages import energy
+from generators.write.page import Page
+from generators.write.text import cell, code, meta, sections, table
+from mla_var3.devices import Ceilings, Device, Figure
+from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
+from mla_var3.errors import DeviceFigureError
+from mla_var3.knowledge.evidence import Link
+
+if TYPE_CHECKING:
+    from generators.model.site import Site
+
+#: Element types whose rates are shown.
+DTYPES = ("bfloat16", "float16", "float8")
+
+
+def device_page(device: Device) -> str:
+    """Path of a device's page."""
+    return f"devices/{device.key}.md"
+
+
+def _file(device: Device) -> str:
+    return f"knowledge/devices/{device.key}.toml"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """The device files."""
+    found = {_file(device): device_page(device) for device in site.devices}
+    return {"knowledge/devices": "devices/index.md", **found}
+
+
+def pages(site: Site) -> list[Page]:
+    """Index, then the devices by key."""
+    return [_index(site), *(_device(site, device) for device in site.devices)]
+
+
+def _index(site: Site) -> Page:
+    path = "devices/index.md"
+    link = site.link(path)
+    rows = []
+    for device in site.devices:
+        unknown = sum(figure.value == UNKNOWN for figure in device.figures)
+        rows.append(
+            [
+                f"[{cell(device.name)}]({link(_file(device))})",
+                f"{cell(device.arch)}, {cell(device.sm)}",
+                *_rates(device.ceilings, "bfloat16"),
+                str(unknown),
+                str(len(device.conflicts)),
+            ]
+        )
+    head = [
+        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates",
+        "Unknown",
+        "Conflicts",
+    ]  # fmt: skip
+    return Page(
+        path,
+        sections(
+            meta(description="GPUs with their rates and ridge points, every figure sourced"),
+            "# Devices",
+            "Every figure that predictions and rooflines use, with the source that states it. "
+            "A figure that nobody publishes is unknown, never guessed; where sources disagree all "
+            "are kept, and the one in use is marked with its reason.",
+            table(head, rows),
+            "The **reference rates** are those that a named kernel attained, where it was "
+            "measured, and the published ones else: a reference time is what work takes at them. "
+            "A **bound** is "
+            "taken at the largest rates that anybody states or ever measured, which each device's "
+            "page names. The **ridge point** is the arithmetic intensity, in FLOP per byte, at "
+            "which a kernel turns from memory-bound to compute-bound: arithmetic rate over DRAM "
+            "rate. AMD devices are listed for comparison; the kernels' languages do not compile "
+            "for them.",
+        ),
+        nav=("Devices",),
+    )
+
+
+def _rates(stated: Callable[[str], Ceilings], dtype: str) -> list[str]:
+    """Arithmetic, bandwidth, ridge point and their kind; what is missing instead where it is."""
+    try:
+        roof = stated(dtype)
+    except DeviceFigureError as error:
+        missing = "not supported" if "does not support" in str(error) else "unknown"
+        return [missing, "", "", ""]
+    return [
+        f"{roof.tflops:,g} TFLOP/s",
+        f"{roof.gbps:,g} GB/s",
+        f"{roof.ridge:.4g} FLOP/byte",
+        roof.source_kind,
+    ]
+
+
+def _device(site: Site, device: Device) -> Page:
+    path = device_page(device)
+    link = site.link(path)
+    torch = ", ".join(code(name) for name in device.torch_names)
+    facts = [
+        ["Vendor", cell(device.vendor)],
+        ["Architecture", cell(device.arch)],
+        ["Compile target", code(device.sm)],
+        ["torch calls it", torch],
+        ["Stands for", code(device.default_for) if device.default_for else ""],
+    ]
+    rates = [
+        [dtype, what, *_rates(stated, dtype)]
+        for dtype in DTYPES
+        for what, stated in (("bound", device.bound), ("reference", device.ceilings))
+    ]
+    return Page(
+        path,
+        sections(
+            meta(
+                title=f"{device.name}: its figures",
+                description=f"{device.name}: figures and their sources",
+            ),
+            f"# {cell(device.name)}: its figures",
+            cell(device.note),
+            table(["", ""], [row for row in facts if row[1]]),
+            "## Rates",
+            table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
+            _records(site, device, link),
+            energy.section(site, device, link),
+            "## Where sources disagree" if device.conflicts else "",
+            _choices(device),
+            "## Figures",
+            "Throughput with sparsity is listed and never used: no kernel here is sparse.",
+            _figures(device),
+        ),
+        source=_file(device),
+        nav=("Devices", device.name),
+    )
+
+
+def _records(site: Site, device: Device, link: Link) -> str:
+    count = sum(run.record.target == device.key for run in site.runs)
+    if not count:
+        return "No record was made on this device yet."
+    return f"[{count} records]({link(f'results/{device.key}')}) were made on it."
+
+
+def _choices(device: Device) -> str:
+    reasons = {used.metric: used.reason for used in device.used}
+    rows = []
+    for metric, figures in device.conflicts.items():
+        used = _used(device, metric)
+        rows.append(
+            [
+                code(metric),
+                "<br>".join(
+                    f"{'**' if figure is used else ''}{_value(figure)}"
+                    f"{'** (used)' if figure is used else ''} {cell(figure.condition)}"
+                    for figure in figures
+                ),
+                cell(reasons.get(metric, "" if used else "none is used until one is chosen")),
+            ]
+        )
+    return table(["Figure", "Stated", "Reason of the choice"], rows)
+
+
+def _used(device: Device, metric: str) -> Figure | None:
+    try:
+        return device.figure(metric)
+    except DeviceFigureError:
+        return None  # Unknown, not supported, or nothing chosen: nothing is marked.
+
+
+def _value(figure: Figure) -> str:
+    if figure.value == UNKNOWN:
+        return "unknown"
+    if figure.value == NOT_SUPPORTED:
+        return "not supported"
+    return cell(f"{figure.value:,} {figure.unit}")
+
+
+def _figures(device: Device) -> str:
+    rows = []
+    metrics = dict.fromkeys(figure.metric for figure in device.figures)
+    for metric in metrics:
+        used = _used(device, metric)
+        rows += [
+            [
+                code(metric),
+                _value(figure),
+                "used" if figure is used else "",
+                cell(figure.condition),
+                _source(figure),
+            ]
+            for figure in device.figures
+            if figure.metric == metric
+        ]
+    return table(["Figure", "As stated", "Used", "Condition", "Source"], rows)
+
+
+def _source(figure: Figure) -> str:
+    if figure.value == UNKNOWN:
+        return "no source was found"
+    named = cell(figure.source)
+    if figure.address not in ("", UNKNOWN):
+        named = f"[{named}]({figure.address})"
+    quoted = f": “{cell(figure.quoted)}”" if figure.quoted else ""
+    derived = ", derived from it" if figure.derived else ""
+    copy = f", read in {cell(figure.read_at)}" if figure.read_at else ""
+    return f"{named}{quoted} ({cell(figure.kind or '')}{derived}{copy})"

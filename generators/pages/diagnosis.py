@@ -1,0 +1,278 @@
+"""Diagnosis: from what a reader sees, by arch, to what confirms it and what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from generators.model import problems
+from generators.pages.catalogue import label
+from generators.pages.kernels import run_version
+from generators.write.page import Page
+from generators.write.text import cell, meta, rendered, sections, table
+from mla_var3.knowledge import history, metrics, symptoms
+from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.history import Gain
+from mla_var3.knowledge.pages import Document
+from mla_var3.knowledge.schema import Kind, PairEvidence, RecordEvidence
+from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+INDEX = "diagnosis/index.md"
+#: How to confirm a symptom, by the mode whose run states it.
+CONFIRM: Mapping[str, str] = {
+    "static": "nox -s profile -- DESIGN VERSION --prof_type=static --arch=sm_90,sm_100,sm_120",
+    "ncu": "nox -s profile -- DESIGN VERSION --prof_type=ncu",
+    "event": "nox -s profile -- DESIGN VERSION --prof_type=event",
+    "disabled": "nox -s check -- DESIGN VERSION",
+}
+_VERB: Mapping[Kind, str] = {"optimization": "Do:", "anti-pattern": "Look for:"}
+_NEEDS: Mapping[str, str] = {
+    "static": "It compiles and needs no GPU.",
+    "ncu": "It needs a GPU and Nsight Compute.",
+    "event": "It needs a GPU.",
+    "disabled": "It runs small problems in the interpreter or the emulator, without a GPU.",
+}
+
+
+def page_of(symptom: Symptom) -> str:
+    """Path of a symptom's page."""
+    return f"diagnosis/{symptom.key}.md"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """The pages, as ``diagnosis`` and ``diagnosis/<symptom>``."""
+    return {"diagnosis": INDEX, **{f"diagnosis/{s.key}": page_of(s) for s in SYMPTOMS}}
+
+
+def pages(site: Site) -> list[Page]:
+    """The symptoms, then a page each; none without a remedy."""
+    gains = history.gains(site.catalogue)
+    shown = [symptom for symptom in SYMPTOMS if symptom.remedies(site.catalogue)]
+    return [_index(site, shown), *(_page(site, symptom, gains) for symptom in shown)]
+
+
+def doors(site: Site, link: Link) -> str:
+    """The symptoms as a list of links, each with its first remedies."""
+    lines = []
+    for symptom in SYMPTOMS:
+        found = symptom.remedies(site.catalogue)
+        if found:
+            page = link(f"diagnosis/{symptom.key}")
+            lines.append(f"- [{cell(symptom.title)}]({page}): {_on_each_arch(symptom, link)}")
+    return "\n".join(lines)
+
+
+def first_door(site: Site, link: Link) -> str:
+    """The symptom that most kernels begin with, by arch; empty without a remedy."""
+    symptom = SYMPTOMS[0]
+    if not symptom.remedies(site.catalogue):
+        return ""
+    return f"*{cell(symptom.title)}* on {_on_each_arch(symptom, link)}; "
+
+
+def _on_each_arch(symptom: Symptom, link: Link) -> str:
+    """Links to what to try, by arch."""
+    page = link(f"diagnosis/{symptom.key}")
+    return " · ".join(f"[{arch}]({page}#{arch})" for arch in symptoms.archs())
+
+
+def _index(site: Site, shown: list[Symptom]) -> Page:
+    link = site.link(INDEX)
+    rows = [
+        [
+            f"[{cell(symptom.title)}]({link(f'diagnosis/{symptom.key}')})",
+            cell(symptom.meaning),
+            ", ".join(f"`{name}`" for name in symptom.metrics),
+            _on_each_arch(symptom, link),
+        ]
+        for symptom in shown
+    ]
+    return Page(
+        INDEX,
+        sections(
+            meta(title="Diagnosis", description="From a symptom to what confirms and mends it"),
+            "# What is wrong with my kernel?",
+            "Start from what you see. Each page gives the command that confirms it, then what to "
+            "try, ranked for your architecture by what it was measured to bring.",
+            table(["What you see", "What happens", "What shows it", "What to try on"], rows),
+            "Have a record already? `nox -s knowledge -- match RECORD` does all of this for it. "
+            f"Looking for a metric? [Metrics to patterns]({link('knowledge')}) lists each.",
+        ),
+        nav=("Diagnosis",),
+    )
+
+
+def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
+    path = page_of(symptom)
+    link, found = site.link(path), symptom.remedies(site.catalogue)
+    ordered: dict[str, Document] = {}
+    told: set[str] = set()
+    parts = []
+    for arch in symptoms.archs():
+        held = symptoms.ranked(found, arch, site.catalogue, gains)
+        ordered |= {page.pattern.id: page for page in held}
+        parts.append(_on_arch(site, symptom, arch, held, gains, link))
+        if away := [page for page in found if page not in held]:
+            parts.append(_does_not_hold(arch, away, link))
+        for page in held[:1]:  # What to do first stands where a reader of this arch arrives.
+            if page.pattern.id not in told:
+                parts.append(_remedy(site, page, link))
+                told.add(page.pattern.id)
+    others = [page for page in ordered.values() if page.pattern.id not in told]
+    return Page(
+        path,
+        sections(
+            meta(title=symptom.title, description=symptom.meaning),
+            f"# {cell(symptom.title)}",
+            cell(symptom.meaning),
+            f"What to try on {_on_each_arch(symptom, link)}.",
+            "## Confirm it",
+            _confirm(site, symptom, link),
+            *parts,
+            "## The other remedies" if others else "",
+            *(_remedy(site, page, link) for page in others),
+        ),
+        nav=("Diagnosis", symptom.title),
+    )
+
+
+# -- is it so --------------------------------------------------------------------------------------
+
+
+def _confirm(site: Site, symptom: Symptom, link: Link) -> str:
+    looked = "\n".join(
+        f"- `{name}`: {cell(metrics.metric(name).description)}" for name in symptom.metrics
+    )
+    worst = [run for arch in symptoms.archs() if (run := _worst(site, symptom, arch))]
+    commands = [CONFIRM[symptom.mode]]
+    if worst:
+        commands.append("nox -s knowledge -- match RECORD")
+    shown = "\n".join(f"$ {command}" for command in commands)
+    seen = "\n".join(f"- {_seen(site, symptom, run, link)}" for run in worst)
+    return sections(
+        f"```console\n{shown}\n```",
+        _NEEDS[symptom.mode] + (" The second line ranks what follows for a record, such as "
+                                f"`{worst[-1].name}`." if worst else ""),
+        f"Look at:\n\n{looked}",
+        f"The most that was seen here:\n\n{seen}" if seen else "",
+    )  # fmt: skip
+
+
+def _worst(site: Site, symptom: Symptom, arch: str) -> Run | None:
+    """The record of an arch that shows a symptom most, where more of its metric is worse."""
+    metric = metrics.metric(symptom.metrics[0])
+    if metric.better != "lower":
+        return None
+    found = [
+        (value, run.name, run)
+        for run in site.runs
+        if run.record.arch == arch and (value := problems.worst(run, metric.name))
+    ]
+    return max(found)[2] if found else None
+
+
+def _seen(site: Site, symptom: Symptom, run: Run, link: Link) -> str:
+    value = problems.worst(run, symptom.metrics[0])
+    assert value is not None
+    said = problems.amount(symptom.metrics[0], value)
+    where = problems.target_name(run.record.target)
+    return (
+        f"{run_version(site, run, link)} on {cell(where)} at {cell(site.problem_text(run))}: "
+        f"{problems.record_link(run, link, said)}"
+    )
+
+
+# -- what to try -----------------------------------------------------------------------------------
+
+
+def _on_arch(
+    site: Site, symptom: Symptom, arch: str, held: list[Document], gains: dict[str, list[Gain]],
+    link: Link,
+) -> str:  # fmt: skip
+    rows = [
+        [
+            str(number),
+            f"{_VERB[page.pattern.kind]} [{cell(page.pattern.title)}](#{page.pattern.id})",
+            "<br>".join(_brought(site, symptom, page, arch, gains, link)) or "not measured here",
+            page.pattern.impact,
+        ]
+        for number, page in enumerate(held, 1)
+    ]
+    head = ["", "What to try", "What it brought", "Impact"]
+    return sections(
+        f"## What to try on {arch} {{ #{arch} }}",
+        ""
+        if arch in _timed(site)
+        else f"Nothing was timed on {arch}: what a remedy brought there "
+        "is what the compiler states, and the gain in time is not known.",
+        table(head, rows) or "No pattern of the catalogue is known to hold here.",
+    )
+
+
+def _brought(
+    site: Site, symptom: Symptom, page: Document, arch: str, gains: dict[str, list[Gain]],
+    link: Link,
+) -> Iterator[str]:  # fmt: skip
+    """What a page was measured to bring on an arch: times of this project, then its evidence."""
+    factors = sorted(gain.factor for gain in gains.get(page.pattern.id, ()))
+    if factors and arch in _timed(site):
+        ends = dict.fromkeys(f"{factor:.2g}x" for factor in (factors[0], factors[-1]))
+        yield f"{' to '.join(ends)} the speed, {len(factors)} steps timed"
+    pairs = symptoms.pairs_on(page, arch, site.catalogue)
+    single = symptoms.records_on(page, arch, site.catalogue)
+    for item in page.pattern.evidence:  # As the page tells it: its own case first.
+        if isinstance(item, PairEvidence) and item in pairs:
+            if said := symptoms.change(item, symptom.metrics, site.catalogue):
+                note = f": {cell(item.note)}" if item.note else ""
+                yield f"[{cell(said)}]({link(item.after)}){note}"
+        elif (
+            isinstance(item, RecordEvidence)
+            and item in single
+            and (said := symptoms.shown(item, symptom.metrics, site.catalogue))
+        ):
+            yield f"[{cell(said)}]({link(item.record)})"
+
+
+def _timed(site: Site) -> set[str | None]:
+    """The archs on which anything was timed."""
+    return {run.record.arch for run in site.runs if run.is_timed}
+
+
+def _does_not_hold(arch: str, away: list[Document], link: Link) -> str:
+    names = ", ".join(f"[{cell(label(page.pattern))}]({link(page.name)})" for page in away)
+    return f"Known not to hold on {arch}, or never seen to: {names}."
+
+
+def _remedy(site: Site, page: Document, link: Link) -> str:
+    """A remedy in full: what to do, with its code, and when it fails."""
+    pattern = page.pattern
+    return sections(
+        f"### {cell(pattern.title)} {{ #{pattern.id} }}",
+        f"Where it holds: {cell(', '.join(pattern.archs))}." if pattern.archs else "",
+        _part(site, page, "When to apply", link),
+        _part(site, page, "Implementation", link),
+        "**When it fails**",
+        _part(site, page, "Pitfalls", link),
+        f"[The whole pattern, with its mechanism and evidence]({link(page.name)}).",
+    )
+
+
+_HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+def _part(site: Site, page: Document, title: str, link: Link) -> str:
+    """One section of a pattern, rendered; headings inside it become bold words."""
+    text = next(section.text for section in page.sections if section.title == title)
+    shown = rendered(dataclasses.replace(page, body=text), site.catalogue, link)
+    shown = shown.replace("](#", f"]({link(page.name)}#")  # Its other sections stand there.
+    # A line of code that starts with a mark is a comment.
+    pieces = re.split(r"(^```.*?^```)", shown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(
+        piece if piece.startswith("```") else _HEADING.sub(r"**\1**", piece) for piece in pieces
+    )

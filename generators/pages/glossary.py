@@ -1,0 +1,110 @@
+"""The glossary: one page per term, and the links to them on other pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, get_args
+
+from generators.draw import concepts
+from generators.model.terms import FOLDER, INDEX, Group, Term
+from generators.write.page import Page
+from generators.write.term_links import Link, Linker, Target
+from generators.write.text import cell, meta, rebase, sections, table
+from mla_var3.knowledge.markdown import neutralise
+
+if TYPE_CHECKING:
+    from generators.model.site import Site
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """Page of each term's file."""
+    found = {term.source: term.page for term in site.terms}
+    return found | {FOLDER: INDEX} if found else {}
+
+
+def pages(site: Site) -> list[Page]:
+    """The index, and a page per term; none without terms."""
+    if not site.terms:
+        return []
+    return [_index(site), *(_page(site, term) for term in in_order(site.terms))]
+
+
+def in_order(found: list[Term]) -> list[Term]:
+    """By group, then by name."""
+    groups = get_args(Group)
+    return sorted(found, key=lambda term: groups.index(term.head.group))
+
+
+def _index(site: Site) -> Page:
+    link = site.link(INDEX)
+    parts = [
+        f"# Glossary\n\nThe {len(site.terms)} terms of this field as this site uses them, each on "
+        "a page of its own. Sizes: b batch, h query heads, s query tokens per sequence, t context "
+        "length, d head dimension, p rotary part, k latent dimension."
+    ]
+    for group in get_args(Group):
+        rows = [
+            [f"[{cell(term.head.term)}]({link(term.source)})", cell(term.plain)]
+            for term in site.terms
+            if term.head.group == group
+        ]
+        parts += [f"## {group}", table(["Term", "Meaning"], rows)] if rows else []
+    return Page(INDEX, sections(*parts), None, ("Learn", "Glossary"))
+
+
+def _page(site: Site, term: Term) -> Page:
+    link = site.link(term.page)
+
+    def prose(text: str) -> str:
+        return rebase(neutralise(text), term.source, link)
+
+    content = sections(
+        meta(description=term.plain, found_by=[*term.names, *term.head.found_by]),
+        f"# {cell(term.head.term)}",
+        prose(term.definition),
+        _also(term),
+        concepts.figure(term.head.figure) if term.head.figure else "",
+        prose(term.body),
+        _related(site, term, link),
+    )
+    nav = ("Learn", "Glossary", term.head.group, term.head.term)
+    return Page(term.page, content, term.source, nav)
+
+
+def _also(term: Term) -> str:
+    shown = {name.casefold().rstrip("s"): name for name in term.names}
+    shown.pop(term.head.term.casefold(), None)
+    return f"Also called: {', '.join(map(cell, shown.values()))}." if shown else ""
+
+
+def _related(site: Site, term: Term, link: Link) -> str:
+    named = {other.slug: other for other in site.terms}
+    found = [named[slug] for slug in term.head.related]
+    if not found:
+        return ""
+    rows = (f"- [{cell(o.head.term)}]({link(o.source)}): {cell(o.plain)}" for o in found)
+    return "## Related\n\n" + "\n".join(rows)
+
+
+# -- links on other pages --------------------------------------------------------------------------
+
+
+#: What finds the terms of the build that is going on. A hook is loaded as a module of its own, so
+#: what makes the pages leaves it here.
+in_use: list[Linker] = []
+
+
+def linker(site: Site) -> Linker:
+    """What finds the terms that a page uses."""
+    return Linker(
+        Target(name, term.page, term.plain)
+        for term in site.terms
+        if term.head.linked
+        for name in term.names
+    )
+
+
+def explained(path: str, markdown: str, known: Linker) -> str:
+    """A page's text with the lines that ``generators.write.term_links`` reads."""
+    lines = "\n".join(known.lines(path, markdown)) if path != INDEX else ""
+    return f"{markdown.rstrip()}\n\n{lines}\n" if lines else markdown

@@ -1,0 +1,52 @@
+"""Hand-written pages: CONTRIBUTING.md and everything under ``docs/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from generators.write.page import Page
+from generators.write.text import rebase
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.pages import parse_markdown, sections_of
+from mla_var3.paths import relative
+
+if TYPE_CHECKING:
+    from generators.model.site import Site
+
+#: Place in the navigation of the pages of each folder of docs/.
+SECTIONS = {".": "Reference", "contributing": "Contributing"}
+
+
+def _files(site: Site) -> Iterator[tuple[str, str]]:
+    """Path of each file from the top of the checkout, and that of its page."""
+    yield "CONTRIBUTING.md", "contributing/index.md"
+    docs = site.root / "docs"
+    for file in sorted(docs.rglob("*.md")):
+        path = relative(file, docs)
+        if PurePosixPath(path).parent.as_posix() in SECTIONS:
+            yield f"docs/{path}", path
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """The files, and the readme, whose place the home page takes."""
+    return {"README.md": "index.md", **dict(_files(site))}
+
+
+def pages(site: Site) -> list[Page]:
+    """The pages, their links turned to where the site has the files."""
+    found = []
+    for name, path in _files(site):
+        text = (site.root / name).read_text(encoding="utf-8")
+        section = SECTIONS[PurePosixPath(path).parent.as_posix()]
+        nav = (section,) if path.endswith("index.md") else (section, _title(name, text))
+        found.append(Page(path, rebase(text, name, site.link(path)), source=name, nav=nav))
+    return found
+
+
+def _title(name: str, text: str) -> str:
+    for section in sections_of(text, 1, parse_markdown(text)):
+        if section.level == 1:
+            return section.title
+    raise KnowledgeError(f"{name} has no heading of level 1")

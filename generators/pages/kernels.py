@@ -1,0 +1,353 @@
+"""Kernels: an index, a page per workload and per design."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from generators.draw import climb
+from generators.model import problems, verdicts
+from generators.model.problems import Problem
+from generators.pages import analyses, ladder
+from generators.write import devlogs
+from generators.write.page import Page
+from generators.write.source import annotated, repo_name, tabs
+from generators.write.text import cell, code, docstring, meta, sections, table
+from mla_var3.evidence import Record
+from mla_var3.knowledge.evidence import Link
+from mla_var3.languages import languages
+from mla_var3.runtime import registry
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads import Workload, workloads
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+
+def workload_page(layer: str) -> str:
+    """Path of a workload's page."""
+    return f"kernels/{layer}/index.md"
+
+
+def design_page(version: Version) -> str:
+    """Path of the page of a version's design."""
+    return f"kernels/{version.layer}/{version.language}/{version.design}/index.md"
+
+
+def version_page(version: Version) -> str:
+    """Path of a version's page."""
+    return design_page(version).replace("index.md", f"{version.version}.md")
+
+
+def language_title(language: str) -> str:
+    """A language in prose."""
+    found = languages().get(language)
+    return found.title if found else language
+
+
+def compiled_for(version: Version) -> tuple[str, ...]:
+    """The archs that a version's language compiles for when nobody asks for one."""
+    found = languages().get(version.language)
+    return found.archs if found else ()
+
+
+def next_version(versions: list[Version]) -> str:
+    """What the next version of a design will be called."""
+    return f"v{int(versions[-1].version.removeprefix('v')) + 1}"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """Workloads, sources and devlogs; an entry of a devlog stands on its version's page."""
+    found = {"kernels": "kernels/index.md"}
+    for layer in site.layers():
+        found[f"kernels#{layer}"] = workload_page(layer)
+    for design, versions in site.designs().items():
+        page = design_page(versions[0])
+        found[repo_name(versions[0].path.parents[1])] = page
+        home = versions[0].path.parents[1]
+        shared = [file for file in _shared_files(versions) if home in file.parents]
+        found |= {repo_name(file): page for file in shared}
+        for version in versions:
+            found[repo_name(version.path.parent)] = version_page(version)
+            found |= {repo_name(file): version_page(version) for file in own_files(version)}
+        if devlog := site.catalogue.devlogs.get(design):
+            found[devlog.name] = page
+            pages = {version.version: version_page(version) for version in versions}
+            found |= devlogs.places(devlog, pages)
+    return found
+
+
+def own_files(version: Version) -> list[Path]:
+    """The version's module and those of its stages; of packages only those with code."""
+    files = sorted(version.path.parent.glob("*.py"), key=lambda file: (file != version.path, file))
+    return [file for file in files if file.stem != "__init__" or _has_code(file)]
+
+
+def _has_code(file: Path) -> bool:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return len(tree.body) > (ast.get_docstring(tree) is not None)
+
+
+def _shared_files(versions: Iterable[Version]) -> list[Path]:
+    """Files of a design that are no version's own: stage helpers, the package's docstring."""
+    own = {file for version in versions for file in own_files(version)}
+    used = {file for version in versions for file in version.source_files()}
+    return sorted(file for file in used - own if file.stem != "__init__" or _has_code(file))
+
+
+def pages(site: Site) -> list[Page]:
+    """Index, then each workload with its designs; their versions are a family of their own."""
+    found = [_index(site)]
+    for layer, designs in site.layers().items():
+        found.append(_workload(site, layer, designs))
+        found += [_design(site, versions) for versions in designs]
+    return found
+
+
+def _purpose(versions: list[Version]) -> str:
+    return docstring(versions[0].path.parents[1] / "__init__.py")
+
+
+def _version_link(version: Version, link: Link) -> str:
+    return f"[{version.version}]({link(repo_name(version.path))})"
+
+
+def design_link(version: Version, link: Link) -> str:
+    """The design of a version, linked to its page."""
+    return f"[{cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})"
+
+
+def run_version(site: Site, run: Run, link: Link) -> str:
+    """The version of a run, linked to its page where it still exists."""
+    version = site.version_of(run)
+    if version is None:
+        return cell(run.record.kernel.name)
+    return f"[{cell(version.key)}]({link(repo_name(version.path))})"
+
+
+def _index(site: Site) -> Page:
+    path = "kernels/index.md"
+    link = site.link(path)
+    parts = [
+        f"## {problems.layer_title(layer)}\n\n{_summary(layer)} "
+        f"[More on it]({link(f'kernels#{layer}')}).\n\n{_designs(site, designs, link)}"
+        for layer, designs in site.layers().items()
+    ]
+    return Page(
+        path,
+        sections(
+            meta(description="Every kernel design and version, with what it shows"),
+            "# Kernels",
+            "A design is one way to compute a workload, a version one step of its history: each "
+            "teaches one thing, and says what was predicted, what came of it, and which record "
+            "proves it.",
+            *parts,
+            "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
+            f"stands under [contributing]({link('CONTRIBUTING.md')}).",
+        ),
+        nav=("Kernels",),
+    )
+
+
+def _summary(layer: str) -> str:
+    workload = workloads().get(layer)
+    return cell(workload.summary) if workload else ""
+
+
+def _designs(site: Site, designs: list[list[Version]], link: Link) -> str:
+    """The designs of one workload, by language."""
+    ordered = sorted(designs, key=lambda versions: languages_in_order(versions[0]))
+    rows = [
+        [
+            cell(language_title(versions[0].language)),
+            design_link(versions[0], link),
+            cell(_purpose(versions)),
+            _version_link(versions[-1], link),
+            str(sum(len(site.runs_of(version)) for version in versions)),
+        ]
+        for versions in ordered
+    ]
+    return table(["Language", "Design", "What it is", "Latest", "Records"], rows)
+
+
+def languages_in_order(version: Version) -> tuple[str, str]:
+    """Sort key: by language, the one that a bare name stands for first, then by design."""
+    first = "" if version.language == registry.PREFERRED else language_title(version.language)
+    return first, version.design
+
+
+def what_times_cover(designs: Iterable[list[Version]], link: Link) -> str:
+    """One sentence for wherever times of several designs of a workload stand side by side."""
+    covered: dict[str, list[str]] = {}
+    for versions in designs:
+        covers = versions[0].plan_class().covers
+        covered.setdefault(covers, []).append(design_link(versions[0], link))
+    if len(covered) < 2:
+        return "".join(f"A time covers {cell(what)}." for what in covered)
+    parts = [f"{cell(what)} ({', '.join(found)})" for what, found in covered.items()]
+    return f"Times of designs cover different work: {'; '.join(parts)}."
+
+
+def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
+    path, title = workload_page(layer), problems.layer_title(layer)
+    link, analysis = site.link(path), analyses.find(layer)
+    return Page(
+        path,
+        sections(
+            meta(title=title, description=f"{title}: axes, regimes and designs"),
+            f"# {cell(title)}",
+            _summary(layer),
+            "## Designs",
+            _designs(site, designs, link),
+            "## The ladder",
+            ladder.section(site, designs, link, title=f"Time of every version, {title}")
+            or "No version was timed yet.",
+            what_times_cover(designs, link),
+            analysis.workload(site, link) if analysis else "",
+            _axes(workloads()[layer]) if layer in workloads() else "",
+        ),
+        nav=("Kernels", title),
+    )
+
+
+def _axes(workload: Workload) -> str:
+    """The axes and regimes of a workload."""
+    axes = [[code(name), cell(meaning)] for name, meaning in workload.axes.items()]
+    regimes = [[code(regime.name), cell(regime.meaning)] for regime in workload.regimes]
+    return sections(
+        "## Axes",
+        "Each is a flag of every design; a design may have more of its own.",
+        table(["Axis", "Meaning"], axes),
+        "## Regimes" if regimes else "",
+        table(["Regime", "Problems"], regimes),
+    )
+
+
+def titles(version: Version, *rest: str) -> tuple[str, ...]:
+    """Place in the navigation: by workload, then by language."""
+    layer, language = problems.layer_title(version.layer), language_title(version.language)
+    return ("Kernels", layer, language, version.design, *rest)
+
+
+def _design(site: Site, versions: list[Version]) -> Page:
+    first, path = versions[0], design_page(versions[0])
+    link, analysis = site.link(path), analyses.find(first.layer)
+    devlog = site.catalogue.devlogs.get(first.design_key)
+    folder = repo_name(first.path.parents[1])
+    overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
+    files = _shared_files(versions)
+    runs = [run for version in versions for run in site.runs_of(version)]
+    return Page(
+        path,
+        sections(
+            meta(title=first.design_key, description=_purpose(versions)),
+            f"# {cell(first.design_key)}",
+            cell(_purpose(versions)),
+            f"Computes [{cell(problems.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
+            f"), in {cell(language_title(first.language))}.",
+            "## The ladder",
+            _ladder(site, versions, link),
+            climb.figure(site, versions),
+            "## Versions",
+            _timeline(site, versions, link),
+            analysis.design(site, versions, link) if analysis else "",
+            "## About the design" if overview else "",
+            overview,
+            "## Shared stage helpers { data-search-exclude }" if files else "",
+            tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
+            if files
+            else "",
+        ),
+        source=devlog.name if devlog else f"{folder}/__init__.py",
+        nav=titles(first),
+    )
+
+
+def _ladder(site: Site, versions: list[Version], link: Link) -> str:
+    shown = ladder.section(
+        site, [versions], link, title=f"Time of every version of {versions[0].design_key}",
+        every=True,
+    )  # fmt: skip
+    return shown or "No version of this design was timed yet."
+
+
+def _timeline(site: Site, versions: list[Version], link: Link) -> str:
+    devlog = site.catalogue.devlogs.get(versions[0].design_key)
+    entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
+    archs = compiled_for(versions[0])
+    rows = []
+    for version in versions:
+        entry = entries.get(version.version)
+        verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
+        runs = site.runs_of(version)
+        rows.append(
+            [
+                _version_link(version, link),
+                (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
+                *(registers_and_spills(runs, arch) for arch in archs),
+            ]
+        )
+    compiled = [f"{arch}: registers, spills" for arch in archs]
+    return sections(
+        table(["Version", "Verdict, and what it shows", *compiled], rows),
+        "Registers and spill instructions are the largest over all stages and problems compiled."
+        if archs
+        else "",
+        _gained(site, versions, link),
+    )
+
+
+def _gained(site: Site, versions: list[Version], link: Link) -> str:
+    """What each step of the history gained: a row per problem, a column per step."""
+    steps = {new.version: verdicts.of(site, new, old).steps for old, new in pairwise(versions)}
+    compared = [step.run.record for found in steps.values() for step in found]
+    if not compared:
+        return ""
+    varying = problems.varying_shared(compared)
+    several = len({record.target for record in compared}) > 1
+    said: dict[tuple[str, Problem, str], dict[str, str]] = {}
+    for version, found in steps.items():
+        for step in found:
+            run, at = step.run, _at(step.run, varying, several)
+            key = (run.record.target, problems.problem_of(run.record), at)
+            said.setdefault(key, {})[version] = problems.record_link(run, link, step.said)
+    rows = [
+        [key[-1], *(shown.get(version, "") for version in steps)]
+        for key, shown in sorted(said.items(), key=lambda item: (item[0][0], item[0][1].order))
+    ]
+    head = ["At", *(f"{new.version} against {old.version}" for old, new in pairwise(versions))]
+    return sections(
+        "### What each step gained",
+        f"Times of one run against each other. {_conditions(compared, varying, several)}",
+        table(head, rows),
+    )
+
+
+def _at(run: Run, varying: list[str], several: bool) -> str:
+    where = [problems.target_name(run.record.target)] if several else []
+    at = problems.sizes(run.record, varying)
+    return cell(", ".join(filter(None, [*where, at]))) or "all"
+
+
+def _conditions(compared: list[Record], varying: list[str], several: bool) -> str:
+    """What all comparisons have in common."""
+    shared = problems.compared(compared[0].kernel.layer, compared[0].problem)
+    common = problems.sizes(compared[0], [name for name in shared if name not in varying])
+    where = "" if several else f" on {problems.target_name(compared[0].target)}"
+    return cell(f"All{where} at {common}." if common else "")
+
+
+def registers_and_spills(runs: list[Run], arch: str) -> str:
+    """The most registers and spill instructions on an arch; empty where nothing was compiled."""
+    found = [run for run in runs if run.record.target == f"static/{arch}" and run.outcome]
+    values = []
+    for metric in ("registers", "spill_instructions"):
+        worst = [value for run in found if (value := problems.worst(run, metric)) is not None]
+        if worst:
+            values.append(f"{max(worst):g}")
+    stale = " (stale)" if values and all(run.stale for run in found) else ""
+    return ", ".join(values) + stale

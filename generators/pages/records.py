@@ -1,0 +1,322 @@
+"""Records as pages: one per version and place it ran, where each record has its own anchor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from generators.model import problems, verdicts
+from generators.pages.kernels import run_version
+from generators.pages.version_pages import checked, why_not
+from generators.write.page import Page
+from generators.write.text import cell, fold, meta, sections, table, us
+from mla_var3 import roofline
+from mla_var3.app.options import to_argv
+from mla_var3.errors import HyperMlaError
+from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
+from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime import tiling_text
+from mla_var3.static.occupancy import of_facts
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+FOLDER = "records"
+#: What a mode did, by its key.
+MODES: Mapping[Mode, str] = {
+    "disabled": "run once to check its output, not timed",
+    "static": "compiled without a GPU",
+    "event": "timed with CUDA events",
+    "annotation": "timed by nsight-python",
+    "ncu": "counted by Nsight Compute",
+    "nsys": "traced by Nsight Systems or CUPTI",
+}
+#: How many of a run's versions stand beside a record.
+_NEIGHBORS = 5
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+def raw(name: str) -> str:
+    """Where the site has the JSON of the record ``results/….json``."""
+    return f"{FOLDER}/{name.removeprefix('results/')}"
+
+
+def address(name: str) -> str:
+    """Page and anchor of the record ``results/<…>/<version>/<slug>/<mode>.json``."""
+    version, slug, mode = raw(name).removesuffix(".json").rsplit("/", 2)
+    return f"{version}.md#{slug}-{mode}"
+
+
+def raw_of(page: str, anchor: str) -> str:
+    """The JSON that ``page`` shows at ``anchor``: the way back from ``address``."""
+    slug, _, mode = anchor.rpartition("-")
+    return f"{page.removesuffix('.md')}/{slug}/{mode}.json"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """The anchor of each record, and under ``#json`` the file itself."""
+    shown = {run.name: address(run.name) for run in site.runs}
+    return {**shown, **{f"{run.name}#json": raw(run.name) for run in site.runs}}
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+def pages(site: Site) -> list[Page]:
+    """A page per version and target, in the order of the records."""
+    grouped = groupby(site.runs, key=lambda run: address(run.name).partition("#")[0])
+    return [_page(site, path, list(runs)) for path, runs in grouped]
+
+
+def _page(site: Site, path: str, runs: list[Run]) -> Page:
+    link, first = site.link(path), runs[0].record
+    where, design = problems.target_name(first.target), problems.design_of(first)
+    title = f"Records of {design} {first.kernel.version} on {where}"
+    kinds = Counter(run.record.outcome.status for run in runs)
+    return Page(
+        path,
+        sections(
+            meta(title=title, description=title, search={"exclude": True}),
+            f"# {cell(title)}",
+            f"What {run_version(site, runs[0], link)} did on "
+            f"[{cell(where)}]({link(f'results/{first.target}')}), run by run: "
+            f"{', '.join(f'{count} {status}' for status, count in kinds.items())}. Each stands as "
+            "it was observed; bounds and ratios are worked out when the page is made.",
+            *(_record(site, run, link) for run in sorted(runs, key=lambda run: not run.is_timed)),
+        ),
+        nav=("Results", where, design, f"Records of {first.kernel.version}"),
+    )
+
+
+def _record(site: Site, run: Run, link: Link) -> str:
+    """One record: its number first and whether it is good, then how it came to be."""
+    anchor = address(run.name).partition("#")[2]
+    return sections(
+        f"## {cell(site.problem_text(run))}, {run.record.mode} {{ #{anchor} }}",
+        _said(site, run, link),
+        "\n".join(f"- **{name}**: {text}" for name, text in _facts(run).items() if text),
+        _stages(run),
+        _compared(site, run, link),
+        f"[Download the JSON]({link(f'{run.name}#json')}){_again(site, run)}",
+    )
+
+
+# -- the number, and whether it is good ------------------------------------------------------------
+
+
+def _said(site: Site, run: Run, link: Link) -> str:
+    _, status, why = why_not(run)
+    parts = [f"**{status.capitalize()}**: {cell(why)}." if why else _time(site, run, link)]
+    found = checked(run)
+    if found is not None:
+        parts.append("Its output is right." if found.status == "passed" else "**Wrong output.**")
+    if run.stale:
+        parts.append("**Stale**: the sources have changed since.")
+    return " ".join(filter(None, parts))
+
+
+def _time(site: Site, run: Run, link: Link) -> str:
+    if not run.is_timed:
+        return ""
+    share, same = problems.fraction(run), _same(site, run)
+    said = f"**{problems.duration(run.total)}**" + (f", {share} of the bound" if share else "")
+    if len(same) == 1:
+        return f"{said}."
+    best = min(same, key=_median)
+    if best is run:
+        return f"{said}; the fastest of its run."
+    behind = problems.ratio(best.total.median_us, run.total.median_us)
+    return f"{said}; {behind} than {run_version(site, best, link)}, the fastest of its run."
+
+
+def _same(site: Site, run: Run) -> list[Run]:
+    """The timed runs whose times compare with a run's, it among them."""
+    return site.companions.get(verdicts.together(run), [run])
+
+
+def _median(run: Run) -> float:
+    return run.total.median_us
+
+
+# -- what, where, when, how ------------------------------------------------------------------------
+
+
+def _facts(run: Run) -> dict[str, str]:
+    record, outcome = run.record, run.outcome
+    return {
+        "What": cell(f"{problems.layer_title(record.kernel.layer)}, "
+                     f"{problems.problem_text(record)}"),
+        "Where": cell(_where(record)),
+        "When": cell(_when(run)),
+        "How": cell(_how(record.mode, outcome)),
+        "Correctness": cell(_correctness(run)),
+        "Energy": cell(_energy(outcome)),
+        "Least work": cell(f"{outcome.flops / 1e9:.4g} GFLOP, {outcome.bytes / 1e6:.4g} MB, by "
+                           "the cost model") if outcome else "",
+        "Toolchain": cell(", ".join(f"{k} {v}" for k, v in record.toolchain.items())),
+    }  # fmt: skip
+
+
+def _where(record: Record) -> str:
+    found = record.device
+    if found is None:
+        return problems.target_name(record.target)
+    clocks = {"SM": found.sm_clock_mhz, "memory": found.memory_clock_mhz}
+    told = [f"{name} at {clock:g} MHz" for name, clock in clocks.items() if clock]
+    return ", ".join([f"{found.name} ({found.arch})", f"driver {found.driver}", *told])
+
+
+def _when(run: Run) -> str:
+    record = run.record
+    parts = [f"{record.time:%Y-%m-%d %H:%M} UTC", f"run {record.run}" if record.run else ""]
+    if record.git is not None:
+        changed = {True: " with changes", False: "", None: ""}[record.git.dirty]
+        parts.append(f"commit {record.git.commit[:12]}{changed}")
+    parts.append("older sources than today's" if run.stale else "from today's sources")
+    return ", ".join(filter(None, parts))
+
+
+def _how(mode: Mode, outcome: Passed | None) -> str:
+    protocol, total = (outcome.protocol, outcome.total) if outcome else (None, None)
+    parts = [f"mode {mode}, {MODES[mode]}"]
+    if protocol is not None:
+        parts += [
+            f"{protocol.bench_runs} timed runs after {protocol.warmup_runs} untimed ones",
+            "L2 flushed before each" if protocol.l2_flush else "L2 left as it was",
+            "each the replay of a CUDA graph" if protocol.graph_replay else "each a launch",
+            f"in {protocol.rounds} rounds" if protocol.rounds else "",
+        ]
+    if total is not None:
+        parts.append(f"from {us(total.min_us)} to {us(total.max_us)}")
+    return ", ".join(filter(None, parts))
+
+
+def _correctness(run: Run) -> str:
+    found = checked(run)
+    if found is None:
+        return "not checked in this run"
+    worst = found.max_relative_error
+    error = "not finite" if worst is None else f"{worst:.1e}"
+    said = f"{found.status}, relative error {error} (allowed {found.tolerance:.0e})"
+    count = f"{len(found.cases)} problem{'s' if len(found.cases) > 1 else ''}"
+    return f"{said} against {found.against}, {count}" + (
+        f": {found.message}" if found.message else ""
+    )
+
+
+def _energy(outcome: Passed | None) -> str:
+    drawn = outcome.energy if outcome else None
+    if drawn is None:
+        return ""
+    held = f", clocks held down by {' and '.join(drawn.throttle)}" if drawn.throttle else ""
+    return (
+        f"{drawn.joules:.3g} J per launch and {drawn.watts:.0f} W, back to back at "
+        f"{us(drawn.launch_us)}{held}"
+    )
+
+
+def _again(site: Site, run: Run) -> str:
+    """The command that makes such a record anew."""
+    version = site.version_of(run)
+    if version is None:
+        return ""
+    try:
+        plan = version.plan_of(run.record.problem)
+    except HyperMlaError:
+        return ""  # The plan has other fields today.
+    flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
+    return f" · Run it again: `nox -s profile -- {version.key} {flags}`"
+
+
+# -- stages ----------------------------------------------------------------------------------------
+
+_STAGES = (
+    "Stage", "Tiling", "Grid", "Median", "Arithmetic", problems.LEAST_BYTES, "Registers",
+    "Spill loads / stores", "Shared memory", "MMA path", "Blocks per SM",
+)  # fmt: skip
+
+
+def _stages(run: Run) -> str:
+    stages = run.outcome.stages if run.outcome else []
+    counters = [
+        [cell(stage.name), f"`{name}`", f"{value:,.6g}"]
+        for stage in stages
+        for name, value in stage.counters.items()
+    ]
+    return sections(
+        table(_STAGES, [_stage(run.record, stage) for stage in stages]),
+        fold("Counters", f"{len(counters)} of Nsight Compute",
+             table(["Stage", "Counter", "Value"], counters)),
+    ).strip()  # fmt: skip
+
+
+def _stage(record: Record, stage: Stage) -> list[str]:
+    time = stage.duration.median_us if stage.duration else None
+    rates = ["", ""]
+    if time is not None:
+        rates = [
+            problems.amount("achieved_tflops", stage.flops / time / 1e6),
+            problems.amount("achieved_gbps", stage.bytes / time / 1e3),
+        ]
+    return [
+        cell(stage.name),
+        cell(tiling_text(stage.tiling)),
+        " x ".join(map(str, stage.grid)),
+        problems.duration(stage.duration),
+        *rates,
+        *(_compiled(record, stage.static) if stage.static else [""] * 5),
+    ]
+
+
+def _compiled(record: Record, facts: StaticFacts) -> Iterator[str]:
+    if facts.error is not None:
+        yield cell(f"failed: {facts.error}")
+        yield from [""] * 4
+        return
+    held = of_facts(facts, roofline.device_of(record))
+    spills = facts.spill_loads, facts.spill_stores
+    yield str(facts.registers)
+    yield "{} / {}".format(*spills) if any(spills) else "none"
+    yield f"{facts.shared_bytes:,} bytes"
+    yield cell(facts.mma_path)
+    yield f"{held.blocks_per_sm} ({held.limiter})" if held else ""
+
+
+# -- beside what else ran --------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """A run and its place among those of its run."""
+
+    number: int
+    run: Run
+
+
+def _compared(site: Site, run: Run, link: Link) -> str:
+    """The fastest versions of the same run and problem, and this one."""
+    if not run.is_timed:
+        return ""
+    ranked = [_Place(i, found) for i, found in enumerate(sorted(_same(site, run), key=_median), 1)]
+    if len(ranked) < 2:
+        return ""
+    shown = [place for place in ranked if place.number <= _NEIGHBORS or place.run is run]
+    rows = [
+        [
+            str(number),
+            "**this one**" if other is run else run_version(site, other, link),
+            problems.duration(other.total),
+            "" if other is run else problems.ratio(run.total.median_us, other.total.median_us),
+        ]
+        for number, other in shown
+    ]
+    place = next(place.number for place in ranked if place.run is run)
+    return fold(
+        "In the same run",
+        f"number {place} of {len(ranked)} timed at this problem",
+        table(["", "Version", "Median", "Against this one"], rows),
+    )

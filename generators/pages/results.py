@@ -1,0 +1,444 @@
+"""Results: rooflines and leaderboards per device, compile facts per arch, and a table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from generators.draw import charts
+from generators.mla import design_choice, peers
+from generators.model import problems
+from generators.pages import analyses, kernels
+from generators.pages.kernels import run_version
+from generators.pages.version_pages import checked, why_not
+from generators.write.page import Page
+from generators.write.text import cell, factored, meta, sections, table
+from mla_var3 import roofline
+from mla_var3.devices import Device
+from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import CPU
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.evidence import Link
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+EXPLORER = "results/explorer.md"
+
+
+def target_page(target: str) -> str:
+    """Path of the page of a record's target."""
+    return f"results/{target.removeprefix('static/')}.md"
+
+
+def _targets(site: Site) -> dict[str, list[Run]]:
+    """Runs by target: GPUs and the CPU first, then archs by number."""
+    found: dict[str, list[Run]] = {}
+    for run in site.runs:
+        found.setdefault(run.record.target, []).append(run)
+
+    def order(target: str) -> tuple[bool, int, str]:
+        arch = target.partition("sm_")[2]
+        return target.startswith("static/"), len(arch), target
+
+    return {target: found[target] for target in sorted(found, key=order)}
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """``results`` and, under it, each target that has records."""
+    found = {f"results/{target}": target_page(target) for target in _targets(site)}
+    return {"results": "results/index.md", "results/explorer": EXPLORER, **found}
+
+
+def pages(site: Site) -> list[Page]:
+    """Index, explorer, then a page per target."""
+    targets = _targets(site)
+    return [
+        _index(site, targets),
+        _explorer(site),
+        *(_target(site, target, runs) for target, runs in targets.items()),
+    ]
+
+
+def _roofline(target: str, layer: str, runs: list[Run]) -> str:
+    """One figure per workload of a GPU: each design's best at each problem, as a path."""
+    device = problems.device_of(target)
+    paths = _paths(runs)
+    if device is None or not paths or target.startswith("static/"):
+        return ""
+    known = problems.roofs(target, problems.problem_of(problems.fastest(runs)[0].record).dtype)
+    if known is None:
+        return ""  # The page says so.
+    bound, reference = known
+    roofs = [("bound", bound)]
+    if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
+        roofs.append(("reference", reference))
+    title = f"Roofline of {device.name}, {problems.layer_title(layer)}"
+    return charts.figure(charts.Roofline(title, tuple(roofs), paths))
+
+
+def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
+    """The fastest run of each design at each problem, by intensity."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
+    for problem, group in problems.by_problem(runs).items():
+        for run in _best_of_each(group, lambda run: problems.design_of(run.record)):
+            work, time = run.outcome, run.total.median_us
+            if work is not None and work.flops and work.bytes:
+                stale = " (stale)" if run.stale else ""
+                point = (work.flops / work.bytes, work.flops / time / 1e6)
+                said = f"{_version(run)}{stale} at {problem}"
+                found.setdefault(problems.design_of(run.record), []).append((*point, said))
+    return tuple(
+        charts.Path(design, tuple(sorted(points)), color)
+        for color, (design, points) in enumerate(sorted(found.items()))
+    )
+
+
+def _version(run: Run) -> str:
+    return f"{problems.design_of(run.record)} {run.record.kernel.version}"
+
+
+def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:
+    chosen: dict[str, Run] = {}
+    for run in problems.fastest(runs):
+        chosen.setdefault(key(run), run)
+    return list(chosen.values())
+
+
+def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
+    path = "results/index.md"
+    link = site.link(path)
+    rows = []
+    for target, runs in targets.items():
+        rows.append(
+            [
+                f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+                ", ".join(sorted({run.record.mode for run in runs})),
+                str(len(runs)),
+                str(len({_version(run) for run in runs})),
+                str(sum(run.record.outcome.status == "failed" for run in runs)),
+                str(sum(run.stale for run in runs)),
+            ]
+        )
+    head = ["Where", "Modes", "Records", "Versions", "Failed", "Stale"]
+    return Page(
+        path,
+        sections(
+            meta(description="Rooflines, leaderboards and every record"),
+            "# Results",
+            "Every figure here is read from a record, one small JSON file per run. "
+            "A record whose kernel sources have changed since is **stale**, is marked so and "
+            "ranks behind every fresh one. Times "
+            "of different runs stand side by side, since conditions are recorded with them; "
+            "ratios are formed within one run only.",
+            table(head, rows) or "No record is committed yet.",
+            "All records in one table that sorts and filters: "
+            f"[explorer]({link('results/explorer')}).",
+            _advisor(link),
+            *_against_peers(link),
+            "## Fastest at each problem",
+            _champions(site, targets, link),
+        ),
+        nav=("Results",),
+    )
+
+
+def _advisor(link: Link) -> str:
+    """Where a reader's own sizes are answered from these records."""
+    found = ", ".join(analyses.advisors(link))
+    return f"Which kernel for sizes of your own, and how sure that is: {found}." if found else ""
+
+
+def _against_peers(link: Link) -> Iterator[str]:
+    with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
+        yield f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every common run, lost ones too."
+
+
+def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
+    """What to use at each problem: a table per workload."""
+    chosen = [
+        problems.best(found).run
+        for runs in targets.values()
+        for group in problems.by_problem(runs).values()
+        if (found := problems.fastest(problems.with_all_work(group)))
+    ]
+    parts = [
+        sections(
+            f"### {cell(problems.layer_title(layer))}",
+            table(
+                ["Device", "Problem", "Regime", "Version", "Median", problems.OF_BOUND, "Record"],
+                [_champion(site, run, link) for run in runs],
+            ),
+            _reading(site, runs, link),
+        )
+        for layer, runs in problems.by_layer(chosen).items()
+    ]
+    return "\n".join(parts) or "No record with a time is committed yet."
+
+
+def _champion(site: Site, run: Run, link: Link) -> list[str]:
+    target, problem = run.record.target, problems.problem_of(run.record)
+    return [
+        f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+        cell(str(problem)),
+        cell(problem.regime),
+        run_version(site, run, link),
+        problems.duration(run.total),
+        problems.fraction(run),
+        problems.record_link(run, link),
+    ]
+
+
+def _target(site: Site, target: str, runs: list[Run]) -> Page:
+    path = target_page(target)
+    link = site.link(path)
+    name = problems.target_name(target)
+    device = problems.device_of(target)
+    title = f"Results on {name}"
+    if target.startswith("static/"):
+        title = f"Compiled for {name}" + (f" ({device.name})" if device else "")
+    return Page(
+        path,
+        sections(
+            meta(title=title, description=f"Rooflines and leaderboards of {name}"),
+            f"# {cell(title)}",
+            _about(target, device, link),
+            _advisor(link),
+            *(_layer(site, target, layer, own, link)
+              for layer, own in problems.by_layer(runs).items()),
+        ),
+        nav=("Results", name),
+    )  # fmt: skip
+
+
+def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> str:
+    """What a target has of one workload."""
+    parts, only_checked = [_reading(site, runs, link), _roofline(target, layer, runs)], []
+    for problem, group in problems.by_problem(runs).items():
+        boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
+        if not any(boards):
+            only_checked += group
+            continue
+        parts.append(f"### {cell(str(problem))}")
+        parts += boards
+    parts += [_failures(site, runs, link), _checked_only(only_checked)]
+    return sections(f"## {cell(problems.layer_title(layer))}", *parts)
+
+
+def _about(target: str, device: Device | None, link: Link) -> str:
+    if target == CPU:
+        return "Runs on a CPU: whether results are right, and what a run counted. Never a time."
+    if device is None:
+        return f"{cell(target)} has no file among the devices, so that no roofline can be drawn."
+    page = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
+    if target.startswith("static/"):
+        return (
+            f"What the compiler makes of each version for {target.removeprefix('static/')}, "
+            f"without a GPU; the bound is that of {page}, which no kernel can beat."
+        )
+    return (
+        f"Measured on {page}. In the roofline a path is a design: its fastest version at each "
+        f"problem, in order of intensity. {problems.RATES}"
+    )
+
+
+def _reading(site: Site, runs: list[Run], link: Link) -> str:
+    """What to know before comparing times; empty where there are none."""
+    timed = {(run.record.kernel.language, run.record.kernel.design) for run in runs if run.is_timed}
+    designs = [
+        versions
+        for versions in site.designs().values()
+        if (versions[0].language, versions[0].design) in timed
+    ]
+    return kernels.what_times_cover(designs, link)
+
+
+def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
+    ranked = problems.fastest(runs)
+    rows = []
+    for run in ranked:
+        first = ranked[0]
+        same = run.record.run is not None and run.record.run == first.record.run
+        behind = problems.ratio(first.total.median_us, run.total.median_us)
+        found = checked(run)
+        rows.append(
+            [
+                run_version(site, run, link),
+                problems.duration(run.total),
+                ("fastest" if run is first else behind) if same else "",
+                problems.rate(run, "flops"),
+                problems.rate(run, "bytes"),
+                problems.fraction(run),
+                cell(run.record.mode),
+                cell(problems.own_sizes(run, site.open_axes)),
+                found.status if found else "not in this run",
+                problems.record_link(run, link),
+            ]
+        )
+    head = [
+        "Version", "Median", "Against the fastest, same run", "Arithmetic", problems.LEAST_BYTES,
+        problems.OF_BOUND, "Mode", "Own sizes", "Checked", "Record",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _compiled(site: Site, runs: list[Run], link: Link) -> str:
+    static = sorted((run for run in runs if run.record.mode == "static"), key=_compile_rank)
+    rows = [_compiled_row(site, run, link) for run in static if run.outcome]
+    head = [
+        "Version", "Spills", "Registers", "Shared memory", "MMA paths", "Bound", "Bound by",
+        "Record",
+    ]  # fmt: skip
+    return sections(
+        factored(head, rows, "version") if rows else "",
+        _not_compiled(site, [run for run in static if not run.outcome], link),
+    ).strip()
+
+
+def _not_compiled(site: Site, runs: list[Run], link: Link) -> str:
+    """Why versions were not compiled, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for run in runs:
+        _, status, said = why_not(run)
+        shown = f"{run_version(site, run, link)} ({problems.record_link(run, link)})"
+        reasons.setdefault(f"{status}: {said}", []).append(shown)
+    return "\n".join(f"- {cell(said)}: {', '.join(shown)}" for said, shown in reasons.items())
+
+
+def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
+    least = roofline.bound(run.record)
+    return [
+        run_version(site, run, link),
+        *(_most(run, metric) for metric in ("spill_instructions", "registers", "shared_bytes")),
+        ", ".join(_texts(run, "mma_path")),
+        problems.amount("bound_us", least.time_us) if least else "",
+        least.bound if least else "",
+        problems.record_link(run, link),
+    ]
+
+
+def _compile_rank(run: Run) -> tuple[bool, float, float, str]:
+    spills, registers = (problems.worst(run, m) for m in ("spill_instructions", "registers"))
+    return run.outcome is None, spills or 0, registers or 0, run.name
+
+
+def _most(run: Run, metric: str) -> str:
+    value = problems.worst(run, metric)
+    return "" if value is None else problems.amount(metric, value)
+
+
+def _texts(run: Run, metric: str) -> list[str]:
+    values = (
+        str(reading.value) for reading in metrics.readings_of(run.record, metrics.metric(metric))
+    )
+    return [cell(value) for value in dict.fromkeys(values) if value != "none"]
+
+
+def _failures(site: Site, runs: list[Run], link: Link) -> str:
+    rows = [
+        [
+            run_version(site, run, link),
+            cell(site.problem_text(run)),
+            cell(run.record.mode),
+            status,
+            cell(said),
+            problems.record_link(run, link),
+        ]
+        for run in runs
+        for _, status, said in [why_not(run)]
+        if said and run.record.mode != "static"
+    ]
+    shown = table(["Version", "Problem", "Mode", "Outcome", "Why", "Record"], rows)
+    return f"### Runs that did not pass\n\n{shown}" if shown else ""
+
+
+def _checked_only(runs: list[Run]) -> str:
+    """Problems at which versions were checked and neither timed nor compiled."""
+    rows = []
+    for problem, group in problems.by_problem(runs).items():
+        outcomes: dict[str, list[str]] = {}
+        for run in group:
+            if (found := checked(run)) is not None:
+                outcomes.setdefault(found.status, []).append(_version(run))
+        rows += [
+            [cell(str(problem)), outcome, str(len(names)), cell(", ".join(names))]
+            for outcome, names in outcomes.items()
+        ]
+    shown = table(["Problem", "Outcome", "Versions", "Which"], rows)
+    return f"### Checked only\n\n{shown}" if shown else ""
+
+
+#: What every window shows comes first: the page hides columns from the right until they fit.
+_COLUMNS = (
+    "Version", "Problem", "Median, us", problems.OF_BOUND, "Where", "Regime", "Mode", "Outcome",
+    "TFLOP/s", "GB/s", "Registers", "Spills", "Freshness",
+)  # fmt: skip
+_NUMBERS = ("Median, us", problems.OF_BOUND, "TFLOP/s", "GB/s", "Registers", "Spills")
+#: Columns to choose values of.
+_FACETS = ("Where", "Regime", "Mode", "Outcome", "Freshness")
+
+
+def _explorer(site: Site) -> Page:
+    link = site.link(EXPLORER)
+    blocks = [_explored(site, layer, runs, link)
+              for layer, runs in problems.by_layer(site.runs).items()]  # fmt: skip
+    return Page(
+        EXPLORER,
+        sections(
+            meta(
+                description="Every record in tables that sort and filter",
+                hide=["navigation", "toc"],
+            ),
+            "# Explorer",
+            "Every record, one table per workload; the problem leads to the record. Click a "
+            "heading to sort, type to search, choose values and columns; the address keeps it. "
+            "Registers and spills are the largest over the stages; TFLOP/s and GB/s are the cost "
+            "model's FLOPs and bytes over the time.",
+            *blocks,
+            "" if blocks else "No record is committed yet.",
+        ),
+        nav=("Results", "Explorer"),
+    )
+
+
+def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
+    """The records of one workload, as ``docs/assets/js/tables.js`` finds them."""
+    facets = ",".join(str(_COLUMNS.index(name)) for name in _FACETS)
+    shown = table(
+        _COLUMNS,
+        [_explorer_row(site, run, link) for run in runs],
+        right=_NUMBERS,
+        all_columns=True,
+    )
+    return (
+        f"## {cell(problems.layer_title(layer))} {{ data-search-exclude }}\n\n"
+        f'<div class="explorer" data-key="{layer}" data-filters="{facets}" markdown>'
+        f"\n\n{shown}\n\n</div>"
+    )
+
+
+def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
+    outcome = run.outcome
+    total = outcome.total.median_us if outcome and outcome.total else None
+    largest = (problems.worst(run, metric) for metric in ("registers", "spill_instructions"))
+    return [
+        run_version(site, run, link),
+        f"[{cell(site.problem_text(run))}]({link(run.name)})",
+        _plain(total) if total else "",
+        problems.fraction(run),
+        cell(problems.target_name(run.record.target)),
+        cell(problems.problem_of(run.record).regime),
+        cell(run.record.mode),
+        run.record.outcome.status,
+        _plain(outcome.flops / total / 1e6) if outcome and total else "",
+        _plain(outcome.bytes / total / 1e3) if outcome and total else "",
+        *("" if value is None else f"{value:g}" for value in largest),
+        "stale" if run.stale else "fresh",
+    ]
+
+
+def _plain(value: float) -> str:
+    """Four digits without separators or exponent, for a column that sorts."""
+    return f"{float(f'{value:.4g}'):.10g}"

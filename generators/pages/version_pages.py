@@ -1,0 +1,402 @@
+"""Kernel versions: a page each, the verdict first, then the story, the code and the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from generators.draw import schedule, tiles
+from generators.model import problems, verdicts
+from generators.model.verdicts import Verdict, together
+from generators.pages import ladder
+from generators.pages.kernels import (
+    compiled_for,
+    design_link,
+    language_title,
+    own_files,
+    registers_and_spills,
+    run_version,
+    titles,
+    version_page,
+)
+from generators.write import devlogs, diff
+from generators.write.compiled import facts_tables
+from generators.write.devlogs import Story
+from generators.write.page import Page
+from generators.write.source import annotated, repo_name, tabs
+from generators.write.text import cell, docstring, fold, meta, sections, table
+from mla_var3.evidence import Correctness, Failed, Skipped
+from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime import tiling_text
+from mla_var3.runtime.registry import Version
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """A version's files stand among those of its design."""
+    return {}
+
+
+def pages(site: Site) -> list[Page]:
+    """A page per version, design by design."""
+    return [
+        _version(site, version, before, after)
+        for versions in site.designs().values()
+        for before, version, after in zip(
+            [None, *versions], versions, [*versions[1:], None], strict=False
+        )
+    ]
+
+
+def _version(site: Site, version: Version, before: Version | None, after: Version | None) -> Page:
+    path = version_page(version)
+    link, runs = site.link(path), site.runs_of(version)
+    devlog = site.catalogue.devlogs.get(version.design_key)
+    story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
+    found = verdicts.of(site, version, before)
+    sources = own_files(version)
+    neighbors = [other for other in (before, after) if other is not None]
+    return Page(
+        path,
+        sections(
+            meta(title=version.key, description=docstring(version.path)),
+            f"# {cell(version.key)}",
+            ladder.idea(version),
+            _card(site, version, found, story, neighbors, link),
+            f"## Against {before.version}, problem by problem" if found.steps and before else "",
+            verdicts.chips(found.steps),
+            _chips_note(found),
+            "## The story { #devlog }",
+            _story(story),
+            _pictured(
+                "One launch over time",
+                schedule.section(site, version, found.largest.run if found.largest else None, link),
+            ),
+            f"## What changed in the code since {before.version} {{ data-search-exclude }}"
+            if before
+            else "",
+            diff.section(site, before, version, story, link) if before else "",
+            _pictured("Its tiles on each arch", tiles.section(site, version, link)),
+            "## Facts",
+            _facts(site, version, before, link),
+            "## Source { data-search-exclude }",
+            _source_note(runs),
+            tabs({file.name: annotated(file, repo_name(file), runs) for file in sources}),
+        ),
+        source=repo_name(version.path),
+        nav=titles(version, version.version),
+    )
+
+
+def _pictured(title: str, picture: str) -> str:
+    return f"## {title}\n\n{picture}" if picture else ""
+
+
+#: Sections of an entry that the verdict card sums up, with what the card calls them.
+_SUMMED = {"Changed": "What changed", "Why": "Why", "Predicted": "Predicted"}
+
+
+def _card(
+    site: Site, version: Version, found: Verdict, story: Story | None, neighbors: list[Version],
+    link: Link,
+) -> str:  # fmt: skip
+    """Verdict first: how it went, in one sentence, then why, and what to read next."""
+    parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
+    parts["Measured"] = f"{found.headline}." if found.headline else _unmeasured(site, version)
+    if story:
+        parts["Learnt"] = story.lead("Insights")
+    listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
+    verdict = [f"**{story.verdict}**" if story else "", found.badge]
+    return sections(
+        f'<div class="verdict verdict--{found.word.split()[0]}" markdown="1">',
+        " ".join(reversed([text for text in verdict if text])),
+        _fastest_there(site, version, found, link),
+        f'<div class="verdict__parts" markdown="1">\n\n{listed}\n</div>',
+        _identity(version, link),
+        "Read next: " + " · ".join([
+            *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in neighbors),
+            f"[all of {cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})",
+            *_named_patterns(site, version, link),
+        ]) + "\n{ data-search-exclude }",
+        "</div>",
+    )  # fmt: skip
+
+
+def _unmeasured(site: Site, version: Version) -> str:
+    timed = [run for run in site.runs_of(version) if run.is_timed]
+    if not timed:
+        return "Not timed yet."
+    first = problems.fastest(timed)[0]
+    return f"{problems.duration(first.total)} at {cell(site.problem_text(first))}."
+
+
+def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
+    """How far the version is from the fastest of its run, where the verdict was read."""
+    runs = [run for run in site.runs_of(version) if run.is_timed]
+    step = found.largest
+    mine = step.run if step else next(iter(problems.fastest(runs)), None)
+    if mine is None or mine.record.run is None:
+        return ""
+    same = [run for run in site.runs if run.is_timed and together(run) == together(mine)]
+    best = min(same, key=lambda run: run.total.median_us)
+    at = cell(str(problems.problem_of(mine.record)))
+    if best is mine:
+        return f"The fastest of its run at {at}: {problems.duration(mine.total)}."
+    behind = problems.ratio(best.total.median_us, mine.total.median_us)
+    return (
+        f"At {at} it is {behind} than {run_version(site, best, link)}, the fastest of that run "
+        f"({problems.duration(mine.total)} against {problems.duration(best.total)})."
+    )
+
+
+def _chips_note(found: Verdict) -> str:
+    if not found.steps or found.before is None:
+        return ""
+    return (
+        f"Change in time against {found.before.version}, each in one run; a minus is faster. Less "
+        f"than {verdicts.NOISE:.0%} either way counts as no change."
+    )
+
+
+def _story(story: Story | None) -> str:
+    if story is None:
+        return "The devlog has no entry for this version yet."
+    return sections(*(f"### {title}\n\n{text}" for title, text in story.parts.items() if text))
+
+
+def _facts(site: Site, version: Version, before: Version | None, link: Link) -> str:
+    """Everything measured and compiled, each folded under a line that sums it up."""
+    runs = site.runs_of(version)
+    timed = sum(run.is_timed for run in runs)
+    compiled = [f"{arch} {text}" for arch in compiled_for(version) if (text := _sum(runs, arch))]
+    checks = [check for run in runs if (check := checked(run)) is not None]
+    passed = sum(check.status == "passed" for check in checks)
+    return sections(
+        fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
+        fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
+        fold("Correctness", f"{passed} of {len(checks)} records passed",
+              _checks(site, runs, link)),
+        fold("Runs that did not pass", "", _failures(site, runs, link)),
+        fold("Patterns", "which it applies or shows", _patterns(site, version, link)),
+    )  # fmt: skip
+
+
+def _sum(runs: list[Run], arch: str) -> str:
+    """Registers and spills of an arch in a few words."""
+    found = registers_and_spills(runs, arch).partition(" (")[0].split(", ")
+    if len(found) != 2:
+        return ""
+    spills = "no spills" if found[1] == "0" else f"{found[1]} spill instructions"
+    return f"{found[0]} registers, {spills}"
+
+
+def _identity(version: Version, link: Link) -> str:
+    run = f"nox -s profile -- {version.key}"
+    made = f"Check, compile and predict it without a GPU: `{run}`."
+    return (
+        f"Design {design_link(version, link)}, workload "
+        f"[{cell(problems.layer_title(version.layer))}]({link(f'kernels#{version.layer}')}), "
+        f"language {cell(language_title(version.language))}. "
+        + (made if compiled_for(version) else f"Check it: `nox -s check -- {version.key}`.")
+    )
+
+
+def _where_run(site: Site, run: Run) -> list[str]:
+    return [
+        cell(problems.target_name(run.record.target)),
+        cell(site.problem_text(run)),
+    ]
+
+
+def _static(site: Site, version: Version, before: Version | None, link: Link) -> str:
+    runs = site.runs_of(version)
+    earlier = site.runs_of(before) if before else []
+    tables = facts_tables(runs, version, earlier, before, link)
+    if not tables:
+        if not compiled_for(version):
+            return f"{cell(language_title(version.language))} compiles nothing."
+        return _none("compiled")
+    compiled = [run.record for run in runs if run.record.mode == "static"]
+    common = problems.sizes(compiled[0], problems.constant(compiled)) if compiled else ""
+    changes = " Where the version before differs, its figure stands first." if before else ""
+    return sections(
+        cell(f"At {common}.{changes}" if common else changes.strip()),
+        *(f"**{cell(name)}**\n\n{shown}" for name, shown in tables.items()),
+    )
+
+
+def _none(what: str) -> str:
+    return f"No record of this version was {what} yet."
+
+
+def _results(site: Site, runs: list[Run], link: Link) -> str:
+    timed = [run for run in runs if run.is_timed]
+    rows = []
+    for run in timed:
+        total = run.total
+        rows.append(
+            [
+                *_where_run(site, run),
+                cell(run.record.mode),
+                problems.duration(total),
+                f"{problems.amount('total_us', total.min_us)} to "
+                f"{problems.amount('total_us', total.max_us)}, {total.samples} samples",
+                problems.rate(run, "flops"),
+                problems.rate(run, "bytes"),
+                problems.fraction(run),
+                problems.record_link(run, link),
+            ]
+        )
+    head = [
+        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", problems.LEAST_BYTES,
+        problems.OF_BOUND, "Record",
+    ]  # fmt: skip
+    return sections(
+        table(head, rows) or _none("timed"),
+        problems.RATES if rows else "",
+        _stages(site, timed, link),
+    )
+
+
+def _stages(site: Site, timed: list[Run], link: Link) -> str:
+    rows = []
+    for run in timed:
+        assert run.outcome is not None
+        for stage in run.outcome.stages:
+            if stage.duration is None:
+                continue
+            time = stage.duration.median_us
+            rows.append(
+                [
+                    *_where_run(site, run),
+                    cell(run.record.mode),
+                    cell(stage.name),
+                    cell(tiling_text(stage.tiling)),
+                    " x ".join(map(str, stage.grid)),
+                    problems.duration(stage.duration),
+                    problems.amount("achieved_tflops", stage.flops / time / 1e6),
+                    problems.amount("achieved_gbps", stage.bytes / time / 1e3),
+                    problems.record_link(run, link),
+                ]
+            )
+    head = [
+        "Device", "Problem", "Mode", "Stage", "Tiling", "Grid", "Median", "Arithmetic",
+        problems.LEAST_BYTES, "Record",
+    ]  # fmt: skip
+    shown = table(head, rows)
+    return f"**Stages**\n\n{shown}" if shown else ""
+
+
+def _checks(site: Site, runs: list[Run], link: Link) -> str:
+    """Checked runs by target and reference; those that failed one by one."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if (found := checked(run)) is not None:
+            groups.setdefault((run.record.target, found.against), []).append(run)
+    rows, failed = [], []
+    for (target, against), group in groups.items():
+        checks = [checked(run) for run in group]
+        made = [check for check in checks if check is not None]
+        cases = [case.max_relative_error for check in made for case in check.cases]
+        errors = [error for error in cases if error is not None]
+        rows.append(
+            [
+                cell(problems.target_name(target)),
+                cell(against),
+                f"{sum(check.status == 'passed' for check in made)} of {len(made)} passed",
+                str(len(cases)),
+                f"{max(errors):.1e}" if len(errors) == len(cases) else "not finite",
+                f"{max(check.tolerance for check in made):.0e}",
+            ]
+        )
+        failed += [
+            [
+                *_where_run(site, run),
+                cell(check.message or check.status),
+                problems.record_link(run, link),
+            ]
+            for run, check in zip(group, checks, strict=True)
+            if check is not None and check.status == "failed"
+        ]
+    head = ["Where", "Against", "Records", "Problems", "Largest relative error", "Allowed"]
+    if not rows:
+        return ""
+    return sections(
+        table(head, rows),
+        table(["Where", "Problem", "What failed", "Record"], failed),
+    )
+
+
+def checked(run: Run) -> Correctness | None:
+    """What a run found when it compared outputs; None where it did not."""
+    outcome = run.record.outcome
+    return None if isinstance(outcome, Skipped) else outcome.correctness
+
+
+def why_not(run: Run) -> tuple[str, str, str]:
+    """Stage, status and sentence of a run that did not end well; empty for one that did."""
+    match run.record.outcome:
+        case Failed(error=error, stage=stage):
+            return stage or "", "failed", error
+        case Skipped(reason=reason):
+            return "", "skipped", reason
+    return "", "", ""
+
+
+def _failures(site: Site, runs: list[Run], link: Link) -> str:
+    rows = [
+        [*_where_run(site, run), cell(stage), status, cell(said), problems.record_link(run, link)]
+        for run in runs
+        for stage, status, said in [why_not(run)]
+        if said
+    ]
+    return table(["Where", "Problem", "Stage", "Outcome", "Why", "Record"], rows)
+
+
+def _patterns(site: Site, version: Version, link: Link) -> str:
+    applied, shown = (
+        "\n".join(f"- {text}" for text in found) for found in _pattern_links(site, version, link)
+    )
+    return sections(
+        "Applies:" if applied else "No pattern of the catalogue names this version as applying it.",
+        applied,
+        "Shows or leaves out:" if shown else "",
+        shown,
+    )
+
+
+def _pattern_links(site: Site, version: Version, link: Link) -> tuple[list[str], list[str]]:
+    """Patterns that a version applies, and those that it shows or leaves out."""
+    applied, shown = [], []
+    for page in site.catalogue.patterns:
+        entry = f"[{cell(page.pattern.title)}]({link(page.name)})"
+        if _is_named(site, page.pattern.used_by, version):
+            applied.append(entry)
+        if _is_named(site, page.pattern.violated_by, version):
+            shown.append(entry)
+    return applied, shown
+
+
+def _named_patterns(site: Site, version: Version, link: Link) -> list[str]:
+    """The first pattern that a version applies, and the first that it shows."""
+    return [text for found in _pattern_links(site, version, link) for text in found[:1]]
+
+
+def _is_named(site: Site, keys: Iterable[str], version: Version) -> bool:
+    own = site.catalogue.version(version.key)
+    return own is not None and own in map(site.catalogue.version, keys)
+
+
+def _source_note(runs: list[Run]) -> str:
+    compiled = [run for run in runs if run.record.mode == "static"]
+    if compiled and all(run.stale for run in compiled):
+        return (
+            "The records of compiling this version are stale, so that their remarks no longer "
+            "belong to these lines; `nox -s profile` makes them anew."
+        )
+    if compiled:
+        return "Marked lines carry what the compilers said about them, by arch."
+    return ""

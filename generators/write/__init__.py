@@ -1,0 +1,1 @@
+"""Pieces of Markdown and HTML that several pages need."""

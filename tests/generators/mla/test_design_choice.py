@@ -1,0 +1,395 @@
+"""Which design where: the cost model and the records side by side."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from generators.mla import advisor, design_choice
+from generators.mla.design_choice import compare
+from generators.model import problems
+from generators.model.run import Run
+from generators.pages import home, kernels
+from generators.write.text import us
+from mla_var3 import devices, evidence
+from mla_var3.roofline import predict
+from mla_var3.workloads.mla import regimes
+from tests.generators.checking import see
+from tests.generators.commands import commands_of, understand
+from tests.generators.runs import GPU, at, on, rows, timed
+
+H200 = devices.load(GPU)
+CEILINGS = regimes.ceilings_of(GPU)
+SHAPE = regimes.Shape(b=32)
+#: The split latent kernel leads where little is asked, the mixed one behind it.
+RUNS = (
+    at("flash_mla_split_kv", "v1", 1, 130.0),
+    at("flash_mla", "v2", 1, 230.0),
+    at("mla_var6_plus", "v4", 1, 165.0, n=0),
+    at("flash_attention", "v2", 1, 1900.0),
+    at("flash_mla_split_kv", "v1", 16, 1600.0),
+    at("mla_var6_plus", "v3", 16, 1900.0, n=1216),
+    at("mla_var6_plus", "v4", 16, 1850.0, n=1216),
+    at("flash_attention", "v2", 16, 1950.0),
+)
+
+
+def choice(site, s: int, *runs):
+    found = compare(on(site, *runs), H200)
+    return next(choice for choice in found.choices if choice.s == s)
+
+
+def version(run) -> str:
+    return f"{run.record.kernel.design} {run.record.kernel.version}"
+
+
+# -- what designs compute --------------------------------------------------------------------------
+
+
+def test_what_times_cover_is_what_the_plans_compute(site):
+    designs = design_choice._designs(site)
+    parts = kernels.what_times_cover(designs, lambda name: name).split("; ")
+    for versions in designs:
+        plan = versions[0].plan_class()().resolve(H200.machine()).shrunk()
+        inputs = plan.prepare_inputs()
+        width = plan.reference_fn(*inputs)["o"].shape[-1]
+        (said,) = [part for part in parts if re.search(rf"/{versions[0].design}\)", part)]
+        assert ("multiplies with Wv" in said) == (width == getattr(plan, "k", None))
+        has_weights = any(x.shape == (plan.h, getattr(plan, "k", 0), plan.head_dim) for x in inputs)
+        assert ("the product with Wv as well" in said) == has_weights
+        assert ("all decompressed beforehand" in said) == (not hasattr(plan, "k"))
+
+
+def test_what_times_cover_stands_wherever_times_do(pages):
+    wanted = {"index.md", "kernels/mla/index.md", "results/index.md", f"results/{GPU}.md"}
+    holders = {p.path for p in pages if "Times of designs cover" in str(p.content)}
+    assert {path for path in holders if path.endswith(".md")} == wanted
+
+
+# -- which records are compared --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "wanted"),
+    [
+        ({4: (1, 16), 32: (1, 16)}, 32),
+        ({4: (1, 2, 16), 32: (1, 16)}, 4),
+        ({}, regimes.Shape().b),
+    ],
+)
+def test_the_batch_is_the_one_with_most_query_counts(site, batches, wanted):
+    runs = [at("flash_mla", "v1", s, 10.0, b=b) for b, counts in batches.items() for s in counts]
+    assert compare(on(site, *runs), H200).shape.b == wanted
+
+
+@pytest.mark.parametrize("other", [
+    {"causal": True}, {"dtype": "fp16"}, {"h": 16}, {"t": 8192}, {"k": 256}, {"p": 32},
+])  # fmt: skip
+def test_other_problems_are_left_out(site, other):
+    runs = [at("flash_mla", "v1", 1, 10.0), at("flash_mla", "v2", 1, 5.0, **other)]
+    assert [version(run) for run in choice(site, 1, *runs).runs] == ["flash_mla v1"]
+
+
+def test_a_stale_record_comes_last(site):
+    runs = [at("flash_mla", "v2", 1, 5.0, stale=True), at("flash_mla", "v1", 1, 10.0)]
+    assert version(choice(site, 1, *runs).runs[0]) == "flash_mla v1"
+
+
+def test_query_counts_that_only_records_have_are_rows(site):
+    found = compare(on(site, at("flash_mla", "v1", 6, 10.0)), H200)
+    assert [c.s for c in found.choices] == sorted({6, *regimes.S_VALUES})
+
+
+# -- which to use ----------------------------------------------------------------------------------
+
+
+def ranged(name: str, median: float, low: float, high: float, **changes):
+    design, version = name.split()
+    made = at(design, version, 8, median, **changes)
+    time = evidence.Duration(median_us=median, min_us=low, max_us=high, samples=50)
+    outcome = made.outcome.model_copy(update={"total": time})
+    return replace(made, record=made.record.model_copy(update={"outcome": outcome}))
+
+
+def names(found) -> tuple[str, str | None]:
+    return version(found.run), version(found.rival) if found.rival else None
+
+
+def test_versions_are_compared_with_those_that_have_the_same_cache(site):
+    runs = (
+        at("flash_mla_split_kv", "v1", 16, 1600.0),
+        at("mla_var6_plus", "v3", 16, 700.0, n=0),
+        at("mla_var6_plus", "v2", 16, 900.0, n=1216),
+        at("mla_var6_plus", "v1", 16, 500.0, n=4096),
+        at("flash_attention", "v2", 16, 1950.0),
+    )
+    found = choice(site, 16, *runs)
+    assert {kernel: version(b.run) for kernel, b in found.best.items()} == {
+        "flash_mla": "mla_var6_plus v3",
+        "mla_var6_plus": "mla_var6_plus v2",
+        "flash_attention": "mla_var6_plus v1",
+    }
+    assert found.fastest == "flash_attention"
+    assert choice(site, 8, *runs).best == {}
+    assert choice(site, 8, *runs).fastest is None
+
+
+def test_the_newest_of_versions_within_noise_is_to_be_used():
+    runs = [ranged("flash_attention v1", 100, 90, 110), ranged("flash_attention v2", 105, 95, 120)]
+    assert names(problems.best(runs)) == ("flash_attention v2", "flash_attention v1")
+    newest_first = [
+        ranged("flash_attention v2", 100, 90, 110),
+        ranged("flash_attention v1", 105, 95, 120),
+    ]
+    assert names(problems.best(newest_first)) == ("flash_attention v2", None)
+
+
+def test_the_newest_run_that_timed_several_decides_with_what_came_after():
+    def of(name: str, median: float, run: str, minute: int) -> Run:
+        return timed(name, median, run, time=datetime(2026, 11, 22, 10, minute, tzinfo=UTC))
+
+    alone = of("v0", 80, "cold", 3)
+    earlier = [of("v1", 90, "first", 1), of("v2", 100, "first", 2)]
+    later = [of("v1", 110, "second", 5), of("v2", 100.5, "second", 6)]
+    runs = problems.fastest([alone, *earlier, *later])
+    assert problems.best(runs).run.total.median_us == 100.5
+    assert problems.best(problems.fastest([alone, earlier[0]])).run is alone
+    after = of("v2", 70, "last", 50)
+    assert problems.best(problems.fastest([*runs, after])).run is after
+
+
+def test_versions_are_ordered_by_number():
+    fastest = ranged("flash_attention v1", 100, 90, 110)
+    runs = []
+    for number in ("v9", "v10"):
+        kernel = fastest.record.kernel.model_copy(update={"version": number})
+        runs.append(replace(fastest, record=fastest.record.model_copy(update={"kernel": kernel})))
+    assert version(problems.best(runs).run) == "flash_attention v10"
+
+
+def test_another_design_within_noise_is_a_rival():
+    runs = [
+        ranged("flash_mla_split_kv v1", 133, 130, 136),
+        ranged("mla_var6_plus v4", 135, 132, 137),
+    ]
+    assert names(problems.best(runs)) == ("flash_mla_split_kv v1", "mla_var6_plus v4")
+
+
+@pytest.mark.parametrize("slower", [
+    ranged("flash_attention v2", 112, 105, 120),
+    ranged("flash_attention v2", 105, 101, 120),
+    ranged("flash_attention v2", 105, 95, 120, stale=True),
+])  # fmt: skip
+def test_what_is_slower_beyond_noise_or_stale_is_not_preferred(slower):
+    fastest = ranged("flash_attention v1", 100, 90, 110)
+    assert names(problems.best([fastest, slower])) == ("flash_attention v1", None)
+
+
+def test_the_time_of_decompressing_follows_the_batch(site):
+    for batch in (4, 32):
+        found = compare(on(site, at("flash_mla", "v1", 1, 10.0, b=batch)), H200)
+        flops = 4 * batch * 128 * design_choice.CONTEXT * 512 * 128
+        assert found.decompressing_us == pytest.approx(flops / CEILINGS.tflops / 1e6)
+
+
+# -- the home page ---------------------------------------------------------------------------------
+
+
+def table(text: str) -> dict[int, list[str]]:
+    found = rows(text.replace("&#95;", "_"), "## Which MLA kernel to use")
+    return {int(row[0]): row[1:] for row in found}
+
+
+def said(site, *runs) -> str:
+    return " ".join(see(home.pages(on(site, *runs))[0]).text.split())
+
+
+def test_home_shows_the_model_at_the_batch_of_the_records(site):
+    for batch, runs in ((32, RUNS), (regimes.Shape().b, ())):
+        text = home.pages(on(site, *runs))[0].content
+        assert f"for {batch} sequences" in text
+        for s, row in table(text).items():
+            cell = regimes.cell(regimes.Shape(b=batch), s, design_choice.CONTEXT, CEILINGS)
+            assert cell.winner in row[-3]
+            assert row[-1] == us(cell.time_us[cell.winner])
+            least = float(row[-2].removesuffix(" us").replace(",", ""))
+            assert least < cell.time_us[cell.winner]
+
+
+def test_home_names_its_ladder_and_its_cards(site):
+    text = home.pages(on(site, *RUNS))[0].content
+    shown = "## The ladder", "<figure", "## Where to go", 'class="grid cards"'
+    places = [text.index(part) for part in shown]
+    assert places == sorted(places)
+    assert "## The ladder" not in home.pages(on(site))[0].content
+    assert "](diagnosis/register-spills.md#sm_120)" in text[: text.index("## Which")]
+
+
+def test_home_links_every_version_without_unfolding(site):
+    text = home.pages(on(site, *RUNS))[0].content
+    steps = text[text.index('<div class="steps"') : text.index("## Where to go")]
+    for version in site.layers()["mla"][0]:
+        assert f"[{version.version}]({kernels.version_page(version)})" in steps
+
+
+def test_home_advises_by_what_the_cache_holds(site):
+    text = home.pages(on(site, *RUNS))[0].content
+    latent, mixed, decompressed, *_ = table(text)[16]
+    assert latent.startswith("**[flash_mla_split_kv v1](")
+    assert "[1,600 us](records/" in latent
+    assert re.match(r"\*\*\[mla_var6_plus v4\]\(\S+\)\*\*, n=1216: \[1,850 us\]", mixed)
+    assert decompressed.startswith("**[flash_attention v2](")
+    assert table(text)[32][:3] == ["not measured"] * 3
+    assert table(text)[1][1] == "the best n is 0"
+
+
+def test_home_says_what_is_within_noise_and_what_that_means(site):
+    near = at("mla_var6_plus", "v4", 1, 131.0, n=0)
+    text = home.pages(on(site, *RUNS, near))[0].content
+    assert ", tied with [mla_var6_plus v4](" in table(text)[1][0]
+    assert "Tied are two whose medians differ by less than 3%" in text
+    assert "tied with" not in home.pages(on(site, *RUNS))[0].content
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"), [("aaaa", True), ("bbbb", False)], ids=["one run", "two"]
+)
+def test_home_says_that_a_row_is_of_one_run_only_where_it_is(site, other, wanted):
+    made = at("flash_attention", "v2", 8, 50.0)
+    made = replace(made, record=made.record.model_copy(update={"run": other}))
+    told = said(site, at("flash_mla", "v1", 8, 60.0), made)
+    assert ("The times of a row are of one run" in told) == wanted
+
+
+def test_the_reasons_name_what_binds(site):
+    told = said(site, *RUNS)
+    for kernel, s, bound in (
+        ("flash_mla", 32, "power"), ("flash_attention", 32, "memory"), ("flash_mla", 1, "power"),
+        ("flash_attention", 128, "power"),
+    ):  # fmt: skip
+        assert regimes.prediction(kernel, SHAPE, s, design_choice.CONTEXT, CEILINGS).bound == bound
+    latent, decompressed = "the board's power binds", "memory traffic binds"
+    assert f"In a latent kernel {latent}, in a decompressed one {decompressed}" in told
+
+
+def test_home_says_where_the_model_s_choice_is_behind(site):
+    slow = [at("mla_var6_plus", "v4", 32, 2000.0, n=2496), at("flash_mla", "v2", 32, 1500.0)]
+    assert "Measured, it is behind at s = 32 so far: why." in said(site, *RUNS, *slow)
+    assert (
+        "(kernels/mla/cutile-dsl/mla_var6_plus/v4.md#devlog)"
+        in home.pages(on(site, *RUNS, *slow))[0].content
+    )
+    assert "behind" not in said(site, at("flash_mla", "v1", 1, 60.0))
+
+
+def test_home_says_when_decompressing_first_can_pay(site):
+    pair = [at("flash_mla", "v2", s, 9000.0) for s in (64, 128)]
+    pair += [at("flash_attention", "v2", 64, 3000.0), at("flash_attention", "v2", 128, 2000.0)]
+    assert "which can pay at s = 128 only" in said(site, *pair)
+    assert "can pay" not in said(site, *RUNS)
+
+
+def test_home_names_a_reference_time_after_what_attained_its_rates(site):
+    told = said(site, *RUNS)
+    assert "694 TFLOPS (8192 x 8192 x 8192 bf16 GEMM on random data)" in told
+    assert "4.27 TB/s (device copy, bytes read + written), within 700 W at 271 W" in told
+    assert "as fitted to records, which a better kernel can beat" in told
+    assert "no kernel of theirs can beat it" in told
+
+
+@pytest.mark.parametrize("s", [1, 4, 64])
+def test_the_bound_on_home_is_the_least_of_all_designs(site, s):
+    rates = H200.bound(regimes.DTYPE)
+    shown = float(table(home.pages(on(site, *RUNS))[0].content)[s][-2].split()[0].replace(",", ""))
+    works = [regimes.cost(kernel, SHAPE, s, 4096) for kernel in regimes.KERNELS]
+    works += [regimes.cost("mla_var6_plus", SHAPE, s, 4096, n) for n in range(0, 4097, 64)]
+    least = min(predict(work.flops, work.bytes, rates).time_us for work in works)
+    assert shown == pytest.approx(least, rel=0.01)
+
+
+def test_a_stale_record_that_was_faster_is_named(site):
+    stale = at("mla_var6_plus", "v3", 16, 1000.0, n=1216, stale=True)
+    fresh = [run for run in RUNS if run.record.kernel.version != "v3"]
+    made = on(site, *fresh, stale)
+    cell = table(home.pages(made)[0].content)[16][1]
+    assert "; faster before its sources changed: [mla_var6_plus v3](" in cell
+    assert "[1,000 us]" in cell
+    assert cell.endswith("(stale)")
+    found = rows(kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime")
+    assert found[0][-1] == "[v4](v4.md); v3 by stale records at s = 16"
+    answers = {(a["s"], a["cache"]): a for a in advisor.answers(made)}
+    assert answers[16, "mla_var6_plus"]["outdated"]["version"] == "mla_var6_plus v3"
+    assert answers[16, "flash_attention"]["outdated"] is None
+
+
+def test_a_stale_record_within_noise_is_not_named(site):
+    near = at("mla_var6_plus", "v3", 16, 1840.0, n=1216, stale=True)
+    assert "sources changed" not in home.pages(on(site, *RUNS, near))[0].content
+
+
+def test_the_advisor_marks_ties_and_links_to_what_it_names(site):
+    made = on(site, *RUNS, at("mla_var6_plus", "v4", 1, 131.0, n=0))
+    known = advisor.measured(made)
+    answer = next(a for a in known["answers"] if (a["s"], a["cache"]) == (1, "flash_mla"))
+    assert [(f["version"], f["tied"]) for f in answer["found"]] == [
+        ("flash_mla_split_kv v1", True), ("mla_var6_plus v4", True), ("flash_mla v2", False)
+    ]  # fmt: skip
+    links = advisor.pages(made, known, made.link("mla/index.md"))
+    assert "[flash_mla v2](../kernels/mla/cutile-dsl/flash_mla/v2.md)" in links.replace(
+        "&#95;", "_"
+    )
+
+
+def test_home_without_records_names_the_model_s_designs(site):
+    text = home.pages(on(site))[0].content
+    assert "nothing is measured yet" in text
+    for s, row in table(text).items():
+        cell = regimes.cell(regimes.Shape(), s, design_choice.CONTEXT, CEILINGS)
+        assert len(row) == 3
+        assert row[0].startswith(f"[{cell.winner}](")
+
+
+def test_the_example_on_home_can_be_typed(site):
+    new: set[str] = set()
+    commands = list(commands_of(home.pages(site)[0].content))
+    for command in commands:
+        understand(command, new)
+    versions = home.example(site)
+    latest, new = versions[-1], kernels.next_version(versions)
+    assert f"clone -- {latest.design_key} {latest.version} {new}" in commands[0]
+
+
+# -- kernel pages ----------------------------------------------------------------------------------
+
+
+def test_kernels_show_what_was_measured_beside_the_model(site):
+    made = on(site, *RUNS)
+    page = kernels._workload(made, "mla", made.layers()["mla"])
+    row = next(r for r in rows(page.content, "## Which design to use") if "var6" in r[0])
+    assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 32, 64",
+                       "never fastest"]  # fmt: skip
+    h200, b200, _ = rows(
+        kernels._design(made, made.designs()["flash_mla_split_kv"]).content,
+        "## Regime",
+    )
+    assert h200[1:] == ["32", "s = 1, 2, 4, 8, 16", "s = 1, 16", "[v1](v1.md)"]
+    assert b200[1] == str(regimes.Shape().b)
+    assert b200[3:] == ["not measured", "not measured"]
+
+
+def test_versions_that_lead_at_different_queries_are_all_named(site):
+    runs = [at("mla_var6_plus", "v4", 1, 9.0), at("mla_var6_plus", "v3", 16, 9.0)]
+    made = on(site, *runs)
+    row = rows(kernels._design(made, made.designs()["mla_var6_plus"]).content, "## Regime")[0]
+    assert row[-1] == "[v3](v3.md) at s = 16; [v4](v4.md) at s = 1"
+
+
+def test_a_design_in_another_language_is_another_design(site):
+    made = on(site, at("flash_mla", "v2", 1, 230.0), at("flash_mla@cute-dsl", "v4", 1, 73.0))
+    found = compare(made, H200)
+    ours, other = (made.designs()[key][0] for key in ("flash_mla", "flash_mla@cute-dsl"))
+    assert (found.fastest_at(ours), found.fastest_at(other)) == ([], [1])
+    assert found.best_versions(ours) == {"v2": [1]}

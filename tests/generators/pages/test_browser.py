@@ -1,0 +1,364 @@
+"""The calculator and the filter in a browser, against the library and the knowledge."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from generators.mla import regimes as regimes
+from generators.pages import catalogue
+from mla_var3.workloads.mla import regimes as library
+from tests.generators.checking import ROOT, html_of
+
+pytestmark = pytest.mark.browser
+pytest.importorskip("playwright.sync_api")
+#: What docs/assets/js/lazy.js and the theme give the scripts on the site.
+FRAME = """<!doctype html><html lang="en"><meta charset="utf-8"><title>x</title><body>{body}
+<script>const hypermla = {{onPage: (start) => start()}};</script>
+<script>{script}</script></body></html>"""
+
+
+@pytest.fixture(scope="module")
+def browser(running_playwright):
+    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("needs Chromium, which is not installed")
+    opened = running_playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Opens HTML with one of the project's scripts from a file; any error fails the test."""
+    faults = []
+
+    def open_(body: str, script: str, query: str = ""):
+        source = (ROOT / "docs/assets/js" / script).read_text()
+        (tmp_path / "page.html").write_text(FRAME.format(body=body, script=source))
+        page = browser.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto(f"{(tmp_path / 'page.html').as_uri()}{query}")
+        return page
+
+    yield open_
+    assert faults == []
+
+
+# -- calculator ------------------------------------------------------------------------------------
+
+INPUTS = [
+    {"b": 64, "h": 128, "s": 1, "t": 4096},
+    {"b": 64, "h": 128, "s": 8, "t": 4096},
+    # Within the tie of the mixed design, on one of the devices each.
+    {"b": 64, "h": 128, "s": 103, "t": 4096},
+    {"b": 64, "h": 128, "s": 165, "t": 4096},
+    {"b": 64, "h": 128, "s": 78, "t": 4096},
+    {"b": 32, "h": 128, "s": 16, "t": 4096},
+    {"b": 1, "h": 16, "s": 1, "t": 131072},
+    {"b": 7, "h": 3, "s": 5, "t": 1000},
+    {"b": 256, "h": 128, "s": 64, "t": 1},
+    {"b": 4, "h": 128, "s": 512, "t": 8192},
+    {"b": 1, "h": 1, "s": 1, "t": 65},
+    {"b": 8, "h": 32, "s": 4, "t": 16384, "d": 64, "k": 256, "p": 32, "w": 1},
+    {"b": 8, "h": 32, "s": 4, "t": 16384, "d": 512, "k": 512, "p": 64, "w": 4},
+]
+
+
+#: Fills fields at once: each of them alone would have the page answer.
+TYPE = """sizes => {
+    const field = (name) => document.querySelector(`input[name=${name}]`);
+    for (const [name, value] of Object.entries(sizes)) field(name).value = value;
+    field("b").dispatchEvent(new Event("input", {bubbles: true}));
+}"""
+
+
+@pytest.mark.parametrize("key", ["nvidia-h200-sxm", "nvidia-b200", "nvidia-rtx-5090"])
+def test_the_calculator_equals_the_library(show, key):
+    page = show(regimes.calculator(), "calculator.js")
+    page.locator("summary").click()
+    page.select_option("select[name=device]", key)
+    ceilings = library.ceilings_of(key)
+    for sizes in INPUTS if key == "nvidia-h200-sxm" else INPUTS[1:7]:
+        shape = library.Shape(**{k: v for k, v in sizes.items() if k not in "st"})
+        full = {**vars(shape), "s": sizes["s"], "t": sizes["t"]}
+        page.evaluate(TYPE, full)
+        cell = library.cell(shape, sizes["s"], sizes["t"], ceilings)
+        rows = page.locator("tbody tr")
+        assert rows.count() == len(library.KERNELS)
+        for index, kernel in enumerate(library.KERNELS):
+            row = rows.nth(index)
+            assert row.get_attribute("data-kernel") == kernel
+            time = float(row.get_attribute("data-us"))
+            assert time == pytest.approx(cell.time_us[kernel], rel=1e-12), (sizes, kernel)
+            if kernel == "mla_var6_plus":
+                assert int(row.get_attribute("data-n")) == cell.n, sizes
+                assert f"n = {cell.n}" in row.inner_text()
+            work = library.cost(kernel, shape, sizes["s"], sizes["t"], cell.n)
+            shown = row.locator("td").all_inner_texts()
+            assert shown[0] == scaled(work.flops, "FLOP")
+            assert shown[1] == scaled(work.bytes, "B")
+        answer = page.locator(".calculator-answer").inner_text()
+        assert answer.startswith(f"The cost model prefers {cell.winner}"), sizes
+        bound = {"compute": "arithmetic"}.get(cell.bound, cell.bound)
+        assert f"bound by {bound}" in answer
+        if cell.gain > 1.005:
+            assert f"{cell.gain:.2f}x" in answer
+        assert f"{ceilings.tflops:g} TFLOP/s" in answer
+        assert page.locator("tr.calculator-winner").get_attribute("data-kernel") == cell.winner
+
+
+ANSWER = {"device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 32, "t": 4096}
+MEASURED = {
+    "axes": ["b", "h", "s", "t"],
+    "bounds": {"nvidia-h200-sxm": {"tflops": 989.5, "gbps": 4800.0, "power": "0"}},
+    "runs": {"nvidia-h200-sxm": ["cutile-dsl"], "nvidia-b200": ["cutile-dsl"]},
+    "answers": [
+        {**ANSWER, "cache": "flash_mla", "found": [
+            {"version": "fast v1", "us": 400.0, "share": 0.5, "run": "a", "stale": False, "n": 0},
+            {"version": "next v2", "us": 800.0, "share": 0.25, "run": "a", "stale": False, "n": 0},
+        ]},
+        {**ANSWER, "cache": "mla_var6_plus", "found": [
+            {"version": "mixed v4", "us": 840.0, "share": 0.2, "run": "a", "stale": False,
+             "n": 320},
+        ]},
+        {**ANSWER, "s": 64, "cache": "mla_var6_plus", "found": [
+            {"version": "mixed v4", "us": 12600.0, "share": 0.2, "run": "b", "stale": False,
+             "n": 3008},
+        ]},
+        {**ANSWER, "s": 64, "cache": "flash_mla", "found": [
+            {"version": "wide v1", "us": 6000.0, "share": 0.5, "run": "b", "stale": False, "n": 0},
+        ]},
+    ],
+}  # fmt: skip
+
+
+def advice(page, **inputs) -> str:
+    for name, value in inputs.items():
+        if name in ("device", "cache", "dtype"):
+            page.select_option(f"select[name={name}]", value)
+        else:
+            page.fill(f"input[name={name}]", str(value))
+    return page.inner_text(".advice")
+
+
+def test_the_advisor_names_what_was_measured(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=32, s=32)
+    assert said.startswith("Use fast v1")
+    assert "Confidence high" in said
+    assert "Measured there (b=32 h=128 s=32 t=4096): fast v1 400 us." in said
+    assert "Next: next v2, 800 us (2x slower)" in said
+    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096" in said
+    # The model prefers the mix at s=32; the record refutes it.
+    assert "Not advised: mixed v4" in said
+    assert "2.1x slower" in said
+
+
+def test_the_advisor_says_how_near_its_record_is(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=8, s=32, t=4096)
+    assert "Confidence medium" in said
+    assert "b is 8, measured 32" in said
+    assert "The record reached 50 % of its own bound" in said
+    assert "an estimate" in said
+    assert "heads=128" in page.evaluate("location.search")  # The theme marks what h names.
+    assert "Confidence low" in advice(page, t=131072)
+    assert "only bf16 was measured" in advice(page, dtype="fp16")
+    assert advice(page, b=32, s=100, t=4096).startswith("Use wide v1")
+
+
+def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
+    [first, *rest] = MEASURED["answers"]
+    near = {**first["found"][1], "us": 408.0, "tied": True}
+    stale = {**near, "version": "old v0", "us": 300.0, "stale": True}
+    tie = {**first, "found": [first["found"][0], near], "outdated": stale}
+    measured = {**MEASURED, "answers": [tie, *rest]}
+    links = '<div class="advice-pages" hidden><a href="v/next/">next v2</a></div>'
+    page = show(regimes.calculator(measured) + links, "calculator.js")
+    said = advice(page, b=32, s=32)
+    assert said.startswith("Tie: fast v1 or next v2")
+    assert "fast v1 400 us, next v2 408 us." in said
+    assert "Next:" not in said
+    assert "Faster there before its sources changed: old v0, 300 us (stale)." in said
+    link = page.locator(".advice-answer a")
+    assert link.inner_text() == "next v2"
+    assert link.evaluate("link => link.href.endsWith('v/next/')")
+    assert "The first is the newest version" in said
+    peer = {**tie, "found": [{**tie["found"][0], "language": "library"}, near]}
+    page = show(regimes.calculator({**MEASURED, "answers": [peer, *rest]}) + links, "calculator.js")
+    assert "The first is a library" in advice(page, b=32, s=32)
+
+
+def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    assert "nearest record with s=" not in advice(page, b=32, s=20, t=8192)
+    far = {**MEASURED["answers"][0], "b": 1024}
+    wide = MEASURED["answers"][-1]
+    page = show(regimes.calculator({**MEASURED, "answers": [far, wide]}), "calculator.js")
+    said = advice(page, b=32, s=32, t=4096)
+    assert said.startswith("Use wide v1")
+    assert "with s=32 is further off: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
+
+
+def test_a_stale_record_elsewhere_is_further_off(show):
+    first = MEASURED["answers"][0]
+    old = {**first["found"][0], "version": "old v0", "stale": True}
+    answers = [first, {**first, "b": 4, "found": [old]}]  # at b=32 and b=4
+    page = show(regimes.calculator({**MEASURED, "answers": answers}), "calculator.js")
+    assert advice(page, b=8, s=32, t=4096).startswith("Use fast v1")
+    assert advice(page, b=4, s=32, t=4096).startswith("Use old v0")
+
+
+def test_the_bound_is_the_least_of_all_designs(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=8, s=4, t="32k")
+    shape, rates = library.Shape(b=8), MEASURED["bounds"]["nvidia-h200-sxm"]
+    works = [library.cost("mla_var6_plus", shape, 4, 32768, n) for n in range(0, 32769, 64)]
+    works.append(library.cost("flash_attention", shape, 4, 32768))
+    least = min(max(work.flops / rates["tflops"] / 1e6, work.bytes / rates["gbps"] / 1e3)
+                for work in works)  # fmt: skip
+    assert f"Bound for your sizes: {float(f'{least:.4g}'):g} us" in said
+    assert "which no kernel of these designs can beat" in said
+
+
+def test_the_advisor_names_nothing_that_was_not_measured_or_cannot_run(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    assert "Nothing was measured on" in advice(page, device="nvidia-b200")
+    page = show(regimes.calculator({**MEASURED, "runs": {"nvidia-b200": []}}), "calculator.js")
+    assert "No kernel here runs on" in advice(page, device="nvidia-b200")
+
+
+def scaled(value: float, unit: str) -> str:
+    prefix = 0
+    while value >= 1000:
+        value, prefix = value / 1000, prefix + 1
+    return f"{float(f'{value:.3g}'):g} {['', 'k', 'M', 'G', 'T', 'P', 'E'][prefix]}{unit}"
+
+
+def test_the_calculator_starts_with_its_defaults(show):
+    page = show(regimes.calculator(), "calculator.js")
+    spec = library.calculator_spec()
+    for item in spec["inputs"]:
+        assert page.input_value(f"input[name={item['name']}]") == str(item["default"])
+    assert page.input_value("select[name=device]") == "nvidia-h200-sxm"
+    options = page.locator("select[name=device] option")
+    assert options.count() == len(spec["devices"])
+    assert page.locator("table").is_visible()
+
+
+@pytest.mark.parametrize("value", ["", "0", "-4", "1.5", "99999999999999", "32m"])
+def test_sizes_that_make_no_sense(show, value):
+    page = show(regimes.calculator(), "calculator.js")
+    page.fill("input[name=t]", value)
+    assert "t must be a whole number" in page.locator(".calculator-answer").inner_text()
+    assert not page.locator("table").is_visible()
+    assert page.get_attribute("input[name=t]", "aria-invalid") == "true"
+    page.fill("input[name=t]", "128")
+    assert page.locator("table").is_visible()
+    assert page.get_attribute("input[name=t]", "aria-invalid") == "false"
+
+
+def test_every_field_of_the_calculator_has_a_label(show):
+    page = show(regimes.calculator(), "calculator.js")
+    fields = page.locator("input, select")
+    for index in range(fields.count()):
+        assert fields.nth(index).evaluate("field => field.labels.length") == 1
+
+
+# -- filter ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def index(site):
+    return html_of(catalogue.index_page(site).content)
+
+
+def rows_of(page):
+    return page.locator("tbody tr:visible td:first-child").all_inner_texts()
+
+
+def test_the_filter_offers_and_finds_what_the_knowledge_says(show, site, index):
+    page = show(index, "filter.js")
+    metas = [document.pattern for document in site.catalogue.patterns]
+    assert len(rows_of(page)) == len(metas)
+    facets = {
+        "regime": lambda meta: meta.regimes,
+        "arch": lambda meta: meta.archs,
+        "impact": lambda meta: (meta.impact,),
+        "basis": lambda meta: (meta.basis,),
+        "kind": lambda meta: (meta.kind,),
+        "language": lambda meta: (catalogue.language_title(meta.scope),),
+    }
+    for name, values in facets.items():
+        offered = page.locator(f"select[name={name}] option").evaluate_all(
+            "options => options.map((option) => option.value)"
+        )
+        assert offered[0] == ""
+        assert set(offered[1:]) == {value for meta in metas for value in values(meta)}
+        for value in offered[1:]:
+            page.select_option(f"select[name={name}]", value)
+            wanted = [catalogue.label(meta) for meta in metas if value in values(meta)]
+            assert [text.split(":")[0] for text in rows_of(page)] == wanted
+            assert page.locator("output").inner_text() == (
+                f"{len(wanted)} of {len(metas)} patterns"
+            )
+        page.select_option(f"select[name={name}]", "")
+    archs = page.locator("select[name=arch] option").all_inner_texts()[1:]
+    assert archs == sorted(archs, key=lambda arch: int(arch.removeprefix("sm_")))
+
+
+def test_a_choice_is_a_whole_value(show):
+    rows = "| A | B |\n| --- | --- |\n| one | sm_10, x |\n| two | sm_100 |\n| three | y |\n"
+    page = show(html_of(catalogue.filterable(rows, "things", ["B"])), "filter.js")
+    page.select_option("select[name=b]", "sm_10")
+    assert rows_of(page) == ["one"]
+    assert page.locator("output").inner_text() == "1 of 3 things"
+
+
+def test_words_and_choices_together_and_show_all(show, site, index):
+    page = show(index, "filter.js")
+    page.fill("input[name=words]", "SPILL")
+    page.select_option("select[name=kind]", "optimization")
+    found = rows_of(page)
+    assert found
+    assert all("spill" in text.lower() for text in found)
+    assert page.locator("tbody tr:visible").count() < len(site.catalogue.patterns)
+    page.fill("input[name=words]", "no such words")
+    assert rows_of(page) == []
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function("document.querySelector('output').textContent.startsWith("
+                           f"'{len(site.catalogue.patterns)} of')")  # fmt: skip
+
+
+def test_the_filter_by_keyboard(show, index):
+    page = show(index, "filter.js")
+    page.get_by_label("Words").focus()
+    page.keyboard.type("tma")
+    page.keyboard.press("Enter")
+    few = len(rows_of(page))
+    assert few > 0
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "language"
+    page.keyboard.type("CuTe")
+    assert page.locator("select[name=language]").input_value() == "CuTe DSL"
+    assert 0 < len(rows_of(page)) < few
+
+
+def test_an_address_can_hold_the_choice(show, index):
+    page = show(index, "filter.js", "?regime=prefill&words=causal&arch=none")
+    assert page.input_value("input[name=words]") == "causal"
+    assert page.input_value("select[name=regime]") == "prefill"
+    assert page.input_value("select[name=arch]") == ""
+    assert all(re.search("causal", text, re.I) for text in rows_of(page))
+
+
+def test_metrics_filter(show, site):
+    page = show(html_of(catalogue.metrics_page(site).content), "filter.js")
+    page.select_option("select[name=origin]", "static")
+    assert any(text.startswith("spill_instructions") for text in rows_of(page))
+    assert page.get_by_role("search", name="Filter metrics").is_visible()

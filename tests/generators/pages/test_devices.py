@@ -1,0 +1,46 @@
+"""Device pages: every figure leads to its source, every conflict shows its choice."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from generators.pages import devices
+from mla_var3.devices import all_devices
+from mla_var3.devices.model import UNKNOWN
+from tests.generators.planted import small_site
+
+
+@pytest.fixture
+def content(tree):
+    return {page.path: page.content for page in devices.pages(small_site(tree))}
+
+
+@pytest.mark.parametrize("device", all_devices(), ids=lambda device: device.key)
+def test_each_address_is_a_link(content, device):
+    linked = re.findall(r"\]\((https?://[^)]+)\)", content[devices.device_page(device)])
+    wanted = [f.address for f in device.figures if f.address not in ("", UNKNOWN)]
+    assert sorted(address for address in linked if address in wanted) == sorted(wanted)
+
+
+@pytest.mark.parametrize("device", all_devices(), ids=lambda device: device.key)
+def test_each_conflict_has_the_figure_used_and_its_reason(content, device):
+    text = content[devices.device_page(device)]
+    _, _, section = text.partition("## Where sources disagree")
+    rows = [line for line in section.partition("## Figures")[0].split("\n") if "`" in line]
+    assert len(rows) == len(device.conflicts)
+    for row, used in zip(rows, device.conflicts, strict=True):
+        reason = next(choice.reason for choice in device.used if choice.metric == used)
+        assert f"`{used}`" in row
+        assert "** (used)" in row
+        assert devices.cell(reason) in row
+
+
+def test_mixed_ceilings_say_which_is_measured(content):
+    text = content["devices/nvidia-h200-sxm.md"]
+    assert re.search(r"\| bfloat16 \|.*\| measured \|", text)
+    assert re.search(r"\| float16 \| reference \|.*\| measured \|", text)
+    assert re.search(
+        r"\| float8 \| reference \|.*\| published compute, measured bandwidth \|", text
+    )

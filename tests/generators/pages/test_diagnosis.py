@@ -1,0 +1,82 @@
+"""Diagnosis: from a symptom, by arch, to a command and to remedies with their code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from generators.model.site import Site
+from generators.pages import diagnosis
+from generators.write.page import Page
+from tests.generators.checking import dead_links, see
+
+
+@pytest.fixture(scope="module")
+def found(site: Site) -> dict[str, Page]:
+    return {page.path: page for page in diagnosis.pages(site)}
+
+
+def part(page: Page, arch: str) -> str:
+    text = str(page.content)
+    return re.split(r"^## ", text[text.index(f"{{ #{arch} }}") :], flags=re.MULTILINE)[0]
+
+
+def test_spills_on_sm_120_have_a_recipe(found):
+    page = found["diagnosis/register-spills.md"]
+    text = str(page.content)
+    assert "$ nox -s profile -- DESIGN VERSION --prof_type=static --arch=" in text
+    rows = [line for line in part(page, "sm_120").splitlines() if line.startswith("| 1 |")]
+    first = re.findall(r"\]\(#([a-z0-9-]+)\)", rows[0])[0]
+    assert first == "o17-rows-that-fit-registers"
+    assert "0 instructions" in rows[0]
+    remedy = text[text.index(f"{{ #{first} }}") :]
+    assert "```" in remedy.split("\n### ")[0]
+    assert "When it fails" in remedy.split("\n### ")[0]
+    # The hint that mends it on sm_90 makes it worse here.
+    assert "o12-worker-warps-by-spills" not in "".join(rows)
+    assert "O12 worker warps by spills" in part(page, "sm_120")
+
+
+def test_the_first_remedy_of_an_arch_stands_under_its_table(found):
+    shown = part(found["diagnosis/register-spills.md"], "sm_120")
+    table, recipe = shown.split("### ", 1)
+    assert "| 1 |" in table
+    assert "{ #o17-rows-that-fit-registers }" in recipe
+    assert "rows_for(arch" in recipe
+    assert "When it fails" in recipe
+
+
+def test_every_remedy_of_every_arch_stands_in_full(found):
+    for path, page in found.items():
+        if path != diagnosis.INDEX:
+            named = set(re.findall(r"\]\(#([a-z0-9-]+)\)", str(page.content)))
+            assert named
+            assert named <= see(page).anchors, path
+
+
+def test_links_of_diagnosis_resolve_and_nothing_runs(found, pages):
+    assert list(dead_links(found.values(), pages)) == []
+    assert [script for page in found.values() for script in see(page).scripts] == []
+
+
+def test_the_worst_record_is_that_of_today(site):
+    def seen(of: Site) -> str:
+        pages = {page.path: str(page.content) for page in diagnosis.pages(of)}
+        text = pages["diagnosis/register-spills.md"]
+        return text[text.index("The most that was seen") :].split("\n## ")[0]
+
+    assert "on sm&#95;120" in seen(site)
+    without = [run for run in site.runs if run.record.target != "static/sm_120"]
+    assert "on sm&#95;120" not in seen(replace(site, runs=tuple(without)))
+
+
+def test_spills_on_an_arch_without_times_say_so_and_name_remedies_alone(site):
+    page = next(p for p in diagnosis.pages(site) if p.path == "diagnosis/register-spills.md")
+    text = part(page, "sm_120")
+    assert "Nothing was timed on sm_120" in text
+    assert "fake tensors" not in text
+    assert "Prune tilings" not in text
+    own, other = text.index("16 rows by 64 keys, the same source"), text.index("decompressed form")
+    assert own < other

@@ -1,0 +1,61 @@
+"""The Learn track: its lessons print today what their pages say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import runpy
+
+import pytest
+
+from generators.pages import lessons
+from mla_var3.errors import KnowledgeError
+from mla_var3.interpreter.redirect import redirected
+from tests.generators.checking import ROOT, see
+
+COURSE = lessons.load(ROOT)
+NUMBERS = range(1, len(COURSE.lessons) + 1)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_lesson_prints_what_its_page_shows(number):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), redirected():
+        runpy.run_path(str(ROOT / lessons.script(number)), run_name="__main__")
+    assert printed.getvalue() == (ROOT / lessons.script(number)).with_suffix(".txt").read_text()
+
+
+def test_a_lesson_asks_before_it_tells(site):
+    pages = {page.path: page for page in lessons.pages(site)}
+    assert [page.nav[0] for page in pages.values()] == ["Learn"] * (4 + len(NUMBERS))
+    for number in NUMBERS:
+        page = pages[f"learn/lessons/{number}.md"]
+        seen = see(page)
+        words = " ".join(seen.text.split())
+        assert words.index("First a question") < words.index("Run it") < words.index("The answer")
+        assert f"nox -s run -- {lessons.script(number)}" in words
+        assert '??? success "The answer"' in page.content
+        assert seen.scripts == []
+
+
+def test_a_checkout_without_lessons(site, tmp_path):
+    from dataclasses import replace
+
+    bare = replace(site, root=tmp_path)
+    assert lessons.pages(bare) == []
+    assert lessons.places(bare) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('title = "x"', "summary"),
+        ('title = "x"\nsummary = "y"\n[[lessons]]\ntitle = "z"', r"lessons\.0\."),
+        ("title = ", "lessons.toml"),
+    ],
+)
+def test_lessons_that_are_not_sound(tmp_path, text, said):
+    (tmp_path / lessons.LESSONS).mkdir(parents=True)
+    (tmp_path / lessons.SOURCE).write_text(text)
+    with pytest.raises(KnowledgeError, match=said):
+        lessons.load(tmp_path)

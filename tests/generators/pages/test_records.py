@@ -1,0 +1,65 @@
+"""Records as pages: what ran, how, and whether it was right, at an anchor of its own."""
+
+from __future__ import annotations
+
+from generators.model.site import Site
+from generators.pages import records
+from mla_var3.evidence import Failed
+from tests.factories import passed
+from tests.generators.checking import dead_links, see
+from tests.generators.runs import GPU, on, rows, timed
+
+FLASH = f"records/{GPU}/cutile/mla/flash_mla"
+
+
+def content(site: Site, path: str) -> str:
+    return next(str(page.content) for page in records.pages(site) if page.path == path)
+
+
+def test_every_record_has_an_anchor_of_its_own_and_the_way_back_to_its_file(site):
+    shown = [records.address(run.name) for run in site.runs]
+    assert len(set(shown)) == len(shown)
+    for run, place in zip(site.runs, shown, strict=True):
+        page, _, anchor = place.partition("#")
+        assert records.raw_of(page, anchor) == records.raw(run.name)
+
+
+def test_a_record_says_its_number_first_and_how_it_came_to_be(site):
+    fast, slow = timed("v1", 10.0), timed("v0", 30.0)
+    text = content(on(site, fast, slow), f"{FLASH}/v0.md")
+    section = text[text.index("## b=8") :]
+    assert section.split("\n\n")[1].startswith("**30 us**")
+    assert "3x slower than [flash&#95;mla v1]" in section
+    for fact in ("What", "Where", "When", "How", "Correctness", "Toolchain"):
+        assert f"- **{fact}**: " in section
+    assert "/event.json)" in section
+    beside = rows(section, "In the same run")
+    assert [row[1].strip("*")[:8] for row in beside] == ["[flash&#", "this one"]
+
+
+def test_times_of_another_run_are_not_compared(site):
+    text = content(on(site, timed("v1", 10.0), timed("v0", 30.0, run="bbbb")), f"{FLASH}/v0.md")
+    # Alone in its run it is neither fast nor slow.
+    assert "**30 us**" in text
+    assert "of its run" not in text
+    assert "slower" not in text
+
+
+def test_what_failed_says_why_and_runs_nothing(site):
+    bad = timed("v0", 1.0, outcome=Failed(error="no <script>memory</script>"), slug="f")
+    page = next(p for p in records.pages(on(site, bad)) if p.path == f"{FLASH}/v0.md")
+    assert "**Failed**: no &lt;script&gt;memory" in str(page.content)
+    assert see(page).scripts == []
+
+
+def test_a_record_that_was_only_checked_is_no_time(site):
+    made = timed("v1", 1.0, outcome=passed(), mode="disabled", slug="c", stale=True)
+    text = content(on(site, made), f"{FLASH}/v1.md")
+    assert "**Stale**" in text
+    assert " us**" not in text
+
+
+def test_links_of_a_page_of_records_resolve(site, pages):
+    found = [page for page in records.pages(site) if page.path.endswith("flash_mla_fp8/v0.md")]
+    assert found
+    assert list(dead_links(found, pages)) == []

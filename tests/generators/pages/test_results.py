@@ -1,0 +1,349 @@
+"""Results, devices and home: figures from records and device files, each where it belongs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from generators import families as engine
+from generators.mla import peers
+from generators.model import problems
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages import devices, home, kernels, results
+from generators.pages import records as record_pages
+from mla_var3 import devices as device_files
+from mla_var3 import evidence
+from mla_var3.devices.model import UNKNOWN
+from mla_var3.evidence import Failed, Skipped
+from mla_var3.knowledge.symptoms import SYMPTOMS
+from mla_var3.workloads import workloads
+from tests.factories import passed, stage, static_facts
+from tests.generators.checking import dead_links, see
+from tests.generators.runs import GPU, SIZES, at, on, rows, timed
+from tests.site import site_records, site_tree
+
+
+def page(site: Site, path: str):
+    return next(page for page in results.pages(site) if page.path == path)
+
+
+# -- leaderboards ----------------------------------------------------------------------------------
+
+
+def test_a_leaderboard_ranks_by_time_and_fresh_before_stale(site):
+    site = on(site, timed("v0", 30.0), timed("v1", 10.0), timed("v2", 5.0, stale=True))
+    text = page(site, f"results/{GPU}.md").content
+    found = rows(text, "### b=8 h=128 s=4 t=4096 bf16")
+    assert [re.findall(r"v\d", row[0])[0] for row in found] == ["v1", "v0", "v2"]
+    assert "(stale)" in found[2][-1]
+
+
+def test_ratios_are_formed_within_one_run_only(site):
+    site = on(site, timed("v1", 10.0), timed("v0", 30.0), timed("v2", 20.0, run="bbbb"))
+    found = rows(page(site, f"results/{GPU}.md").content, "### b=8")
+    assert [row[2] for row in found] == ["fastest", "", "3x slower"]
+
+
+def test_a_timeline_compares_within_one_run_only(site):
+    def gains(*runs: Run) -> str:
+        made = on(site, *runs)
+        return str(kernels._design(made, made.designs()["flash_mla"]).content)
+
+    assert "[3x faster](" in gains(timed("v0", 30.0), timed("v1", 10.0))
+    assert "[3x faster](" not in gains(timed("v0", 30.0), timed("v1", 10.0, run="bbbb"))
+
+
+def figure(text: str) -> str:
+    return text[text.index('<figure class="chart"') : text.index("</figure>")]
+
+
+def test_a_roofline_has_every_problem_of_every_design(site):
+    runs = [
+        timed("v1", 10.0 * s, design=design, slug=f"{design}{s}", problem={**SIZES, "s": s})
+        for design in ("flash_mla", "flash_attention")
+        for s in (1, 4, 16)
+    ]
+    shown = figure(page(on(site, *runs), f"results/{GPU}.md").content)
+    wide = shown[: shown.index('<div class="chart__narrow">')]
+    assert wide.count('<g class="mark"><title>') == 6
+    assert "flash_mla v1 at b=8 h=128 s=16 t=4096 bf16: 6.25 TFLOP/s" in wide
+    assert "Bound: 989.5 TFLOP/s" in wide
+
+
+def test_nothing_that_was_only_compiled_stands_under_a_roof(site):
+    made = timed("v1", 1.0, target="static/sm_120", mode="static", outcome=passed(), run=None)
+    assert "<svg" not in page(on(site, made), "results/sm_120.md").content
+
+
+def test_a_ladder_draws_every_version_and_follows_its_record(site):
+    def drawn(slowest: float) -> str:
+        runs = [timed(v, us * s, slug=f"{v}{s}", problem={**SIZES, "s": s})
+                for s in (1, 4, 16) for v, us in (("v0", slowest), ("v1", 10.0))]  # fmt: skip
+        made = on(site, *runs)
+        return kernels._design(made, made.designs()["flash_mla"]).content
+
+    before, after = drawn(30.0), drawn(40.0)
+    assert "At s=1 v1 is the fastest with 10 us, v0 the slowest with 30 us" in before
+    assert "v0, s=16: 480 us" in figure(before)
+    assert "v0, s=16: 640 us" in figure(after)
+    assert figure(before).count("<svg") == 2
+    steps = rows(before, "## The ladder")
+    assert [row[2] for row in steps] == ["30 us", "10 us", "not measured"]
+    assert "3x faster" in steps[1][-1]
+
+
+def test_no_two_pages_share_a_title(pages):
+    titles = Counter(
+        found[1] for p in pages if p.path.endswith(".md")
+        if (found := re.search(r"^# (.+)$", str(p.content), re.MULTILINE))
+    )  # fmt: skip
+    assert [title for title, count in titles.items() if count > 1] == []
+
+
+def test_bounds_and_reference_times_are_never_called_one_another(site):
+    made = timed("v1", 1000.0)
+    row = rows(page(on(site, made), f"results/{GPU}.md").content, "### b=8")[0]
+    bound = max(1e9 / 989.5e6, 1e6 / 4.8e6)
+    assert row[5] == f"{bound / 1000.0:.0%}"
+    for found in results.pages(on(site, made)):
+        assert "floor" not in str(found.content)
+
+
+def test_no_table_calls_bytes_of_the_model_traffic(site):
+    made = on(site, timed("v1", 10.0))
+    for found in [*results.pages(made), *kernels.pages(made)]:
+        if found.path in (f"results/{GPU}.md", "kernels/mla/cutile-dsl/flash_mla/v1.md"):
+            assert f" {problems.LEAST_BYTES} |" in found.content
+            assert problems.RATES in found.content
+            assert "| DRAM traffic" not in found.content
+
+
+def test_figures_of_others_are_cited_not_typed(site, pages):
+    text = next(p.content for p in pages if p.path == "mla/index.md")
+    assert "## Against FlashMLA and other libraries" in text
+    anchor = "mla/index.md#against-flashmla-and-other-libraries)"
+    assert anchor in home.pages(site)[0].content
+    assert "../mla/index.md#against-flashmla" in page(site, "results/index.md").content
+
+
+def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
+    made = on(
+        site,
+        at("flash_mla@cute-dsl", "v5", 1, 70.0),
+        at("deepseek_flash_mla", "v0", 1, 77.0),
+        at("flash_mla@cute-dsl", "v5", 4, 300.0),
+        at("deepseek_flash_mla", "v0", 4, 100.0, stale=True),
+        at("flash_mla@cute-dsl", "v5", 16, 800.0),
+        at("deepseek_flash_mla", "v0", 16, 810.0),
+    )
+    found = rows(peers.section(made, lambda name: "L"), "## Against FlashMLA")
+    assert [row[2] for row in found] == [
+        "[9 % faster than FlashMLA (70 against 77 us)](L)",
+        "[3x slower than FlashMLA (300 against 100 us)](L) (stale)",
+        "[as fast as FlashMLA (800 against 810 us)](L)",
+    ]
+    said = peers.verdict(made)
+    assert "faster at 1, as fast at 1, slower at 1, by up to 9 % (" in said
+    more = [at("flash_mla@cute-dsl", "v5", 8, 100.0), at("deepseek_flash_mla", "v0", 8, 150.0)]
+    assert "by 9 % at the median and up to 1.5x (" in peers.verdict(on(made, *made.runs, *more))
+
+
+def test_results_lead_to_the_advisor(site, pages):
+    found = {page.path: str(page.content) for page in pages if page.path.startswith("results/")}
+    for path in ("results/index.md", "results/nvidia-h200-sxm.md"):
+        assert "[the MLA advisor](../mla/index.md)" in found[path]
+
+
+def test_a_target_that_is_no_device_has_no_figure(site):
+    site = on(site, timed("v1", 10.0, target="some-gpu"))
+    text = page(site, "results/some-gpu.md").content
+    assert "no roofline can be drawn" in text
+    assert "<svg" not in text
+    assert rows(text, "### b=8")
+
+
+def test_failures_and_checks_are_listed(site):
+    failed = timed("v0", 1.0, outcome=Failed(error="no <b>memory</b>"), slug="f")
+    checked = timed("v1", 1.0, outcome=passed(), mode="disabled", slug="c")
+    text = page(on(site, failed, checked), f"results/{GPU}.md").content
+    assert rows(text, "### Runs that did not pass")[0][4] == "no &lt;b&gt;memory&lt;/b&gt;"
+    # A failed run checked nothing.
+    assert [tuple(row[1:3]) for row in rows(text, "### Checked only")] == [("passed", "1")]
+
+
+def test_a_run_on_the_cpu_and_one_that_was_skipped(site):
+    cpu = timed("v1", 1.0, outcome=passed(), mode="disabled", target="cpu", slug="c")
+    skipped = timed("v1", 1.0, outcome=Skipped(reason="needs sm_90"), slug="s")
+    made = on(site, cpu, skipped)
+    text = page(made, "results/cpu.md").content
+    assert text.startswith('---\ntitle: "Results on CPU"')
+    assert rows(text, "### Checked only")[0][1] == "passed"
+    text = page(made, f"results/{GPU}.md").content
+    assert rows(text, "### Runs that did not pass")[0][3:5] == ["skipped", "needs sm&#95;90"]
+    assert rows(page(made, "results/index.md").content, "# Results")[0][4] == "0"
+
+
+def test_two_workloads_never_share_a_table_of_times(site):
+    gemm = timed("v1", 7.0, design="gemm", problem={"m": 8, "n": 8, "k": 8, "dtype": "bf16"})
+    made = on(site, timed("v1", 10.0), gemm)
+    for path in ("results/index.md", f"results/{GPU}.md", results.EXPLORER):
+        for table in re.findall(r"(?:^\|.*\n?)+", str(page(made, path).content), re.MULTILINE):
+            assert not ("gemm v1" in table and "flash&#95;mla v1" in table), path
+        assert "gemm v1" in str(page(made, path).content)
+
+
+def test_the_explorer_has_every_record(site):
+    runs = [timed("v1", 12345.678), timed("v0", 5.0, stale=True, slug="s")]
+    found = rows(page(on(site, *runs), results.EXPLORER).content, "## MLA")
+    # The median stands where the narrowest window shows it.
+    assert [row[2] for row in found] == ["12350", "5"]
+    assert [row[12] for row in found] == ["fresh", "stale"]
+
+
+def test_without_records_the_pages_say_so(site):
+    empty = on(site)
+    assert "No record is committed yet." in page(empty, "results/index.md").content
+    assert "No record is committed yet." in page(empty, results.EXPLORER).content
+    assert "No record is committed yet." in home.pages(empty)[0].content
+
+
+def test_links_of_results_resolve_and_nothing_runs(site, pages):
+    found = results.pages(site)
+    assert list(dead_links(found, pages)) == []
+    assert [script for page in found for script in see(page).scripts] == []
+
+
+# -- a record changes, and the site with it --------------------------------------------------------
+
+
+@pytest.mark.exhaustive
+def test_every_place_follows_a_changed_record(tmp_path):
+    site_tree.copy(tmp_path)
+    made = site_records.timed("flash_mla", "v1", 1, 81.25)
+    path, _ = evidence.write(made, tmp_path / "results")
+
+    def texts() -> dict[str, str]:
+        site = engine.load(tmp_path)
+        families = (home, kernels, devices, results, record_pages)
+        return {p.path: str(p.content) for family in families for p in family.pages(site)}
+
+    before = texts()
+    holders = {name for name, text in before.items() if "81.2 us" in text or "81.25" in text}
+    assert holders >= {
+        "kernels/mla/cutile-dsl/flash_mla/v1.md",
+        f"results/{GPU}.md",
+        results.EXPLORER,
+        f"records/{GPU}/cutile/mla/flash_mla/v1.md",
+    }
+    changed = json.loads(path.read_text())
+    durations = [changed["outcome"]["total"]]
+    durations += [s["duration"] for s in changed["outcome"]["stages"] if s.get("duration")]
+    for found in durations:
+        found |= {name: found[name] * 93.75 / 81.25 for name in ("median_us", "min_us", "max_us")}
+    path.write_text(json.dumps(changed))
+    after = texts()
+    assert {name for name, text in after.items() if "93.8 us" in text or "93.75" in text} == holders
+    assert not [name for name in holders if "81.2 us" in after[name] or "81.25" in after[name]]
+
+
+# -- devices ---------------------------------------------------------------------------------------
+
+
+def test_every_figure_and_source_of_every_device_is_shown(site, pages):
+    found = {page.path: page for page in devices.pages(site)}
+    assert list(dead_links(found.values(), pages)) == []
+    for device in site.devices:
+        seen = see(found[f"devices/{device.key}.md"])
+        assert seen.scripts == []
+        table = found[f"devices/{device.key}.md"].content.split("## Figures")[1]
+        assert table.count("\n| `") == len(device.figures)
+        assert table.count("| unknown |") == sum(f.value == UNKNOWN for f in device.figures)
+        for figure in device.figures:
+            words = " ".join(figure.source.split())
+            assert words in " ".join(seen.text.split())
+
+
+def test_the_figure_in_use_is_marked_and_conflicts_have_their_reason(site):
+    for device in site.devices:
+        page = next(p for p in devices.pages(site) if p.path == f"devices/{device.key}.md")
+        for used in device.used:
+            if used.metric in device.conflicts:
+                assert "(used)" in page.content
+                assert devices.cell(used.reason) in page.content
+    h200 = device_files.load(GPU)
+    text = next(p.content for p in devices.pages(site) if p.path == f"devices/{GPU}.md")
+    marked = re.findall(r"^\| `(\w+)` \| ([^|]*) \| used \|", text, re.MULTILINE)
+    assert ("measured_tensor_bf16_fp32acc", "694 TFLOPS") in marked
+    assert len(marked) == len({metric for metric, _ in marked})
+    assert dict(marked).keys() <= {figure.metric for figure in h200.figures}
+
+
+def test_an_unknown_ceiling_is_said(site):
+    poor = device_files.Device(
+        key="x", name="X", vendor="NVIDIA", arch="Y", sm="sm_90",
+        figures=(device_files.Figure(metric="tensor_bf16_fp32acc", value=UNKNOWN),),
+    )  # fmt: skip
+    page = devices._device(replace(site, devices=(poor,), runs=()), poor)
+    assert "| bfloat16 | reference | unknown |" in page.content
+    assert "no source was found" in page.content
+
+
+# -- home ------------------------------------------------------------------------------------------
+
+
+def test_home_shows_the_newest_record_of_each_design(site):
+    made = ((1, "flash_mla"), (4, "flash_mla"), (2, "mla_var6_plus"), (3, "flash_attention"))
+    times = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day, _ in made]
+    runs = [
+        timed("v1", 10.0 + time.day, design=design, time=time)
+        for time, (_, design) in zip(times, made, strict=True)
+    ]
+    found = rows(home.pages(on(site, *runs))[0].content, "## Newest records")
+    assert [row[0][-2:] for row in found] == ["04", "03", "02"]
+
+
+def test_home_leads_to_all_that_it_promises(site, pages):
+    page = home.pages(site)[0]
+    assert list(dead_links([page], pages)) == []
+    seen = see(page)
+    for symptom in SYMPTOMS:
+        assert f"diagnosis/{symptom.key}.md" in seen.links
+
+
+def test_the_bound_of_a_ladder_is_that_of_the_whole_work():
+    lighter = workloads()["mla"].lighter
+    assert lighter({**SIZES, "shared": 3072})
+    assert not lighter({**SIZES, "shared": 0})
+    assert not lighter(SIZES)
+
+
+def test_what_all_versions_share_is_said_once_and_each_reason_too(site):
+    facts = [static_facts("sm_120", registers=n, mma_path="HMMA") for n in (255, 90)]
+    compiled = [
+        timed(v, 1.0, target="static/sm_120", mode="static", run=None,
+              outcome=passed(stages=[stage("flash_mla", static=made)]))
+        for v, made in zip(("v0", "v1"), facts, strict=True)
+    ]  # fmt: skip
+    refused = [
+        timed(v, 2.0, target="static/sm_120", mode="static", outcome=Skipped(reason="needs sm_90"),
+              slug=f"s{v}", run=None)
+        for v in ("v0", "v1")
+    ]  # fmt: skip
+    text = page(on(site, *compiled, *refused), "results/sm_120.md").content
+    assert "In every version:" in text
+    assert text.count("HMMA") == 1
+    assert [row[1] for row in rows(text, "In every version:")] == ["90 registers", "255 registers"]
+    assert text.count("skipped: needs sm&#95;90") == 1
+
+
+def test_what_is_spared_work_is_no_champion_of_those_that_are_not():
+    whole = at("flash_mla", "v1", 4, 200.0)
+    spared = at("mla_shared_prefix", "v0", 4, 140.0, shared=3072)
+    assert problems.with_all_work([spared, whole]) == [whole]
+    assert problems.with_all_work([spared]) == [spared]
