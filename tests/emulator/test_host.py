@@ -91,12 +91,12 @@ def test_other_schedules_run_on_the_same_memory_and_a_failed_assertion_is_kept(
     script.write_text(IN_PLACE.replace("torch.equal(b, 2 * a)", "a[63] == 64, float(a[63])"))
     others = [Options(seed=1), Options(model=STRICT)]
     done = run_script(script, ["64"], Options(), "sm_90a", others)
-    assert done.error is None, "each way must start from the same memory"
+    assert done.ended.error is None, "each way must start from the same memory"
     assert [launch.diagnostics for launch in done.launches] == [[], [], []]
 
     script.write_text(IN_PLACE.replace("torch.equal(b, 2 * a)", "False"))
     done = run_script(script, ["96"], Options(), "sm_90a", others)
-    assert isinstance(done.error, AssertionError)
+    assert isinstance(done.ended.error, AssertionError)
     assert {d.kind for d in done.diagnostics} == {"out-of-bounds"}
     assert {d.schedule for d in done.diagnostics} == {"lowest pc first", "seed 1"}
     assert {d.model for d in done.diagnostics} == {"default", "strict"}

@@ -100,7 +100,7 @@ def test_kernels_after_the_tutorials_are_right_and_clean(arch: str) -> None:
     from mla_var3.emulator.script import run_script
 
     emulation = run_script(KERNELS, SUBJECTS, Options(jobs=1), arch)
-    assert emulation.error is None
+    assert emulation.ended.error is None
     assert emulation.diagnostics == []
     assert {launch.kernel for launch in emulation.launches} == set(SUBJECTS)
 
@@ -128,6 +128,6 @@ def test_a_tuner_passes_over_what_a_gpu_has_no_room_for(
     script = tmp_path / "tuned.py"
     script.write_text(TUNED)
     emulation = run_script(script, [], Options(jobs=1), "sm_90a")
-    assert emulation.error is None
+    assert emulation.ended.error is None
     assert emulation.diagnostics == []
     assert capsys.readouterr().out == "benchmark times is not run: the emulator times nothing\n"

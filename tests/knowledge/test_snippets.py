@@ -80,7 +80,7 @@ def test_a_snippet_runs(snippet, tmp_path, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")  # Snippets set it; it goes with the test.
     if setup.emulated:
         done = run_script(program, (), Options(), "sm_90a")
-        assert (done.error, done.diagnostics) == (None, [])
+        assert (done.ended.error, done.diagnostics) == (None, [])
     elif setup.compiled:
         run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
         assert (run.returncode, run.stderr) == (0, "")

@@ -164,9 +164,10 @@ def run(name: str, peer: Peer, options: Options) -> int:
 
 def pretending() -> AbstractContextManager[None]:
     """Tensors that tests ask for on a GPU are on the CPU, where kernels are emulated."""
-    from mla_var3.gpuless.cuda import Device, cpu_for_cuda
+    from mla_var3.gpuless.cuda import cuda_on_cpu
+    from mla_var3.gpuless.device import Device
 
-    return cpu_for_cuda(Device(capability=HOPPER))
+    return cuda_on_cpu(Device(capability=HOPPER))
 
 
 @contextlib.contextmanager

@@ -105,9 +105,9 @@ def run(
     if chosen.json:
         chosen.json.write_text(as_json(found) + "\n", encoding="utf-8")
         print(f"diagnostics: {chosen.json}")
-    if emulation.error is not None:
-        raise emulation.error
-    return 1 if found else 0
+    if emulation.ended.error is not None:
+        raise emulation.ended.error
+    return emulation.ended.code or int(bool(found))
 
 
 def _divided(argv: list[str]) -> tuple[list[str], list[str]]:

@@ -494,8 +494,10 @@ def _run(example: Example, c: Conformance, seed: int | None) -> Emulation:
     jobs = 1 if c.workers > 1 else 0
     options = Options(model=model(c.memory_model), seed=seed, jobs=jobs)
     run = run_script(Path(example.path), example.arguments.split(), options, example.arch)
-    if run.error is not None:
-        raise run.error
+    if run.ended.error is not None:
+        raise run.ended.error
+    if run.ended.code:
+        raise SystemExit(run.ended.code)
     return run
 
 

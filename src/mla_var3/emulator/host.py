@@ -13,9 +13,11 @@ import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
 
 from mla_var3.emulator import ffi
 from mla_var3.emulator.count import Counts
@@ -27,7 +29,9 @@ from mla_var3.emulator.regions import Region
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.units.tensormap import encoded
 from mla_var3.errors import EmulatorError, ToolchainError
+from mla_var3.gpuless import streams
 from mla_var3.gpuless.ptx import parse
+from mla_var3.gpuless.scripts import Ended
 
 PINNED = "4.8.1"
 POINTER, INT, UINT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
@@ -77,14 +81,14 @@ class Emulation:
         options: How kernels are run; may be changed between launches.
         others: Further ways in which each launch is run first, on memory that is put back.
         launches: One entry per launch and way, in order; that of ``options`` is the last.
-        error: The exception that ended a script which ran in it; None if there was none.
+        ended: How a script ended which ran in it.
     """
 
     def __init__(self, options: Options, others: Sequence[Options] = ()) -> None:
         self.options, self.others = options, tuple(others)
         self.launches: list[Launch] = []
         self.failure: BaseException | None = None
-        self.error: Exception | None = None
+        self.ended = Ended()
         self.programs: dict[tuple[str, str], Program] = {}
         #: Bytes of shared memory that the launches of a program ask for.
         self.asked: dict[tuple[str, str], int] = {}
@@ -132,10 +136,14 @@ class Emulation:
         block = bytearray(program.kernel.parameter_bytes)
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
+        shape = (call.grid, call.block, call.cluster, call.shared)
+        streams.submit(partial(self._run, program, block, shape))
+
+    def _run(self, program: Program, block: bytearray, shape: tuple[Dim3, Dim3, Dim3, int]) -> None:
+        """Run a launch in all ways that are asked."""
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
-        shape = (call.grid, call.block, call.cluster, call.shared)
         for options in self.others:
             before = [ctypes.string_at(r.base, r.size) for r in regions]
             again = [Region(r.base, r.size, r.label, r.known is not None) for r in regions]
@@ -316,21 +324,6 @@ def require_dsl() -> None:
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute with another value for a while."""
-    inherited = isinstance(owner, type) and name not in owner.__dict__
-    old = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if inherited:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, old)
-
-
-@contextlib.contextmanager
 def emulate(
     options: Options | None = None, arch: str | None = None, others: Sequence[Options] = ()
 ) -> Iterator[Emulation]:
@@ -407,40 +400,27 @@ def _patched(
         "dump_dir": str(folder),
     }
     names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
-    for name, value in names.items():
-        stack.enter_context(_environment(f"CUTE_DSL_{name}", value))
+    variables = {f"CUTE_DSL_{name}": value for name, value in names.items()}
+    stack.enter_context(mock.patch.dict(os.environ, variables))
     settings_of = CuTeDSL._get_dsl().envar
     for name, setting in settings.items():
-        stack.enter_context(replaced(settings_of, name, setting))
+        stack.enter_context(mock.patch.object(settings_of, name, setting))
     function = cuda_jit_executor.CudaDialectJitCompiledFunction
-    stack.enter_context(replaced(function, "num_devices", property(lambda _: 1)))
+    stack.enter_context(mock.patch.object(function, "num_devices", property(lambda _: 1)))
     stack.enter_context(
-        replaced(function, "_load_cuda_library", _loader(function._load_cuda_library))
+        mock.patch.object(function, "_load_cuda_library", _loader(function._load_cuda_library))
     )
     stack.enter_context(
-        replaced(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder))
+        mock.patch.object(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder))
     )
     tensor = runtime._Tensor
-    stack.enter_context(replaced(tensor, "__init__", _tensor(tensor.__init__, emulation)))
+    stack.enter_context(mock.patch.object(tensor, "__init__", _tensor(tensor.__init__, emulation)))
     if ffi.installed():
         for owner, name, value in ffi.replacements(emulation.own):
-            stack.enter_context(replaced(owner, name, value))
+            stack.enter_context(mock.patch.object(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
-            stack.enter_context(replaced(HardwareInfo, name, method))
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    old = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if old is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = old
+            stack.enter_context(mock.patch.object(HardwareInfo, name, method))
 
 
 def _newest(folder: Path) -> str:

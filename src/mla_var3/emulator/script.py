@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import re
-import runpy
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from mla_var3.emulator import triton
-from mla_var3.emulator.host import Emulation, emulate, replaced
+from mla_var3.emulator.host import Emulation, emulate
 from mla_var3.emulator.options import Options
-from mla_var3.errors import EmulatorError
-
-
-def capability(arch: str) -> tuple[int, int]:
-    """``sm_90a`` to (9, 0)."""
-    match = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
-    if not match:
-        raise EmulatorError(f"{arch!r} is not an architecture such as sm_90a")
-    return int(match[1]), int(match[2])
+from mla_var3.gpuless import scripts
+from mla_var3.gpuless.device import Device, capability
 
 
 @contextlib.contextmanager
@@ -31,22 +20,26 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
     """``emulate`` for whole scripts: torch.cuda, timers and the driver are replaced too."""
     import torch
 
-    from mla_var3.emulator.torch_mode import cuda_on_cpu
+    from mla_var3.gpuless.cuda import cuda_on_cpu
 
     with emulate(options, arch, others) as emulation, contextlib.ExitStack() as stack:
         import cutlass.cute.testing
         import cutlass.testing
 
         for module in (cutlass.cute.testing, cutlass.testing):
-            stack.enter_context(replaced(module, "benchmark", lambda *_, **__: 1.0))
-        stack.enter_context(replaced(cutlass.testing, "_benchmark_for_autotune", _once))
+            stack.enter_context(mock.patch.object(module, "benchmark", _untimed))
+        stack.enter_context(mock.patch.object(cutlass.testing, "_benchmark_for_autotune", _once))
         _driver(stack)
-        device = (capability(arch), options.multiprocessors)
-        stack.enter_context(cuda_on_cpu(emulation.own, *device))
+        device = Device(capability(arch), options.multiprocessors)
+        stack.enter_context(cuda_on_cpu(device, emulation.own))
         if triton.installed():
-            stack.enter_context(triton.triton_on_cpu(emulation, *device))
+            stack.enter_context(triton.triton_on_cpu(emulation, device))
         torch.set_num_threads(1)
         yield emulation
+
+
+def _untimed(*_: Any, **__: Any) -> float:
+    return 1.0
 
 
 def _once(
@@ -82,7 +75,7 @@ def _driver(stack: contextlib.ExitStack) -> None:
     }
     for name, values in answers.items():
         answer = (driver.CUresult.CUDA_SUCCESS, *values)
-        stack.enter_context(replaced(driver, name, lambda *_, answer=answer: answer))
+        stack.enter_context(mock.patch.object(driver, name, lambda *_, answer=answer: answer))
 
 
 def run_script(
@@ -94,42 +87,13 @@ def run_script(
 ) -> Emulation:
     """Run a script as ``python script.py arguments`` would, each launch in all ways that are asked.
 
-    An exception of the script's, such as a failed assertion, is kept as ``error``: what was found
-    until then tells why.
+    How it ended is kept as ``ended``, a failed assertion too: what was found until then tells why.
 
     Raises:
-        EmulatorError: The file does not exist, or a launch cannot be emulated.
+        UsageError: The file does not exist.
+        EmulatorError: A launch cannot be emulated.
     """
-    if not path.is_file():
-        raise EmulatorError(f"there is no script {path}")
-    folder = str(path.resolve().parent)
-    with contextlib.ExitStack() as stack:
-        emulation = stack.enter_context(environment(options, arch, others))
-        stack.enter_context(replaced(sys, "argv", [str(path), *arguments]))
-        stack.enter_context(replaced(sys, "path", [folder, *sys.path]))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        emulation.error = _ended(path)
+    scripts.exists(path)
+    with environment(options, arch, others) as emulation:
+        emulation.ended = scripts.run(path, arguments)
     return emulation
-
-
-def _ended(path: Path) -> Exception | None:
-    """Run a script to its end; the exception that ended it, unless the emulator raised it."""
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except SystemExit as stop:
-        if stop.code not in (None, 0):
-            raise
-    except EmulatorError:
-        raise
-    except Exception as error:  # noqa: BLE001  # Whatever it is, the findings come first.
-        return error
-    return None
-
-
-def quiet(function: Any, *args: Any) -> tuple[Any, str]:
-    """Call a function and keep what it prints."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        result = function(*args)
-    return result, out.getvalue()

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.device import Device
 
 if TYPE_CHECKING:
     from mla_var3.emulator.host import Emulation
@@ -28,10 +30,6 @@ SCALARS = {
     "i64": "q", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d",
 }  # fmt: skip
 
-
-#: Bytes of shared memory that a block may ask for, by compute capability, where it is not 99 KiB
-#: (CUDA C++ Programming Guide, technical specifications per compute capability).
-MOST_SHARED = {(8, 0): 166912, (9, 0): 232448, (10, 0): 232448}
 
 #: What ``cuobjdump --dump-resource-usage`` states of a kernel.
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
@@ -99,14 +97,15 @@ class Launcher:
 class Driver:
     """A driver for an emulated device, as Triton asks for one."""
 
-    def __init__(self, emulation: Emulation, capability: tuple[int, int], count: int) -> None:
+    def __init__(self, emulation: Emulation, device: Device) -> None:
         from triton.backends.compiler import GPUTarget
 
-        self.target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+        major, minor = device.capability
+        self.target = GPUTarget("cuda", major * 10 + minor, 32)
         properties = {
-            "max_shared_mem": MOST_SHARED.get(capability, 101376),
+            "max_shared_mem": device.shared_per_block,
             "max_num_regs": 65536,
-            "multiprocessor_count": count,
+            "multiprocessor_count": device.multiprocessors,
             "warpSize": 32,
             "mem_clock_rate": 1,
             "mem_bus_width": 1,
@@ -211,18 +210,14 @@ def _registers(cubin: bytes) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def triton_on_cpu(
-    emulation: Emulation, capability: tuple[int, int], multiprocessors: int
-) -> Iterator[None]:
-    """Triton's kernels inside this block compile for ``capability`` and run in ``emulation``."""
+def triton_on_cpu(emulation: Emulation, device: Device) -> Iterator[None]:
+    """Triton's kernels inside this block compile for ``device`` and run in ``emulation``."""
     import triton.testing
     from triton.compiler import CompiledKernel
     from triton.runtime import driver
 
-    from mla_var3.emulator.host import replaced
-
     with contextlib.ExitStack() as stack:
-        ours = Driver(emulation, capability, multiprocessors)
+        ours = Driver(emulation, device)
         for owner, name, value in (
             (driver, "_active", ours),
             (driver, "_default", ours),
@@ -230,5 +225,5 @@ def triton_on_cpu(
             (triton.testing, "do_bench", _once),
             (triton.testing.Mark, "run", _not_timed),
         ):
-            stack.enter_context(replaced(owner, name, value))
+            stack.enter_context(mock.patch.object(owner, name, value))
         yield

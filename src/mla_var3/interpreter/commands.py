@@ -58,12 +58,15 @@ def run(argv: Sequence[str]) -> int:
     if not rest:
         raise UsageError(f"run needs a script; see {PROG} run --help")
     from mla_var3.interpreter.options import using
-    from mla_var3.interpreter.scripts import run_script, summary
+    from mla_var3.interpreter.redirect import run_script
+    from mla_var3.interpreter.report import summary
 
     with using(**chosen):
-        reports, code = run_script(Path(rest[0]), rest[1:])
+        reports, ended = run_script(Path(rest[0]), rest[1:])
     print(summary(reports))
-    return code or int(any(report.errors for report in reports))
+    if ended.error is not None:
+        raise ended.error
+    return ended.code or int(any(report.errors for report in reports))
 
 
 def conformance(argv: Sequence[str]) -> int:

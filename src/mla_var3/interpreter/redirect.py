@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,7 +14,9 @@ from cuda.tile import _cext, _compile, _execution
 from cuda.tile.compilation import KernelSignature
 
 from mla_var3.errors import InterpreterError
-from mla_var3.gpuless.cuda import Device, cpu_for_cuda, on_the_cpu
+from mla_var3.gpuless import scripts, streams
+from mla_var3.gpuless.cuda import cuda_on_cpu, on_the_cpu
+from mla_var3.gpuless.device import Device
 from mla_var3.interpreter.launcher import launch
 from mla_var3.interpreter.report import LaunchReport, recording
 from mla_var3.interpreter.signature import launch_signature
@@ -31,8 +34,12 @@ def _launch(
     programmatic_dependent_launch: bool = False,
 ) -> None:
     """What ``ct.launch`` becomes; errors of cuTile are raised as cuTile raises them."""
-    with on_the_cpu(), _as_cutile_raises():
-        launch(tuple(grid) or (1,), kernel, args)
+
+    def work() -> None:
+        with on_the_cpu(), _as_cutile_raises():
+            launch(tuple(grid) or (1,), kernel, args)
+
+    streams.submit(work)
 
 
 class LaunchError(InterpreterError, TypeError, ValueError):
@@ -89,5 +96,27 @@ def redirected(device: Device | None = None) -> Iterator[list[LaunchReport]]:
     with contextlib.ExitStack() as stack:
         for target, name, value in patches:
             stack.enter_context(mock.patch.object(target, name, value))
-        stack.enter_context(cpu_for_cuda(device))
+        stack.enter_context(cuda_on_cpu(device))
         yield stack.enter_context(recording())
+
+
+def run_script(
+    script: Path, arguments: Sequence[str] = (), device: Device | None = None
+) -> tuple[list[LaunchReport], scripts.Ended]:
+    """Runs a script as ``python script`` would, without a GPU.
+
+    Args:
+        script: The script.
+        arguments: Its command line.
+        device: What it is told about the GPU.
+
+    Returns:
+        The reports of its launches, and how it ended.
+
+    Raises:
+        UsageError: If there is no such file.
+        InterpreterError: If the interpreter refuses a launch.
+    """
+    scripts.exists(script)
+    with redirected(device) as reports:
+        return reports, scripts.run(script, arguments)

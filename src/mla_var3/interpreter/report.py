@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -223,6 +223,17 @@ class DiagnosticLog:
             for (kind, file, line, _), (message, severity, count) in self._found.items()
         ]
         return sorted(found, key=lambda d: (self._ORDER.index(d.severity), d.file, d.line, d.kind))
+
+
+def summary(reports: Sequence[LaunchReport]) -> str:
+    """Returns the report of every launch, and how many there were."""
+    errors = sum(len(r.errors) for r in reports)
+    findings = sum(len(r.diagnostics) for r in reports)
+    head = (
+        f"interpreted {len(reports)} launch{'' if len(reports) == 1 else 'es'}: "
+        f"{findings} finding{'' if findings == 1 else 's'}, {errors} of them errors"
+    )
+    return "\n".join([*(r.summary() for r in reports), head])
 
 
 _recorders: contextvars.ContextVar[tuple[list[LaunchReport], ...]] = contextvars.ContextVar(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
-import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -19,6 +18,7 @@ from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless import scripts
 from mla_var3.languages.cute import signature
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
@@ -137,15 +137,17 @@ def _shown(path: Path, cutlass: Path | None) -> str:
 def _run_script(subject: Subject, source: Path, copy: Path, others: Iterable[Options]) -> Seen:
     import torch
 
-    from mla_var3.emulator.host import replaced
     from mla_var3.emulator.script import environment
 
     torch.manual_seed(0)
-    with contextlib.ExitStack() as stack:
-        run = stack.enter_context(environment(OPTIONS, subject.arch, tuple(others)))
-        stack.enter_context(replaced(sys, "argv", [str(copy), *subject.arguments.split()]))
-        stack.enter_context(replaced(sys, "path", [str(source.parent), *sys.path]))
-        values, refused = _attempt(lambda: runpy.run_path(str(copy), run_name="__main__"))
+
+    def work() -> None:
+        ended = scripts.run(copy, subject.arguments.split(), source.parent)
+        if ended.error is not None:
+            raise ended.error
+
+    with environment(OPTIONS, subject.arch, tuple(others)) as run:
+        values, refused = _attempt(work)
     return Seen(values, run.diagnostics, refused)
 
 

@@ -1,0 +1,77 @@
+"""The GPU that a program believes in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from mla_var3.errors import UsageError
+
+#: Bytes of shared memory that a block may ask for, and of a multiprocessor, by compute capability,
+#: where they are not 99 and 100 KiB (CUDA C++ Programming Guide, technical specifications).
+_SHARED = {(8, 0): (163, 164), (8, 7): (163, 164), (9, 0): (227, 228), (10, 0): (227, 228)}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a program is told about its GPU.
+
+    Attributes:
+        capability: Its compute capability.
+        multiprocessors: Its streaming multiprocessors; persistent kernels launch as many blocks.
+        memory: Its memory in bytes.
+        name: Its name.
+    """
+
+    capability: tuple[int, int] = (10, 0)
+    multiprocessors: int = 16
+    memory: int = 64 * 2**30
+    name: str = "CPU in place of a GPU"
+
+    @property
+    def shared_per_block(self) -> int:
+        """Bytes of shared memory that a block may ask for."""
+        return _SHARED.get(self.capability, (99, 100))[0] << 10
+
+    def properties(self) -> SimpleNamespace:
+        """What ``torch.cuda.get_device_properties`` returns, with the names that torch has."""
+        major, minor = self.capability
+        small = self.capability not in _SHARED and major >= 8
+        return SimpleNamespace(
+            name=self.name,
+            major=major,
+            minor=minor,
+            total_memory=self.memory,
+            multi_processor_count=self.multiprocessors,
+            warp_size=32,
+            max_threads_per_block=1024,
+            max_threads_per_multi_processor=1536 if small else 2048,
+            regs_per_multiprocessor=65536,
+            shared_memory_per_block=48 << 10,
+            shared_memory_per_block_optin=self.shared_per_block,
+            shared_memory_per_multiprocessor=_SHARED.get(self.capability, (99, 100))[1] << 10,
+            L2_cache_size=50 << 20,
+            is_integrated=False,
+            is_multi_gpu_board=False,
+            clock_rate=1000000,
+            memory_clock_rate=1000000,
+            memory_bus_width=4096,
+            pci_bus_id=0,
+            pci_device_id=0,
+            pci_domain_id=0,
+            uuid="00000000-0000-0000-0000-000000000000",
+            gcnArchName="",
+        )
+
+
+def capability(arch: str) -> tuple[int, int]:
+    """``sm_90a`` to (9, 0).
+
+    Raises:
+        UsageError: It is not an architecture.
+    """
+    match = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
+    if not match:
+        raise UsageError(f"{arch!r} is not an architecture such as sm_90a")
+    return int(match[1]), int(match[2])
