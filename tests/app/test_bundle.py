@@ -155,3 +155,101 @@ def test_a_wheel_that_cannot_be_had_leaves_no_bundle(tmp_path, monkeypatch):
     with pytest.raises(ToolchainError, match="pip cannot fetch the wheels: ERROR: "):
         bundle.main([f"--to={tmp_path / 'made'}"])
     assert not list(tmp_path.iterdir())
+
+
+def described_with(**fields) -> object:
+    """Damage: fields of the manifest that have other values."""
+
+    def damage(folder: Path) -> None:
+        about = json.loads((folder / "bundle.json").read_text())
+        (folder / "bundle.json").write_text(json.dumps({**about, **fields}))
+
+    return damage
+
+
+def repacked(**members: bytes) -> object:
+    """Damage: a bundle whose one part is a sound archive of other members."""
+
+    def damage(folder: Path) -> None:
+        about = json.loads((folder / "bundle.json").read_text())
+        whole = folder.parent / "whole"
+        with tarfile.open(whole, "w") as tar:
+            for name, data in members.items():
+                (folder.parent / "member").write_bytes(data)
+                tar.add(folder.parent / "member", name)
+        part = bundle._part(folder, 0, whole.read_bytes())
+        (folder / "bundle.json").write_text(json.dumps({**about, "parts": [part]}))
+
+    return damage
+
+
+def linked(name: str, target: str) -> object:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+
+    return damage
+
+
+PART = {"name": "part-000", "bytes": 3, "sha256": "0" * 64}
+HOSTILE = {
+    "a list": lambda f: (f / "bundle.json").write_text("[]"),
+    "deep": lambda f: (f / "bundle.json").write_text("[" * 100_000),
+    "bytes": lambda f: (f / "bundle.json").write_bytes(b"\xff\xfe"),
+    "null": lambda f: (f / "bundle.json").write_text("null"),
+    "a device": linked("bundle.json", "/dev/zero"),
+    "a part of zeros": linked("part-000", "/dev/zero"),
+    "a part that is a folder": linked("part-000", "/"),
+    "shell in the commit": described_with(commit="$(touch ran)"),
+    "a commit of two lines": described_with(commit="c" * 40 + "\ntouch ran"),
+    "a number as commit": described_with(commit=7),
+    "no python": described_with(python=None),
+    "a list as python": described_with(python=["3.11"]),
+    "options of pip": described_with(requirements=["--index-url=http://evil"]),
+    "a file of pip": described_with(requirements=["/tmp/evil.whl"]),
+    "no requirements": described_with(requirements=7),
+    "parts as text": described_with(parts="part-000"),
+    "no parts": described_with(parts=[]),
+    "a part elsewhere": described_with(parts=[{**PART, "name": "../../etc/passwd"}]),
+    "a part of no size": described_with(parts=[{**PART, "bytes": "3"}]),
+    "a part without a digest": described_with(parts=[{"name": "part-000", "bytes": 3}]),
+    "a part too large": described_with(parts=[PART]),
+    "no archive": lambda f: repacked()(f),
+    "members that leave the folder": repacked(**{"../out": b"1", "project.tar.gz": b"1"}),
+    "a project that is no archive": repacked(**{"project.tar.gz": b"no archive"}),
+    "a project cut short": repacked(**{"project.tar.gz": b"\x1f\x8b\x08\x00\x00"}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_bundle_is_one_sentence(packed, tmp_path, name):
+    HOSTILE[name](packed)
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 2000000; {sys.executable} {packed}/unpack.py {tmp_path}/there"],
+        capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "there").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_with_a_space_has_an_environment_that_works(packed, tmp_path):
+    there = tmp_path / "two words $(touch ran)"
+    done = unpack(packed, str(there))
+    assert (done.returncode, done.stderr) == (0, "")
+    source = done.stdout.removeprefix("ready: ").partition(" && ")[0]
+    said = subprocess.run(
+        ["bash", "-c", f"{source} && pwd && echo $HYPERMLA_CACHE_DIR && command -v python"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    ).stdout.splitlines()  # fmt: skip
+    assert said == [f"{there}/project", f"{there}/cache", f"{there}/venv/bin/python"]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["a:b", "a\nimport os"])
+def test_a_folder_that_no_path_can_hold_is_refused(packed, tmp_path, name):
+    done = unpack(packed, str(tmp_path / name))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not (tmp_path / name).exists()

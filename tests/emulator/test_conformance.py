@@ -95,3 +95,12 @@ def test_no_worker_is_refused(tmp_path: Path) -> None:
     (tmp_path / conformance.FOLDER).mkdir(parents=True)
     with pytest.raises(EmulatorError, match="must be positive"):
         main([f"--cutlass={tmp_path}", "--workers=0"], "conformance")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, "\0", '{"dsl": 1}'])
+def test_a_table_that_is_none_is_one_sentence(tmp_path, text):
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(EmulatorError, match="table") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)

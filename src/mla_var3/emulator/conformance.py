@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from mla_var3 import arguments, forked
+from mla_var3 import arguments, forked, inputs
 from mla_var3.blobs import blob_of
 from mla_var3.emulator.options import Options
 from mla_var3.errors import EmulatorError, HyperMlaError
-from mla_var3.paths import write_atomic
+from mla_var3.paths import relative, write_atomic
 
 if TYPE_CHECKING:
     from mla_var3.emulator.host import Emulation
@@ -400,8 +400,13 @@ def _commit(folder: Path) -> str:
 
 
 def read(path: Path) -> Table:
-    """The table in a file."""
-    return Table.model_validate_json(path.read_text(encoding="utf-8"))
+    """The table in a file.
+
+    Raises:
+        EmulatorError: It cannot be read, or is no such table.
+    """
+    with inputs.faults_as(EmulatorError, relative(path), "the table"):
+        return Table.model_validate(inputs.read_json(path))
 
 
 def write(path: Path, table: BaseModel) -> None:

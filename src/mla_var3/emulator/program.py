@@ -12,7 +12,7 @@ import numpy as np
 
 from mla_var3.emulator.lower import Writer, lower
 from mla_var3.emulator.lower.batches import batched
-from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits
+from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 
 #: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
 SHARED_START = 0x400
@@ -76,6 +76,10 @@ class Program:
 
     def __init__(self, module: Module, name: str | None = None) -> None:
         self.kernel: Kernel = module.kernel(name)
+        with refused(f"kernel {self.kernel.name} cannot be lowered"):
+            self._lower(module)
+
+    def _lower(self, module: Module) -> None:
         self.target = module.target
         self.rows: dict[str, tuple[str, int]] = {}
         self.counts = {"p": 0, "h": 0, "r": 0, "q": 0}

@@ -16,7 +16,7 @@ from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.stops import describe, places
 from mla_var3.errors import EmulatorError
-from mla_var3.gpuless.ptx import Instruction
+from mla_var3.gpuless.ptx import FAULTS, Instruction
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -103,7 +103,12 @@ class Scheduler:
                 self._deadlock()
                 return True
             self._merge(fragment)
-            self._advance(self.favored or fragment, until)
+            running = self.favored or fragment
+            try:
+                self._advance(running, until)
+            except FAULTS as fault:  # Of text that no compiler made.
+                said = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
+                raise m.reporter.stop(running.pc, f"what follows cannot be run ({said})") from fault
             if m.steps > m.options.max_steps:
                 raise self._endless()
             if until is not None and m.steps + m.asked >= until:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,12 +27,30 @@ VARIABLE = re.compile(
     r"\s*(?P<array>(?:\[\d*\])*)\s*(?:=\s*(?P<init>.*))?$",
     re.S,
 )
+#: An operand's words; beside them it has signs, brackets and commas, and no word follows another or
+#: is called: whatever else stands there is refused, since operands name what lowered code reads.
+WORD = re.compile(r"[%$\w][\w$.]*", re.ASCII)
+SHAPE = re.compile(r"(?!.*(?:w|[\])}])[w\[({!])[-w+|,!\[\](){}]+")
+OPCODE = re.compile(r"([a-z][\w.:]*)\s*", re.ASCII)
+#: Widest type that a text may name; e2m1x2 and its like have their digits read as one number.
+WIDEST = 1024
+#: What Python says of text that cannot be what it stands for.
+FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
 LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 
 
 def bits(kind: str) -> int:
-    """Width in bits of a PTX type such as ``b32``; a predicate has 1."""
-    return 1 if kind == "pred" else int(re.sub(r"\D", "", kind) or 0)
+    """Width in bits of a PTX type such as ``b32``; a predicate has 1.
+
+    Raises:
+        EmulatorError: No type is that wide.
+    """
+    if kind == "pred":
+        return 1
+    digits = re.sub(r"[^0-9]", "", kind)
+    if len(digits) > 4 or int(digits or 0) > WIDEST:
+        raise EmulatorError(f"{kind[:40]!r} is not a type of PTX")
+    return int(digits or 0)
 
 
 @dataclass(frozen=True)
@@ -128,6 +147,21 @@ def parse(text: str) -> Module:
     Raises:
         EmulatorError: It is not PTX, is cut short, or asks for absurd sizes.
     """
+    with refused("the text is not PTX"):
+        return _parse(text)
+
+
+@contextlib.contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Raise what foreign text makes of Python as an EmulatorError that begins with ``what``."""
+    try:
+        yield
+    except FAULTS as fault:
+        said = " ".join(str(fault).split())[:100]
+        raise EmulatorError(f"{what}: {type(fault).__name__}: {said}") from fault
+
+
+def _parse(text: str) -> Module:
     if len(text) > MAX_TEXT:
         raise EmulatorError(f"the PTX text has {len(text)} bytes, over the {MAX_TEXT} allowed")
     if not (target := re.search(r"^\s*\.target\s+(\w+)", text, re.M)):
@@ -357,10 +391,13 @@ class _Body:
         guard, negated, rest = None, False, text
         if match := re.match(r"@(!?)\s*([%$\w]+)\s+", text):
             negated, guard, rest = bool(match[1]), self._renamed(match[2]), text[match.end() :]
-        match = re.match(r"([a-z][\w.:]*)\s*", rest)
+        match = OPCODE.match(rest)
         if not match:
             raise EmulatorError(f"this is not a PTX statement: {text[:60]!r}")
         op, operands = match[1], rest[match.end() :]
+        for operand in split_arguments(operands):
+            if not SHAPE.fullmatch("".join(WORD.sub("w", operand).split())):
+                raise EmulatorError(f"this is not an operand of PTX: {operand[:60]!r}")
         if any(self.scopes):
             operands = re.sub(
                 r"(?<![\w$.@])[%$A-Za-z_][\w$]*", lambda m: self._renamed(m[0]), operands

@@ -33,7 +33,26 @@ NOTHING = {
 }
 
 
-class NotLowered(Exception):
+#: Special registers that a machine has, as rows named ``sp_...``; lowered code reads no others.
+SPECIAL = {
+    name: f"sp_{name[1:].replace('.', '_')}"
+    for name in (
+        *("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid"),
+        *("%dynamic_smem_size", "%total_smem_size", "%is_explicit_cluster"),
+        *("%cluster_ctarank", "%cluster_nctarank"),
+        *("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"),
+        *(f"%lanemask_{test}" for test in ("eq", "le", "lt", "ge", "gt")),
+        *(
+            f"%{stem}.{axis}"
+            for stem in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
+            for axis in "xyz"
+        ),
+        *(f"%cluster_{stem}.{axis}" for stem in ("ctaid", "nctaid") for axis in "xyz"),
+    )
+}
+
+
+class NotLowered(ValueError):
     """This form of an instruction has no lowering; running it ends the launch with a sentence."""
 
 
@@ -60,7 +79,10 @@ def lower(writer: Writer, instruction: Instruction) -> list[str]:
         body = [f"machine.unsupported({instruction.pc})"]
     if not guarded:
         return body
-    guard = f"p{writer.index(instruction.guard or '')}"
+    found = writer.program.row(instruction.guard or "")
+    if found is None or found[0] != "p":
+        return [f"machine.unsupported({instruction.pc})"]
+    guard = f"p{found[1]}"
     head = f"for t in machine.select({guard}, s, {instruction.negated}, {instruction.pc}):"
     return [head, *("  " + line for line in body or ["pass"])]
 
@@ -94,7 +116,9 @@ class Writer:
         return self.constant(self.immediate(name, kind))
 
     def _special(self, name: str, kind: str, s: str) -> str:
-        row = f"sp_{name[1:].replace('.', '_')}[{s}]"
+        if name not in SPECIAL:
+            raise NotLowered(name)
+        row = f"{SPECIAL[name]}[{s}]"
         return row if bits(kind) == 32 else f"{row}.astype(np.uint{bits(kind)})"
 
     def _row(self, found: tuple[str, int], kind: str, s: str) -> str:

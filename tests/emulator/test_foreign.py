@@ -1,0 +1,139 @@
+"""PTX of others: nothing that stands in it is ever run as Python.
+
+The run takes fixed seeds; ``HYPERMLA_FUZZ_CASES=100000 pytest tests/emulator/test_foreign.py -n0``
+takes as many.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.lower.base import SPECIAL
+from mla_var3.emulator.machine import Machine
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
+from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import parse
+from tests.emulator.kernels import ALL, MIRROR
+from tests.emulator.test_hostile import HEAD, TAIL
+
+CASES = int(os.environ.get("HYPERMLA_FUZZ_CASES", "300"))
+CALL = "__import__('builtins').ran.append(1)"
+#: What takes the place of a token, or stands beside it.
+TOKENS = (
+    f"%x[{CALL}]", f"%tid.x or {CALL}", f"%{CALL}", "%r1] = 0; import os; x = [0", "%r1[0].base",
+    "%np.load", "%machine.x", "%tid.__class__", "%tid", "%r1\nimport os", "%r1;%r2", "'", '"', "#",
+    "%r1)(", "(lambda: 0)()", "%ran.append(1)", "{%r1, %r1[0]}", "[%rd1+ran.append(1)]", "\\", "`",
+    "%r99999999999999999999", "9" * 5000, "0x" + "f" * 600, "-", "0f", "0fzz", "1e999", "nan", "\0",
+    ".b9999999999", ".u99999999999999999999999", ".v4", "f32x2", "b32", "{" * 400, "[" * 400, "٣",
+    "%r٣", "@%p0", "@!ran", ":", "::", "<9999999999>", "[99999999999]", "_", "!", "|", ",",
+)  # fmt: skip
+#: All that lowered code may name.
+NAMES = re.compile(
+    r"(bank_)?(rs|rf|r|qs|qf|q|hs|hf|h|p|k)\d*|np|fn|formats|F16|F32|F64|U16|U32|U64|I32|I64|machine"
+    r"|memory|sync|warps|mma|wgmma|bulk|cp_async|parameters|def|f|s|t|x|y|pass|for|in|or|and"
+    r"|None|True|False|dtype|" + "|".join(SPECIAL.values())
+)
+
+
+def mangled(text: str, rng: random.Random) -> str:
+    """The text with one to five of its tokens replaced, doubled or swapped."""
+    tokens = re.split(r"([%$.]?[\w$.]+|\W)", text)
+    for _ in range(rng.randint(1, 5)):
+        at = rng.randrange(len(tokens))
+        old, new = tokens[at], rng.choice(TOKENS)
+        tokens[at] = rng.choice((new, old + new, old * 2, rng.choice(tokens)))
+    return "".join(tokens)
+
+
+def sources(program: Program) -> list[str]:
+    return [text for s in program.segments.values() for text in (s.source, s.batched)]
+
+
+def unnamed(source: str) -> set[str]:
+    """Names in lowered code that are not its own; what stands in quotes or after a dot is none."""
+    bare = re.sub(r"'[\w.:]*'", "0", source)
+    assert "'" not in bare
+    words = re.findall(r"(?<![\w.])[^\W\d]\w*", bare)
+    return {word for word in words if not NAMES.fullmatch(word)}
+
+
+def attempt(text: str, arguments: list, block: int, cluster: int) -> str:
+    """Read, lower and run a text; what it is refused with, or nothing."""
+    try:
+        program = Program(parse(text))
+        assert not set().union(*map(unnamed, sources(program)))
+        options = Options(max_steps=300, jobs=1)
+        launch(program, arguments, cluster, block, cluster=cluster, options=options)
+    except EmulatorError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list:
+    calls: list = []
+    monkeypatch.setattr(builtins, "ran", calls, raising=False)
+    return calls
+
+
+def test_hostile_tokens_are_refused_or_mean_nothing(ran: list) -> None:
+    names = sorted(ALL)
+    samples = {n: ALL[n].ptx() for n in names}
+    refused = 0
+    for seed in range(CASES):
+        rng = random.Random(seed)
+        kernel = ALL[rng.choice(names)]
+        case = kernel.case()
+        said = attempt(
+            mangled(samples[kernel.name], rng), case.arguments, kernel.block, kernel.cluster
+        )
+        assert "\n" not in said, seed
+        refused += bool(said)
+    assert not ran
+    assert refused > CASES // 3
+
+
+@pytest.mark.parametrize(
+    "operand",
+    [f"%x[{CALL}]", f"%tid.x[{CALL}]", f"%{CALL}", "%r1[0]", "%a(1)", "%r0 or %r1", "%r0\\", "'a'"],
+)
+def test_text_that_is_no_operand_is_refused(ran: list, operand: str) -> None:
+    with pytest.raises(EmulatorError, match="is not an operand of PTX"):
+        parse(f"{HEAD}.reg .b32 %r<4>; mov.u32 %r0, {operand}; ret;{TAIL}")
+    assert not ran
+
+
+@pytest.mark.parametrize("name", ["%np", "%machine.x", "%tid", "%tid.w", "%ctaid.x.y", "%pm0"])
+def test_unknown_special_registers_are_not_emulated(name: str) -> None:
+    text = f"{HEAD}.reg .b32 %r<4>; mov.u32 %r0, {name}; ret;{TAIL}"
+    with pytest.raises(EmulatorError, match=r"mov\.u32 is not emulated"):
+        launch(text, [], 1, 32)
+
+
+@pytest.mark.parametrize("kind", ["b9999999999", "b99999", "b1025"])
+def test_absurd_types_are_refused(kind: str) -> None:
+    with pytest.raises(EmulatorError, match="is not a type of PTX"):
+        Program(parse(f"{HEAD}.reg .{kind} %r<4>; mov.{kind} %r0, 1; ret;{TAIL}"))
+
+
+def test_a_machine_has_every_special_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+    start = Machine.start
+
+    def spy(self: Machine, *args: object) -> None:
+        seen.append(set(self.special))
+        start(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Machine, "start", spy)
+    launch(MIRROR.ptx(), [np.zeros((3, 128), "f4"), np.zeros((3, 128), "f4"), 3], 1, 128)
+    assert seen[0] == {row.removeprefix("sp_") for row in SPECIAL.values()}
+    assert sys.modules["builtins"] is builtins
