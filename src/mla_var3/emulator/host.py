@@ -353,13 +353,16 @@ def emulate(
 
 @contextlib.contextmanager
 def emulating(
-    options: Options | None = None, others: Sequence[Options] = ()
+    options: Options | None = None,
+    others: Sequence[Options] = (),
+    kind: type[Emulation] = Emulation,
 ) -> Iterator[Emulation]:
     """Launches inside this block come here; for host code that is compiled already.
 
     Args:
         options: How to run.
         others: Further ways in which each launch is run first.
+        kind: What becomes of a launch: it is run, unless a subclass says otherwise.
 
     Yields:
         The findings, counts and texts of every launch; ``Emulation.call`` runs host code.
@@ -370,7 +373,7 @@ def emulating(
     global _active
     if _active is not None:
         raise EmulatorError("emulate() is active already")
-    _active = emulation = Emulation(options or Options(), others)
+    _active = emulation = kind(options or Options(), others)
     try:
         yield emulation
     except Exception as error:

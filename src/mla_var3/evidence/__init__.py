@@ -14,6 +14,7 @@ from mla_var3.evidence.facts import (
     Remark,
     StaticFacts,
 )
+from mla_var3.evidence.fingerprint import Fingerprint
 from mla_var3.evidence.frame import frame
 from mla_var3.evidence.model import (
     CPU,
@@ -51,6 +52,7 @@ __all__ = [
     "Duration",
     "Energy",
     "Failed",
+    "Fingerprint",
     "Git",
     "KernelIdentity",
     "LineFacts",

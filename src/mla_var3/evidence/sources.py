@@ -35,10 +35,11 @@ def identify(files: Iterable[Path], root: Path | None = None) -> dict[str, str]:
 
 def changed(sources: Mapping[str, str]) -> list[str]:
     """The sources that are gone, or differ from those named."""
-    return [name for name, blob in sources.items() if blob_of(_file(name)) != blob]
+    return [name for name, blob in sources.items() if blob_of(file_of(name)) != blob]
 
 
-def _file(name: str) -> Path:
+def file_of(name: str) -> Path:
+    """The file of a source's path."""
     return kernels_dir() / name.removeprefix(f"{KERNELS}/")
 
 

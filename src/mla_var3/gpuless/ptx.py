@@ -181,6 +181,12 @@ def _parse(text: str) -> Module:
     return Module(target[1], kernels, variables)
 
 
+def parameters(text: str) -> dict[str, list[Parameter]]:
+    """Parameters of every kernel of a PTX text by its name, without reading its instructions."""
+    _, bodies = _entries(_uncommented(text))
+    return {name: _Body(name, head, "", {}).kernel.parameters for name, head, _ in bodies}
+
+
 def _uncommented(text: str) -> str:
     """The text without comments; those that bracket inline assembly become directives."""
     text = re.sub(r"(?m)^\s*\.file\s.*$", "", text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mla_var3.evidence import StaticFacts
+from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.runtime.kernel import Kernel
 
 Progress = Callable[[str], None]
@@ -126,6 +126,21 @@ class Language(Protocol):
             ToolchainError: A tool is missing or of the wrong version.
             UnknownNameError: An arch that its compiler does not know.
         """
+
+    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+        """What tells a launch of a compiled kernel from others: its machine code and its launch.
+
+        Args:
+            kernel: Bound to tensors of the full size, under the tiling that was compiled; meta
+                tensors do.
+            compiled: What ``compile_many`` gave for it.
+
+        Raises:
+            ToolchainError: It did not compile.
+        """
+
+    def switches(self, kernel: Kernel) -> Mapping[str, object]:
+        """What a kernel is compiled with besides shapes: flags, counts and element types."""
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         """The fp32 tiles that a kernel keeps, as far as its source tells them.

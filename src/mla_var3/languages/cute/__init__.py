@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mla_var3.evidence import StaticFacts
+from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.languages.cute.levers import LEVERS
 
@@ -86,6 +86,16 @@ class _Cute:
         return compiler.compile_jobs(
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
+
+    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+        from mla_var3.languages.cute import fingerprint
+
+        return fingerprint.fingerprint(kernel, compiled.files)
+
+    def switches(self, kernel: Kernel) -> Mapping[str, object]:
+        from mla_var3.languages.cute import fingerprint
+
+        return fingerprint.switches(kernel)
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         from mla_var3.languages.cute import evaluation, jobs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mla_var3.evidence import CutileFacts, StaticFacts
+from mla_var3.evidence import CutileFacts, Fingerprint, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 from mla_var3.languages.cutile.levers import LEVERS
 
@@ -83,6 +83,16 @@ class _Cutile:
         return compiler.compile_jobs(
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
+
+    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+        from mla_var3.languages.cutile import fingerprint
+
+        return fingerprint.fingerprint(kernel, compiled.facts, compiled.files)
+
+    def switches(self, kernel: Kernel) -> Mapping[str, object]:
+        from mla_var3.languages.cutile import fingerprint
+
+        return fingerprint.switches(kernel)
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         from mla_var3.languages.cutile import tiles

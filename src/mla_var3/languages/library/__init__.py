@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import ToolchainError
-from mla_var3.evidence import StaticFacts
+from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ class _Library:
         if jobs:
             raise ToolchainError(f"{jobs[0].kernel.name}: {self.cannot_compile(jobs[0].arch)}")
         return []
+
+    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+        raise ToolchainError(f"{kernel.name}: nothing of it is compiled here")
+
+    def switches(self, kernel: Kernel) -> Mapping[str, object]:
+        return {}
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()

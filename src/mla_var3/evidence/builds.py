@@ -1,0 +1,202 @@
+"""What each version's sources compile to: the committed table of fingerprints, one file per design.
+
+A build is what one or several states of a version's sources compile to, problem by problem. States
+that compile to the same machine code and launches are one build; the first build of a version is
+that of today's sources. ``app.codes`` fills the table in, and reading it takes no compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mla_var3 import inputs, syntax
+from mla_var3.blobs import blob_of, once_per_content
+from mla_var3.errors import RecordError
+from mla_var3.evidence.fingerprint import DIGITS, Digest, Fingerprint, digest
+from mla_var3.evidence.model import Scalar
+from mla_var3.paths import results_dir, write_atomic
+
+FOLDER = "fingerprints"
+Sources = Mapping[str, str]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Case(_Model):
+    """A problem under a tiling on a device.
+
+    Attributes:
+        device: Key of the device whose arch is compiled for and whose grids are launched.
+        problem: Its sizes.
+        tilings: Of each stage, in launch order.
+    """
+
+    device: str
+    problem: dict[str, Scalar]
+    tilings: tuple[dict[str, Scalar], ...]
+
+    @property
+    def key(self) -> str:
+        """What two equal cases share, however their fields are ordered."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+
+
+class Compiled(_Model):
+    """A case and the fingerprint of each of its stages, by name and in launch order."""
+
+    case: Case
+    stages: dict[str, Fingerprint]
+
+
+class Build(_Model):
+    """What states of a version's sources compile to.
+
+    Attributes:
+        sources: Digest of each state that compiles to it.
+        compiled: The cases.
+        why: Why the machine code was changed to this, where that was declared.
+    """
+
+    sources: tuple[Digest, ...]
+    compiled: tuple[Compiled, ...] = ()
+    why: str | None = None
+
+    def find(self, case: Case) -> Compiled | None:
+        """What a case compiles to; None where it was not compiled."""
+        return next((one for one in self.compiled if one.case.key == case.key), None)
+
+
+class File(_Model):
+    """A source file: its git blob id, and the digest of what it says without its comments."""
+
+    blob: str
+    syntax: Digest
+
+
+class Version(_Model):
+    """One version.
+
+    Attributes:
+        files: Its sources by path, as they were when last compiled.
+        builds: What its sources of today and of records compile to, today's first.
+    """
+
+    files: dict[str, File]
+    builds: tuple[Build, ...]
+
+    @property
+    def today(self) -> Build:
+        """The build of today's sources."""
+        return self.builds[0]
+
+    def build_of(self, sources: Sources) -> Build | None:
+        """The build of a state of the sources; None where it was never compiled."""
+        wanted = state_digest(sources)
+        return next((build for build in self.builds if wanted in build.sources), None)
+
+    def differing(self) -> list[str]:
+        """Sources that say something else than when they were compiled, or are gone."""
+        from mla_var3.evidence.sources import file_of
+
+        return [
+            name
+            for name, known in self.files.items()
+            if blob_of(file_of(name)) != known.blob and syntax_of(file_of(name)) != known.syntax
+        ]
+
+
+class Table(_Model):
+    """All versions of a design.
+
+    Attributes:
+        toolchain: Versions of the tools that compiled it.
+        versions: By version.
+    """
+
+    schema_version: Literal[1] = 1
+    toolchain: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, Version] = Field(default_factory=dict)
+
+
+def state_digest(sources: Sources) -> str:
+    """Digest of a state of a version's sources: paths and blob ids."""
+    return digest(f"{name} {sources[name]}" for name in sorted(sources))
+
+
+def syntax_of(file: Path) -> str | None:
+    """Digest of what a source file says, comments and docstrings aside; None without the file."""
+    try:
+        return _syntax(file)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@once_per_content
+def _syntax(file: Path) -> str:
+    return digest([syntax.bare(file.read_text(encoding="utf-8"))])
+
+
+def files_of(files: Iterable[Path], sources: Sources) -> dict[str, File]:
+    """The sources as the table keeps them.
+
+    Args:
+        files: The files, in the order of ``sources``.
+        sources: Blob id by path.
+    """
+    return {
+        name: File(blob=sources[name], syntax=_syntax(file))
+        for name, file in zip(sources, files, strict=True)
+    }
+
+
+def path_of(package: str, layer: str, design: str, root: Path | None = None) -> Path:
+    """Where the table of a design lies."""
+    return (root or results_dir()) / FOLDER / package / layer / f"{design}.json"
+
+
+def read(path: Path) -> Table:
+    """The table at ``path``; an empty one where there is none.
+
+    Raises:
+        RecordError: It is not a table.
+    """
+    if not path.is_file():
+        return Table()
+    try:
+        return Table.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise RecordError(f"{path} is no table of fingerprints: {inputs.first_fault(error)}") from error
+
+
+def write(table: Table, path: Path) -> None:
+    """Write a table, a line per compiled case, so that a change shows as the lines it changes."""
+    write_atomic(path, "\n".join(_lines(table.model_dump(mode="json"))) + "\n")
+
+
+def _lines(value: Any, indent: str = "", key: str = "") -> Iterable[str]:
+    """JSON with one line for each value that holds no case."""
+    opening = f"{indent}{json.dumps(key)}: " if key else indent
+    if not (isinstance(value, dict | list) and _holds_cases(value)):
+        yield opening + json.dumps(value)
+        return
+    named = value.items() if isinstance(value, dict) else (("", each) for each in value)
+    yield opening + "[{"[isinstance(value, dict)]
+    parts = [list(_lines(each, indent + " ", name)) for name, each in named]
+    for part in parts[:-1]:
+        part[-1] += ","
+    yield from (line for part in parts for line in part)
+    yield indent + "]}"[isinstance(value, dict)]
+
+
+def _holds_cases(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value
+    return "case" not in value and any(
+        isinstance(each, dict | list) and ("case" in each or _holds_cases(each)) for each in inner
+    )
