@@ -184,6 +184,12 @@ def records(session: nox.Session) -> None:
 
 
 @shared
+def codes(session: nox.Session) -> None:
+    """codes -- check|write [D [V]]: whether versions still compile to the committed hashes."""
+    tool(session, "mla_var3.app.codes")
+
+
+@shared
 def run(session: nox.Session) -> None:
     """run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
     tool(session, "mla_var3.app.run")

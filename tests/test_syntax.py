@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mla_var3 import syntax
 from mla_var3.syntax import statements
 
 NESTED = """
@@ -48,3 +49,12 @@ def test_they_are_those_of_a_walk_over_everything(text):
     inside = {(outer, inner) for outer in found for inner in ast.walk(outer)}
     places = {node: place for place, node in enumerate(found)}
     assert all(places[a] <= places[b] for a, b in inside if b in places)
+
+
+def test_comments_docstrings_and_layout_are_no_part_of_a_bare_source():
+    text = (
+        '"""Doc."""\n\n# why\n\n\ndef f(a):\n    """Doc."""\n    return (a\n        + 1)  # sum\n'
+    )
+    assert syntax.bare(text) == syntax.bare("def f(a): return a + 1")
+    assert syntax.bare('class A:\n    """Doc."""') == syntax.bare("class A:\n    pass")
+    assert syntax.bare("def f(b): return b + 1") != syntax.bare(text)

@@ -1,4 +1,4 @@
-"""Commands over the machine code of every version: does an edit change what old versions compile to?
+"""Commands over the machine code of every version: does an edit change what old ones compile to?
 
 ``results/fingerprints`` holds what each version compiles to, at cases that show every value of its
 compile-time switches. ``check`` compiles them again and compares; ``write`` keeps the answer.
@@ -7,7 +7,7 @@ compile-time switches. ``check`` compiles them again and compares; ``write`` kee
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,7 +15,7 @@ import tyro
 
 from mla_var3 import arguments, devices, evidence, front, languages
 from mla_var3.arguments import named
-from mla_var3.errors import HyperMlaError, InputError
+from mla_var3.errors import HyperMlaError, ToolchainError
 from mla_var3.evidence import builds
 from mla_var3.evidence.builds import Build, Case, Compiled
 from mla_var3.evidence.fingerprint import differences
@@ -140,21 +140,26 @@ def _compare(version: Version, arch: str | None, *, new: bool = False) -> Compar
     if new and not cases:
         cases = _chosen(version, arch)
     print(f"compiling {version.key}: {len(cases)} cases", flush=True)
-    made = fingerprints.compiled(version, cases, progress=lambda text: print(f"  {text}", flush=True))
-    failures, changes, compiled = [], [], []
+    made = fingerprints.compiled(version, cases, progress=_told)
+    changes, failures = [], []
     before = {one.case.key: one for one in known}
     for case, one in zip(cases, made, strict=True):
+        old = before.get(case.key)
         if isinstance(one, str):
-            if case.key in before:  # A new version need not compile for every arch.
-                failures.append(f"{_named(case)}: {one}")
-            continue
-        compiled.append(one)
-        if (old := before.get(case.key)) is not None:
-            found = differences(
-                list(old.stages.values()), list(one.stages.values()), list(one.stages)
-            )
-            changes += [f"{_named(case)}: {each}" for each in found]
-    return Comparison(version, kept, tuple(compiled), tuple(changes), tuple(failures))
+            # A version that is new need not compile for every arch.
+            failures += [f"{_named(case)}: {one}"] if old is not None else []
+        elif old is not None:
+            changes += [f"{_named(case)}: {each}" for each in _differences(old, one)]
+    compiled = tuple(one for one in made if not isinstance(one, str))
+    return Comparison(version, kept, compiled, tuple(changes), tuple(failures))
+
+
+def _told(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def _differences(old: Compiled, new: Compiled) -> list[str]:
+    return differences(list(old.stages.values()), list(new.stages.values()), list(new.stages))
 
 
 def _arch(case: Case) -> str:
@@ -181,9 +186,7 @@ def _chosen(version: Version, arch: str | None) -> list[Case]:
 
 def _measured(version: Version) -> list[dict[str, evidence.Scalar]]:
     """Problems that the version has records of, each once."""
-    found = evidence.find(
-        language=version.language, design=version.design, version=version.version
-    )
+    found = evidence.find(language=version.language, design=version.design, version=version.version)
     problems: list[dict[str, evidence.Scalar]] = []
     for record in found:
         passed = isinstance(record.outcome, evidence.Passed)
@@ -207,7 +210,7 @@ def _keep(one: Comparison, changed: str | None) -> None:
     table = builds.read(path)
     tools = fingerprints.toolchain(version)
     if table.toolchain not in ({}, tools):
-        raise InputError(
+        raise ToolchainError(
             f"{relative(path)} was compiled by {table.toolchain}, and {tools} is installed"
         )
     versions = table.versions | {version.version: _version(one, changed)}

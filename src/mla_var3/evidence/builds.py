@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mla_var3 import inputs, syntax
 from mla_var3.blobs import blob_of, once_per_content
 from mla_var3.errors import RecordError
-from mla_var3.evidence.fingerprint import DIGITS, Digest, Fingerprint, digest
+from mla_var3.evidence.fingerprint import Digest, Fingerprint, digest
 from mla_var3.evidence.model import Scalar
 from mla_var3.paths import results_dir, write_atomic
 
@@ -172,7 +172,9 @@ def read(path: Path) -> Table:
     try:
         return Table.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise RecordError(f"{path} is no table of fingerprints: {inputs.first_fault(error)}") from error
+        raise RecordError(
+            f"{path} is no table of fingerprints: {inputs.first_fault(error)}"
+        ) from error
 
 
 def write(table: Table, path: Path) -> None:

@@ -53,7 +53,11 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 #: What a difference is called, where both values are not worth showing.
-_UNSHOWN = {"code": "machine code", "tensors": "shapes or strides", "descriptors": "TMA descriptors"}
+_UNSHOWN = {
+    "code": "machine code",
+    "tensors": "shapes or strides",
+    "descriptors": "TMA descriptors",
+}
 
 
 def differences(

@@ -112,7 +112,7 @@ def parse(content: bytes, name: str) -> Record:
 
 
 #: Folders of tables, which are not records of one version each.
-TABLES = ("conformance", "compiles")
+TABLES = ("conformance", "compiles", "fingerprints")
 
 
 def paths(root: Path | None = None) -> list[Path]:

@@ -109,8 +109,7 @@ def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
 
 def _read(case: Case, rows: Sequence[tuple[str, Kernel, languages.Compiled]]) -> Compiled:
     stages = {
-        name: languages.find(kernel.language).fingerprint(kernel, one)
-        for name, kernel, one in rows
+        name: languages.find(kernel.language).fingerprint(kernel, one) for name, kernel, one in rows
     }
     return Compiled(case=case, stages=stages)
 
