@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from generators.model.run import Run
-from generators.model.site import Site
+from generators.model import problems
 from generators.pages.kernels import run_version
-from generators.write import figures
 from generators.write.text import cell, sections, table
 from mla_var3.devices import Device, Power
 from mla_var3.errors import DeviceFigureError
@@ -17,6 +16,10 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import SIDES
 from mla_var3.roofline import Prediction, bound, reference
 from mla_var3.roofline.energy import Window, windows
+
+if TYPE_CHECKING:
+    from generators.model.run import Run
+    from generators.model.site import Site
 
 #: Element type whose joules were measured.
 DTYPE = "bf16"
@@ -143,7 +146,7 @@ def _cells(site: Site, row: Row, link: Link) -> list[str]:
     window = row.window
     return [
         run_version(site, row.run, link),
-        figures.record_link(row.run, link, cell(row.run.record.slug)),
+        problems.record_link(row.run, link, cell(row.run.record.slug)),
         f"{window.watts:.0f}",
         f"{window.clock:.0%}",
         f"{window.joules:.4f}",

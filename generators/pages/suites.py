@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from generators.model.site import Site
 from generators.write.page import Page
 from mla_var3.emulator.conformance import FOLDER, Outcome, Table, read
 from mla_var3.tables import cell, code, table
+
+if TYPE_CHECKING:
+    from generators.model.site import Site
 
 PATH = "results/conformance.md"
 RECORDS = "results/conformance"

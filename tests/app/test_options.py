@@ -119,11 +119,11 @@ def test_a_tilings_flags_change_only_what_they_name():
 
 def test_a_hint_may_be_left_to_the_compiler_though_the_default_sets_it():
     plan_class = registry.find("flash_mla", "v2").plan_class()
-    assert plan_class().default_tiling("flash_mla_v2").num_worker_warps == 8
+    assert plan_class().default_tiling("attention").num_worker_warps == 8
     with pytest.raises(TilingError, match="it would spill"):
         options.parse(plan_class, ["--num_worker_warps=None"])
     plan, _ = options.parse(plan_class, ["--num_worker_warps=None", "--tile_m=16"])
-    assert plan.tilings["flash_mla_v2"].num_worker_warps is None
+    assert plan.tilings["attention"].num_worker_warps is None
 
 
 def test_stages_are_told_apart_by_their_prefix():

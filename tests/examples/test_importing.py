@@ -62,7 +62,7 @@ def test_a_design_is_a_whole_package(bring, gemm):
     blob = importing.find(gemm, PATH).blob
     assert f'"{PATH}"' in plan
     assert f'"{blob}"' in plan
-    assert 'STAGE = "driven"' in plan
+    assert 'STAGE = "gemm"' in plan
     assert "example.Gemm(" in plan
     assert "$" not in plan
     devlog = (folder / "devlog.md").read_text()
@@ -139,7 +139,7 @@ class TestCommitted:
         plan.validate()
         kernel = plan.plan(*plan.prepare_inputs("meta"))
         assert set(kernel.output_tensors) == set(_outputs(plan))
-        for tiling in plan._autotune_configs()[version.design]:
+        for tiling in plan._autotune_configs()[kernel.name]:
             tiling.validate(plan)
         assert plan.check_plans()
 

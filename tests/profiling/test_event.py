@@ -82,7 +82,7 @@ class TestEvent:
         # Times count up, so that the first of the three tilings is the fastest.
         assert len(gpu.timed) == 3 + 1
         stored = autotune.load(FLASH_MLA, flash_mla(), "nvidia-h200-sxm")
-        assert stored == {"flash_mla_v1": flash_mla().default_tiling("flash_mla_v1")}
+        assert stored == {"attention": flash_mla().default_tiling("attention")}
         event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3)
         assert len(gpu.timed) == 4 + 1
         event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3, retune=True)
@@ -102,7 +102,7 @@ class TestEvent:
         assert timed.tiling.tile_n == 32
 
     def test_a_tiling_of_the_users_is_not_tuned(self, gpu):
-        fixed = {"flash_mla_v1": dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_m=16)}
+        fixed = {"attention": dataclasses.replace(flash_mla().tiling("attention"), tile_m=16)}
         result = event_profile_plan(flash_mla(tilings=fixed), version=FLASH_MLA)
         assert result.record.outcome.stages[0].tiling["tile_m"] == 16
         assert len(gpu.timed) == 1
@@ -164,7 +164,7 @@ class TestDisabled:
         ran = []
         monkeypatch.setattr(CtKernel, "__call__", lambda self: ran.append(self.name))
         result = disabled_profile_plan(flash_mla(), version=FLASH_MLA, check=False)
-        assert ran == ["flash_mla_v1"]
+        assert ran == ["attention"]
         assert gpu.synchronised == 1
         assert result.record.outcome.correctness is None
         assert result.paths == ()
@@ -199,7 +199,7 @@ class TestDisabled:
     def test_stored_tilings_are_not_used(self, gpu):
         autotune.save(
             FLASH_MLA, flash_mla(), "nvidia-h200-sxm",
-            {"flash_mla_v1": dataclasses.replace(flash_mla().tiling("flash_mla_v1"), tile_n=32)},
+            {"attention": dataclasses.replace(flash_mla().tiling("attention"), tile_n=32)},
         )  # fmt: skip
         result = disabled_profile_plan(flash_mla(), version=FLASH_MLA)
         assert result.record.outcome.stages[0].tiling["tile_n"] == 64

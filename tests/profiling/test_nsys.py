@@ -23,9 +23,9 @@ PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
 #: A first run whose kernels follow each other, then the replay whose kernels overlap.
 FIRST = parse_nsys(
     """Start (ns),Duration (ns),CorrId,Strm,Name
-10,20,5,7,mla_var6_plus_v4_latent_Kt1
-40,20,6,13,mla_var6_plus_v4_decompressed_Kt1
-70,20,7,7,mla_var6_plus_combine_Kt1
+10,20,5,7,latent_Kt1
+40,20,6,13,decompressed_Kt1
+70,20,7,7,combine_Kt1
 """
 )
 TRACED = [*FIRST, *parse_nsys(TRACE)]

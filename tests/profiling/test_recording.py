@@ -66,7 +66,7 @@ def test_stages_carry_what_is_known_of_each():
     )  # fmt: skip
     found = outcome.stages
     assert [s.name for s in found] == ["attention.latent", "attention.decompressed", "combine"]
-    assert found[2].kernel == "mla_var6_plus_combine"
+    assert found[2].kernel == "combine"
     assert [s.duration for s in found] == [None, None, time]
     assert [s.static for s in found] == [facts, None, None]
     for stage, (path, kernel) in zip(found, obj.stages(), strict=True):

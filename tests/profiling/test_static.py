@@ -83,9 +83,9 @@ class TestProfile:
         assert folder.parent == root / "out/profiles/static" / KERNEL
         inner = folder / "sm_90"
         assert json.loads((inner / "params.json").read_text()) == PLAN.problem()
-        tiling = json.loads((inner / "tiling/flash_attention.json").read_text())
-        assert tiling == dataclasses.asdict(PLAN.tiling("flash_attention"))
-        suffixes = {p.suffix for p in (inner / "compiled/flash_attention").iterdir()}
+        tiling = json.loads((inner / "tiling/attention.json").read_text())
+        assert tiling == dataclasses.asdict(PLAN.tiling("attention"))
+        suffixes = {p.suffix for p in (inner / "compiled/attention").iterdir()}
         assert {".cubin", ".sass"} <= suffixes
         assert all(p.is_file() for p in result.paths)
         text = result.report.read_text()
@@ -114,24 +114,24 @@ class TestProfile:
         assert f"tile_m={stage.tiling['tile_m']} tile_n={stage.tiling['tile_n']}" in chosen
 
     def test_a_tiling_of_the_users_is_kept_and_checked(self):
-        mine = {"flash_attention": dataclasses.replace(PLAN.tiling("flash_attention"), tile_n=32)}
+        mine = {"attention": dataclasses.replace(PLAN.tiling("attention"), tile_n=32)}
         result, told = profile(dataclasses.replace(PLAN, tilings=mine), retune=True)
         assert result.records[0].outcome.stages[0].tiling["tile_n"] == 32
         assert not any("chose" in t for t in told)
 
     def test_without_a_best_tiling_the_default_stays(self, monkeypatch):
-        nothing = SimpleNamespace(pruned=[(PLAN.tiling("flash_attention"), "spills")], best=None)
+        nothing = SimpleNamespace(pruned=[(PLAN.tiling("attention"), "spills")], best=None)
         monkeypatch.setattr(static.ranking, "rank", lambda *_, **__: nothing)
         told = []
         assert static.retuned(PLAN, "sm_90", Settings(progress=told.append)) == PLAN
-        assert told == ["sm_90 flash_attention: pruned tile_m=64 tile_n=64: spills"]
+        assert told == ["sm_90 attention: pruned tile_m=64 tile_n=64: spills"]
 
     def test_tilings_that_differ_by_arch_are_each_checked(self, monkeypatch):
         tiles = {"sm_90": 64, "sm_100": 32}
 
         def tuned(plan, arch, _settings):
-            tiling = dataclasses.replace(plan.tiling("flash_attention"), tile_n=tiles[arch])
-            return dataclasses.replace(plan, tilings={"flash_attention": tiling})
+            tiling = dataclasses.replace(plan.tiling("attention"), tile_n=tiles[arch])
+            return dataclasses.replace(plan, tilings={"attention": tiling})
 
         checked = []
         monkeypatch.setattr(static, "retuned", tuned)
@@ -139,7 +139,7 @@ class TestProfile:
             static, "check_plan", lambda plan: checked.append(plan) or check_plan(plan)
         )
         profile(archs=list(tiles), retune=True)
-        assert [p.tiling("flash_attention").tile_n for p in checked] == [64, 32]
+        assert [p.tiling("attention").tile_n for p in checked] == [64, 32]
         checked.clear()
         profile(archs=list(tiles))
         assert len(checked) == 1
@@ -218,7 +218,7 @@ class TestWhatCannotBe:
         result, _ = profile()
         assert not result.ok
         assert result.record.outcome.error == "does not compile for sm_90: no room"
-        assert result.record.outcome.stage == "flash_attention"
+        assert result.record.outcome.stage == "attention"
 
     def test_a_language_that_compiles_nothing_says_what_to_type(self):
         plan = registry.find("torch_sdpa").plan_class()()

@@ -18,12 +18,12 @@ from tests.profiling.reports import FIXTURES
 
 TRACE = """Processing [x.sqlite] with [cuda_gpu_trace.py]...
 Start (ns),Duration (ns),CorrId,GrdX,Strm,Name
-100,50,1,132,7,mla_var6_plus_v4_latent_Kt1
-120,50,2,132,13,mla_var6_plus_v4_decompressed_Kt1
-180,20,3,16,7,mla_var6_plus_combine_Kt1
+100,50,1,132,7,latent_Kt1
+120,50,2,132,13,decompressed_Kt1
+180,20,3,16,7,combine_Kt1
 300,20,4,16,7,other
 """
-LATENT = Launch("mla_var6_plus_v4_latent_Kt1", 100, 50, 1, 7)
+LATENT = Launch("latent_Kt1", 100, 50, 1, 7)
 
 launches = st.lists(
     st.builds(

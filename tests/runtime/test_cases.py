@@ -100,7 +100,7 @@ def test_numbers_are_halved_and_doubled_where_that_is_valid():
     assert resized(plan, "doubled") == plan, "tile=32 exceeds 8*size"
     (tile_m, tile_n) = (64, 64)
     mla = registry.find("flash_mla@cutile-dsl").plan_class()()
-    halved = resized(mla, "halved").tiling("flash_mla")
+    halved = resized(mla, "halved").tiling("attention")
     assert (halved.tile_m, halved.tile_n) == (tile_m // 2, tile_n // 2)
 
 

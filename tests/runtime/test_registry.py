@@ -218,7 +218,7 @@ class TestSources:
 
     def test_shared_stages_count(self):
         files = {f.name for f in registry.find("mla_var6_plus", "v4").source_files()}
-        assert {"common.py", "mla_var6_plus_v4.py", "mla_var6_plus_v4_latent.py"} <= files
+        assert {"common.py", "mla_var6_plus_v4.py", "latent.py"} <= files
         assert "mla_var6_plus_v3.py" not in files
 
 

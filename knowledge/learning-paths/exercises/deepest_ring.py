@@ -5,12 +5,12 @@ import itertools
 from mla_var3.errors import TilingError
 from mla_var3.kernel.cute_python.gemm.hopper_gemm.hopper_gemm_v1 import hopper_gemm_v1 as version
 
-plan = version.HopperGemmV1Plan(m=8192, n=8192, k=8192)
+plan = version.Plan(m=8192, n=8192, k=8192)
 
 
 def fits(stages):
     try:
-        version.HopperGemmV1Tiling(stages=stages).validate(plan)
+        version.Tiling(stages=stages).validate(plan)
     except TilingError as error:
         print(error)
         return False

@@ -6,8 +6,8 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.hopper_attention_v1 
 )
 
 REGISTER_BYTES, THREADS = 4, 128
-plan = version.HopperAttentionV1Plan(b=4, h=16, s=4096, t=4096, d=128)
-keys = plan.default_tiling("hopper_attention_v1").keys
+plan = version.Plan(b=4, h=16, s=4096, t=4096, d=128)
+keys = plan.default_tiling("attention").keys
 of_a_row = 4 * keys, common.ELEMENT_BYTES * keys, 4 * plan.d
 parts = [common.ROWS * row // (REGISTER_BYTES * THREADS) for row in of_a_row]
 print(f"scores, weights and output: {parts}, of {common.CONSUMER_REGISTERS}")

@@ -7,7 +7,7 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.hopper_attention imp
     hopper_attention as version,
 )
 
-plan = version.HopperAttentionPlan(b=4, h=16, s=4096, t=4096, d=128)
+plan = version.Plan(b=4, h=16, s=4096, t=4096, d=128)
 
 
 def fits(stages):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -41,7 +41,7 @@ class KernelPlan(Problem):
 
     # -- to be written by a version -----------------------------------------------------------
     @abstractmethod
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+    def _autotune_configs(self) -> Mapping[str, Sequence[Tiling]]:
         """Tilings worth timing, by stage; each passes ``validate``."""
 
     @abstractmethod

@@ -67,8 +67,8 @@ def test_every_line_of_a_diff_stands_in_its_file(site):
 def test_moved_code_is_one_row_and_files_of_one_version_are_named(site):
     before, after = registry.find("mla_var6_plus", "v3"), registry.find("mla_var6_plus", "v4")
     text = diff.section(on(site), before, after, None, link)
-    assert "New: `mla_var6_plus_v4_decompressed.py`, `mla_var6_plus_v4_latent.py`." in text
-    assert re.search(r"7 lines moved to mla_var6_plus_v4_latent\.py, line \d+", text)
+    assert "New: `decompressed.py`, `latent.py`." in text
+    assert re.search(r"7 lines moved to latent\.py, line \d+", text)
 
 
 def test_changes_are_numbered_over_all_files(site):

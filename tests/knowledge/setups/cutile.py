@@ -475,13 +475,12 @@ assert out.tolist() == [1] * 7 + [2] * 5
             """
 import itertools
 
-from mla_var3.kernel.cutile.mla.flash_mla.flash_mla_v2.flash_mla_v2 import FlashMlaTiling
-from mla_var3.runtime import Tiling
+from mla_var3.kernel.cutile.mla.flash_mla.flash_mla_v2.flash_mla_v2 import Tiling
 
 # snippet
 
 
-assert len(set(_autotune_configs(None)["flash_mla"])) == 4 * 3 * 2 * 2
+assert len(set(_autotune_configs(None)["attention"])) == 4 * 3 * 2 * 2
 """
         )
     ],

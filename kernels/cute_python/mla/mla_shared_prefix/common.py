@@ -148,7 +148,7 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
         """Attention over the prefix, into partial results."""
         q, _, qpe, _, _, key, value, prefix_pe, _ = inputs
         return self.bind(
-            Prefix.hopper_attention_v3,
+            Prefix.attention,
             lambda x: Prefix(self.shape(x), x.blocks),
             {"q": q, "qpe": qpe, "key": key, "value": value, "kpe": prefix_pe},
             self.prefix_outputs(q, self.tiling("decompressed")),

@@ -11,11 +11,11 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
     sums_by_group,
 )
 from mla_var3.kernel.cute_python.attention.hopper_attention.hopper_attention_v3.hopper_attention_v3 import (  # noqa: E501
-    HopperAttentionV3,
+    Kernel,
 )
 
 
-class Prefix(HopperAttentionV3):
+class Prefix(Kernel):
     """The kernel of hopper_attention with a host half for queries and keys in two parts."""
 
     @cute.jit

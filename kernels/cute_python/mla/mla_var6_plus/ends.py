@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    FlashAttentionV1Plan,
+    Plan as NewestBase,
+)
+from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
     Together,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
@@ -33,11 +35,13 @@ class OldOnAllPlan(OldPlan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestV1Plan(FlashAttentionV1Plan):
+class NewestTogetherPlan(NewestBase):
     """flash_attention v1; kpe may be a view of the end of a longer context."""
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return with_host(super().plan(*inputs), newest)
+        kernel = super().plan(*inputs)
+        kernel.name = "newest"
+        return with_host(kernel, newest)
 
 
 def newest(like: Prefix) -> Prefix:

@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass import range_constexpr
 
 from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention.flash_attention import (
-    FlashAttentionPlan,
+    Plan as FlashAttentionPlan,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
     FlashMlaV12,
@@ -54,6 +54,7 @@ class OldPlan(FlashMlaV12Plan):
         self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
     ) -> RuntimeObject:
         kernel = super().attend(inputs, outputs)
+        kernel.name = "old"
         masked = self.causal and self.newer
         return with_host(kernel, lambda x: OldTokens(x, self.newer)) if masked else kernel
 
@@ -93,7 +94,9 @@ class NewestPlan(FlashAttentionPlan):
     """flash_attention v0; kpe may be a view of the end of a longer context."""
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return with_host(super().plan(*inputs), lambda x: NewestTokens(x.shape, x.blocks))
+        kernel = super().plan(*inputs)
+        kernel.name = "newest"
+        return with_host(kernel, lambda x: NewestTokens(x.shape, x.blocks))
 
 
 class NewestTokens(Prefix):

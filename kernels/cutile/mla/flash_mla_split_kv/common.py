@@ -124,7 +124,7 @@ class SplitPlan(LatentProblem, KernelPlan):
         splits, rows = o_parts.shape[1], o_parts.shape[2]
         operands = (o_parts, lse_parts, o.flatten(1, 2), lse.flatten(1, 2))
         return CtKernel(
-            flash_mla_split_kv_reduce,
+            reduce,
             grid_fn=lambda x: (rows, ct.cdiv(self.k, x.tile_k), self.b),
             args_fn=lambda x: (*operands, x.tile_k, x.tile_splits),
             input_tensors={"o_parts": o_parts, "lse_parts": lse_parts},
@@ -137,7 +137,7 @@ class SplitPlan(LatentProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_mla_split_kv_reduce(
+def reduce(
     o_parts: ct.Array,
     lse_parts: ct.Array,
     o: ct.Array,

@@ -13,7 +13,7 @@ from mla_var3.errors import TilingError
 from mla_var3.kernel.cutile.mla.mla_var6_plus.common import (
     CombineTiling,
     Partials,
-    mla_var6_plus_combine,
+    combine,
     next_power_of_two,
 )
 from mla_var3.runtime import KernelPlan, Tiling
@@ -159,7 +159,7 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
             *(*splits, self.k, self.d),
         )
         return CtKernel(
-            mla_var6_plus_combine,
+            combine,
             grid_fn=lambda x: (ct.cdiv(self.b, x.tile_b) * ct.cdiv(self.s, x.tile_s), self.h),
             args_fn=lambda x: (*operands, x.tile_b, x.tile_s, x.tile_k),
             input_tensors={**dataclasses.asdict(parts), "wv": wv},

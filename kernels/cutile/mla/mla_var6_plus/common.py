@@ -211,7 +211,7 @@ class TwoPathsPlan(MixedProblem, KernelPlan):
             *(old_splits, new_splits, self.k, self.d),
         )
         return CtKernel(
-            mla_var6_plus_combine,
+            combine,
             grid_fn=lambda x: (ct.cdiv(self.b, x.tile_b) * ct.cdiv(self.s, x.tile_s), self.h),
             args_fn=lambda x: (*operands, x.tile_b, x.tile_s, x.tile_k),
             input_tensors={**dataclasses.asdict(parts), "wv": wv},
@@ -224,7 +224,7 @@ class TwoPathsPlan(MixedProblem, KernelPlan):
 
 
 @ct.kernel
-def mla_var6_plus_combine(
+def combine(
     o_old: ct.Array,
     lse_old: ct.Array,
     o_new: ct.Array,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ class LibraryPlan(KernelPlan):
     def default_tiling(self, stage: str) -> Tiling:
         return Tiling()
 
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+    def _autotune_configs(self) -> Mapping[str, Sequence[Tiling]]:
         return {stage: [] for stage in self.tiling_types}
 
     def libraries(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ import cutlass.cute as cute
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.examples.driving import Fetched, device_function
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import (
     CuteKernel,
     CuteTiling,
@@ -36,14 +36,14 @@ example = Fetched(
     "cute/ampere/kernel/attention/flash_attention_v2.py",
     "95e3497b8723eeb85f07f89d284e6c4161e86e0d",
 )
-STAGE = "cutlass_ampere_fmha"
+STAGE = "attention"
 #: Shared memory that a block of sm_80 may ask for; the example keeps to it on every arch.
 SHARED_BYTES = 163 * 1024
 ELEMENT_BYTES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleTiling(CuteTiling):
+class Tiling(CuteTiling):
     """The example's tiles and threads."""
 
     tile_m: int = option(128, "queries per block")
@@ -64,10 +64,10 @@ class ExampleTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePlan(AttentionProblem, KernelPlan):
+class Plan(AttentionProblem, KernelPlan):
     """Problem and launch."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -81,13 +81,11 @@ class ExamplePlan(AttentionProblem, KernelPlan):
         return [plan for plan in super().check_plans() if not plan.causal or plan.s == plan.t]
 
     def default_tiling(self, stage: str) -> Tiling:
-        return ExampleTiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         tiles = ((128, 64, 128), (128, 128, 128), (64, 64, 128), (128, 64, 256))
-        return {
-            STAGE: [ExampleTiling(tile_m=m, tile_n=n, threads=threads) for m, n, threads in tiles]
-        }
+        return {STAGE: [Tiling(tile_m=m, tile_n=n, threads=threads) for m, n, threads in tiles]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, k, v = inputs
@@ -96,7 +94,7 @@ class ExamplePlan(AttentionProblem, KernelPlan):
         arguments = (*(x.transpose(1, 2) for x in (q, k, v, o)), scale)  # [b, s, h, d]
         return CuteKernel(
             device_function("kernel"),
-            lambda tiling: example.driven(ExampleHost(tiling, self.d, self.causal), *arguments),
+            lambda tiling: example.driven(Kernel(tiling, self.d, self.causal), *arguments),
             input_tensors={"q": q, "k": k, "v": v},
             output_tensors={"o": o},
             tiling=self.tiling(STAGE),
@@ -106,10 +104,10 @@ class ExamplePlan(AttentionProblem, KernelPlan):
         )
 
 
-class ExampleHost:
+class Kernel:
     """Host half: the example's, with a tiling of ours."""
 
-    def __init__(self, tiling: ExampleTiling, d: int, causal: bool) -> None:
+    def __init__(self, tiling: Tiling, d: int, causal: bool) -> None:
         self.settings = (d, tiling.tile_m, tiling.tile_n, tiling.threads, causal)
 
     @cute.jit

@@ -20,7 +20,7 @@ import cutlass.cute as cute
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.examples.driving import Fetched, device_function
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, require_one_of
 from mla_var3.workloads import option
 from mla_var3.workloads.attention import AttentionProblem
@@ -32,14 +32,14 @@ example = Fetched(
     "cute/hopper/kernel/attention/fmha.py",
     "6a4c35e596762fa23a25157235f226f6a89fb24e",
 )
-STAGE = "cutlass_hopper_fmha"
+STAGE = "attention"
 #: Head dimensions that fill whole slabs of the swizzle.
 HEADS = (32, 64, 128, 256)
 LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleTiling(CuteTiling):
+class Tiling(CuteTiling):
     """The example's tiles."""
 
     tile_m: int = option(64, "queries per warpgroup, of which there are two")
@@ -56,10 +56,10 @@ class ExampleTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePlan(AttentionProblem, KernelPlan):
+class Plan(AttentionProblem, KernelPlan):
     """Problem and launch."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -67,13 +67,13 @@ class ExamplePlan(AttentionProblem, KernelPlan):
             raise PlanError(f"d={self.d} is not one of {', '.join(map(str, HEADS))}")
 
     def default_tiling(self, stage: str) -> Tiling:
-        return ExampleTiling(tile_n=64 if self.d == 256 else 128)
+        return Tiling(tile_n=64 if self.d == 256 else 128)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         choices = [(n, persistent) for n in (64, 128) for persistent in (False, True)]
         return {
             STAGE: [
-                ExampleTiling(tile_n=n, persistent=persistent)
+                Tiling(tile_n=n, persistent=persistent)
                 for n, persistent in choices
                 if self.d < 256 or n == 64
             ]
@@ -88,7 +88,7 @@ class ExamplePlan(AttentionProblem, KernelPlan):
         arguments = (*tensors, scale * LOG2_E, scale, 1.0)
         return CuteKernel(
             device_function("kernel"),
-            lambda tiling: example.driven(ExampleHost(tiling, self), *arguments),
+            lambda tiling: example.driven(Kernel(tiling, self), *arguments),
             input_tensors={"q": q, "k": k, "v": v},
             output_tensors={"o": o},
             tiling=self.tiling(STAGE),
@@ -103,10 +103,10 @@ def by_head(x: torch.Tensor) -> torch.Tensor:
     return x.unsqueeze(1).permute(3, 4, 1, 2, 0)
 
 
-class ExampleHost:
+class Kernel:
     """Host half: the example's, with a tiling of ours."""
 
-    def __init__(self, tiling: ExampleTiling, problem: AttentionProblem) -> None:
+    def __init__(self, tiling: Tiling, problem: AttentionProblem) -> None:
         self.tile = (tiling.tile_m, tiling.tile_n, problem.d)
         self.persistent, self.causal = tiling.persistent, problem.causal
         self.ragged = problem.t % tiling.tile_n != 0

@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperAttentionPlan(HopperPlan):
+class Plan(HopperPlan):
     """Problem and launch of the base."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_attention": RingTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": RingTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         return RingTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_attention": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
+        return {"attention": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperAttention.hopper_attention,
-            lambda x: HopperAttention(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
+            Kernel.attention,
+            lambda x: Kernel(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
             inputs,
         )
 
 
-class HopperAttention(Attention):
+class Kernel(Attention):
     """One step after another."""
 
     def device(self):
         """The device function."""
-        return self.hopper_attention
+        return self.attention
 
     @cute.kernel
-    def hopper_attention(
+    def attention(
         self,
         q_loads: tuple,
         k_loads: tuple,

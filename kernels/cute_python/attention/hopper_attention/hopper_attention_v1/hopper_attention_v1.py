@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperAttentionV1Plan(HopperPlan):
+class Plan(HopperPlan):
     """Problem and launch of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_attention_v1": RingTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": RingTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         return RingTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_attention_v1": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
+        return {"attention": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperAttentionV1.hopper_attention_v1,
-            lambda x: HopperAttentionV1(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
+            Kernel.attention,
+            lambda x: Kernel(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
             inputs,
         )
 
 
-class HopperAttentionV1(Attention):
+class Kernel(Attention):
     """Output one step behind the scores."""
 
     def device(self):
         """The device function."""
-        return self.hopper_attention_v1
+        return self.attention
 
     @cute.kernel
-    def hopper_attention_v1(
+    def attention(
         self,
         q_loads: tuple,
         k_loads: tuple,

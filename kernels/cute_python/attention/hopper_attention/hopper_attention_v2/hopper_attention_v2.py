@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperAttentionV2Plan(HopperPlan):
+class Plan(HopperPlan):
     """Problem and launch of v2."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_attention_v2": RingTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": RingTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         return RingTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_attention_v2": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
+        return {"attention": [RingTiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperAttentionV2.hopper_attention_v2,
-            lambda x: HopperAttentionV2(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
+            Kernel.attention,
+            lambda x: Kernel(Shape(self.d, self.d, x.keys, x.stages, self.causal)),
             inputs,
         )
 
 
-class HopperAttentionV2(Attention):
+class Kernel(Attention):
     """Products in turn, by one named barrier per warpgroup."""
 
     def device(self):
         """The device function."""
-        return self.hopper_attention_v2
+        return self.attention
 
     @cute.kernel
-    def hopper_attention_v2(
+    def attention(
         self,
         q_loads: tuple,
         k_loads: tuple,

@@ -24,7 +24,7 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
     RingTiling,
     Shape,
 )
-from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime import RuntimeObject
 from mla_var3.workloads import option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperAttentionV3Tiling(RingTiling):
+class Tiling(RingTiling):
     """Ring, and how many blocks stay."""
 
     blocks: int | None = option(
@@ -41,25 +41,21 @@ class HopperAttentionV3Tiling(RingTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperAttentionV3Plan(HopperPlan):
+class Plan(HopperPlan):
     """Problem and launch of v3."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "hopper_attention_v3": HopperAttentionV3Tiling
-    }
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return HopperAttentionV3Tiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {
-            "hopper_attention_v3": [HopperAttentionV3Tiling(keys=keys) for keys in (64, 96, 128)]
-        }
+        return {"attention": [Tiling(keys=keys) for keys in (64, 96, 128)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperAttentionV3.hopper_attention_v3,
-            lambda x: HopperAttentionV3(
+            Kernel.attention,
+            lambda x: Kernel(
                 Shape(self.d, self.d, x.keys, x.stages, self.causal),
                 x.blocks or (None if self.causal else self.target.sm_count),
             ),
@@ -67,15 +63,15 @@ class HopperAttentionV3Plan(HopperPlan):
         )
 
 
-class HopperAttentionV3(Attention):
+class Kernel(Attention):
     """Products in turn, by one named barrier per warpgroup."""
 
     def device(self):
         """The device function."""
-        return self.hopper_attention_v3
+        return self.attention
 
     @cute.kernel
-    def hopper_attention_v3(
+    def attention(
         self,
         q_loads: tuple,
         k_loads: tuple,

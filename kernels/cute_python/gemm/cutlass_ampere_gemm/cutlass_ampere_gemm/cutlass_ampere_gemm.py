@@ -20,7 +20,7 @@ from cutlass import Float32
 
 from mla_var3.errors import PlanError
 from mla_var3.examples.driving import Fetched, device_function
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, require_one_of
 from mla_var3.workloads import option
 from mla_var3.workloads.gemm import GemmProblem
@@ -32,13 +32,13 @@ example = Fetched(
     "cute/ampere/kernel/dense_gemm/tensorop_gemm.py",
     "fb1143834ca15fd1043f0166749b76dc04a92d94",
 )
-STAGE = "cutlass_ampere_gemm"
+STAGE = "gemm"
 #: Rows move in pieces of 16 bytes.
 ROW_ELEMENTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleTiling(CuteTiling):
+class Tiling(CuteTiling):
     """Warps of a block; the example fixes the tile at 128x128x32 and three stages."""
 
     warps_m: int = option(2, "warps below each other")
@@ -50,10 +50,10 @@ class ExampleTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePlan(GemmProblem, KernelPlan):
+class Plan(GemmProblem, KernelPlan):
     """Problem and launch."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -70,17 +70,17 @@ class ExamplePlan(GemmProblem, KernelPlan):
         ]
 
     def default_tiling(self, stage: str) -> Tiling:
-        return ExampleTiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {STAGE: [ExampleTiling(warps_m=m, warps_n=n) for m, n in ((2, 2), (2, 4), (4, 2))]}
+        return {STAGE: [Tiling(warps_m=m, warps_n=n) for m, n in ((2, 2), (2, 4), (4, 2))]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         a, b = inputs
         c = self.empty_output(a.device)
         return CuteKernel(
             device_function("kernel"),
-            lambda tiling: example.driven(ExampleHost(tiling), *map(one_product, (a, b, c))),
+            lambda tiling: example.driven(Kernel(tiling), *map(one_product, (a, b, c))),
             input_tensors={"a": a, "b": b},
             output_tensors={"c": c},
             tiling=self.tiling(STAGE),
@@ -100,10 +100,10 @@ def identity(x):
     return x
 
 
-class ExampleHost:
+class Kernel:
     """Host half: the example's, with a tiling of ours."""
 
-    def __init__(self, tiling: ExampleTiling) -> None:
+    def __init__(self, tiling: Tiling) -> None:
         self.warps = (tiling.warps_m, tiling.warps_n, 1)
 
     @cute.jit

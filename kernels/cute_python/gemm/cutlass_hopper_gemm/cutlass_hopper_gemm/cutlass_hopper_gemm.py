@@ -20,7 +20,7 @@ from cutlass import Float32
 
 from mla_var3.errors import PlanError
 from mla_var3.examples.driving import Fetched, device_function
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, require_one_of
 from mla_var3.workloads import option
 from mla_var3.workloads.gemm import GemmProblem
@@ -32,13 +32,13 @@ example = Fetched(
     "cute/hopper/kernel/dense_gemm/dense_gemm.py",
     "96ad83382ddc7995051d99cea55ba83728d47255",
 )
-STAGE = "cutlass_hopper_gemm"
+STAGE = "gemm"
 #: TMA wants rows that start on 16 bytes.
 ROW_ELEMENTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleTiling(CuteTiling):
+class Tiling(CuteTiling):
     """The example's tile and cluster."""
 
     tile_m: int = option(128, "rows of C per block: 64 or 128")
@@ -54,10 +54,10 @@ class ExampleTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePlan(GemmProblem, KernelPlan):
+class Plan(GemmProblem, KernelPlan):
     """Problem and launch."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -74,13 +74,13 @@ class ExamplePlan(GemmProblem, KernelPlan):
         ]
 
     def default_tiling(self, stage: str) -> Tiling:
-        return ExampleTiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         tiles = ((128, 256, 1, 1), (128, 256, 2, 1), (128, 128, 1, 1), (128, 128, 2, 1))
         return {
             STAGE: [
-                ExampleTiling(tile_m=m, tile_n=n, cluster_m=across, cluster_n=along)
+                Tiling(tile_m=m, tile_n=n, cluster_m=across, cluster_n=along)
                 for m, n, across, along in tiles
             ]
         }
@@ -90,7 +90,7 @@ class ExamplePlan(GemmProblem, KernelPlan):
         c = self.empty_output(a.device)
         return CuteKernel(
             device_function("kernel"),
-            lambda tiling: example.driven(ExampleHost(tiling), *map(one_product, (a, b, c))),
+            lambda tiling: example.driven(Kernel(tiling), *map(one_product, (a, b, c))),
             input_tensors={"a": a, "b": b},
             output_tensors={"c": c},
             tiling=self.tiling(STAGE),
@@ -105,10 +105,10 @@ def one_product(x: torch.Tensor) -> torch.Tensor:
     return x.unsqueeze(0).permute(1, 2, 0)
 
 
-class ExampleHost:
+class Kernel:
     """Host half: the example's, with a tiling of ours."""
 
-    def __init__(self, tiling: ExampleTiling) -> None:
+    def __init__(self, tiling: Tiling) -> None:
         self.tile = (tiling.tile_m, tiling.tile_n)
         self.cluster = (tiling.cluster_m, tiling.cluster_n)
 

@@ -46,22 +46,22 @@ EPILOGUE = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmPlan(TmaGemmPlan):
+class Plan(TmaGemmPlan):
     """Problem and launch of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm": CuteTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": CuteTiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         return CuteTiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_gemm": [CuteTiling()]}
+        return {"gemm": [CuteTiling()]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return self.launch(HopperGemm.hopper_gemm, lambda x: HopperGemm(), inputs)
+        return self.launch(Kernel.gemm, lambda x: Kernel(), inputs)
 
 
-class HopperGemm:
+class Kernel:
     """Host and device half; the element type is that of a."""
 
     # ---- host half -------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class HopperGemm:
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         load_a, load_b = tma_atom(load, a, TILE_M), tma_atom(load, b, TILE_N)
         store_c = tma_atom(store, c, SLAB)
-        self.hopper_gemm(*load_a, *load_b, *store_c).launch(
+        self.gemm(*load_a, *load_b, *store_c).launch(
             grid=(cute.ceil_div(c.shape[1], TILE_N), cute.ceil_div(c.shape[0], TILE_M), 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -89,7 +89,7 @@ class HopperGemm:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def hopper_gemm(
+    def gemm(
         self,
         load_a: cute.CopyAtom,
         a: cute.Tensor,

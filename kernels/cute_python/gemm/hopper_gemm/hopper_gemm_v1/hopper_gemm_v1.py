@@ -33,7 +33,7 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling
 from mla_var3.workloads import option
 
@@ -49,7 +49,7 @@ WARPS = THREADS // 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV1Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How far loads run ahead."""
 
     stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
@@ -60,22 +60,22 @@ class HopperGemmV1Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV1Plan(TmaGemmPlan):
+class Plan(TmaGemmPlan):
     """Problem and launch of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v1": HopperGemmV1Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return HopperGemmV1Tiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_gemm_v1": [HopperGemmV1Tiling(stages=stages) for stages in (2, 3, 4)]}
+        return {"gemm": [Tiling(stages=stages) for stages in (2, 3, 4)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return self.launch(HopperGemmV1.hopper_gemm_v1, lambda x: HopperGemmV1(x.stages), inputs)
+        return self.launch(Kernel.gemm, lambda x: Kernel(x.stages), inputs)
 
 
-class HopperGemmV1:
+class Kernel:
     """Host and device half; the element type is that of a."""
 
     def __init__(self, stages: int):
@@ -99,7 +99,7 @@ class HopperGemmV1:
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         load_a, load_b = tma_atom(load, a, TILE_M), tma_atom(load, b, TILE_N)
         store_c = tma_atom(store, c, SLAB)
-        self.hopper_gemm_v1(*load_a, *load_b, *store_c).launch(
+        self.gemm(*load_a, *load_b, *store_c).launch(
             grid=(cute.ceil_div(c.shape[1], TILE_N), cute.ceil_div(c.shape[0], TILE_M), 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -107,7 +107,7 @@ class HopperGemmV1:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def hopper_gemm_v1(
+    def gemm(
         self,
         load_a: cute.CopyAtom,
         a: cute.Tensor,

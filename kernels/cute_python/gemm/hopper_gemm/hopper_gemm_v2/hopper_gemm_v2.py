@@ -33,7 +33,7 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling
 from mla_var3.workloads import option
 
@@ -53,7 +53,7 @@ WARPS = CONSUMERS // 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV2Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How far loads run ahead."""
 
     stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
@@ -64,22 +64,22 @@ class HopperGemmV2Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV2Plan(TmaGemmPlan):
+class Plan(TmaGemmPlan):
     """Problem and launch of v2."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v2": HopperGemmV2Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return HopperGemmV2Tiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_gemm_v2": [HopperGemmV2Tiling(stages=stages) for stages in (2, 3, 4)]}
+        return {"gemm": [Tiling(stages=stages) for stages in (2, 3, 4)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return self.launch(HopperGemmV2.hopper_gemm_v2, lambda x: HopperGemmV2(x.stages), inputs)
+        return self.launch(Kernel.gemm, lambda x: Kernel(x.stages), inputs)
 
 
-class HopperGemmV2:
+class Kernel:
     """Host and device half; the element type is that of a."""
 
     def __init__(self, stages: int):
@@ -103,7 +103,7 @@ class HopperGemmV2:
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         load_a, load_b = tma_atom(load, a, TILE_M), tma_atom(load, b, TILE_N)
         store_c = tma_atom(store, c, SLAB)
-        self.hopper_gemm_v2(*load_a, *load_b, *store_c).launch(
+        self.gemm(*load_a, *load_b, *store_c).launch(
             grid=(cute.ceil_div(c.shape[1], TILE_N), cute.ceil_div(c.shape[0], TILE_M), 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -112,7 +112,7 @@ class HopperGemmV2:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def hopper_gemm_v2(
+    def gemm(
         self,
         load_a: cute.CopyAtom,
         a: cute.Tensor,

@@ -33,7 +33,7 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling
 from mla_var3.workloads import option
 
@@ -53,7 +53,7 @@ WARPS = CONSUMERS // 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV3Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How far loads run ahead, how many blocks stay, and the order of tiles."""
 
     stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
@@ -66,21 +66,21 @@ class HopperGemmV3Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV3Plan(TmaGemmPlan):
+class Plan(TmaGemmPlan):
     """Problem and launch of v3."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v3": HopperGemmV3Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return HopperGemmV3Tiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_gemm_v3": [HopperGemmV3Tiling(group_m=rows) for rows in (4, 8, 16, 32)]}
+        return {"gemm": [Tiling(group_m=rows) for rows in (4, 8, 16, 32)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperGemmV3.hopper_gemm_v3,
-            lambda x: HopperGemmV3(x.stages, x.blocks or self.target.sm_count, x.group_m),
+            Kernel.gemm,
+            lambda x: Kernel(x.stages, x.blocks or self.target.sm_count, x.group_m),
             inputs,
         )
 
@@ -90,7 +90,7 @@ def tiles_of(c):
     return cute.ceil_div(c.shape[0], TILE_M), cute.ceil_div(c.shape[1], TILE_N)
 
 
-class HopperGemmV3:
+class Kernel:
     """Host and device half; the element type is that of a."""
 
     def __init__(self, stages: int, blocks: int, group_m: int):
@@ -116,7 +116,7 @@ class HopperGemmV3:
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         load_a, load_b = tma_atom(load, a, TILE_M), tma_atom(load, b, TILE_N)
         store_c = tma_atom(store, c, SLAB)
-        self.hopper_gemm_v3(*load_a, *load_b, *store_c).launch(
+        self.gemm(*load_a, *load_b, *store_c).launch(
             grid=(cutlass.min(self.blocks, tiles_of(c)[0] * tiles_of(c)[1]), 1, 1),
             block=(THREADS, 1, 1),
             stream=stream,
@@ -125,7 +125,7 @@ class HopperGemmV3:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def hopper_gemm_v3(
+    def gemm(
         self,
         load_a: cute.CopyAtom,
         a: cute.Tensor,

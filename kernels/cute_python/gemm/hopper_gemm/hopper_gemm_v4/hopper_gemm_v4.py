@@ -34,7 +34,7 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling, require_multiple
 from mla_var3.workloads import option
 
@@ -55,7 +55,7 @@ WARPS = CONSUMERS // 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV4Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How far loads run ahead, how many blocks stay, and the order of tiles."""
 
     stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
@@ -72,21 +72,21 @@ class HopperGemmV4Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopperGemmV4Plan(TmaGemmPlan):
+class Plan(TmaGemmPlan):
     """Problem and launch of v4."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"hopper_gemm_v4": HopperGemmV4Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return HopperGemmV4Tiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"hopper_gemm_v4": [HopperGemmV4Tiling(group_m=rows) for rows in (2, 4, 8, 16)]}
+        return {"gemm": [Tiling(group_m=rows) for rows in (2, 4, 8, 16)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         return self.launch(
-            HopperGemmV4.hopper_gemm_v4,
-            lambda x: HopperGemmV4(
+            Kernel.gemm,
+            lambda x: Kernel(
                 x.stages, x.blocks or self.target.sm_count // CLUSTER * CLUSTER, x.group_m
             ),
             inputs,
@@ -98,7 +98,7 @@ def tiles_of(c):
     return cute.ceil_div(c.shape[0], CLUSTER * TILE_M), cute.ceil_div(c.shape[1], TILE_N)
 
 
-class HopperGemmV4:
+class Kernel:
     """Host and device half; the element type is that of a."""
 
     def __init__(self, stages: int, blocks: int, group_m: int):
@@ -126,7 +126,7 @@ class HopperGemmV4:
         load_a = tma_atom(load, a, TILE_M)
         load_b = tma_atom(share, b, TILE_N, num_multicast=CLUSTER)
         store_c = tma_atom(store, c, SLAB)
-        self.hopper_gemm_v4(*load_a, *load_b, *store_c).launch(
+        self.gemm(*load_a, *load_b, *store_c).launch(
             grid=(cutlass.min(self.blocks, tiles_of(c)[0] * tiles_of(c)[1] * CLUSTER), 1, 1),
             cluster=(CLUSTER, 1, 1),
             block=(THREADS, 1, 1),
@@ -136,7 +136,7 @@ class HopperGemmV4:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def hopper_gemm_v4(
+    def gemm(
         self,
         load_a: cute.CopyAtom,
         a: cute.Tensor,

@@ -21,7 +21,7 @@ import cutlass.cute as cute
 
 from mla_var3.errors import PlanError
 from mla_var3.examples.driving import Fetched, device_function
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic, require_one_of
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import LatentProblem
@@ -33,7 +33,7 @@ example = Fetched(
     "cute/blackwell/kernel/attention/mla/mla_decode_fp16.py",
     "a9e7c102b3318c9ccf13a6184bd5319800955de9",
 )
-STAGE = "cutlass_mla_decode"
+STAGE = "attention"
 #: Query heads that a pair of blocks takes, and query tokens that the example is made for.
 HEADS, MOST_TOKENS = 128, 4
 #: Keys per step.
@@ -41,7 +41,7 @@ TILE_T = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleTiling(CuteTiling):
+class Tiling(CuteTiling):
     """What the example leaves open; its tiles are fixed, and one split needs no second kernel."""
 
     page: int = option(128, "keys per page of the cache: 32, 64 or 128")
@@ -53,10 +53,10 @@ class ExampleTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePlan(LatentProblem, KernelPlan):
+class Plan(LatentProblem, KernelPlan):
     """Problem and launch. The example's LSE is the logarithm to base 2."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: ExampleTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
     dtypes: ClassVar[Mapping[str, str]] = {"fp16": "float16"}
 
     dtype: str = option("fp16", "element type of inputs and outputs: fp16")
@@ -85,10 +85,10 @@ class ExamplePlan(LatentProblem, KernelPlan):
         return dataclasses.replace(self, b=1, h=min(self.h, HEADS), s=1, t=TILE_T)
 
     def default_tiling(self, stage: str) -> Tiling:
-        return ExampleTiling()
+        return Tiling()
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {STAGE: [ExampleTiling(threshold=growth) for growth in (0, 8)]}
+        return {STAGE: [Tiling(threshold=growth) for growth in (0, 8)]}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, qpe, z, kpe = inputs
@@ -100,7 +100,7 @@ class ExamplePlan(LatentProblem, KernelPlan):
         return CuteKernel(
             device_function("split_kv_kernel"),
             lambda tiling: example.driven(
-                ExampleHost(tiling), *self.arguments(tiling.page, tensors, outputs)
+                Kernel(tiling), *self.arguments(tiling.page, tensors, outputs)
             ),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
             output_tensors={"o": o.transpose(1, 2), "lse": lse.transpose(1, 2)},
@@ -127,10 +127,10 @@ class ExamplePlan(LatentProblem, KernelPlan):
         return (q, qpe, *caches, table.view(self.b, pages).T, *outputs, lengths, self.scale)
 
 
-class ExampleHost:
+class Kernel:
     """Host half: the example's, with one split and a tiling of ours."""
 
-    def __init__(self, tiling: ExampleTiling) -> None:
+    def __init__(self, tiling: Tiling) -> None:
         self.page, self.threshold = tiling.page, float(tiling.threshold)
 
     @cute.jit

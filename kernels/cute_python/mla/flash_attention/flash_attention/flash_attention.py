@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from mla_var3.errors import PlanError
 from mla_var3.kernel.cute_python.attention.hopper_attention.common import Shape, require_room
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import DecompressedProblem
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import torch
 
 #: The one launch.
-STAGE = "flash_attention"
+STAGE = "attention"
 #: Widths of a head without its position part, and of that part: whole slabs of 64.
 WIDTHS, ROPE = (64, 128), 64
 LN_2 = 0.6931471805599453
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionTiling(CuteTiling):
+class Tiling(CuteTiling):
     """Keys of a step, the depth of the rings, and how many blocks stay."""
 
     keys: int = option(128, "keys per step", minimum=16)
@@ -34,15 +34,15 @@ class FlashAttentionTiling(CuteTiling):
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        assert isinstance(plan, FlashAttentionPlan)
+        assert isinstance(plan, Plan)
         require_room(self.keys, self.stages, plan.d + plan.p, plan.d)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionPlan(DecompressedProblem, KernelPlan):
+class Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashAttentionTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -54,13 +54,13 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
 
     def default_tiling(self, stage: str) -> Tiling:
         # Under a mask items differ in length: there the hardware's order balances them.
-        return FlashAttentionTiling(blocks=None if self.causal else self.target.sm_count)
+        return Tiling(blocks=None if self.causal else self.target.sm_count)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         rings, blocks = ((128, 2), (112, 2), (64, 4)), (None, self.target.sm_count)
         return {
             STAGE: [
-                FlashAttentionTiling(keys=keys, stages=stages, blocks=count)
+                Tiling(keys=keys, stages=stages, blocks=count)
                 for keys, stages in rings
                 for count in blocks
             ]
@@ -74,7 +74,7 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
             for name, x in {**named, **outputs}.items()
         ]
         return CuteKernel(
-            Prefix.hopper_attention_v3,
+            Prefix.attention,
             lambda x: (Prefix(self.shape(x), x.blocks), (*dynamic, self.scale / LN_2)),
             input_tensors=named,
             output_tensors=outputs,
@@ -84,6 +84,6 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
             _name=STAGE,
         )
 
-    def shape(self, tiling: FlashAttentionTiling) -> Shape:
+    def shape(self, tiling: Tiling) -> Shape:
         """What the kernel is compiled for: a sequence is a group of one member."""
         return Shape(self.d + self.p, self.d, tiling.keys, tiling.stages, self.causal)

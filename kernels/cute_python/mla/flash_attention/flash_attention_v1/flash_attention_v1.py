@@ -34,7 +34,7 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
     shared_slabs,
 )
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import (
     CuteKernel,
     CuteTiling,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import torch
 
 #: The one launch.
-STAGE = "flash_attention_v1"
+STAGE = "attention"
 #: Widths of a head without its position part, and of that part: whole slabs of 64.
 WIDTHS, ROPE = (64, 128), 64
 LN_2 = 0.6931471805599453
@@ -62,7 +62,7 @@ MEET = TURN + GROUPS
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV1Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """Keys of a step, the depth of the rings, and how many blocks stay."""
 
     keys: int = option(128, "keys per step", minimum=16)
@@ -71,7 +71,7 @@ class FlashAttentionV1Tiling(CuteTiling):
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        assert isinstance(plan, FlashAttentionV1Plan)
+        assert isinstance(plan, Plan)
         widths = plan.d + plan.p, plan.d
         if plan.few:
             require_room_together(self.keys, self.stages, *widths)
@@ -98,10 +98,10 @@ def require_room_together(keys: int, stages: int, d_qk: int, d_v: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
+class Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashAttentionV1Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def validate(self) -> None:
         super().validate()
@@ -118,9 +118,9 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
 
     def default_tiling(self, stage: str) -> Tiling:
         if self.few:
-            return FlashAttentionV1Tiling(keys=64, stages=4, blocks=self.even_blocks())
+            return Tiling(keys=64, stages=4, blocks=self.even_blocks())
         # Under a mask items differ in length: there the hardware's order balances them.
-        return FlashAttentionV1Tiling(blocks=None if self.causal else self.target.sm_count)
+        return Tiling(blocks=None if self.causal else self.target.sm_count)
 
     def even_blocks(self) -> int:
         """The fewest blocks that take no more turns than one per SM would."""
@@ -134,7 +134,7 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
             rings, blocks = ((64, 4), (32, 8)), (self.even_blocks(), self.target.sm_count)
         return {
             STAGE: [
-                FlashAttentionV1Tiling(keys=keys, stages=stages, blocks=count)
+                Tiling(keys=keys, stages=stages, blocks=count)
                 for keys, stages in rings
                 for count in blocks
             ]
@@ -148,7 +148,7 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
             for name, x in {**named, **outputs}.items()
         ]
         return CuteKernel(
-            Together.flash_attention_v1 if self.few else Prefix.hopper_attention_v3,
+            Together.attention if self.few else Prefix.attention,
             lambda x: (self.host(x), (*dynamic, self.scale / LN_2)),
             input_tensors=named,
             output_tensors=outputs,
@@ -158,14 +158,14 @@ class FlashAttentionV1Plan(DecompressedProblem, KernelPlan):
             _name=STAGE,
         )
 
-    def host(self, tiling: FlashAttentionV1Tiling) -> Prefix:
+    def host(self, tiling: Tiling) -> Prefix:
         """The host function: by what the rows of a head fill."""
         shape = self.shape(tiling)
         if self.few:
             return Together(shape, tiling.blocks, warps=-(-self.s // WARP_ROWS))
         return Prefix(shape, tiling.blocks)
 
-    def shape(self, tiling: FlashAttentionV1Tiling) -> Shape:
+    def shape(self, tiling: Tiling) -> Shape:
         """What the kernel is compiled for: a sequence is a group of one member."""
         widths = self.d + self.p, self.d
         return Shape(*widths, tiling.keys, tiling.stages, self.causal, apart=self.few)
@@ -198,10 +198,10 @@ class Together(Prefix):
 
     def device(self):
         """The device function."""
-        return self.flash_attention_v1
+        return self.attention
 
     @cute.kernel
-    def flash_attention_v1(
+    def attention(
         self,
         q_loads: tuple,
         k_loads: tuple,

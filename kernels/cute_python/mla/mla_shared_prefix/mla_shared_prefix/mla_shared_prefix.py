@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixPlan(SharedPrefixPlan):
+class Plan(SharedPrefixPlan):
     """Launches of the base."""
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixV1Plan(SharedPrefixPlan):
+class Plan(SharedPrefixPlan):
     """Launches of v1."""
 
     @property
@@ -49,4 +49,4 @@ class MlaSharedPrefixV1Plan(SharedPrefixPlan):
         parts, combine = self.stages(*inputs)
         if self.together:
             parts = [ConcurrentKernels(_name="parts", concurrent_kernels=parts)]
-        return KernelPipeline(_name="mla_shared_prefix_v1", stages=[*parts[::-1], combine])
+        return KernelPipeline(_name="mla_shared_prefix", stages=[*parts[::-1], combine])

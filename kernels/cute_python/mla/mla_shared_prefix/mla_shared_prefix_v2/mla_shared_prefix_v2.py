@@ -44,7 +44,7 @@ from mla_var3.workloads import option
 if TYPE_CHECKING:
     import torch
 
-STAGE = "mla_shared_prefix_v2"
+STAGE = "attention"
 WARPS = CONSUMERS // 32
 
 
@@ -63,7 +63,7 @@ class PartsTiling(PrefixTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixV2Plan(SharedPrefixPlan):
+class Plan(SharedPrefixPlan):
     """Launches of v2."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -104,7 +104,7 @@ class MlaSharedPrefixV2Plan(SharedPrefixPlan):
         """Own tokens and prefix."""
         q, q_latent, qpe, z, kpe, key, value, prefix_pe, _ = inputs
         return self.bind(
-            BothParts.mla_shared_prefix_v2,
+            BothParts.attention,
             lambda x: BothParts(
                 Own(self.causal, x.lazy, x.own_blocks), OtherBlocks(self.shape(x), x.own_blocks)
             ),
@@ -224,7 +224,7 @@ class BothParts:
             *self.prefix.views(q, qpe, key, value, prefix_pe, o_new, lse_new)
         )
         count = self.prefix.items(self.prefix.work(prefix[3][1], prefix[2][1]))[1]
-        self.mla_shared_prefix_v2(own, prefix, scale_log2).launch(
+        self.attention(own, prefix, scale_log2).launch(
             grid=(self.own.blocks + count, 1, 1),
             cluster=(1, 1, 1),
             block=(THREADS, 1, 1),
@@ -233,7 +233,7 @@ class BothParts:
         )
 
     @cute.kernel
-    def mla_shared_prefix_v2(self, own: tuple, prefix: tuple, scale_log2: Float32):
+    def attention(self, own: tuple, prefix: tuple, scale_log2: Float32):
         """Grid (blocks of the own tokens, then one per piece of the prefix)."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         is_own = cute.arch.block_idx()[0] < self.own.blocks

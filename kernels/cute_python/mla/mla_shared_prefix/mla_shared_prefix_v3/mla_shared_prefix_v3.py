@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import torch
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixV3Plan(SharedPrefixPlan):
+class Plan(SharedPrefixPlan):
     """Launches of v3."""
 
     @property
@@ -72,7 +72,7 @@ class MlaSharedPrefixV3Plan(SharedPrefixPlan):
     # ---- kernels ---------------------------------------------------------------------------
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         parts, combine = self.stages(*inputs)
-        return KernelPipeline(_name="mla_shared_prefix_v3", stages=[*parts, combine])
+        return KernelPipeline(_name="mla_shared_prefix", stages=[*parts, combine])
 
     def latent(self, *inputs: torch.Tensor) -> CuteKernel:
         return self.instead_of(

@@ -43,7 +43,9 @@ from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import (
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import PrefixTiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v3.mla_shared_prefix_v3 import (  # noqa: E501
     Dependent,
-    MlaSharedPrefixV3Plan,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v3.mla_shared_prefix_v3 import (  # noqa: E501
+    Plan as PlanOfV3,
 )
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
@@ -71,7 +73,7 @@ class WholeStepTiling(PrefixTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixV4Plan(MlaSharedPrefixV3Plan):
+class Plan(PlanOfV3):
     """Launches of v4: two where the prefix is in one piece, else those of v3."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -132,7 +134,7 @@ class MlaSharedPrefixV4Plan(MlaSharedPrefixV3Plan):
         else:
             own = self.latent(*inputs)
             stages = [own, self.merging(own.output_tensors, *inputs)]
-        return KernelPipeline(_name="mla_shared_prefix_v4", stages=stages)
+        return KernelPipeline(_name="mla_shared_prefix", stages=stages)
 
     def merging(self, own: Mapping[str, torch.Tensor], *inputs: torch.Tensor) -> CuteKernel:
         """Attention over the prefix, to which each block adds the own tokens.

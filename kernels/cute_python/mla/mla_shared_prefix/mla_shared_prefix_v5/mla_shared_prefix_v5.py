@@ -31,7 +31,9 @@ from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 impor
     Free,
 )
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v4.mla_shared_prefix_v4 import (  # noqa: E501
-    MlaSharedPrefixV4Plan,
+    Plan as PlanOfV4,
+)
+from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v4.mla_shared_prefix_v4 import (  # noqa: E501
     WholeStepTiling,
 )
 from mla_var3.runtime import KernelPlan, Tiling
@@ -53,12 +55,12 @@ class AheadTiling(FlashMlaV5Tiling):
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        if self.splits > 1 and isinstance(plan, MlaSharedPrefixV5Plan) and plan.whole:
+        if self.splits > 1 and isinstance(plan, Plan) and plan.whole:
             raise TilingError(f"splits={self.splits}: beside a whole prefix no CTA waits for one")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixV5Plan(MlaSharedPrefixV4Plan):
+class Plan(PlanOfV4):
     """Launches of v5."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention.flash_attention import (
-    FlashAttentionTiling,
+    Tiling as NewestBase,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import ROPE
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix.mla_shared_prefix import (
-    MlaSharedPrefixPlan,
+    Plan as CombinedPlan,
 )
 from mla_var3.kernel.cute_python.mla.mla_var6_plus.parts import NewestPlan, OldPlan
 from mla_var3.roofline.prediction import predict
@@ -36,9 +36,13 @@ if TYPE_CHECKING:
     import torch
 
 
+#: What a stage is called by the plan of its part.
+INNER = {"old": "flash_mla_v12", "newest": "attention"}
+
+
 def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
     """The plan that a stage belongs to, which its tilings are valid for."""
-    return plan.part(stage) if isinstance(plan, MlaVar6PlusPlan) else plan
+    return plan.part(stage) if isinstance(plan, Plan) else plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +50,25 @@ class OldTiling(FlashMlaV12Tiling):
     """That of flash_mla v12."""
 
     def validate(self, plan: KernelPlan) -> None:
-        super().validate(part_of(plan, "flash_mla_v12"))
+        super().validate(part_of(plan, "old"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestTiling(FlashAttentionTiling):
+class NewestTiling(NewestBase):
     """That of flash_attention v0."""
 
     def validate(self, plan: KernelPlan) -> None:
-        super().validate(part_of(plan, "flash_attention"))
+        super().validate(part_of(plan, "newest"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(MixedProblem, KernelPlan):
-    """Problem and launches of this version; stages are named after the kernels."""
+class Plan(MixedProblem, KernelPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "flash_mla_v12": OldTiling,
+        "old": OldTiling,
         "merge": CuteTiling,
-        "flash_attention": NewestTiling,
+        "newest": NewestTiling,
         "combine": CuteTiling,
     }
 
@@ -92,7 +96,7 @@ class MlaVar6PlusPlan(MixedProblem, KernelPlan):
     # ---- parts -----------------------------------------------------------------------------
     def part(self, stage: str) -> KernelPlan:
         """The plan that a stage belongs to; while n is open, as if it had all of the tokens."""
-        if stage == "flash_attention":
+        if stage == "newest":
             return self.newest
         return self.combined if stage == "combine" else self.old
 
@@ -105,33 +109,35 @@ class MlaVar6PlusPlan(MixedProblem, KernelPlan):
             newer=newer,
             k=self.k,
             causal=self.causal and newer < self.s - 1,
-            **self.common(),
+            **self.common("old", "merge"),
         )
 
     @property
     def newest(self) -> NewestPlan:
         """Attention over the newest tokens."""
         t = self.t if self.n is None else max(self.n, 1)
-        return NewestPlan(t=t, d=self.d, causal=self.causal, **self.common())
+        return NewestPlan(t=t, d=self.d, causal=self.causal, **self.common("newest"))
 
     @property
-    def combined(self) -> MlaSharedPrefixPlan:
+    def combined(self) -> CombinedPlan:
         """The product with Wv and the merge, for which the order of tokens does not matter."""
-        return MlaSharedPrefixPlan(t=self.t, groups=self.b, d=self.d, k=self.k, **self.common())
+        return CombinedPlan(t=self.t, groups=self.b, d=self.d, k=self.k, **self.common("combine"))
 
-    def common(self) -> dict[str, Any]:
-        """What all parts have of the whole."""
-        names = ("b", "h", "s", "p", "dtype", "machine", "tilings")
-        return {name: getattr(self, name) for name in names}
+    def common(self, *stages: str) -> dict[str, Any]:
+        """What a part has of the whole, and the tilings of its stages."""
+        names = ("b", "h", "s", "p", "dtype", "machine")
+        tilings = {INNER.get(x, x): self.tilings[x] for x in stages if x in self.tilings}
+        return {name: getattr(self, name) for name in names} | {"tilings": tilings}
 
     # ---- tilings ---------------------------------------------------------------------------
     def default_tiling(self, stage: str) -> Tiling:
-        return self.owned(stage, self.part(stage).default_tiling(stage))
+        return self.owned(stage, self.part(stage).default_tiling(INNER.get(stage, stage)))
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {
-            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[stage]]
+            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[inner]]
             for stage in self.tiling_types
+            for inner in [INNER.get(stage, stage)]
         }
 
     def owned(self, stage: str, tiling: Tiling) -> Tiling:

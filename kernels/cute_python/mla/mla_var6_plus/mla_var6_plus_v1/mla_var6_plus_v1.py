@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    FlashAttentionV1Tiling,
+    Tiling as NewestBase,
 )
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import ROPE
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix.mla_shared_prefix import (
-    MlaSharedPrefixPlan,
+    Plan as CombinedPlan,
 )
-from mla_var3.kernel.cute_python.mla.mla_var6_plus.ends import NewestV1Plan, OldOnAllPlan
+from mla_var3.kernel.cute_python.mla.mla_var6_plus.ends import NewestTogetherPlan, OldOnAllPlan
 from mla_var3.roofline.prediction import predict
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteTiling
@@ -37,9 +37,13 @@ if TYPE_CHECKING:
 LATENT_LAG, DECOMPRESSED_LAG = 1.08, 0.995
 
 
+#: What a stage is called by the plan of its part.
+INNER = {"old": "flash_mla_v12", "newest": "attention"}
+
+
 def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
     """The plan that a stage belongs to, which its tilings are valid for."""
-    return plan.part(stage) if isinstance(plan, MlaVar6PlusV1Plan) else plan
+    return plan.part(stage) if isinstance(plan, Plan) else plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +51,25 @@ class OldTiling(FlashMlaV12Tiling):
     """That of flash_mla v12."""
 
     def validate(self, plan: KernelPlan) -> None:
-        super().validate(part_of(plan, "flash_mla_v12"))
+        super().validate(part_of(plan, "old"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestTiling(FlashAttentionV1Tiling):
+class NewestTiling(NewestBase):
     """That of flash_attention v1."""
 
     def validate(self, plan: KernelPlan) -> None:
-        super().validate(part_of(plan, "flash_attention_v1"))
+        super().validate(part_of(plan, "newest"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusV1Plan(MixedProblem, KernelPlan):
-    """Problem and launches of this version; stages are named after the kernels."""
+class Plan(MixedProblem, KernelPlan):
+    """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "flash_mla_v12": OldTiling,
+        "old": OldTiling,
         "merge": CuteTiling,
-        "flash_attention_v1": NewestTiling,
+        "newest": NewestTiling,
         "combine": CuteTiling,
     }
 
@@ -94,7 +98,7 @@ class MlaVar6PlusV1Plan(MixedProblem, KernelPlan):
     # ---- parts -----------------------------------------------------------------------------
     def part(self, stage: str) -> KernelPlan:
         """The plan that a stage belongs to; while n is open, as if it had all of the tokens."""
-        if stage == "flash_attention_v1":
+        if stage == "newest":
             return self.newest
         return self.combined if stage == "combine" else self.old
 
@@ -107,33 +111,35 @@ class MlaVar6PlusV1Plan(MixedProblem, KernelPlan):
             newer=newer,
             k=self.k,
             causal=self.causal and newer < self.s - 1,
-            **self.common(),
+            **self.common("old", "merge"),
         )
 
     @property
-    def newest(self) -> NewestV1Plan:
+    def newest(self) -> NewestTogetherPlan:
         """Attention over the newest tokens."""
         t = self.t if self.n is None else max(self.n, 1)
-        return NewestV1Plan(t=t, d=self.d, causal=self.causal, **self.common())
+        return NewestTogetherPlan(t=t, d=self.d, causal=self.causal, **self.common("newest"))
 
     @property
-    def combined(self) -> MlaSharedPrefixPlan:
+    def combined(self) -> CombinedPlan:
         """The product with Wv and the merge, for which the order of tokens does not matter."""
-        return MlaSharedPrefixPlan(t=self.t, groups=self.b, d=self.d, k=self.k, **self.common())
+        return CombinedPlan(t=self.t, groups=self.b, d=self.d, k=self.k, **self.common("combine"))
 
-    def common(self) -> dict[str, Any]:
-        """What all parts have of the whole."""
-        names = ("b", "h", "s", "p", "dtype", "machine", "tilings")
-        return {name: getattr(self, name) for name in names}
+    def common(self, *stages: str) -> dict[str, Any]:
+        """What a part has of the whole, and the tilings of its stages."""
+        names = ("b", "h", "s", "p", "dtype", "machine")
+        tilings = {INNER.get(x, x): self.tilings[x] for x in stages if x in self.tilings}
+        return {name: getattr(self, name) for name in names} | {"tilings": tilings}
 
     # ---- tilings ---------------------------------------------------------------------------
     def default_tiling(self, stage: str) -> Tiling:
-        return self.owned(stage, self.part(stage).default_tiling(stage))
+        return self.owned(stage, self.part(stage).default_tiling(INNER.get(stage, stage)))
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {
-            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[stage]]
+            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[inner]]
             for stage in self.tiling_types
+            for inner in [INNER.get(stage, stage)]
         }
 
     def owned(self, stage: str, tiling: Tiling) -> Tiling:
@@ -156,5 +162,5 @@ class MlaVar6PlusV1Plan(MixedProblem, KernelPlan):
             stages.append(newest)
             parts |= {f"{name}_new": x for name, x in newest.output_tensors.items()}
         return KernelPipeline(
-            _name="mla_var6_plus_v1", stages=[*stages, self.combined.combine(parts, wv)]
+            _name="mla_var6_plus", stages=[*stages, self.combined.combine(parts, wv)]
         )

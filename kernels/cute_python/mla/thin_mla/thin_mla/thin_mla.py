@@ -43,7 +43,7 @@ from mla_var3.kernel.cute_python.kit.slabs import (
 from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
 from mla_var3.kernel.cute_python.mla.thin_mla.merge import Merge, MergeTiling
-from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling, require_one_of
 from mla_var3.workloads import Cost, option
 
@@ -98,7 +98,7 @@ class Warpgroup(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaTiling(CuteTiling):
+class Tiling(CuteTiling):
     """How many rows a CTA holds, and how many CTAs share their keys."""
 
     columns: int = option(16, "rows (head, query) of a CTA: 8, 16 or 32", minimum=8)
@@ -111,11 +111,11 @@ class ThinMlaTiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaPlan(SlabPlan):
+class Plan(SlabPlan):
     """Problem and launches of v0."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "thin_mla": ThinMlaTiling,
+        "attention": Tiling,
         "merge": MergeTiling,
     }
 
@@ -163,13 +163,13 @@ class ThinMlaPlan(SlabPlan):
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "merge":
             return MergeTiling()
-        return ThinMlaTiling(columns=self.columns, splits=self.split_count)
+        return Tiling(columns=self.columns, splits=self.split_count)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         columns = {self.columns, min(2 * self.columns, COLUMNS[-1])}
         return {
-            "thin_mla": [
-                ThinMlaTiling(columns=n, splits=splits)
+            "attention": [
+                Tiling(columns=n, splits=splits)
                 for n, splits in itertools.product(sorted(columns), SPLITS)
             ],
             "merge": [MergeTiling(early=early) for early in (False, True)],
@@ -200,11 +200,11 @@ class ThinMlaPlan(SlabPlan):
     ) -> RuntimeObject:
         """Attention over each part, into ``outputs``."""
         return self.launch(
-            ThinMla.thin_mla, lambda x: ThinMla(self.causal, x.columns, x.splits), inputs, outputs
+            Kernel.attention, lambda x: Kernel(self.causal, x.columns, x.splits), inputs, outputs
         )
 
 
-class ThinMla:
+class Kernel:
     """Host and device half for one mask; the element type is that of q."""
 
     def __init__(self, causal: bool, columns: int = 16, splits: int = 2):
@@ -258,7 +258,7 @@ class ThinMla:
         ]
         _, h, s, _ = q.shape
         loads = (*load_q, *load_qpe, *load_z, *load_kpe)
-        self.thin_mla(*loads, as_rows(o), lse, scale_log2).launch(
+        self.attention(*loads, as_rows(o), lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, n) * o.shape[0] * self.splits, 1, 1),
             cluster=(self.splits, 1, 1),
             block=(CONSUMERS + (128 if self.wide else 32 * GROUPS), 1, 1),
@@ -268,7 +268,7 @@ class ThinMla:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def thin_mla(
+    def attention(
         self,
         load_q: cute.CopyAtom,
         q: cute.Tensor,

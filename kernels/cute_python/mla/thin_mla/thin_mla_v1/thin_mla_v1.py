@@ -43,7 +43,7 @@ from mla_var3.kernel.cute_python.kit.slabs import (
 )
 from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling, require_one_of
 from mla_var3.workloads import option
 
@@ -103,7 +103,7 @@ class Warpgroup(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV1Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How many rows a CTA holds, and how many CTAs share their keys."""
 
     columns: int = option(16, "rows (head, query) of a CTA: 8, 16 or 32", minimum=8)
@@ -114,7 +114,7 @@ class ThinMlaV1Tiling(CuteTiling):
         super().validate(plan)
         require_one_of(COLUMNS, columns=self.columns)
         require_one_of(SPLITS, splits=self.splits)
-        if self.parts > 1 and isinstance(plan, ThinMlaV1Plan):
+        if self.parts > 1 and isinstance(plan, Plan):
             tiles, sms = plan.tiles_of(self.columns), plan.target.sm_count
             if (ctas := tiles * self.splits * self.parts) > sms:
                 raise TilingError(
@@ -124,10 +124,10 @@ class ThinMlaV1Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV1Plan(SlabPlan):
+class Plan(SlabPlan):
     """Problem and launch of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"thin_mla_v1": ThinMlaV1Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     @property
     def columns(self) -> int:
@@ -143,10 +143,10 @@ class ThinMlaV1Plan(SlabPlan):
         tiles = -(-self.t // KEYS)
         return max(min(self.target.sm_count // self.tiles_of(columns), tiles // MIN_TILES), 1)
 
-    def tiling_of(self, columns: int, splits: int) -> ThinMlaV1Tiling:
+    def tiling_of(self, columns: int, splits: int) -> Tiling:
         """As many parts as there is room for."""
         parts = max(self.room(columns) // splits, 1)
-        return ThinMlaV1Tiling(columns=columns, splits=splits, parts=parts)
+        return Tiling(columns=columns, splits=splits, parts=parts)
 
     def check_plans(self) -> list[Self]:
         """The shared problems: several parts, one, and more than key tiles."""
@@ -164,21 +164,21 @@ class ThinMlaV1Plan(SlabPlan):
         tiling = dataclasses.replace(tiling, parts=max(min(parts, most), 1))
         return dataclasses.replace(self, tilings={stage: tiling})
 
-    def default_tiling(self, stage: str) -> ThinMlaV1Tiling:
+    def default_tiling(self, stage: str) -> Tiling:
         return self.tiling_of(self.columns, min(self.room(self.columns), SPLITS[-1]))
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         columns = sorted({self.columns, min(2 * self.columns, COLUMNS[-1])})
         configs = [self.tiling_of(n, splits) for n, splits in itertools.product(columns, SPLITS)]
         alone = [dataclasses.replace(x, parts=1) for x in configs]
-        return {"thin_mla_v1": list(dict.fromkeys([*configs, *alone]))}
+        return {"attention": list(dict.fromkeys([*configs, *alone]))}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         device = inputs[0].device
         tensors = dict(zip(("q", "qpe", "z", "kpe"), inputs, strict=True))
         return self.bind(
-            ThinMlaV1.thin_mla_v1,
-            lambda x: ThinMlaV1(self.causal, x.columns, x.splits, x.parts),
+            Kernel.attention,
+            lambda x: Kernel(self.causal, x.columns, x.splits, x.parts),
             tensors | self.scratch(device),
             dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
             (self.scale / LN_2,),
@@ -198,7 +198,7 @@ class ThinMlaV1Plan(SlabPlan):
         }
 
 
-class ThinMlaV1:
+class Kernel:
     """Host and device half for one mask; the element type is that of q."""
 
     def __init__(self, causal: bool, columns: int = 16, splits: int = 2, parts: int = 1):
@@ -262,7 +262,7 @@ class ThinMlaV1:
         _, h, s, _ = q.shape
         loads = (*load_q, *load_qpe, *load_z, *load_kpe)
         scratch = (partial, partial_lse, arrived)
-        self.thin_mla_v1(*loads, *scratch, as_rows(o), lse, scale_log2).launch(
+        self.attention(*loads, *scratch, as_rows(o), lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, n) * o.shape[0] * self.splits * self.parts, 1, 1),
             cluster=(self.splits, 1, 1),
             block=(CONSUMERS + (128 if self.wide else 32 * GROUPS), 1, 1),
@@ -272,7 +272,7 @@ class ThinMlaV1:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def thin_mla_v1(
+    def attention(
         self,
         load_q: cute.CopyAtom,
         q: cute.Tensor,

@@ -43,7 +43,7 @@ from mla_var3.kernel.cute_python.kit.slabs import (
 )
 from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling, require_one_of, require_shared_memory
 from mla_var3.workloads import option
 
@@ -119,7 +119,7 @@ def longest_ring(columns: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV2Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How many rows a CTA holds, how many CTAs share their keys, and how far loads run ahead."""
 
     columns: int = option(16, "rows (head, query) of a CTA: 8, 16 or 32", minimum=8)
@@ -134,7 +134,7 @@ class ThinMlaV2Tiling(CuteTiling):
         require_shared_memory(
             SHARED_BYTES, ring=self.ring * SLAB_BYTES, rest=bytes_beside_ring(self.columns)
         )
-        if self.parts > 1 and isinstance(plan, ThinMlaV2Plan):
+        if self.parts > 1 and isinstance(plan, Plan):
             tiles, sms = plan.tiles_of(self.columns), plan.target.sm_count
             if (ctas := tiles * self.splits * self.parts) > sms:
                 raise TilingError(
@@ -144,10 +144,10 @@ class ThinMlaV2Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV2Plan(SlabPlan):
+class Plan(SlabPlan):
     """Problem and launch of v2."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"thin_mla_v2": ThinMlaV2Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     @property
     def columns(self) -> int:
@@ -163,12 +163,10 @@ class ThinMlaV2Plan(SlabPlan):
         tiles = -(-self.t // KEYS)
         return max(min(self.target.sm_count // self.tiles_of(columns), tiles // MIN_TILES), 1)
 
-    def tiling_of(self, columns: int, splits: int) -> ThinMlaV2Tiling:
+    def tiling_of(self, columns: int, splits: int) -> Tiling:
         """As many parts, and as long a ring, as there is room for."""
         parts = max(self.room(columns) // splits, 1)
-        return ThinMlaV2Tiling(
-            columns=columns, splits=splits, parts=parts, ring=longest_ring(columns)
-        )
+        return Tiling(columns=columns, splits=splits, parts=parts, ring=longest_ring(columns))
 
     def check_plans(self) -> list[Self]:
         """The shared problems: several parts, more than key tiles, and one with many laps."""
@@ -186,21 +184,21 @@ class ThinMlaV2Plan(SlabPlan):
         tiling = dataclasses.replace(tiling, parts=max(min(parts, most), 1))
         return dataclasses.replace(self, tilings={stage: tiling})
 
-    def default_tiling(self, stage: str) -> ThinMlaV2Tiling:
+    def default_tiling(self, stage: str) -> Tiling:
         return self.tiling_of(self.columns, min(self.room(self.columns), SPLITS[-1]))
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         columns = sorted({self.columns, min(2 * self.columns, COLUMNS[-1])})
         configs = [self.tiling_of(n, splits) for n, splits in itertools.product(columns, SPLITS)]
         alone = [dataclasses.replace(x, parts=1) for x in configs]
-        return {"thin_mla_v2": list(dict.fromkeys([*configs, *alone]))}
+        return {"attention": list(dict.fromkeys([*configs, *alone]))}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         device = inputs[0].device
         tensors = dict(zip(("q", "qpe", "z", "kpe"), inputs, strict=True))
         return self.bind(
-            ThinMlaV2.thin_mla_v2,
-            lambda x: ThinMlaV2(self.causal, x.columns, x.splits, x.parts, x.ring),
+            Kernel.attention,
+            lambda x: Kernel(self.causal, x.columns, x.splits, x.parts, x.ring),
             tensors | self.scratch(device),
             dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
             (self.scale / LN_2,),
@@ -220,7 +218,7 @@ class ThinMlaV2Plan(SlabPlan):
         }
 
 
-class ThinMlaV2:
+class Kernel:
     """Host and device half for one mask; the element type is that of q."""
 
     def __init__(self, causal: bool, columns: int, splits: int, parts: int, ring: int):
@@ -285,7 +283,7 @@ class ThinMlaV2:
         _, h, s, _ = q.shape
         loads = (*load_q, *load_qpe, *load_z, *load_kpe)
         scratch = (partial, partial_lse, arrived)
-        self.thin_mla_v2(*loads, *scratch, as_rows(o), lse, scale_log2).launch(
+        self.attention(*loads, *scratch, as_rows(o), lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, n) * o.shape[0] * self.splits * self.parts, 1, 1),
             cluster=(self.splits, 1, 1),
             block=(CONSUMERS + (128 if self.wide else 32 * LOADERS), 1, 1),
@@ -295,7 +293,7 @@ class ThinMlaV2:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def thin_mla_v2(
+    def attention(
         self,
         load_q: cute.CopyAtom,
         q: cute.Tensor,

@@ -50,7 +50,7 @@ from mla_var3.kernel.cute_python.kit.slabs import (
 from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST, reduced
 from mla_var3.kernel.cute_python.mla.thin_mla.common import thin_layout, thin_parts, thin_slabs
 from mla_var3.kernel.cute_python.mla.thin_mla.words import EMPTY, any_empty, clear, get, put
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteTiling, require_one_of
 from mla_var3.workloads import option
 
@@ -128,7 +128,7 @@ class Warpgroup(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV3Tiling(CuteTiling):
+class Tiling(CuteTiling):
     """How many rows a CTA holds, how many CTAs share their keys, and when they are launched."""
 
     columns: int = option(16, "rows (head, query) of a CTA: 8, 16 or 32", minimum=8)
@@ -141,7 +141,7 @@ class ThinMlaV3Tiling(CuteTiling):
         require_one_of(COLUMNS, columns=self.columns)
         if self.ahead and not self.early:
             raise TilingError("ahead=True needs early=True: only an early launch has time for it")
-        if self.parts > 1 and isinstance(plan, ThinMlaV3Plan):
+        if self.parts > 1 and isinstance(plan, Plan):
             tiles, sms = plan.tiles_of(self.columns), plan.target.sm_count
             if (ctas := tiles * self.parts) > sms:
                 raise TilingError(
@@ -151,10 +151,10 @@ class ThinMlaV3Tiling(CuteTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThinMlaV3Plan(SlabPlan):
+class Plan(SlabPlan):
     """Problem and launch of v3."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"thin_mla_v3": ThinMlaV3Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     @property
     def columns(self) -> int:
@@ -165,11 +165,11 @@ class ThinMlaV3Plan(SlabPlan):
         """Row tiles of all sequences."""
         return -(-self.h * self.s // columns) * self.b
 
-    def tiling_of(self, columns: int) -> ThinMlaV3Tiling:
+    def tiling_of(self, columns: int) -> Tiling:
         """As many parts as fit the SMs and have keys to work on."""
         tiles = -(-self.t // KEYS)
         parts = min(self.target.sm_count // self.tiles_of(columns), tiles // MIN_TILES)
-        return ThinMlaV3Tiling(columns=columns, parts=max(parts, 1))
+        return Tiling(columns=columns, parts=max(parts, 1))
 
     def check_plans(self) -> list[Self]:
         """The shared problems: several parts, one, and more than key tiles."""
@@ -187,7 +187,7 @@ class ThinMlaV3Plan(SlabPlan):
         tiling = dataclasses.replace(tiling, parts=max(min(parts, most), 1))
         return dataclasses.replace(self, tilings={stage: tiling})
 
-    def default_tiling(self, stage: str) -> ThinMlaV3Tiling:
+    def default_tiling(self, stage: str) -> Tiling:
         return self.tiling_of(self.columns)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
@@ -196,14 +196,14 @@ class ThinMlaV3Plan(SlabPlan):
         bare = [dataclasses.replace(x, ahead=False) for x in configs]
         late = [dataclasses.replace(x, early=False) for x in bare]
         alone = [dataclasses.replace(x, parts=1) for x in configs]
-        return {"thin_mla_v3": list(dict.fromkeys([*configs, *bare, *late, *alone]))}
+        return {"attention": list(dict.fromkeys([*configs, *bare, *late, *alone]))}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         device = inputs[0].device
         tensors = dict(zip(("q", "qpe", "z", "kpe"), inputs, strict=True))
         return self.bind(
-            ThinMlaV3.thin_mla_v3,
-            lambda x: ThinMlaV3(self.causal, x.columns, x.parts, x.early, x.ahead),
+            Kernel.attention,
+            lambda x: Kernel(self.causal, x.columns, x.parts, x.early, x.ahead),
             tensors | self.scratch(device),
             dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
             (self.scale / LN_2,),
@@ -225,7 +225,7 @@ class ThinMlaV3Plan(SlabPlan):
         }
 
 
-class ThinMlaV3:
+class Kernel:
     """Host and device half for one mask; the element type is that of q."""
 
     def __init__(self, causal: bool, columns: int, parts: int, early: bool, ahead: bool):
@@ -287,7 +287,7 @@ class ThinMlaV3:
         ]
         _, h, s, _ = q.shape
         loads = (*load_q, *load_qpe, *load_z, *load_kpe)
-        self.thin_mla_v3(*loads, partial, partial_lse, as_rows(o), lse, scale_log2).launch(
+        self.attention(*loads, partial, partial_lse, as_rows(o), lse, scale_log2).launch(
             grid=(cute.ceil_div(h * s, n) * o.shape[0] * self.parts, 1, 1),
             block=(CONSUMERS + (128 if self.wide else 32 * GROUPS), 1, 1),
             stream=stream,
@@ -297,7 +297,7 @@ class ThinMlaV3:
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
-    def thin_mla_v3(
+    def attention(
         self,
         load_q: cute.CopyAtom,
         q: cute.Tensor,

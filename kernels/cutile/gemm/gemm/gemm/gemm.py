@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
 
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel, TileMN, require_power_of_two
 from mla_var3.workloads import option
 from mla_var3.workloads.gemm import GemmProblem
@@ -23,7 +23,7 @@ STAGE = "gemm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmTiling(TileMN):
+class Tiling(TileMN):
     """The result tile of a block and the step along the sum."""
 
     tile_k: int = option(64, "columns of A and B per step", minimum=16)
@@ -37,20 +37,18 @@ class GemmTiling(TileMN):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmPlan(GemmProblem, KernelPlan):
+class Plan(GemmProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: GemmTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return GemmTiling(tile_m=128, tile_n=128, tile_k=64)
+        return Tiling(tile_m=128, tile_n=128, tile_k=64)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (128, 256), (32, 64), (None, 8))
         return {
-            STAGE: [
-                GemmTiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w) for m, n, k, w in grid
-            ]
+            STAGE: [Tiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w) for m, n, k, w in grid]
         }
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:

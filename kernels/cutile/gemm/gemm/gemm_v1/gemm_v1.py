@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import cuda.tile as ct
 
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel, TileMN, require_power_of_two
 from mla_var3.workloads import option
 from mla_var3.workloads.gemm import GemmProblem
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 #: The one launch.
-STAGE = "gemm_v1"
+STAGE = "gemm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmTiling(TileMN):
+class Tiling(TileMN):
     """The result tile of a block, the step along the sum, and the order of tiles."""
 
     tile_k: int = option(64, "columns of A and B per step", minimum=16)
@@ -39,10 +39,10 @@ class GemmTiling(TileMN):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmPlan(GemmProblem, KernelPlan):
+class Plan(GemmProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: GemmTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     blocks: int | None = option(
         None, "blocks of the launch; by default one per SM, at most one per tile", minimum=1
@@ -57,18 +57,18 @@ class GemmPlan(GemmProblem, KernelPlan):
         ]
 
     def default_tiling(self, stage: str) -> Tiling:
-        return GemmTiling(tile_m=128, tile_n=128, tile_k=64)
+        return Tiling(tile_m=128, tile_n=128, tile_k=64)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (128, 256), (32, 64), (None, 8), (4, 8))
         return {
             STAGE: [
-                GemmTiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w, group_m=g)
+                Tiling(tile_m=m, tile_n=n, tile_k=k, num_worker_warps=w, group_m=g)
                 for m, n, k, w, g in grid
             ]
         }
 
-    def tiles(self, tiling: GemmTiling) -> int:
+    def tiles(self, tiling: Tiling) -> int:
         """Tiles of the result."""
         return ct.cdiv(self.m, tiling.tile_m) * ct.cdiv(self.n, tiling.tile_n)
 
@@ -76,7 +76,7 @@ class GemmPlan(GemmProblem, KernelPlan):
         a, b = inputs
         c = self.empty_output(a.device)
         return CtKernel(
-            gemm_v1,
+            gemm,
             grid_fn=lambda x: (min(self.blocks or self.target.sm_count, self.tiles(x)),),
             args_fn=lambda x: (a, b, c, x.tile_m, x.tile_n, x.tile_k, x.group_m),
             input_tensors={"a": a, "b": b},
@@ -88,7 +88,7 @@ class GemmPlan(GemmProblem, KernelPlan):
 
 
 @ct.kernel
-def gemm_v1(
+def gemm(
     a: ct.Array,
     b: ct.Array,
     c: ct.Array,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 #: The one launch.
-STAGE = "flash_attention_v1"
+STAGE = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionPlan(DecompressedProblem, KernelPlan):
+class Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
@@ -42,7 +42,7 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
         o, lse = self.empty_outputs(q.device)
         operands = (q, qpe, key, value, kpe, o, lse, self.scale * INV_LOG_2, self.h, self.d, self.p)
         return CtKernel(
-            flash_attention_v1,
+            attention,
             grid_fn=lambda x: (ct.cdiv(self.s, x.tile_m), self.b * self.h),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
@@ -54,7 +54,7 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_attention_v1(
+def attention(
     q: ct.Array,
     qpe: ct.Array,
     key: ct.Array,

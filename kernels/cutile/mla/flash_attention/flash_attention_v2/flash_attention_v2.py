@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import cuda.tile as ct
 
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import DecompressedProblem
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 
 #: The one launch.
-STAGE = "flash_attention_v2"
+STAGE = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionTiling(TileMN):
+class Tiling(TileMN):
     """Query rows and keys a block handles at a time, and the order of the blocks."""
 
     section: int = option(16, "(sequence, head) pairs whose keys stay in L2 together", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttentionPlan(DecompressedProblem, KernelPlan):
+class Plan(DecompressedProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashAttentionTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
         if self.s <= 64:
-            return FlashAttentionTiling(tile_m=64, tile_n=64)
+            return Tiling(tile_m=64, tile_n=64)
         # 128 x 128 scores and a 128 x 128 accumulator fit the registers of eight warps only.
-        return FlashAttentionTiling(tile_m=128, tile_n=128, num_worker_warps=8)
+        return Tiling(tile_m=128, tile_n=128, num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         grid = itertools.product((64, 128), (64, 128), (None, 8), (16, 64))
         names = ("tile_m", "tile_n", "num_worker_warps", "section")
-        tilings = [FlashAttentionTiling(**dict(zip(names, row, strict=True))) for row in grid]
+        tilings = [Tiling(**dict(zip(names, row, strict=True))) for row in grid]
         return {STAGE: tilings}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
@@ -52,7 +52,7 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
         o, lse = self.empty_outputs(q.device)
         operands = (q, qpe, key, value, kpe, o, lse, self.scale * INV_LOG_2, self.h, self.d, self.p)
         return CtKernel(
-            flash_attention_v2,
+            attention,
             grid_fn=lambda x: (ct.cdiv(self.s, x.tile_m) * self.b * self.h,),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, x.section, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},
@@ -64,7 +64,7 @@ class FlashAttentionPlan(DecompressedProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_attention_v2(
+def attention(
     q: ct.Array,
     qpe: ct.Array,
     key: ct.Array,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 #: The one launch.
-STAGE = "flash_mla"
+STAGE = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaPlan(LatentProblem, KernelPlan):
+class Plan(LatentProblem, KernelPlan):
     """Problem and launch of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
@@ -39,7 +39,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
         o, lse = self.empty_outputs(q.device)
         operands = (q, qpe, z, kpe, o, lse, self.scale * INV_LOG_2, self.h, self.k, self.p)
         return CtKernel(
-            flash_mla,
+            attention,
             grid_fn=lambda x: (ct.cdiv(self.s, x.tile_m), self.b * self.h),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -51,7 +51,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_mla(
+def attention(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 #: The one launch.
-STAGE = "flash_mla_v1"
+STAGE = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaPlan(LatentProblem, KernelPlan):
+class Plan(LatentProblem, KernelPlan):
     """Problem and launch of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: TileMN}
@@ -45,7 +45,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
         return CtKernel(
-            flash_mla_v1,
+            attention,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -57,7 +57,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_mla_v1(
+def attention(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

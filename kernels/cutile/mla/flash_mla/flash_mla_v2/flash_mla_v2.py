@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import cuda.tile as ct
 
 from mla_var3.errors import TilingError
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPlan, RuntimeObject
 from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, TileMN
 from mla_var3.workloads.mla import LatentProblem
 
@@ -25,11 +25,11 @@ DEFAULT_WORKER_WARPS = 4
 
 
 #: The one launch.
-STAGE = "flash_mla_v2"
+STAGE = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaTiling(TileMN):
+class Tiling(TileMN):
     """Rows (heads times queries) and keys a block handles at a time, held in registers."""
 
     def validate(self, plan: KernelPlan) -> None:
@@ -47,19 +47,19 @@ class FlashMlaTiling(TileMN):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaPlan(LatentProblem, KernelPlan):
+class Plan(LatentProblem, KernelPlan):
     """Problem and launch of this version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: FlashMlaTiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
     def default_tiling(self, stage: str) -> Tiling:
-        return FlashMlaTiling(num_worker_warps=8)
+        return Tiling(num_worker_warps=8)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2), (128, 64, 2))
         return {
             STAGE: [
-                FlashMlaTiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                Tiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
                 for m, n, ctas in shapes
             ]
         }
@@ -75,7 +75,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
         return CtKernel(
-            flash_mla_v2,
+            attention,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -87,7 +87,7 @@ class FlashMlaPlan(LatentProblem, KernelPlan):
 
 
 @ct.kernel
-def flash_mla_v2(
+def attention(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

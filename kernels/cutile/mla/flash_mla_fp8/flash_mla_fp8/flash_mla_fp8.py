@@ -21,7 +21,7 @@ BLOCK_STEPS, PARTIAL_STEPS = 2, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaFp8Plan(Fp8LatentProblem, SplitPlan):
+class Plan(Fp8LatentProblem, SplitPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"split": TileMN, "reduce": ReduceTiling}
@@ -67,8 +67,8 @@ class FlashMlaFp8Plan(Fp8LatentProblem, SplitPlan):
             *(q.flatten(1, 2), qpe.flatten(1, 2), *self.parts(cache), o_parts, lse_parts),
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
-        split = CtKernel(
-            flash_mla_fp8,
+        parts = CtKernel(
+            split,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), splits, self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, FP8_GROUP, self.causal),
             input_tensors={"q": q, "qpe": qpe, "cache": cache},
@@ -82,12 +82,12 @@ class FlashMlaFp8Plan(Fp8LatentProblem, SplitPlan):
             ),
             _name="split",
         )
-        stages = [split, self.reduce(o_parts, lse_parts, o, lse)] if splits > 1 else [split]
+        stages = [parts, self.reduce(o_parts, lse_parts, o, lse)] if splits > 1 else [parts]
         return KernelPipeline(_name="flash_mla_fp8", stages=stages)
 
 
 @ct.kernel
-def flash_mla_fp8(
+def split(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaSplitKvPlan(SplitPlan):
+class Plan(SplitPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -64,8 +64,8 @@ class FlashMlaSplitKvPlan(SplitPlan):
             *(q.flatten(1, 2), qpe.flatten(1, 2), z, kpe, o_parts, lse_parts),
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
-        split = CtKernel(
-            flash_mla_split_kv,
+        parts = CtKernel(
+            split,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), splits, self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -76,11 +76,11 @@ class FlashMlaSplitKvPlan(SplitPlan):
             _name="split",
         )
         reduce = self.reduce(o_parts, lse_parts, o, lse)
-        return KernelPipeline(_name="flash_mla_split_kv", stages=[split, reduce])
+        return KernelPipeline(_name="flash_mla_split_kv", stages=[parts, reduce])
 
 
 @ct.kernel
-def flash_mla_split_kv(
+def split(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

@@ -23,7 +23,7 @@ PARTIAL_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashMlaSplitKvPlan(SplitPlan):
+class Plan(SplitPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -79,8 +79,8 @@ class FlashMlaSplitKvPlan(SplitPlan):
             *(q.flatten(1, 2), qpe.flatten(1, 2), z, kpe, o_parts, lse_parts),
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
-        split = CtKernel(
-            flash_mla_split_kv_v1,
+        parts = CtKernel(
+            split,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), splits, self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -94,12 +94,12 @@ class FlashMlaSplitKvPlan(SplitPlan):
             ),
             _name="split",
         )
-        stages = [split, self.reduce(o_parts, lse_parts, o, lse)] if splits > 1 else [split]
-        return KernelPipeline(_name="flash_mla_split_kv_v1", stages=stages)
+        stages = [parts, self.reduce(o_parts, lse_parts, o, lse)] if splits > 1 else [parts]
+        return KernelPipeline(_name="flash_mla_split_kv", stages=stages)
 
 
 @ct.kernel
-def flash_mla_split_kv_v1(
+def split(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,

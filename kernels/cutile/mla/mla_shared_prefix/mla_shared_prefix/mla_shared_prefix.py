@@ -19,15 +19,15 @@ from mla_var3.kernel.cutile.mla.mla_shared_prefix.common import (
 from mla_var3.runtime import KernelPipeline, RuntimeObject, Tiling
 from mla_var3.runtime.ct_kernel import INV_LOG_2, CtKernel, TileMN
 
-from .mla_shared_prefix_decompressed import mla_shared_prefix_decompressed
-from .mla_shared_prefix_latent import mla_shared_prefix_latent
+from .decompressed import decompressed
+from .latent import latent
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSharedPrefixPlan(SharedPrefixPlan):
+class Plan(SharedPrefixPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -86,7 +86,7 @@ class MlaSharedPrefixPlan(SharedPrefixPlan):
             *(self.scale * INV_LOG_2, self.d, self.p),
         )
         return CtKernel(
-            mla_shared_prefix_decompressed,
+            decompressed,
             grid_fn=lambda x: (self.row_tiles(x) // self.groups, self.h, self.groups * splits),
             args_fn=lambda x: (*operands, x.tile_b, x.tile_s, x.tile_n),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": prefix_pe},
@@ -106,7 +106,7 @@ class MlaSharedPrefixPlan(SharedPrefixPlan):
             *(self.scale * INV_LOG_2, self.s, self.k, self.p),
         )
         return CtKernel(
-            mla_shared_prefix_latent,
+            latent,
             grid_fn=lambda x: (ct.cdiv(rows, x.tile_m), splits, self.b),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe},

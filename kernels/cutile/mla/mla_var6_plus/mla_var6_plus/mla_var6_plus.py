@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(TwoPathsPlan):
+class Plan(TwoPathsPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -63,8 +63,8 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(parts.o_old[0], parts.lse_old[0], parts.o_new[0], parts.lse_new[0]),
             *(self.scale * INV_LOG_2, latent_blocks, self.d, self.k, self.p),
         )
-        attention = CtKernel(
-            mla_var6_plus,
+        both = CtKernel(
+            attention,
             grid_fn=lambda _: (blocks,),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal, old > 0, new > 0),
             input_tensors=dict(zip(INPUT_NAMES, inputs[:-1], strict=True)),
@@ -78,7 +78,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             _name="attention",
         )
         combine = self.combine(parts, wv, int(old > 0), int(new > 0))
-        return KernelPipeline(_name="mla_var6_plus", stages=[attention, combine])
+        return KernelPipeline(_name="mla_var6_plus", stages=[both, combine])
 
 
 def key_tiles(first, last, seen, keys, TILE_N, CAUSAL):
@@ -112,7 +112,7 @@ def normalise(row_max, row_sum, acc):
 
 
 @ct.kernel
-def mla_var6_plus(
+def attention(
     q: ct.Array,
     q_latent: ct.Array,
     qpe: ct.Array,

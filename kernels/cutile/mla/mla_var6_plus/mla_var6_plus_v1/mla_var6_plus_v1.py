@@ -24,7 +24,7 @@ ROW_TILE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(TwoPathsPlan):
+class Plan(TwoPathsPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -76,8 +76,8 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(parts.o_old[0], parts.lse_old[0], parts.o_new[0], parts.lse_new[0]),
             *(self.scale * INV_LOG_2, latent_blocks, self.d, self.k, self.p),
         )
-        attention = CtKernel(
-            mla_var6_plus_v1,
+        both = CtKernel(
+            attention,
             grid_fn=lambda _: (blocks,),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal, old > 0, new > 0),
             input_tensors=dict(zip(INPUT_NAMES, inputs[:-1], strict=True)),
@@ -91,7 +91,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             _name="attention",
         )
         combine = self.combine(parts, wv, int(old > 0), int(new > 0))
-        return KernelPipeline(_name="mla_var6_plus_v1", stages=[attention, combine])
+        return KernelPipeline(_name="mla_var6_plus", stages=[both, combine])
 
 
 def key_tiles(first, last, seen, keys, TILE_N, CAUSAL):
@@ -125,7 +125,7 @@ def normalise(row_max, row_sum, acc):
 
 
 @ct.kernel
-def mla_var6_plus_v1(
+def attention(
     q: ct.Array,
     q_latent: ct.Array,
     qpe: ct.Array,

@@ -29,7 +29,7 @@ ROW_TILE, KEY_TILE = 64, 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(TwoPathsPlan):
+class Plan(TwoPathsPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -111,8 +111,8 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(o_rows, lse_rows, parts.o_new, parts.lse_new),
             *(self.scale * INV_LOG_2, latent_blocks, self.s, self.d, self.k, self.p),
         )
-        attention = CtKernel(
-            mla_var6_plus_v2,
+        both = CtKernel(
+            attention,
             grid_fn=lambda _: (latent_blocks + decompressed_blocks,),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal, old > 0, new > 0),
             input_tensors=dict(zip(INPUT_NAMES, inputs[:-1], strict=True)),
@@ -126,7 +126,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             _name="attention",
         )
         combine = self.combine(parts, wv, old_splits, new_splits)
-        return KernelPipeline(_name="mla_var6_plus_v2", stages=[attention, combine])
+        return KernelPipeline(_name="mla_var6_plus", stages=[both, combine])
 
 
 def key_tiles(first, last, seen, keys, TILE_N, CAUSAL):
@@ -160,7 +160,7 @@ def normalise(row_max, row_sum, acc):
 
 
 @ct.kernel
-def mla_var6_plus_v2(
+def attention(
     q: ct.Array,
     q_rows: ct.Array,
     qpe: ct.Array,

@@ -39,7 +39,7 @@ ROW_TILE, OLD_KEY_TILE, NEW_KEY_TILE = 64, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusTiling(CutileTiling):
+class AttentionTiling(CutileTiling):
     """Rows and keys that a block of each path handles at a time."""
 
     old_tile_m: int = option(ROW_TILE, "latent rows (heads times queries) a block", minimum=16)
@@ -55,11 +55,11 @@ class MlaVar6PlusTiling(CutileTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(TwoPathsPlan):
+class Plan(TwoPathsPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "attention": MlaVar6PlusTiling,
+        "attention": AttentionTiling,
         "combine": CombineTiling,
     }
 
@@ -88,7 +88,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "combine":
             return self.combine_tiling()
-        return MlaVar6PlusTiling(new_tile_m=self.query_tile(), num_worker_warps=8)
+        return AttentionTiling(new_tile_m=self.query_tile(), num_worker_warps=8)
 
     def query_tile(self) -> int:
         """Queries of one head a decompressed item takes: all, from 16 to 64."""
@@ -145,8 +145,8 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(o_rows, lse_rows, parts.o_new, parts.lse_new),
             *(self.scale * INV_LOG_2, latent_blocks, self.s, self.d, self.k, self.p),
         )
-        attention = CtKernel(
-            mla_var6_plus_v3,
+        both = CtKernel(
+            attention,
             grid_fn=lambda _: (latent_blocks + decompressed_blocks,),
             args_fn=lambda x: (
                 *operands,
@@ -164,7 +164,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             _name="attention",
         )
         combine = self.combine(parts, wv, old_splits, new_splits)
-        return KernelPipeline(_name="mla_var6_plus_v3", stages=[attention, combine])
+        return KernelPipeline(_name="mla_var6_plus", stages=[both, combine])
 
 
 def key_tiles(first, last, seen, keys, TILE_N, CAUSAL):
@@ -188,7 +188,7 @@ def normalise(row_max, row_sum, acc):
 
 
 @ct.kernel
-def mla_var6_plus_v3(
+def attention(
     q: ct.Array,
     q_rows: ct.Array,
     qpe: ct.Array,

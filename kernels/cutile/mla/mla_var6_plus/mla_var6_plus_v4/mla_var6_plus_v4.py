@@ -18,8 +18,8 @@ from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, T
 from mla_var3.runtime.ct_kernel import INV_LOG_2, CtKernel, TileMN
 from mla_var3.workloads import option
 
-from .mla_var6_plus_v4_decompressed import mla_var6_plus_v4_decompressed
-from .mla_var6_plus_v4_latent import mla_var6_plus_v4_latent
+from .decompressed import decompressed
+from .latent import latent
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ ROW_TILE, OLD_KEY_TILE, NEW_KEY_TILE = 64, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaVar6PlusPlan(TwoPathsPlan):
+class Plan(TwoPathsPlan):
     """Problem and launches of this version."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
@@ -113,7 +113,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             else paths[0]
         )
         combine = self.combine(parts, wv, old_splits, new_splits)
-        return KernelPipeline(_name="mla_var6_plus_v4", stages=[attention, combine])
+        return KernelPipeline(_name="mla_var6_plus", stages=[attention, combine])
 
     def _latent(self, parts: Partials, *inputs: torch.Tensor) -> CtKernel:
         _, q, qpe, z, kpe, _, _, _ = inputs
@@ -125,7 +125,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(self.scale * INV_LOG_2, self.new_tokens, self.s, self.k, self.p),
         )
         return CtKernel(
-            mla_var6_plus_v4_latent,
+            latent,
             grid_fn=lambda _: (self.blocks()[0],),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe},
@@ -143,7 +143,7 @@ class MlaVar6PlusPlan(TwoPathsPlan):
             *(self.scale * INV_LOG_2, self.d, self.p),
         )
         return CtKernel(
-            mla_var6_plus_v4_decompressed,
+            decompressed,
             grid_fn=lambda _: (self.blocks()[1],),
             args_fn=lambda x: (*operands, x.tile_m, x.tile_n, self.causal),
             input_tensors={"q": q, "qpe": qpe, "key": key, "value": value, "kpe": kpe},

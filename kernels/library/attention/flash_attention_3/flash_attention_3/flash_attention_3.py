@@ -21,10 +21,10 @@ NEEDS = Requirement(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttention3Plan(AttentionProblem, LibraryPlan):
+class Plan(AttentionProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention_3": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
@@ -42,5 +42,5 @@ class FlashAttention3Plan(AttentionProblem, LibraryPlan):
             output_tensors={"o": self.empty_output(q.device)},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=False,
-            _name="flash_attention_3",
+            _name="attention",
         )

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSdpaPlan(AttentionProblem, LibraryPlan):
+class Plan(AttentionProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, k, v = inputs
@@ -30,7 +30,7 @@ class TorchSdpaPlan(AttentionProblem, LibraryPlan):
             output_tensors={"o": o},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=True,
-            _name="torch_sdpa",
+            _name="attention",
         )
 
 

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSdpaV1Plan(AttentionProblem, LibraryPlan):
+class Plan(AttentionProblem, LibraryPlan):
     """Problem and call of v1."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa_v1": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         q, k, v = inputs
         o = self.empty_output(q.device)
         return LibraryKernel(
-            lambda: torch_sdpa_v1(q, k, v, o, self.causal),
+            lambda: attention(q, k, v, o, self.causal),
             "scaled_dot_product_attention (math)",
             input_tensors={"q": q, "k": k, "v": v},
             output_tensors={"o": o},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=True,
-            _name="torch_sdpa_v1",
+            _name="attention",
         )
 
 
-def torch_sdpa_v1(
+def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, causal: bool
 ) -> None:
     """Q [b,h,s,d], k and v [b,h,t,d], o [b,h,s,d]."""

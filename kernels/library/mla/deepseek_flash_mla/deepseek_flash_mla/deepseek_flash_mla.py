@@ -26,10 +26,10 @@ SIZES = {"k": 512, "p": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepseekFlashMlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"deepseek_flash_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def validate(self) -> None:
@@ -80,7 +80,7 @@ class DeepseekFlashMlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": o, "lse": lse},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=False,
-            _name="deepseek_flash_mla",
+            _name="attention",
         )
 
 

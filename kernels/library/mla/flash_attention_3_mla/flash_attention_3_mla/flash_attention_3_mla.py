@@ -24,10 +24,10 @@ MOST = {"k": 512, "p": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashAttention3MlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flash_attention_3_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def validate(self) -> None:
@@ -71,5 +71,5 @@ class FlashAttention3MlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": o, "lse": lse},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=False,
-            _name="flash_attention_3_mla",
+            _name="attention",
         )

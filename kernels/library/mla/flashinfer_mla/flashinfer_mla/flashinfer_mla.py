@@ -23,10 +23,10 @@ WORKSPACE = 128 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashInferMlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"flashinfer_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -71,7 +71,7 @@ class FlashInferMlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": o},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=False,
-            _name="flashinfer_mla",
+            _name="attention",
         )
 
     def _planned(self, queries: torch.Tensor, latents: torch.Tensor) -> Any:

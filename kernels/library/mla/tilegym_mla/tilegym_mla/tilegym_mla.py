@@ -31,10 +31,10 @@ def interpreted() -> AbstractContextManager[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileGymMlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and call of the base version; query tokens are further heads to it."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"tilegym_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -65,5 +65,5 @@ class TileGymMlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": o},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=interpreted,
-            _name="tilegym_mla",
+            _name="attention",
         )

@@ -25,10 +25,10 @@ ROWS, MOST_SPLITS = 128, 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenSpeedMlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"tokenspeed_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -90,7 +90,7 @@ class TokenSpeedMlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": out.transpose(1, 2)},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=False,
-            _name="tokenspeed_mla",
+            _name="attention",
         )
 
 

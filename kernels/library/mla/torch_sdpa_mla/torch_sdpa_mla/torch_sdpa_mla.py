@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSdpaMlaPlan(DecompressedProblem, LibraryPlan):
+class Plan(DecompressedProblem, LibraryPlan):
     """Problem and call of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"torch_sdpa_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"o": super().reference_fn(*inputs)["o"]}  # The library gives no LSE.
@@ -39,7 +39,7 @@ class TorchSdpaMlaPlan(DecompressedProblem, LibraryPlan):
             output_tensors={"o": o},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=True,
-            _name="torch_sdpa_mla",
+            _name="attention",
         )
 
 

@@ -48,10 +48,10 @@ def device_half(cpu: bool) -> ModuleType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TritonMlaPlan(LatentProblem, LibraryPlan):
+class Plan(LatentProblem, LibraryPlan):
     """Problem and launches of the base version."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"triton_mla": Tiling}
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": Tiling}
     needs = NEEDS
 
     @property
@@ -102,7 +102,7 @@ class TritonMlaPlan(LatentProblem, LibraryPlan):
             output_tensors={"o": o, "lse": lse},
             cost=self._algorithmic_flops_bytes(),
             on_cpu=interpreted,
-            _name="triton_mla",
+            _name="attention",
         )
 
     def _partial(self, o: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstFloat, ConstInt
 
 
 @ct.kernel
-def mla_shared_prefix_decompressed(
+def decompressed(
     q: ct.Array,
     qpe: ct.Array,
     key: ct.Array,

@@ -8,7 +8,7 @@ from mla_var3.runtime.ct_kernel import INV_LOG_2, ConstBool, ConstFloat, ConstIn
 
 
 @ct.kernel
-def mla_var6_plus_v4_latent(
+def latent(
     q: ct.Array,
     qpe: ct.Array,
     z: ct.Array,
