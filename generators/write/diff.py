@@ -28,7 +28,7 @@ Effects = Sequence[Sequence[str]]
 
 
 def section(site: Site, before: Version, after: Version, story: Story | None, link: Link) -> str:
-    """What changed between two versions; a renaming alone is no change.
+    """What changed between two versions.
 
     Args:
         site: What generators read.
@@ -43,7 +43,7 @@ def section(site: Site, before: Version, after: Version, story: Story | None, li
     changes = compare(after.path.parents[1], before.version, after.version)
     said = remarks(story.parts, changes) if story else {}
     if not changes.files:
-        return "The sources differ in names only."
+        return "The sources are the same."
     pairs = effects.built(site, before, after)
     return sections(
         effects.summary(changes, pairs, link),
@@ -143,19 +143,13 @@ def _moved(rows: Sequence[Row], moved: Mapping[Place, Line]) -> str:
             cells.append("<td></td><td></td>")
             continue
         others = [moved[line.place] for line in there]
-        renamed = sum(moved[line.place].text.strip() != line.text.strip() for line in there)
-        said = f"{len(there)} lines moved {verb} {others[0].file}, line {others[0].number}" + (
-            f"; {renamed} of them with other names" if renamed else ""
-        )
+        said = f"{len(there)} lines moved {verb} {others[0].file}, line {others[0].number}"
         cells.append(f"<td>{there[0].number}</td><td>{html.escape(said)}</td>")
     return f'<tr class="diff__moved">{"".join(cells)}</tr>'
 
 
 def _row(row: Row) -> str:
-    old, new = row.old, row.new
-    renamed = bool(old and new and row.kind == "same" and old.text != new.text)
-    marks = "renamed" if renamed else row.kind
-    return f'<tr class="diff__{marks}">{_cell(old, row, "-")}{_cell(new, row, "+")}</tr>'
+    return f'<tr class="diff__{row.kind}">{_cell(row.old, row, "-")}{_cell(row.new, row, "+")}</tr>'
 
 
 def _cell(line: Line | None, row: Row, sign: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from fake_gpu import play_gpu
 
 from mla_var3 import evidence
-from mla_var3.app import clone, launcher
+from mla_var3.app import launcher
 from mla_var3.paths import kernels_dir
 from mla_var3.profiling import annotation
 from mla_var3.runtime import registry
@@ -85,7 +85,7 @@ def test_each_command_runs_or_says_in_one_sentence_what_to_type(
         assert err.count("\n") == 1
 
 
-def test_clone_kernel(tmp_path, monkeypatch, capsys):
+def test_clone_kernel(tmp_path, monkeypatch, capsys, request):
     """``python ./scripts/clone-kernel.py mla_var6_plus_v2 v5``."""
     kernels = tmp_path / "kernels"
     shutil.copytree(
@@ -93,7 +93,10 @@ def test_clone_kernel(tmp_path, monkeypatch, capsys):
         kernels / "cutile" / "mla" / "mla_var6_plus",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    monkeypatch.setattr(clone, "kernels_dir", lambda: kernels)
+    shutil.copy(kernels_dir() / "cutile" / "__init__.py", kernels / "cutile")
+    monkeypatch.setattr(registry, "kernels_dir", lambda: kernels)
+    registry.clear_caches()
+    request.addfinalizer(registry.clear_caches)
     monkeypatch.setattr(sys, "argv", ["clone-kernel.py", "mla_var6_plus_v2", "v5"])
     script = str(ROOT / "scripts/clone-kernel.py")
     assert ends(lambda: runpy.run_path(script, run_name="__main__")) == 0

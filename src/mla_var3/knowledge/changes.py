@@ -1,8 +1,4 @@
-"""What changed between two versions: every line as its file has it, moved code and renamings told.
-
-Lines are matched with the earlier version's names turned into the later one's, so that a renaming
-is no change.
-"""
+"""What changed between two versions: every line as its file has it, and which code moved."""
 
 from __future__ import annotations
 
@@ -15,9 +11,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
-from mla_var3.errors import CloneError
 from mla_var3.paths import relative
-from mla_var3.runtime.renaming import Names, Rewriter
 
 #: Unchanged lines around a change.
 CONTEXT = 2
@@ -40,14 +34,12 @@ class Line:
         file: The file, below the version's folder.
         number: From 1.
         text: As the file has it.
-        named: With the names of the later version.
     """
 
     side: str
     file: str
     number: int
     text: str
-    named: str
 
     @property
     def place(self) -> Place:
@@ -125,7 +117,7 @@ def folder_of(design: Path, version: str) -> Path:
 
 
 def compare(design: Path, before: str, after: str) -> Comparison:
-    """What changed between two versions of a design; a renaming alone is no change.
+    """What changed between two versions of a design.
 
     Args:
         design: The design's folder: ``<kernels>/<language package>/<layer>/<design>``.
@@ -138,8 +130,10 @@ def compare(design: Path, before: str, after: str) -> Comparison:
 # Whoever reads a version's changes asks several times, and most files have not changed since.
 @functools.cache
 def _compared(design: Path, before: str, after: str, one: Sources, other: Sources) -> Comparison:
-    old, new = _named_lines(design, before, after, one, other), _lines(after, other)
-    first = f"{folder_of(design, after).name}.py"
+    first = _module(design, after)
+    old, new = _lines(before, one), _lines(after, other)
+    if _module(design, before) in old:  # what both are about, whatever the file is called
+        old[first] = old.pop(_module(design, before))
     paths = sorted(old.keys() | new.keys(), key=lambda path: (path != first, path))
     pairs = {path: _Pair(old.get(path, []), new.get(path, [])) for path in paths}
     moved = moves(pairs.values())
@@ -159,44 +153,16 @@ def _sources(design: Path, version: str) -> Sources:
     )
 
 
+def _module(design: Path, version: str) -> str:
+    """The file of a version's module, below its package."""
+    return f"{folder_of(design, version).name}.py"
+
+
 def _lines(side: str, sources: Sources) -> dict[str, list[Line]]:
     return {
-        file: [Line(side, file, i, text, text) for i, text in enumerate(text.splitlines(), 1)]
+        file: [Line(side, file, i, line) for i, line in enumerate(text.splitlines(), 1)]
         for file, text in sources
     }
-
-
-def _named_lines(
-    design: Path, before: str, after: str, one: Sources, other: Sources
-) -> dict[str, list[Line]]:
-    """Lines of the earlier version by the later one's paths, with its names where it has them."""
-    rewriter = _rewriter(design, before, after, one)
-    if rewriter is None:
-        return _lines(before, one)
-    there = {line.strip() for _, text in other for line in text.splitlines()}
-
-    def named(text: str) -> str:
-        # A line says code, or words about it, in which a version is called by its number alone.
-        made = (rewriter.text(text, prose=prose) for prose in (False, True))
-        return next((line for line in made if line.strip() in there), text)
-
-    return {
-        rewriter.path(Path(file)).as_posix(): [
-            Line(before, file, i, line, named(line)) for i, line in enumerate(text.splitlines(), 1)
-        ]
-        for file, text in one
-    }
-
-
-def _rewriter(design: Path, before: str, after: str, one: Sources) -> Rewriter | None:
-    """Renames from one version to the other; None where two names would become one."""
-    root = design.parents[2]
-    others = {path.name for path in root.glob("*/*/*") if path.is_dir()} - {design.name}
-    names = Names(root, design, before, after, frozenset(others))
-    try:
-        return Rewriter(names, {Path(path): text for path, text in one})
-    except CloneError:
-        return None
 
 
 # -- rows of two files -----------------------------------------------------------------------------
@@ -207,8 +173,8 @@ class _Pair:
 
     def __init__(self, old: list[Line], new: list[Line]) -> None:
         self.old, self.new = old, new
-        named = [line.named for line in old], [line.named for line in new]
-        self.opcodes = SequenceMatcher(None, *named, autojunk=False).get_opcodes()
+        texts = [line.text for line in old], [line.text for line in new]
+        self.opcodes = SequenceMatcher(None, *texts, autojunk=False).get_opcodes()
 
     def changed(self) -> Iterator[tuple[list[Line], list[Line]]]:
         """The lines of each change."""
@@ -247,9 +213,9 @@ def moves(pairs: Iterable[_Pair]) -> dict[Place, Line]:
     come: list[Line] = []
     for pair in pairs:
         for old, new in pair.changed():
-            gone += [line for line in old if line.named.strip()]
-            come += [line for line in new if line.named.strip()]
-    stripped = [line.named.strip() for line in gone], [line.named.strip() for line in come]
+            gone += [line for line in old if line.text.strip()]
+            come += [line for line in new if line.text.strip()]
+    stripped = [line.text.strip() for line in gone], [line.text.strip() for line in come]
     found: dict[Place, Line] = {}
     for block in SequenceMatcher(None, *stripped, autojunk=False).get_matching_blocks():
         if block.size >= MOVED_LINES:
