@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +15,7 @@ from mla_var3.emulator.access import Memory, Parameters
 from mla_var3.emulator.clocks import Clocks
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
+from mla_var3.emulator.lower import forms
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
@@ -27,6 +29,7 @@ from mla_var3.emulator.units.cp_async import CpAsync
 from mla_var3.emulator.units.mma import Mma
 from mla_var3.emulator.units.wgmma import WarpgroupProducts
 from mla_var3.emulator.warps import Warps
+from mla_var3.errors import EmulatorError
 
 Dim3 = tuple[int, int, int]
 #: Registers hold this at the start: a NaN as float32.
@@ -263,8 +266,15 @@ class Machine:
 
     def unsupported(self, pc: int) -> NoReturn:
         """End the launch at an instruction that is not emulated."""
-        op = self.program.kernel.instructions[pc].op
-        raise self.reporter.stop(pc, f"the instruction {op} is not emulated")
+        instructions = self.program.kernel.instructions
+        op = instructions[pc].op
+        lacking = Counter(i.op for i in instructions if not forms.runs(i.op) and i.op != op)
+        told = ", ".join(f"{name} ({n})" for name, n in lacking.most_common())
+        others = f"; neither are these of the kernel: {told}" if told else ""
+        raise EmulatorError(
+            f"the instruction {op} is not emulated at {self.reporter.site(pc)}: "
+            f"{forms.why(op)}{others}"
+        )
 
     def set_registers(self, count: int, s: Any, pc: int) -> None:
         """``setmaxnreg``: nothing to do but to check the count."""

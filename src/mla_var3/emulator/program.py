@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mla_var3.emulator.lower import Writer, lower
+from mla_var3.emulator.lower import Writer, forms, lower
 from mla_var3.emulator.lower.batches import batched
 from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 
@@ -41,6 +41,7 @@ BLOCKING = (
     "bar.sync",
     "bar.arrive",
     "bar.red",
+    "bar.cta",
     "barrier.sync",
     "barrier.red",
     "barrier.arrive",
@@ -224,7 +225,8 @@ def together(instruction: Instruction) -> bool:
 
 def blocks(instruction: Instruction) -> bool:
     """Whether a fragment may have to stop or to split at it."""
-    return instruction.op.startswith(BLOCKING) and instruction.op != "bar.warp.sync"
+    waits = instruction.op.startswith(BLOCKING) and instruction.op != "bar.warp.sync"
+    return waits and forms.runs(instruction.op)
 
 
 def vector(operand: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mla_var3.emulator.lower import forms
 from mla_var3.gpuless.ptx import Instruction, bits
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def family(*names: str) -> Callable[[Family], Family]:
 
 def lower(writer: Writer, instruction: Instruction) -> list[str]:
     """Python lines that do what an instruction does for the threads ``s``."""
+    if not forms.runs(instruction.op):
+        return [f"machine.unsupported({instruction.pc})"]
     if instruction.parts[0] in NOTHING:
         return []
     guarded = instruction.guard is not None

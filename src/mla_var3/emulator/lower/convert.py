@@ -111,7 +111,8 @@ def _half(op: Op, operand: int, to: str) -> str:
 
 def _from_halves(op: Op, form: str, source: str) -> list[str]:
     kind = source.removesuffix("x2")
-    code = f"formats.encode(fn.halves({op.get(1, 'u32')}, '{kind}'), '{form}')"
+    values = _relu(op, f"fn.halves({op.get(1, 'u32')}, '{kind}')")
+    code = f"formats.encode({values}, '{form}')"
     return [f"x = {code}", *op.put("x[:, 0] | (x[:, 1] << U16(8))", "u16")]
 
 

@@ -39,8 +39,8 @@ def _loaded(op: Op, operand: int, kind: str) -> str:
 def store(op: Op, text: str, kind: str | None = None, operand: int | str = 0) -> list[str]:
     """Lines that store values in a format."""
     kind = kind or op.kind
-    if op.has("ftz") and kind in ("f32", "f32x2"):
-        text = f"fn.flush({text})"
+    if op.has("ftz") and kind in ("f32", "f32x2", "bf16", "bf16x2"):
+        text = f"fn.flush({text})"  # The smallest normal number of bf16 is that of f32.
     if op.has("sat"):
         text = f"fn.saturate({text})"
     if op.has("relu"):
@@ -57,40 +57,47 @@ def store(op: Op, text: str, kind: str | None = None, operand: int | str = 0) ->
     return op.put(text, kind, operand)
 
 
+def _mixed(op: Op) -> bool:
+    """Whether narrow values meet single precision, as in ``fma.rn.f32.bf16``."""
+    return op.parts[-2] == "f32"
+
+
+def _wide(op: Op, operand: int) -> str:
+    """A factor, or the first term of a sum; in single precision where the others are."""
+    text = value(op, operand)
+    return f"{text}.astype(F32)" if _mixed(op) and op.kind == "f16" else text
+
+
 def add(op: Op) -> list[str]:
     """Sums and differences of floats."""
     sign = "+" if op.parts[0] == "add" else "-"
-    kinds = (
-        op.parts[-2:]
-        if op.parts[-2] in ("f32", "bf16", "f16") and len(op.parts) > 2
-        else op.parts[-1:]
-    )
-    if len(kinds) == 2 and kinds[0] == "f32":  # Mixed precision: add.f32.bf16.
-        a, b = value(op, 1, kinds[1]), value(op, 2, "f32")
-        return store(op, f"{a}.astype(F32) {sign} {b}", "f32")
-    a, b = value(op, 1), value(op, 2)
-    if (mode := op.rounding()) != "rn" and op.kind == "f32":
-        return store(op, f"fn.directed(fn.exact_add({a}, {sign}({b}), '{mode}'), F32, '{mode}')")
-    return store(op, f"{a} {sign} {b}")
+    kind = "f32" if _mixed(op) else op.kind
+    a, b = _wide(op, 1), value(op, 2, kind)
+    if (mode := op.rounding()) != "rn":
+        exact = f"fn.exact_add({a}, {sign}({b}), '{mode}')"
+        return store(op, f"fn.directed({exact}, F32, '{mode}')", kind)
+    return store(op, f"{a} {sign} {b}", kind)
 
 
 def mul(op: Op) -> list[str]:
     """Products of floats, and products plus a third."""
-    a, b = value(op, 1), value(op, 2)
     if op.parts[0] != "mul":
-        return _fma(op, a, b, value(op, 3))
-    if (mode := op.rounding()) != "rn" and op.kind == "f32":
+        kind = "f32" if _mixed(op) else op.kind
+        return _fma(op, kind, _wide(op, 1), _wide(op, 2), value(op, 3, kind))
+    a, b = value(op, 1), value(op, 2)
+    if (mode := op.rounding()) != "rn":
         return store(op, f"fn.directed(np.multiply({a}, {b}, dtype=F64), F32, '{mode}')")
     return store(op, f"{a} * {b}")
 
 
-def _fma(op: Op, a: str, b: str, c: str) -> list[str]:
-    match op.kind:
+def _fma(op: Op, kind: str, a: str, b: str, c: str) -> list[str]:
+    match kind:
         case "f32" | "f32x2" if op.rounding() == "rn":
-            return store(op, f"fn.fma32({a}, {b}, {c})")
+            return store(op, f"fn.fma32({a}, {b}, {c})", kind)
         case "f32":
             mode = op.rounding()
-            return store(op, f"fn.directed(fn.exact_fma({a}, {b}, {c}, '{mode}'), F32, '{mode}')")
+            exact = f"fn.exact_fma({a}, {b}, {c}, '{mode}')"
+            return store(op, f"fn.directed({exact}, F32, '{mode}')", kind)
         case "f64":
             return store(op, f"fn.fma64({a}, {b}, {c})")
         case "f16":
@@ -117,8 +124,6 @@ def minmax(op: Op) -> list[str]:
     function = f"fn.float_{op.parts[0]}"
     nan = op.has("NaN")
     operands = [value(op, i) for i in range(1, len(op.args))]
-    if op.has("xorsign") or op.has("abs"):
-        raise NotLowered(op.instruction.op)
     text = operands[0]
     for other in operands[1:]:
         text = f"{function}({text}, {other}, {nan})"

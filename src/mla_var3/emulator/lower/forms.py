@@ -110,10 +110,12 @@ def runs(op: str) -> bool:
 
 
 def why(op: str) -> str:
-    """Why an opcode is not run, as the end of a sentence."""
+    """Why an opcode is not run."""
     found = form(op)
     if found is None:
-        return "is no form of the PTX ISA that the emulator knows"
+        return "no form of the PTX ISA has these modifiers"
     if found.status == "refused":
-        return "needs what no CPU has, or is gone from the architectures that are emulated"
-    return f"is not emulated yet (PTX ISA {found.since})"
+        return "it needs what no CPU has, or is gone from the architectures that are emulated"
+    if found.status == "todo":
+        return f"it is not written yet (PTX ISA {found.since})"
+    return "it does not take these operands here"

@@ -18,6 +18,7 @@ COMPARE = {
     "hi": ">",
     "hs": ">=",
 }
+COMBINE = {"and": "&", "or": "|", "xor": "^"}
 
 
 def is_float(op: Op) -> bool:
@@ -31,6 +32,8 @@ def add(op: Op) -> list[str]:
     if is_float(op):
         return floating.add(op)
     sign = "+" if op.parts[0] == "add" else "-"
+    if op.kind.endswith("x2"):
+        return op.put(f"({' + '.join(_halves(op))}).view(U32)", "u32")
     a, b = op.get(1), op.get(2)
     if op.has("cc"):
         function = "add_carry" if sign == "+" else "sub_borrow"
@@ -102,10 +105,15 @@ def minmax(op: Op) -> list[str]:
 
 
 def _minmax2(op: Op) -> list[str]:
-    half = {"s": "np.int16", "u": "np.uint16"}[op.kind[0]]
-    a, b = (f"np.atleast_1d({op.get(i, 'u32')}).view({half})" for i in (1, 2))
-    value = f"np.{op.parts[0]}imum({a}, {b})"
+    value = f"np.{op.parts[0]}imum({', '.join(_halves(op))})"
+    value = f"np.maximum({value}, np.int16(0))" if op.has("relu") else value
     return op.put(f"{value}.view(U32)", "u32")
+
+
+def _halves(op: Op) -> list[str]:
+    """Both operands as pairs of integers of 16 bits."""
+    half = {"s": "np.int16", "u": "np.uint16"}[op.kind[0]]
+    return [f"np.atleast_1d({op.get(i, 'u32')}).view({half})" for i in (1, 2)]
 
 
 @family("abs", "neg")
@@ -128,15 +136,12 @@ def setp(op: Op) -> list[str]:
     """Lower ``setp``."""
     a, b = _operands(op)
     value = compare(op.parts[1], a, b, is_float(op))
-    combine = next((p for p in op.parts[2:] if p in ("and", "or", "xor")), None)
+    combine = next((COMBINE[p] for p in op.parts[2:] if p in COMBINE), None)
     targets = [t.strip() for t in op.args[0].split("|")]
     lines = [f"x = {value}"]
     for target, test in zip(targets, ("x", "~x"), strict=False):
         if combine:
-            test = (
-                f"{test} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[combine]} "
-                f"{op.get(3, 'pred')}"
-            )
+            test = f"{test} {combine} {op.get(3, 'pred')}"
         lines += op.put(test, "pred", target)
     return lines
 
@@ -146,6 +151,9 @@ def set_(op: Op) -> list[str]:
     """Lower ``set``."""
     a, b = _operands(op)
     test = compare(op.parts[1], a, b, is_float(op))
+    combine = next((COMBINE[p] for p in op.parts[2:] if p in COMBINE), None)
+    if combine:
+        test = f"({test}) {combine} {op.get(3, 'pred')}"
     result = op.parts[-2]
     if result == "f32":
         return op.put(f"np.where({test}, F32(1), F32(0))", "f32")

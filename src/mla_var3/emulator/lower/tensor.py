@@ -26,7 +26,7 @@ def mma(op: Op) -> list[str]:
     rows = [_rows(op, i) for i in range(4)]
     scales = "None"
     if op.has("block_scale"):
-        names = [op.vector(i)[0] for i in range(4, len(op.args))]
+        names = [x for i in range(4, len(op.args)) for x in op.vector(i)]
         scale = next(p for p in op.parts if p.startswith("ue"))
         vector = next((int(p[-2]) for p in op.parts if p.startswith("scale_vec::")), 1)
         words = [op.get(names[0], "u32"), op.get(names[3], "u32")]
