@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from generators.model.site import Site
 
 #: Place in the navigation of the pages of each folder of docs/.
-SECTIONS = {".": "Reference", "contributing": "Contributing"}
+SECTIONS = {".": "Reference", "messages": "Messages", "contributing": "Contributing"}
 
 
 def _files(site: Site) -> Iterator[tuple[str, str]]:

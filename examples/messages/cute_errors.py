@@ -1,0 +1,167 @@
+"""Kernels that the tracer of the CuTe DSL refuses, each beside its mended twin.
+
+``python examples/messages/cute_errors.py`` compiles every one for sm_90a, without a GPU, and prints
+what the DSL says of it. docs/messages/cute-dsl-errors.md explains them.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Float32, Int32, cute
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from cutlass.cutlass_dsl import CuTeDSL
+
+
+class Launch:
+    """One block of 32 threads over a vector; each case below is a ``body``."""
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, stream):
+        """Launch the kernel."""
+        self.kernel(x).launch(grid=(4, 1, 1), block=(32, 1, 1), stream=stream)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor):
+        """Call the case with a thread's and a block's index, which are known at run time only."""
+        self.body(x, cute.arch.thread_idx()[0], cute.arch.block_idx()[0])
+
+
+class Scale:
+    """An object without traced values whose method is traced."""
+
+    @cute.jit
+    def go(self, x: cute.Tensor, i: Int32):
+        """Scale one element."""
+        x[i] = x[i] * Float32(3)
+
+
+class ObjectInBranch(Launch):
+    """A method is called on a local name inside of a dynamic branch."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The branch would have to carry ``scale`` out."""
+        scale = Scale()
+        if block > 1:
+            scale.go(x, i)
+
+
+class ObjectOfSelf(Launch):
+    """The same by way of ``self``, which a branch does not carry."""
+
+    def __init__(self):
+        self.scale = Scale()
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Nothing but ``self`` is used in the branch."""
+        if block > 1:
+            self.scale.go(x, i)
+
+
+class UntracedCondition(Launch):
+    """A helper without ``@cute.jit`` asks a value of run time."""
+
+    def clear(self, x, i, block):
+        """Plain Python: its ``if`` needs a bool now."""
+        if block > 1:
+            x[i] = Float32(0)
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Call the helper."""
+        self.clear(x, i, block)
+
+
+class TracedCondition(Launch):
+    """The helper is traced, so that its ``if`` becomes a branch."""
+
+    @cute.jit
+    def clear(self, x, i, block):
+        """A branch of the kernel."""
+        if block > 1:
+            x[i] = Float32(0)
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Call the helper."""
+        self.clear(x, i, block)
+
+
+class EarlyReturn(Launch):
+    """A return under a condition of run time."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Blocks above 1 would leave here."""
+        if block > 1:
+            return
+        x[i] = Float32(0)
+
+
+class NoEarlyReturn(Launch):
+    """The rest stands under the opposite condition."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Blocks above 1 do nothing."""
+        if block <= 1:
+            x[i] = Float32(0)
+
+
+class AtomChanges(Launch):
+    """A copy atom of another type is made in a branch and used after it."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Both atoms have a type of their own."""
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32)
+        if block > 1:
+            atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=32)
+        cute.copy(atom, cute.make_tensor(x.iterator, 1), cute.make_tensor(x.iterator + 1, 1))
+
+
+class AtomStays(Launch):
+    """The choice of the atom is of compile time."""
+
+    wide = True
+
+    @cute.jit
+    def body(self, x, i, block):
+        """``const_expr`` chooses before anything is traced."""
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32)
+        if cutlass.const_expr(not self.wide):
+            atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=32)
+        cute.copy(atom, cute.make_tensor(x.iterator, 1), cute.make_tensor(x.iterator + 1, 1))
+
+
+#: The code that the DSL gives a case, its refused form and its mended one.
+CASES = {
+    "TYPE_DYNAMIC_EXPR_UNSUPPORTED": (ObjectInBranch, ObjectOfSelf),
+    "PHASE_DYNAMIC_TO_STATIC_BOOL": (UntracedCondition, TracedCondition),
+    "UNSUP_EARLY_EXIT": (EarlyReturn, NoEarlyReturn),
+    "CONTAINER_STRUCTURE_CHANGED": (AtomChanges, AtomStays),
+}
+
+
+def said(case: type[Launch]) -> str:
+    """What the DSL says of a case; empty where it compiles."""
+    CuTeDSL._get_dsl().envar.arch = "sm_90a"
+    x = make_fake_compact_tensor(Float32, (4096,))
+    try:
+        cute.compile(case(), x, make_fake_stream(), options="--gpu-arch sm_90a")
+    except Exception as error:  # noqa: BLE001 (each case raises a class of its own)
+        return str(error)
+    return ""
+
+
+def main() -> None:
+    """Print each code, and what is said of the refused and of the mended form."""
+    for code, forms in CASES.items():
+        for case in forms:
+            first = (said(case).strip() or "compiles").splitlines()[0]
+            print(f"{code}: {case.__name__}: {first}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The pages on messages tell what the pinned compilers say: their examples are compiled."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mla_var3.paths import repo_root
+from mla_var3.static import tools
+
+EXAMPLES = repo_root() / "examples" / "messages"
+PAGES = repo_root() / "docs" / "messages"
+FLAGS = {"c7510": ["-O0"], "c7602": ["--maxrregcount=24"]}
+
+
+def codes(file: Path, tmp_path: Path) -> set[str]:
+    """The codes of ptxas on a text of PTX."""
+    ptxas = tools.locate("ptxas", "nvidia-cuda-nvcc").path
+    done = subprocess.run(
+        [ptxas, "-arch=sm_90a", *FLAGS.get(file.stem, []), file, "-o", tmp_path / "out.cubin"],
+        capture_output=True, text=True, env=tools.environment(),
+    )  # fmt: skip
+    return set(re.findall(r"C7\d{3}", done.stdout + done.stderr))
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("c*.ptx")), ids=lambda file: file.stem)
+def test_ptxas_says_what_the_page_explains(file: Path, tmp_path: Path) -> None:
+    assert file.stem.upper() in codes(file, tmp_path)
+    assert any(f"messages/{file.name})" in page.read_text() for page in PAGES.glob("*.md"))
+
+
+def test_ptxas_says_nothing_of_the_right_form(tmp_path: Path) -> None:
+    assert not codes(EXAMPLES / "right.ptx", tmp_path)
+
+
+CUTE = runpy.run_path(str(EXAMPLES / "cute_errors.py"))
+
+
+@pytest.mark.parametrize("code", CUTE["CASES"])
+def test_the_dsl_refuses_one_form_and_takes_the_other(code: str) -> None:
+    refused, mended = CUTE["CASES"][code]
+    assert f"[{code}]" in CUTE["said"](refused)
+    assert CUTE["said"](mended) == ""
+    assert f"\n## {code}\n" in (PAGES / "cute-dsl-errors.md").read_text()
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (PAGES / "index.md").read_text()
+    for page in PAGES.glob("*.md"):
+        assert page.name == "index.md" or f"]({page.name})" in index
