@@ -192,7 +192,9 @@ def test_the_time_of_decompressing_follows_the_batch(site):
     for batch in (4, 32):
         found = compare(on(site, at("flash_mla", "v1", 1, 10.0, b=batch)), H200)
         flops = 4 * batch * 128 * design_choice.CONTEXT * 512 * 128
-        assert found.decompressing_us == pytest.approx(flops / CEILINGS.tflops / 1e6)
+        assert found.decompressing_us >= flops / CEILINGS.tflops / 1e6
+        per_flop = found.decompressing_us / flops
+        assert per_flop == pytest.approx(1 / CEILINGS.tflops / 1e6, rel=0.05)
 
 
 # -- the home page ---------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ def test_the_reasons_name_what_binds(site):
 
 def test_home_says_where_the_model_s_choice_is_behind(site):
     slow = [at("mla_var6_plus", "v4", 32, 2000.0, n=2496), at("flash_mla", "v2", 32, 1500.0)]
-    assert "Measured, it is behind at s = 32 so far: why." in said(site, *RUNS, *slow)
+    assert "Measured, it is behind so far: why." in said(site, *RUNS, *slow)
     assert (
         "(kernels/mla/cutile-dsl/mla_var6_plus/v4.md#devlog)"
         in home.pages(on(site, *RUNS, *slow))[0].content
@@ -295,7 +297,7 @@ def test_home_says_when_decompressing_first_can_pay(site):
 def test_home_names_a_reference_time_after_what_attained_its_rates(site):
     told = said(site, *RUNS)
     assert "694 TFLOPS (8192 x 8192 x 8192 bf16 GEMM on random data)" in told
-    assert "4.27 TB/s (device copy, bytes read + written), within 700 W at 271 W" in told
+    assert "4.27 TB/s (device copy, bytes read + written), within 700 W at 306 W" in told
     assert "as fitted to records, which a better kernel can beat" in told
     assert "no kernel of theirs can beat it" in told
 
@@ -369,8 +371,7 @@ def test_kernels_show_what_was_measured_beside_the_model(site):
     made = on(site, *RUNS)
     page = kernels._workload(made, "mla", made.layers()["mla"])
     row = next(r for r in rows(page.content, "## Which design to use") if "var6" in r[0])
-    assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 32, 64",
-                       "never fastest"]  # fmt: skip
+    assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 32", "never fastest"]
     h200, b200, _ = rows(
         kernels._design(made, made.designs()["flash_mla_split_kv"]).content,
         "## Regime",
