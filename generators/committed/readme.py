@@ -8,17 +8,14 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.write.text import us
 from mla_var3 import devices, front
 from mla_var3.errors import KnowledgeError
 from mla_var3.languages import languages
 from mla_var3.paths import repo_root, write_atomic
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 PICTURE = "docs/assets/ladder.svg"
 DEVICE = "nvidia-h200-sxm"

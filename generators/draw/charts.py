@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from generators.draw import shapes
-from generators.model.problems import NOISE, level
+from generators.model.compare import NOISE, level
 from generators.write.text import us
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.knowledge import metrics

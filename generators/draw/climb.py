@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from generators.draw import shapes
 from generators.draw.shapes import DECOMPRESSED, EDGE, INK, LATENT, MIXED, QUIET, circle, path, text
-from generators.model import problems
-from generators.pages import ladder
+from generators.model import sweep, targets
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.write.text import capital
 from mla_var3.devices import Ceilings
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: Widths of the drawing on a page and on a phone, its height and margins.
 WIDE, NARROW, HEIGHT = 680, 350, 320
@@ -78,10 +74,10 @@ class Mountain:
 def mountain(site: Site, versions: Sequence[Version]) -> Mountain | None:
     """The paths of a design; None where fewer than two versions were timed at one problem."""
     runs = [run for version in versions for run in site.runs_of(version)]
-    where = ladder.setting(versions[0].layer, runs)
+    where = sweep.setting(versions[0].layer, runs)
     if where is None:
         return None
-    times = {version: ladder.times(site, version, where) for version in versions}
+    times = {version: sweep.times(site, version, where) for version in versions}
     climbs = [
         Climb(f"{where.axis}={value:g}", tuple(_steps(times, value))) for value in where.named()
     ]
@@ -100,8 +96,8 @@ def _steps(
             yield version.version, work.flops / work.bytes, work.flops / us / 1e6
 
 
-def _roof(where: ladder.Setting) -> Ceilings | None:
-    roofs = problems.roofs(where.target, next(iter(where.problems.values())).dtype)
+def _roof(where: sweep.Setting) -> Ceilings | None:
+    roofs = targets.roofs(where.target, next(iter(where.problems.values())).dtype)
     return roofs[0] if roofs else None
 
 

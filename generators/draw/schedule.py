@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from generators.draw import shapes
 from generators.draw.shapes import (
@@ -23,7 +22,10 @@ from generators.draw.shapes import (
     rect,
     text,
 )
-from generators.model import plans, problems
+from generators.model import plans, targets
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.write import figures
 from generators.write.text import cell, sections, us
 from mla_var3.evidence import Stage
 from mla_var3.knowledge.evidence import Link
@@ -31,10 +33,6 @@ from mla_var3.languages import find
 from mla_var3.runtime import ConcurrentKernels, RuntimeObject
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: Counter of a trace: share of the busy time in which at least two kernels ran.
 OVERLAP = "timeline__overlap_fraction"
@@ -205,7 +203,7 @@ def _preference(run: Run, telling: Run | None) -> tuple[object, ...]:
 
 
 def _sms(run: Run) -> int | None:
-    device = problems.device_of(run.record.target)
+    device = targets.device_of(run.record.target)
     return device.sm_count if device else None
 
 
@@ -274,10 +272,10 @@ def section(site: Site, version: Version, telling: Run | None, link: Link) -> st
         return ""
     shown = shapes.responsive(lambda width: _draw(found, width), WIDE, NARROW)
     at = cell(site.problem_text(found.run))
-    where = cell(problems.target_name(found.run.record.target))
+    where = cell(targets.target_name(found.run.record.target))
     return sections(
         shapes.figure(shown, found.message + _whose_grid(found), kind="chart"),
-        f"{where}, {at}: {problems.record_link(found.run, link, 'record')}. {_basis(found)}",
+        f"{where}, {at}: {figures.record_link(found.run, link, 'record')}. {_basis(found)}",
     )
 
 

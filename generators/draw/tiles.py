@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from generators.draw import shapes
 from generators.draw.shapes import (
@@ -27,6 +26,9 @@ from generators.draw.shapes import (
     text,
 )
 from generators.model import plans, problems
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.write import figures
 from generators.write.text import cell, sections
 from mla_var3.devices.limits import SmLimits
 from mla_var3.evidence import RegisterBudget, Stage, StaticFacts
@@ -34,10 +36,6 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import Tile, find
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import TENSOR_MEMORY_COLUMNS, limits_of, of_facts
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: Width of a panel, columns and pitch of its squares, and the same of words on the stack.
 WIDTH, COLUMNS, PITCH = 340, 16, 11
@@ -229,7 +227,7 @@ def section(site: Site, version: Version, link: Link) -> str:
     drawn = "".join(map(panel, panels))
     made = "; ".join(
         f"{cell(p.facts.arch)} at "
-        + problems.record_link(p.run, link, cell(str(problems.problem_of(p.run.record))))
+        + figures.record_link(p.run, link, cell(str(problems.problem_of(p.run.record))))
         for p in panels
     )
     return sections(

@@ -7,11 +7,13 @@ the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generators.mla.design_choice import held_by, kernels_by_design
-from generators.model import problems
-from generators.model.problems import Best, alike, best
+from generators.model import compare
+from generators.model.compare import Best, alike, best
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.write.source import repo_name
 from generators.write.text import cell
 from mla_var3 import roofline
@@ -20,10 +22,6 @@ from mla_var3.evidence.model import Scalar
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.workloads.mla import WORKLOAD, regimes
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: What a reader's cache holds, by the kernel of the analysis that reads it.
 CACHES: Mapping[regimes.Kernel, str] = {
@@ -52,7 +50,7 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
     """The fastest at each problem that was timed without a mask, by device and cache."""
     groups: dict[tuple[str, regimes.Kernel, tuple[tuple[str, Scalar], ...]], list[Run]] = {}
     kernels = kernels_by_design(site)
-    for run in problems.fastest(site.runs):
+    for run in compare.fastest(site.runs):
         record = run.record
         sizes = {name: record.problem.get(name) for name in AXES}
         if (

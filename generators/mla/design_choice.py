@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from generators.mla import peers
-from generators.model import problems
-from generators.model.problems import Best, best
+from generators.model import compare
+from generators.model.compare import Best, best
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages.kernels import design_link, run_version, what_times_cover
+from generators.write import figures
 from generators.write.source import repo_name
 from generators.write.text import cell, sections, table, us
 from mla_var3 import devices
@@ -23,10 +25,6 @@ from mla_var3.roofline.prediction import Side
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import mla
 from mla_var3.workloads.mla import WORKLOAD, regimes
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: The cost analysis.
 SOURCE = "knowledge/workloads/mla.md"
@@ -141,7 +139,7 @@ def _is_of(run: Run, version: Version) -> bool:
     return (kernel.language, kernel.design) == (version.language, version.design)
 
 
-def compare(site: Site, device: devices.Device) -> Comparison:
+def comparison(site: Site, device: devices.Device) -> Comparison:
     """Cost model and records of a device side by side, at ``CONTEXT`` keys and unmasked.
 
     The batch is the one that was timed at most query counts, of equals the largest; without
@@ -154,7 +152,7 @@ def compare(site: Site, device: devices.Device) -> Comparison:
     batch = _batch(timed)
     shape = regimes.Shape() if batch is None else regimes.Shape(b=batch)
     runs: dict[int, list[Run]] = {}
-    for run in problems.fastest(run for run in timed if _size(run, "b") == batch):
+    for run in compare.fastest(run for run in timed if _size(run, "b") == batch):
         runs.setdefault(queries(run), []).append(run)
     ceilings = device.ceilings(regimes.DTYPE)
 
@@ -234,7 +232,7 @@ def _batch(timed: Iterable[Run]) -> int | None:
 
 def home(site: Site, link: Link) -> str:
     """Which design to use at which query count, for the home page."""
-    found = compare(site, devices.default_for_arch("sm_90"))
+    found = comparison(site, devices.default_for_arch("sm_90"))
     spec = f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})"
     shown = [kernel for kernel in _CACHES if any(kernel in c.best for c in found.choices)]
     head = [
@@ -261,7 +259,7 @@ def home(site: Site, link: Link) -> str:
         "largest rates stated or measured for the device, with perfect overlap and whatever the "
         "cache holds: no kernel of theirs can beat it. **Reference time** is the work of the "
         "preferred design at "
-        f"{problems.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
+        f"{figures.reference_rates(found.device.ceilings(regimes.DTYPE))}, which a better "
         "kernel can beat. **Model prefers** names the design whose reference time is least. n "
         "counts the newest tokens that are kept decompressed. Where several versions were timed "
         "together, the newest such run decides, with what was timed after it. "
@@ -296,7 +294,7 @@ def _use(site: Site, choice: Choice, kernel: regimes.Kernel, link: Link) -> str:
     if found is None:
         mixes = kernel != "mla_var6_plus" or 0 < n < CONTEXT
         return "not measured" if mixes else f"the best n is {n}"
-    time = problems.record_link(found.run, link, problems.duration(found.run.total))
+    time = figures.record_link(found.run, link, figures.duration(found.run.total))
     held = found.run.record.problem.get("n")
     kept = f", n={held}" if held else ""
     rival = f", tied with {run_version(site, found.rival, link)}" if found.rival else ""
@@ -310,7 +308,7 @@ def _outdated(site: Site, found: Best, link: Link) -> str:
     """A faster record of sources that have changed since, which does not decide."""
     if found.outdated is None:
         return ""
-    time = problems.record_link(found.outdated, link, problems.duration(found.outdated.total))
+    time = figures.record_link(found.outdated, link, figures.duration(found.outdated.total))
     return f"; faster before its sources changed: {run_version(site, found.outdated, link)}, {time}"
 
 
@@ -384,7 +382,7 @@ def _span(counts: list[int], found: Comparison) -> str:
 
 
 _TIED = (
-    f"Tied are two whose medians differ by less than {problems.NOISE:.0%}, or lie in the range of "
+    f"Tied are two whose medians differ by less than {compare.NOISE:.0%}, or lie in the range of "
     "each other's samples."
 )
 
@@ -409,7 +407,7 @@ def _conditions(found: Comparison) -> str:
 
 def workload(site: Site, link: Link) -> str:
     """What the model prefers and what was measured fastest, by design."""
-    found = compare(site, devices.default_for_arch("sm_90"))
+    found = comparison(site, devices.default_for_arch("sm_90"))
     rows = [
         [
             design_link(versions[0], link),
@@ -437,7 +435,7 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
     """Where a design is the one to use, by device."""
     if analysed(versions) is None:
         return ""
-    compared = [compare(site, devices.default_for_arch(arch)) for arch in ARCHS]
+    compared = [comparison(site, devices.default_for_arch(arch)) for arch in ARCHS]
     rows = [
         [
             f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",

@@ -12,19 +12,17 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generators.draw import shapes
 from generators.draw.shapes import DECOMPRESSED, EDGE, LATENT, MIXED, QUIET, path, text
 from generators.mla import advisor
+from generators.model.site import Site
 from mla_var3 import devices
 from mla_var3.devices import Ceilings, Power
 from mla_var3.roofline import Prediction, predict
 from mla_var3.workloads import Cost, mla
 from mla_var3.workloads.mla import regimes
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 #: The GPU whose rates and records the figure shows.
 DEVICE = "nvidia-h200-sxm"

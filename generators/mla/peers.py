@@ -5,20 +5,18 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from generators.model import problems
-from generators.model.verdicts import together
+from generators.model import compare, problems, targets
+from generators.model.problems import together
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import ladder
 from generators.pages.kernels import run_version
+from generators.write import figures, verdicts
 from generators.write.text import cell, sections, table
 from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads import workloads
 from mla_var3.workloads.mla import WORKLOAD
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 TITLE = "Against FlashMLA and other libraries"
 #: Libraries by their design, the one that all are compared with first.
@@ -42,7 +40,7 @@ def section(site: Site, link: Link) -> str:
         verdict(site),
         "Medians on the device named, each row of one run in interleaved rounds. Every problem "
         "measured in a common run is here, lost ones too. The fastest of ours there is "
-        f"shown that does the same work. As fast means within {problems.NOISE:.0%}.",
+        f"shown that does the same work. As fast means within {compare.NOISE:.0%}.",
         full,
         "With a prefix that all sequences share and whose keys and values were decompressed "
         "beforehand, which FlashMLA does not use:"
@@ -87,12 +85,12 @@ def _gain(pair: tuple[Run, Run]) -> float:
 
 
 def _lead(gain: float) -> str:
-    return problems.percent(1.0, gain).removesuffix(" faster")
+    return verdicts.percent(1.0, gain).removesuffix(" faster")
 
 
 def _word(mine: Run, theirs: Run) -> str:
     ours, others = mine.total.median_us, theirs.total.median_us
-    if problems.level(ours, others):
+    if compare.level(ours, others):
         return "as fast"
     return "faster" if ours < others else "slower"
 
@@ -137,8 +135,8 @@ def _row(
     mine, peers = _fastest_of(runs, suits, names)
     if mine is None or not peers:
         return []
-    where = f"{problems.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
-    own = problems.record_link(mine, link, problems.duration(mine.total))
+    where = f"{targets.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
+    own = figures.record_link(mine, link, figures.duration(mine.total))
     return [
         cell(where),
         f"{run_version(site, mine, link)}: {own}",
@@ -147,8 +145,8 @@ def _row(
 
 
 def _against(mine: Run, peer: Run, link: Link) -> str:
-    said = problems.against(mine, peer, PEERS[peer.record.kernel.design])
-    return problems.record_link(peer, link, said)
+    said = verdicts.against(mine, peer, PEERS[peer.record.kernel.design])
+    return figures.record_link(peer, link, said)
 
 
 def _covers(site: Site) -> str | None:

@@ -7,13 +7,14 @@ import html
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generators.draw import shapes
 from generators.draw.shapes import DECOMPRESSED, LATENT, MIXED, QUIET, rect, text
 from generators.mla import advisor, peers
 from generators.mla.design_choice import OTHERS, SOURCE
-from generators.model import problems
+from generators.model.site import Site
+from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, rendered, sections, table
 from mla_var3 import devices
@@ -21,9 +22,6 @@ from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import Document
 from mla_var3.workloads.mla import regimes
 from mla_var3.workloads.mla.regimes import Cell, Kernel, RegimeMap
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 PAGE = "mla/index.md"
 #: Context lengths at which crossings are shown.
@@ -108,7 +106,7 @@ def map_page(site: Site, key: str) -> Page:
     content = sections(
         f"# MLA on {cell(device.name)}",
         f"Computed from the cost models and rates of [this device]({file}): "
-        f"{problems.reference_rates(ceilings)}; the two rates meet at "
+        f"{figures.reference_rates(ceilings)}; the two rates meet at "
         f"{regimes.figure('ridge', key)}. "
         "The times are reference times at these rates, with perfect overlap; they are not bounds. "
         "[The analysis](index.md) says how, and what the times leave out; no time here was measured"

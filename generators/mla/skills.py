@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generators.mla.regimes import calculator_spec
+from generators.model.site import Site
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link, compare, ratio_text
 from mla_var3.knowledge.schema import PairEvidence
 from mla_var3.runtime import registry
 from mla_var3.workloads.mla import regimes
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 
 def context(site: Site, link: Link) -> dict[str, Any]:

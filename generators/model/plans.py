@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from generators.model import problems
+from generators.model import targets
+from generators.model.run import Run
 from mla_var3.errors import HyperMlaError
 from mla_var3.runtime import RuntimeObject
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
 
 
 def bound(version: Version, run: Run) -> RuntimeObject | None:
@@ -22,7 +19,7 @@ def bound(version: Version, run: Run) -> RuntimeObject | None:
         None where today's plan takes other sizes or tilings than the record has.
     """
     assert run.outcome is not None
-    device = problems.device_of(run.record.target)
+    device = targets.device_of(run.record.target)
     try:
         plan = version.plan_of(run.record.problem)
         machine = device.machine(plan.dtype) if device else plan.target

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from generators.model import problems, terms, verdicts
+from generators.model import problems, terms
 from generators.model.run import Run
 from generators.model.terms import Term
 from mla_var3 import devices as device_files
@@ -49,7 +49,7 @@ class Site:
         found: dict[tuple[object, ...], list[Run]] = {}
         for run in self.runs:
             if run.is_timed and run.record.run is not None:
-                found.setdefault(verdicts.together(run), []).append(run)
+                found.setdefault(problems.together(run), []).append(run)
         return found
 
     @cached_property

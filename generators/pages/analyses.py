@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-from generators.model import problems
+from generators.model.site import Site
+from generators.write import figures
 from generators.write.text import cell
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 #: Module of each workload that has an analysis.
 MODULES = {"mla": "generators.mla.design_choice"}
@@ -36,7 +34,7 @@ class Analysis(Protocol):
 def advisors(link: Link) -> Iterator[str]:
     """Links to the pages where a reader asks for sizes."""
     for layer in MODULES:
-        title = problems.layer_title(layer)
+        title = figures.layer_title(layer)
         with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
             yield f"[the {cell(title)} advisor]({link(f'knowledge/workloads/{layer}.md')})"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from generators.model.site import Site
 from generators.pages.kernels import language_title
 from generators.write.page import Page
 from generators.write.source import repo_name
@@ -25,9 +25,6 @@ from mla_var3.knowledge.schema import (
     Trigger,
     scopes,
 )
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 KIND_NAMES: dict[Kind, str] = {"optimization": "Optimizations", "anti-pattern": "Anti-patterns"}
 BASIS_MEANING = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from generators.model.site import Site
 from generators.pages import energy
 from generators.write.page import Page
 from generators.write.text import cell, code, meta, sections, table
@@ -12,9 +12,6 @@ from mla_var3.devices import Ceilings, Device, Figure
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 #: Element types whose rates are shown.
 DTYPES = ("bfloat16", "float16", "float8")

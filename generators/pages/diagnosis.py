@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from generators.model import problems
+from generators.model import compare, targets
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages.catalogue import label
 from generators.pages.kernels import run_version
+from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, meta, rendered, sections, table
 from mla_var3.knowledge import history, metrics, symptoms
@@ -18,10 +20,6 @@ from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.pages import Document
 from mla_var3.knowledge.schema import Kind, PairEvidence, RecordEvidence
 from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 INDEX = "diagnosis/index.md"
 #: How to confirm a symptom, by the mode whose run states it.
@@ -172,19 +170,19 @@ def _worst(site: Site, symptom: Symptom, arch: str) -> Run | None:
     found = [
         (value, run.name, run)
         for run in site.runs
-        if run.record.arch == arch and (value := problems.worst(run, metric.name))
+        if run.record.arch == arch and (value := compare.worst(run, metric.name))
     ]
     return max(found)[2] if found else None
 
 
 def _seen(site: Site, symptom: Symptom, run: Run, link: Link) -> str:
-    value = problems.worst(run, symptom.metrics[0])
+    value = compare.worst(run, symptom.metrics[0])
     assert value is not None
-    said = problems.amount(symptom.metrics[0], value)
-    where = problems.target_name(run.record.target)
+    said = figures.amount(symptom.metrics[0], value)
+    where = targets.target_name(run.record.target)
     return (
         f"{run_version(site, run, link)} on {cell(where)} at {cell(site.problem_text(run))}: "
-        f"{problems.record_link(run, link, said)}"
+        f"{figures.record_link(run, link, said)}"
     )
 
 

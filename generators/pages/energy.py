@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from generators.model import problems
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages.kernels import run_version
+from generators.write import figures
 from generators.write.text import cell, sections, table
 from mla_var3.devices import Device, Power
 from mla_var3.errors import DeviceFigureError
@@ -16,10 +17,6 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import SIDES
 from mla_var3.roofline import Prediction, bound, reference
 from mla_var3.roofline.energy import Window, windows
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: Element type whose joules were measured.
 DTYPE = "bf16"
@@ -146,7 +143,7 @@ def _cells(site: Site, row: Row, link: Link) -> list[str]:
     window = row.window
     return [
         run_version(site, row.run, link),
-        problems.record_link(row.run, link, cell(row.run.record.slug)),
+        figures.record_link(row.run, link, cell(row.run.record.slug)),
         f"{window.watts:.0f}",
         f"{window.clock:.0%}",
         f"{window.joules:.4f}",

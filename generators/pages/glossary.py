@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from generators.draw import concepts
+from generators.model.site import Site
 from generators.model.terms import FOLDER, INDEX, Group, Term
 from generators.write.page import Page
 from generators.write.term_links import Link, Linker, Target
 from generators.write.text import cell, meta, rebase, sections, table
 from mla_var3.knowledge.markdown import neutralise
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 
 def places(site: Site) -> Mapping[str, str]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
+from generators.model.site import Site
 from generators.write.page import Page
 from generators.write.text import rebase
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import parse_markdown, sections_of
 from mla_var3.paths import relative
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 #: Place in the navigation of the pages of each folder of docs/.
 SECTIONS = {".": "Reference", "messages": "Messages", "contributing": "Contributing"}

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from generators.model import problems
+from generators.model import problems, targets
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import analyses, diagnosis, kernels, ladder
 from generators.pages.kernels import design_link, next_version, run_version
 from generators.pages.learning_paths import path_source
+from generators.write import figures
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, meta, sections, table
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 HOME = "index.md"
 
@@ -70,7 +68,7 @@ def _ladder(site: Site, link: Link) -> str:
     if not layers:
         return ""
     layer = max(layers, key=lambda key: sum(map(len, layers[key])))
-    title = f"Time of every {problems.layer_title(layer)} kernel here"
+    title = f"Time of every {figures.layer_title(layer)} kernel here"
     found = ladder.section(site, layers[layer], link, title=title, folded=True)
     return sections("## The ladder", found) if found else ""
 
@@ -104,7 +102,7 @@ def _advice(site: Site, link: Link) -> str:
     parts = []
     for layer in site.layers():
         if (analysis := analyses.find(layer)) is not None:
-            parts += [f"## Which {cell(problems.layer_title(layer))} kernel to use",
+            parts += [f"## Which {cell(figures.layer_title(layer))} kernel to use",
                       analysis.home(site, link)]  # fmt: skip
     return sections(*parts) if parts else ""
 
@@ -113,7 +111,7 @@ def _workloads(site: Site, link: Link) -> str:
     """The workloads with their designs."""
     rows = [
         [
-            f"[{cell(problems.layer_title(layer))}]({link(f'kernels#{layer}')})",
+            f"[{cell(figures.layer_title(layer))}]({link(f'kernels#{layer}')})",
             ", ".join(design_link(versions[0], link) for versions in designs),
             str(len([run for run in site.runs if run.record.kernel.layer == layer])),
         ]
@@ -171,10 +169,10 @@ def _newest(site: Site, link: Link) -> str:
             f"{run.record.time:%Y-%m-%d}",
             run_version(site, run, link),
             cell(kernels.language_title(run.record.kernel.language)),
-            cell(problems.target_name(run.record.target)),
-            cell(f"{problems.layer_title(run.record.kernel.layer)}: "
+            cell(targets.target_name(run.record.target)),
+            cell(f"{figures.layer_title(run.record.kernel.layer)}: "
                  f"{problems.problem_of(run.record)}"),
-            problems.record_link(run, link),
+            figures.record_link(run, link),
         ]
         for run in newest.values()
     ]  # fmt: skip

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from generators.draw import climb
-from generators.model import problems, verdicts
+from generators.model import compare, problems, targets
 from generators.model.problems import Problem
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import analyses, ladder
-from generators.write import devlogs
+from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
 from generators.write.text import cell, code, docstring, meta, sections, table
@@ -22,10 +23,6 @@ from mla_var3.languages import languages
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import Workload, workloads
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 
 def workload_page(layer: str) -> str:
@@ -133,7 +130,7 @@ def _index(site: Site) -> Page:
     path = "kernels/index.md"
     link = site.link(path)
     parts = [
-        f"## {problems.layer_title(layer)}\n\n{_summary(layer)} "
+        f"## {figures.layer_title(layer)}\n\n{_summary(layer)} "
         f"[More on it]({link(f'kernels#{layer}')}).\n\n{_designs(site, designs, link)}"
         for layer, designs in site.layers().items()
     ]
@@ -193,7 +190,7 @@ def what_times_cover(designs: Iterable[list[Version]], link: Link) -> str:
 
 
 def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
-    path, title = workload_page(layer), problems.layer_title(layer)
+    path, title = workload_page(layer), figures.layer_title(layer)
     link, analysis = site.link(path), analyses.find(layer)
     return Page(
         path,
@@ -229,7 +226,7 @@ def _axes(workload: Workload) -> str:
 
 def titles(version: Version, *rest: str) -> tuple[str, ...]:
     """Place in the navigation: by workload, then by language."""
-    layer, language = problems.layer_title(version.layer), language_title(version.language)
+    layer, language = figures.layer_title(version.layer), language_title(version.language)
     return ("Kernels", layer, language, version.design, *rest)
 
 
@@ -247,7 +244,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             meta(title=first.design_key, description=_purpose(versions)),
             f"# {cell(first.design_key)}",
             cell(_purpose(versions)),
-            f"Computes [{cell(problems.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
+            f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}.",
             "## The ladder",
             _ladder(site, versions, link),
@@ -303,7 +300,7 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
 
 def _gained(site: Site, versions: list[Version], link: Link) -> str:
     """What each step of the history gained: a row per problem, a column per step."""
-    steps = {new.version: verdicts.of(site, new, old).steps for old, new in pairwise(versions)}
+    steps = {new.version: compare.of(site, new, old).steps for old, new in pairwise(versions)}
     compared = [step.run.record for found in steps.values() for step in found]
     if not compared:
         return ""
@@ -314,7 +311,7 @@ def _gained(site: Site, versions: list[Version], link: Link) -> str:
         for step in found:
             run, at = step.run, _at(step.run, varying, several)
             key = (run.record.target, problems.problem_of(run.record), at)
-            said.setdefault(key, {})[version] = problems.record_link(run, link, step.said)
+            said.setdefault(key, {})[version] = figures.record_link(run, link, verdicts.gain(step))
     rows = [
         [key[-1], *(shown.get(version, "") for version in steps)]
         for key, shown in sorted(said.items(), key=lambda item: (item[0][0], item[0][1].order))
@@ -328,7 +325,7 @@ def _gained(site: Site, versions: list[Version], link: Link) -> str:
 
 
 def _at(run: Run, varying: list[str], several: bool) -> str:
-    where = [problems.target_name(run.record.target)] if several else []
+    where = [targets.target_name(run.record.target)] if several else []
     at = problems.sizes(run.record, varying)
     return cell(", ".join(filter(None, [*where, at]))) or "all"
 
@@ -337,7 +334,7 @@ def _conditions(compared: list[Record], varying: list[str], several: bool) -> st
     """What all comparisons have in common."""
     shared = problems.compared(compared[0].kernel.layer, compared[0].problem)
     common = problems.sizes(compared[0], [name for name in shared if name not in varying])
-    where = "" if several else f" on {problems.target_name(compared[0].target)}"
+    where = "" if several else f" on {targets.target_name(compared[0].target)}"
     return cell(f"All{where} at {common}." if common else "")
 
 
@@ -346,7 +343,7 @@ def registers_and_spills(runs: list[Run], arch: str) -> str:
     found = [run for run in runs if run.record.target == f"static/{arch}" and run.outcome]
     values = []
     for metric in ("registers", "spill_instructions"):
-        worst = [value for run in found if (value := problems.worst(run, metric)) is not None]
+        worst = [value for run in found if (value := compare.worst(run, metric)) is not None]
         if worst:
             values.append(f"{max(worst):g}")
     stale = " (stale)" if values and all(run.stale for run in found) else ""

@@ -8,126 +8,25 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from generators.draw import charts
-from generators.model import problems, verdicts
-from generators.model.problems import Problem
+from generators.model import compare, sweep
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.write import figures, verdicts
 from generators.write.source import repo_name
 from generators.write.text import cell, code, docstring, fold, sections, table
 from mla_var3 import roofline
-from mla_var3.evidence.model import Scalar
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
-
 #: Language of designs whose kernel is somebody's library.
 PEERS = "library"
-#: Columns of times in a ladder.
-NAMED = 3
 #: Heading of the verdicts; they rest on more problems than the columns show.
 VERDICT = "Against the version before, over all problems"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where the versions of a ladder are compared.
-
-    Attributes:
-        target: Device.
-        axis: Name of the sweep; several that move together are joined by `` = ``.
-        problems: Problem at each value of the sweep, in order.
-        fresh: How many runs at each value are of today's sources.
-    """
-
-    target: str
-    axis: str
-    problems: dict[float, Problem]
-    fresh: dict[float, int]
-
-    @property
-    def layer(self) -> str:
-        """The workload."""
-        return next(iter(self.problems.values())).layer
-
-    @property
-    def meaning(self) -> str:
-        """What the sweep is, in words."""
-        return workloads()[self.layer].axes.get(self.axis, "sizes that vary together")
-
-    @property
-    def conditions(self) -> str:
-        """Device and the sizes that do not vary."""
-        varying = self.axis.split(" = ")
-        fixed = {k: v for k, v in next(iter(self.problems.values())).axes if k not in varying}
-        return f"{problems.target_name(self.target)}, {problems.shown(fixed)}"
-
-    def named(self) -> list[float]:
-        """The values that stand as columns: one of each regime, or evenly spread."""
-        regimes: dict[str, list[float]] = {}
-        for value, problem in self.problems.items():
-            regimes.setdefault(problem.regime, []).append(value)
-        if len(regimes) > 1:
-            return [self._told(values) for values in regimes.values()][:NAMED]
-        values = list(self.problems)
-        return values if len(values) <= NAMED else [values[0], values[len(values) // 2], values[-1]]
-
-    def _told(self, values: list[float]) -> float:
-        """Of some values the one with most fresh runs, of equals the middle one."""
-        most = max(self.fresh[value] for value in values)
-        best = [value for value in values if self.fresh[value] == most]
-        return best[len(best) // 2]
-
-
-def setting(layer: str, runs: Iterable[Run]) -> Setting | None:
-    """The setting with the most timed runs; None where nothing was timed by events."""
-    workload = workloads().get(layer)
-    timed = [run for run in runs if run.is_timed and run.record.mode == "event"]
-    if workload is None or not timed:
-        return None
-    alone = _largest(timed, workload.sweep, lambda name, value, x: name == workload.sweep)
-    if len(alone.problems) > 1:
-        return alone
-    return _largest(timed, workload.sweep, lambda name, value, x: value == x)
-
-
-def _largest(timed: list[Run], sweep: str, moves: Callable[[str, Scalar, Scalar], bool]) -> Setting:
-    """The largest group of runs that differ in the sweep and in the axes that move with it."""
-    groups: dict[tuple[str, tuple[tuple[str, Scalar], ...]], list[Run]] = {}
-    for run in timed:
-        axes = dict(problems.problem_of(run.record).axes)
-        fixed = tuple((k, v) for k, v in axes.items() if not moves(k, v, axes[sweep]))
-        groups.setdefault((run.record.target, fixed), []).append(run)
-    (target, fixed), group = max(groups.items(), key=lambda item: len(item[1]))
-    at: dict[float, Problem] = {}
-    fresh: Counter[float] = Counter()
-    for run in group:
-        problem = problems.problem_of(run.record)
-        value = float(dict(problem.axes)[sweep] or 0)
-        at[value] = problem
-        fresh[value] += not run.stale
-    kept = {name for name, _ in fixed}
-    names = [name for name, _ in problem.axes if name not in kept]
-    return Setting(target, " = ".join(names), dict(sorted(at.items())), fresh)
-
-
-def times(site: Site, version: Version, where: Setting) -> dict[float, Run]:
-    """The run of a version at each value: fresh before stale, the fastest of several."""
-    at = {problem: value for value, problem in where.problems.items()}
-    found: dict[float, Run] = {}
-    runs = (run for run in site.runs_of(version) if run.record.target == where.target)
-    for run in problems.fastest(run for run in runs if run.record.mode == "event"):
-        value = at.get(problems.problem_of(run.record))
-        if value is not None:
-            found.setdefault(value, run)
-    return found
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -140,7 +39,10 @@ def rows_of(designs: Sequence[list[Version]]) -> list[tuple[Version, Version | N
 
 
 def ladder_table(
-    site: Site, designs: Sequence[list[Version]], where: Setting, name: Callable[[Version], str]
+    site: Site,
+    designs: Sequence[list[Version]],
+    where: sweep.Setting,
+    name: Callable[[Version], str],
 ) -> str:
     """One row per step.
 
@@ -151,7 +53,7 @@ def ladder_table(
         name: A version as the first column has it, linked.
     """
     columns, found = where.named(), rows_of(designs)
-    timed = {version.key: times(site, version, where) for version, _ in found}
+    timed = {version.key: sweep.times(site, version, where) for version, _ in found}
     peers = [version for version, _ in found if version.language == PEERS]
     head = [
         "Version", "Idea", *(_heading(where, value) for value in columns),
@@ -166,7 +68,7 @@ def ladder_table(
                 *(_time(timed[version.key].get(value)) for value in columns),
                 _share(timed, version, peers, where),
                 _of_bound(timed[version.key].get(columns[-1])),
-                verdicts.of(site, version, before).badge,
+                verdicts.badge(compare.of(site, version, before)),
             ]
             for version, before in found
         ],
@@ -189,11 +91,11 @@ def idea(version: Version) -> str:
     return f"Our {said}" if ours else said
 
 
-def _at(where: Setting, value: float) -> str:
+def _at(where: sweep.Setting, value: float) -> str:
     return f"{where.axis}={value:g}"
 
 
-def _heading(where: Setting, value: float) -> str:
+def _heading(where: sweep.Setting, value: float) -> str:
     regime = where.problems[value].regime
     return f"{_at(where, value)}, {regime}" if regime else _at(where, value)
 
@@ -201,7 +103,7 @@ def _heading(where: Setting, value: float) -> str:
 def _time(run: Run | None) -> str:
     if run is None:
         return "not measured"
-    return problems.duration(run.total) + (" (stale)" if run.stale else "")
+    return figures.duration(run.total) + (" (stale)" if run.stale else "")
 
 
 def _of_bound(run: Run | None) -> str:
@@ -210,7 +112,7 @@ def _of_bound(run: Run | None) -> str:
 
 
 def _share(
-    timed: dict[str, dict[float, Run]], version: Version, peers: list[Version], where: Setting
+    timed: dict[str, dict[float, Run]], version: Version, peers: list[Version], where: sweep.Setting
 ) -> str:
     """Time of the best peer that does the same over a version's, at the last common run."""
     covers = version.plan_class().covers
@@ -239,7 +141,7 @@ def _every_step(designs: Sequence[list[Version]], link: Link) -> str:
 
 
 def chart(
-    site: Site, designs: Sequence[list[Version]], where: Setting, *, title: str, every: bool
+    site: Site, designs: Sequence[list[Version]], where: sweep.Setting, *, title: str, every: bool
 ) -> str:
     """Time over the sweep: all versions and the bound, drawn for wide and for narrow screens.
 
@@ -253,7 +155,9 @@ def chart(
     lines: list[charts.Line] = []
     least: dict[float, float] = {}
     lighter = workloads()[where.layer].lighter
-    drawn = [{version: times(site, version, where) for version in versions} for versions in designs]
+    drawn = [
+        {version: sweep.times(site, version, where) for version in versions} for versions in designs
+    ]
     spared = [_spared(found, lighter) for found in drawn]
     alone = all(spared)
     for color, (found, less) in enumerate(zip(drawn, spared, strict=True)):
@@ -320,7 +224,7 @@ def section(
         folded: Whether the table waits to be opened.
     """
     runs = [run for versions in designs for version in versions for run in site.runs_of(version)]
-    where = setting(designs[0][0].layer, runs)
+    where = sweep.setting(designs[0][0].layer, runs)
     if where is None:
         return ""
 
@@ -335,8 +239,8 @@ def section(
         rows = sections(opened, _every_step(designs, link))
     return sections(
         chart(site, designs, where, title=title, every=every),
-        f"At {cell(where.conditions)}. One row per step, with its times at up to {NAMED} problems; "
-        "its verdict compares with the version before, within one run, over all problems "
+        f"At {cell(where.conditions)}. One row per step, with its times at up to {sweep.NAMED} "
+        "problems; its verdict compares with the version before, within one run, over all problems "
         "measured. The bound is what no kernel that does this work can beat; a kernel that is "
         "spared some of it, by a prefix that sequences share or a smaller cache, is in the table "
         "only.",

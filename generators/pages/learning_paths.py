@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from generators.model.site import Site
 from generators.pages.catalogue import label
 from generators.write.page import Page
 from generators.write.text import cell, code, fence, rebase, sections, table
@@ -13,9 +13,6 @@ from mla_var3.examples.learning import EXAMPLES, PATHS, Example, Learning, Learn
 from mla_var3.examples.model import PATTERN_TITLES
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 INDEX = "learning/index.md"
 #: Place in the navigation.

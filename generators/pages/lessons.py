@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from generators.mla import figure
+from generators.model.site import Site
 from generators.write.page import Page
 from generators.write.text import cell, fence, meta, rebase, sections
 from mla_var3 import inputs
 from mla_var3.errors import InputError, KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from generators.model.site import Site
 
 FOLDER, LESSONS = "docs/learn", "examples/lessons"
 SOURCE = f"{LESSONS}/lessons.toml"

@@ -13,11 +13,13 @@ import typing
 import zipfile
 from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from generators.mla import skills
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import catalogue, records
 from generators.pages.home import example
 from generators.pages.kernels import compiled_for, next_version
@@ -33,10 +35,6 @@ from mla_var3.knowledge.evidence import Link, repo_path
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FrontMatter
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 TEMPLATES = Path(__file__).parent / "skills"
 INDEX, CATALOGUE, ARCHIVE = "skills/index.md", "catalogue.json", "skills/skills.zip"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from generators.model import problems, verdicts
+from generators.model import problems, targets
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.pages.version_pages import checked, why_not
+from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, sections, table, us
 from mla_var3 import roofline
@@ -19,10 +22,6 @@ from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
 from mla_var3.static.occupancy import of_facts
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 FOLDER = "records"
 #: What a mode did, by its key.
@@ -75,7 +74,7 @@ def pages(site: Site) -> list[Page]:
 
 def _page(site: Site, path: str, runs: list[Run]) -> Page:
     link, first = site.link(path), runs[0].record
-    where, design = problems.target_name(first.target), problems.design_of(first)
+    where, design = targets.target_name(first.target), figures.design_of(first)
     title = f"Records of {design} {first.kernel.version} on {where}"
     kinds = Counter(run.record.outcome.status for run in runs)
     return Page(
@@ -123,20 +122,20 @@ def _said(site: Site, run: Run, link: Link) -> str:
 def _time(site: Site, run: Run, link: Link) -> str:
     if not run.is_timed:
         return ""
-    share, same = problems.fraction(run), _same(site, run)
-    said = f"**{problems.duration(run.total)}**" + (f", {share} of the bound" if share else "")
+    share, same = figures.fraction(run), _same(site, run)
+    said = f"**{figures.duration(run.total)}**" + (f", {share} of the bound" if share else "")
     if len(same) == 1:
         return f"{said}."
     best = min(same, key=_median)
     if best is run:
         return f"{said}; the fastest of its run."
-    behind = problems.ratio(best.total.median_us, run.total.median_us)
+    behind = verdicts.ratio(best.total.median_us, run.total.median_us)
     return f"{said}; {behind} than {run_version(site, best, link)}, the fastest of its run."
 
 
 def _same(site: Site, run: Run) -> list[Run]:
     """The timed runs whose times compare with a run's, it among them."""
-    return site.companions.get(verdicts.together(run), [run])
+    return site.companions.get(problems.together(run), [run])
 
 
 def _median(run: Run) -> float:
@@ -149,7 +148,7 @@ def _median(run: Run) -> float:
 def _facts(run: Run) -> dict[str, str]:
     record, outcome = run.record, run.outcome
     return {
-        "What": cell(f"{problems.layer_title(record.kernel.layer)}, "
+        "What": cell(f"{figures.layer_title(record.kernel.layer)}, "
                      f"{problems.problem_text(record)}"),
         "Where": cell(_where(record)),
         "When": cell(_when(run)),
@@ -165,7 +164,7 @@ def _facts(run: Run) -> dict[str, str]:
 def _where(record: Record) -> str:
     found = record.device
     if found is None:
-        return problems.target_name(record.target)
+        return targets.target_name(record.target)
     clocks = {"SM": found.sm_clock_mhz, "memory": found.memory_clock_mhz}
     told = [f"{name} at {clock:g} MHz" for name, clock in clocks.items() if clock]
     return ", ".join([f"{found.name} ({found.arch})", f"driver {found.driver}", *told])
@@ -236,7 +235,7 @@ def _again(site: Site, run: Run) -> str:
 # -- stages ----------------------------------------------------------------------------------------
 
 _STAGES = (
-    "Stage", "Tiling", "Grid", "Median", "Arithmetic", problems.LEAST_BYTES, "Registers",
+    "Stage", "Tiling", "Grid", "Median", "Arithmetic", figures.LEAST_BYTES, "Registers",
     "Spill loads / stores", "Shared memory", "MMA path", "Blocks per SM",
 )  # fmt: skip
 
@@ -260,14 +259,14 @@ def _stage(record: Record, stage: Stage) -> list[str]:
     rates = ["", ""]
     if time is not None:
         rates = [
-            problems.amount("achieved_tflops", stage.flops / time / 1e6),
-            problems.amount("achieved_gbps", stage.bytes / time / 1e3),
+            figures.amount("achieved_tflops", stage.flops / time / 1e6),
+            figures.amount("achieved_gbps", stage.bytes / time / 1e3),
         ]
     return [
         cell(stage.name),
         cell(tiling_text(stage.tiling)),
         " x ".join(map(str, stage.grid)),
-        problems.duration(stage.duration),
+        figures.duration(stage.duration),
         *rates,
         *(_compiled(record, stage.static) if stage.static else [""] * 5),
     ]
@@ -309,8 +308,8 @@ def _compared(site: Site, run: Run, link: Link) -> str:
         [
             str(number),
             "**this one**" if other is run else run_version(site, other, link),
-            problems.duration(other.total),
-            "" if other is run else problems.ratio(run.total.median_us, other.total.median_us),
+            figures.duration(other.total),
+            "" if other is run else verdicts.ratio(run.total.median_us, other.total.median_us),
         ]
         for number, other in shown
     ]

@@ -10,10 +10,11 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from generators.model.problems import layer_title
+from generators.model.site import Site
 from generators.pages.kernels import language_title
+from generators.write.figures import layer_title
 from generators.write.page import Page
 from generators.write.text import cell, docstring, sections, table
 from mla_var3 import evidence
@@ -22,9 +23,6 @@ from mla_var3.errors import KnowledgeError
 from mla_var3.paths import relative
 from mla_var3.runtime import Tiling
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 PACKAGE = "mla_var3"
 INDEX = "reference/index.md"

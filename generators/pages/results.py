@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from generators.draw import charts
 from generators.mla import design_choice, peers
-from generators.model import problems
+from generators.model import compare, problems, targets
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import analyses, kernels
 from generators.pages.kernels import run_version
 from generators.pages.version_pages import checked, why_not
+from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, factored, meta, sections, table
 from mla_var3 import roofline
@@ -20,10 +22,6 @@ from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import CPU
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 EXPLORER = "results/explorer.md"
 
@@ -54,28 +52,28 @@ def places(site: Site) -> Mapping[str, str]:
 
 def pages(site: Site) -> list[Page]:
     """Index, explorer, then a page per target."""
-    targets = _targets(site)
+    by_target = _targets(site)
     return [
-        _index(site, targets),
+        _index(site, by_target),
         _explorer(site),
-        *(_target(site, target, runs) for target, runs in targets.items()),
+        *(_target(site, target, runs) for target, runs in by_target.items()),
     ]
 
 
 def _roofline(target: str, layer: str, runs: list[Run]) -> str:
     """One figure per workload of a GPU: each design's best at each problem, as a path."""
-    device = problems.device_of(target)
+    device = targets.device_of(target)
     paths = _paths(runs)
     if device is None or not paths or target.startswith("static/"):
         return ""
-    known = problems.roofs(target, problems.problem_of(problems.fastest(runs)[0].record).dtype)
+    known = targets.roofs(target, problems.problem_of(compare.fastest(runs)[0].record).dtype)
     if known is None:
         return ""  # The page says so.
     bound, reference = known
     roofs = [("bound", bound)]
     if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
         roofs.append(("reference", reference))
-    title = f"Roofline of {device.name}, {problems.layer_title(layer)}"
+    title = f"Roofline of {device.name}, {figures.layer_title(layer)}"
     return charts.figure(charts.Roofline(title, tuple(roofs), paths))
 
 
@@ -83,13 +81,13 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
     """The fastest run of each design at each problem, by intensity."""
     found: dict[str, list[tuple[float, float, str]]] = {}
     for problem, group in problems.by_problem(runs).items():
-        for run in _best_of_each(group, lambda run: problems.design_of(run.record)):
+        for run in _best_of_each(group, lambda run: figures.design_of(run.record)):
             work, time = run.outcome, run.total.median_us
             if work is not None and work.flops and work.bytes:
                 stale = " (stale)" if run.stale else ""
                 point = (work.flops / work.bytes, work.flops / time / 1e6)
                 said = f"{_version(run)}{stale} at {problem}"
-                found.setdefault(problems.design_of(run.record), []).append((*point, said))
+                found.setdefault(figures.design_of(run.record), []).append((*point, said))
     return tuple(
         charts.Path(design, tuple(sorted(points)), color)
         for color, (design, points) in enumerate(sorted(found.items()))
@@ -97,24 +95,24 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
 
 
 def _version(run: Run) -> str:
-    return f"{problems.design_of(run.record)} {run.record.kernel.version}"
+    return f"{figures.design_of(run.record)} {run.record.kernel.version}"
 
 
 def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:
     chosen: dict[str, Run] = {}
-    for run in problems.fastest(runs):
+    for run in compare.fastest(runs):
         chosen.setdefault(key(run), run)
     return list(chosen.values())
 
 
-def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
+def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
     path = "results/index.md"
     link = site.link(path)
     rows = []
-    for target, runs in targets.items():
+    for target, runs in by_target.items():
         rows.append(
             [
-                f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+                f"[{cell(targets.target_name(target))}]({link(f'results/{target}')})",
                 ", ".join(sorted({run.record.mode for run in runs})),
                 str(len(runs)),
                 str(len({_version(run) for run in runs})),
@@ -139,7 +137,7 @@ def _index(site: Site, targets: Mapping[str, list[Run]]) -> Page:
             _advisor(link),
             *_against_peers(link),
             "## Fastest at each problem",
-            _champions(site, targets, link),
+            _champions(site, by_target, link),
         ),
         nav=("Results",),
     )
@@ -156,19 +154,19 @@ def _against_peers(link: Link) -> Iterator[str]:
         yield f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every common run, lost ones too."
 
 
-def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
+def _champions(site: Site, by_target: Mapping[str, list[Run]], link: Link) -> str:
     """What to use at each problem: a table per workload."""
     chosen = [
-        problems.best(found).run
-        for runs in targets.values()
+        compare.best(found).run
+        for runs in by_target.values()
         for group in problems.by_problem(runs).values()
-        if (found := problems.fastest(problems.with_all_work(group)))
+        if (found := compare.fastest(compare.with_all_work(group)))
     ]
     parts = [
         sections(
-            f"### {cell(problems.layer_title(layer))}",
+            f"### {cell(figures.layer_title(layer))}",
             table(
-                ["Device", "Problem", "Regime", "Version", "Median", problems.OF_BOUND, "Record"],
+                ["Device", "Problem", "Regime", "Version", "Median", figures.OF_BOUND, "Record"],
                 [_champion(site, run, link) for run in runs],
             ),
             _reading(site, runs, link),
@@ -181,21 +179,21 @@ def _champions(site: Site, targets: Mapping[str, list[Run]], link: Link) -> str:
 def _champion(site: Site, run: Run, link: Link) -> list[str]:
     target, problem = run.record.target, problems.problem_of(run.record)
     return [
-        f"[{cell(problems.target_name(target))}]({link(f'results/{target}')})",
+        f"[{cell(targets.target_name(target))}]({link(f'results/{target}')})",
         cell(str(problem)),
         cell(problem.regime),
         run_version(site, run, link),
-        problems.duration(run.total),
-        problems.fraction(run),
-        problems.record_link(run, link),
+        figures.duration(run.total),
+        figures.fraction(run),
+        figures.record_link(run, link),
     ]
 
 
 def _target(site: Site, target: str, runs: list[Run]) -> Page:
     path = target_page(target)
     link = site.link(path)
-    name = problems.target_name(target)
-    device = problems.device_of(target)
+    name = targets.target_name(target)
+    device = targets.device_of(target)
     title = f"Results on {name}"
     if target.startswith("static/"):
         title = f"Compiled for {name}" + (f" ({device.name})" if device else "")
@@ -224,7 +222,7 @@ def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> 
         parts.append(f"### {cell(str(problem))}")
         parts += boards
     parts += [_failures(site, runs, link), _checked_only(only_checked)]
-    return sections(f"## {cell(problems.layer_title(layer))}", *parts)
+    return sections(f"## {cell(figures.layer_title(layer))}", *parts)
 
 
 def _about(target: str, device: Device | None, link: Link) -> str:
@@ -240,7 +238,7 @@ def _about(target: str, device: Device | None, link: Link) -> str:
         )
     return (
         f"Measured on {page}. In the roofline a path is a design: its fastest version at each "
-        f"problem, in order of intensity. {problems.RATES}"
+        f"problem, in order of intensity. {figures.RATES}"
     )
 
 
@@ -256,30 +254,30 @@ def _reading(site: Site, runs: list[Run], link: Link) -> str:
 
 
 def _leaderboard(site: Site, runs: list[Run], link: Link) -> str:
-    ranked = problems.fastest(runs)
+    ranked = compare.fastest(runs)
     rows = []
     for run in ranked:
         first = ranked[0]
         same = run.record.run is not None and run.record.run == first.record.run
-        behind = problems.ratio(first.total.median_us, run.total.median_us)
+        behind = verdicts.ratio(first.total.median_us, run.total.median_us)
         found = checked(run)
         rows.append(
             [
                 run_version(site, run, link),
-                problems.duration(run.total),
+                figures.duration(run.total),
                 ("fastest" if run is first else behind) if same else "",
-                problems.rate(run, "flops"),
-                problems.rate(run, "bytes"),
-                problems.fraction(run),
+                figures.rate(run, "flops"),
+                figures.rate(run, "bytes"),
+                figures.fraction(run),
                 cell(run.record.mode),
                 cell(problems.own_sizes(run, site.open_axes)),
                 found.status if found else "not in this run",
-                problems.record_link(run, link),
+                figures.record_link(run, link),
             ]
         )
     head = [
-        "Version", "Median", "Against the fastest, same run", "Arithmetic", problems.LEAST_BYTES,
-        problems.OF_BOUND, "Mode", "Own sizes", "Checked", "Record",
+        "Version", "Median", "Against the fastest, same run", "Arithmetic", figures.LEAST_BYTES,
+        figures.OF_BOUND, "Mode", "Own sizes", "Checked", "Record",
     ]  # fmt: skip
     return table(head, rows)
 
@@ -302,7 +300,7 @@ def _not_compiled(site: Site, runs: list[Run], link: Link) -> str:
     reasons: dict[str, list[str]] = {}
     for run in runs:
         _, status, said = why_not(run)
-        shown = f"{run_version(site, run, link)} ({problems.record_link(run, link)})"
+        shown = f"{run_version(site, run, link)} ({figures.record_link(run, link)})"
         reasons.setdefault(f"{status}: {said}", []).append(shown)
     return "\n".join(f"- {cell(said)}: {', '.join(shown)}" for said, shown in reasons.items())
 
@@ -313,20 +311,20 @@ def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
         run_version(site, run, link),
         *(_most(run, metric) for metric in ("spill_instructions", "registers", "shared_bytes")),
         ", ".join(_texts(run, "mma_path")),
-        problems.amount("bound_us", least.time_us) if least else "",
+        figures.amount("bound_us", least.time_us) if least else "",
         least.bound if least else "",
-        problems.record_link(run, link),
+        figures.record_link(run, link),
     ]
 
 
 def _compile_rank(run: Run) -> tuple[bool, float, float, str]:
-    spills, registers = (problems.worst(run, m) for m in ("spill_instructions", "registers"))
+    spills, registers = (compare.worst(run, m) for m in ("spill_instructions", "registers"))
     return run.outcome is None, spills or 0, registers or 0, run.name
 
 
 def _most(run: Run, metric: str) -> str:
-    value = problems.worst(run, metric)
-    return "" if value is None else problems.amount(metric, value)
+    value = compare.worst(run, metric)
+    return "" if value is None else figures.amount(metric, value)
 
 
 def _texts(run: Run, metric: str) -> list[str]:
@@ -344,7 +342,7 @@ def _failures(site: Site, runs: list[Run], link: Link) -> str:
             cell(run.record.mode),
             status,
             cell(said),
-            problems.record_link(run, link),
+            figures.record_link(run, link),
         ]
         for run in runs
         for _, status, said in [why_not(run)]
@@ -372,10 +370,10 @@ def _checked_only(runs: list[Run]) -> str:
 
 #: What every window shows comes first: the page hides columns from the right until they fit.
 _COLUMNS = (
-    "Version", "Problem", "Median, us", problems.OF_BOUND, "Where", "Regime", "Mode", "Outcome",
+    "Version", "Problem", "Median, us", figures.OF_BOUND, "Where", "Regime", "Mode", "Outcome",
     "TFLOP/s", "GB/s", "Registers", "Spills", "Freshness",
 )  # fmt: skip
-_NUMBERS = ("Median, us", problems.OF_BOUND, "TFLOP/s", "GB/s", "Registers", "Spills")
+_NUMBERS = ("Median, us", figures.OF_BOUND, "TFLOP/s", "GB/s", "Registers", "Spills")
 #: Columns to choose values of.
 _FACETS = ("Where", "Regime", "Mode", "Outcome", "Freshness")
 
@@ -413,7 +411,7 @@ def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
         all_columns=True,
     )
     return (
-        f"## {cell(problems.layer_title(layer))} {{ data-search-exclude }}\n\n"
+        f"## {cell(figures.layer_title(layer))} {{ data-search-exclude }}\n\n"
         f'<div class="explorer" data-key="{layer}" data-filters="{facets}" markdown>'
         f"\n\n{shown}\n\n</div>"
     )
@@ -422,13 +420,13 @@ def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
 def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
     outcome = run.outcome
     total = outcome.total.median_us if outcome and outcome.total else None
-    largest = (problems.worst(run, metric) for metric in ("registers", "spill_instructions"))
+    largest = (compare.worst(run, metric) for metric in ("registers", "spill_instructions"))
     return [
         run_version(site, run, link),
         f"[{cell(site.problem_text(run))}]({link(run.name)})",
         _plain(total) if total else "",
-        problems.fraction(run),
-        cell(problems.target_name(run.record.target)),
+        figures.fraction(run),
+        cell(targets.target_name(run.record.target)),
         cell(problems.problem_of(run.record).regime),
         cell(run.record.mode),
         run.record.outcome.status,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from generators.model.site import Site
 from generators.write.page import Page
 from mla_var3.emulator.conformance import FOLDER, Outcome, Table, read
 from mla_var3.tables import cell, code, table
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 PATH = "results/conformance.md"
 RECORDS = "results/conformance"

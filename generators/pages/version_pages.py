@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from generators.draw import schedule, tiles
-from generators.model import problems, verdicts
-from generators.model.verdicts import Verdict, together
+from generators.model import compare, problems, targets
+from generators.model.compare import Verdict
+from generators.model.problems import together
+from generators.model.run import Run
+from generators.model.site import Site
 from generators.pages import ladder
 from generators.pages.kernels import (
     compiled_for,
@@ -19,7 +21,7 @@ from generators.pages.kernels import (
     titles,
     version_page,
 )
-from generators.write import devlogs, diff
+from generators.write import devlogs, diff, figures, verdicts
 from generators.write.compiled import facts_tables
 from generators.write.devlogs import Story
 from generators.write.page import Page
@@ -29,10 +31,6 @@ from mla_var3.evidence import Correctness, Failed, Skipped
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -56,7 +54,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
     link, runs = site.link(path), site.runs_of(version)
     devlog = site.catalogue.devlogs.get(version.design_key)
     story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
-    found = verdicts.of(site, version, before)
+    found = compare.of(site, version, before)
     sources = own_files(version)
     neighbors = [other for other in (before, after) if other is not None]
     return Page(
@@ -105,11 +103,13 @@ def _card(
 ) -> str:  # fmt: skip
     """Verdict first: how it went, in one sentence, then why, and what to read next."""
     parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
-    parts["Measured"] = f"{found.headline}." if found.headline else _unmeasured(site, version)
+    parts["Measured"] = (
+        f"{headline}." if (headline := verdicts.headline(found)) else _unmeasured(site, version)
+    )
     if story:
         parts["Learnt"] = story.lead("Insights")
     listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
-    verdict = [f"**{story.verdict}**" if story else "", found.badge]
+    verdict = [f"**{story.verdict}**" if story else "", verdicts.badge(found)]
     return sections(
         f'<div class="verdict verdict--{found.word.split()[0]}" markdown="1">',
         " ".join(reversed([text for text in verdict if text])),
@@ -129,26 +129,26 @@ def _unmeasured(site: Site, version: Version) -> str:
     timed = [run for run in site.runs_of(version) if run.is_timed]
     if not timed:
         return "Not timed yet."
-    first = problems.fastest(timed)[0]
-    return f"{problems.duration(first.total)} at {cell(site.problem_text(first))}."
+    first = compare.fastest(timed)[0]
+    return f"{figures.duration(first.total)} at {cell(site.problem_text(first))}."
 
 
 def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
     """How far the version is from the fastest of its run, where the verdict was read."""
     runs = [run for run in site.runs_of(version) if run.is_timed]
     step = found.largest
-    mine = step.run if step else next(iter(problems.fastest(runs)), None)
+    mine = step.run if step else next(iter(compare.fastest(runs)), None)
     if mine is None or mine.record.run is None:
         return ""
     same = [run for run in site.runs if run.is_timed and together(run) == together(mine)]
     best = min(same, key=lambda run: run.total.median_us)
     at = cell(str(problems.problem_of(mine.record)))
     if best is mine:
-        return f"The fastest of its run at {at}: {problems.duration(mine.total)}."
-    behind = problems.ratio(best.total.median_us, mine.total.median_us)
+        return f"The fastest of its run at {at}: {figures.duration(mine.total)}."
+    behind = verdicts.ratio(best.total.median_us, mine.total.median_us)
     return (
         f"At {at} it is {behind} than {run_version(site, best, link)}, the fastest of that run "
-        f"({problems.duration(mine.total)} against {problems.duration(best.total)})."
+        f"({figures.duration(mine.total)} against {figures.duration(best.total)})."
     )
 
 
@@ -157,7 +157,7 @@ def _chips_note(found: Verdict) -> str:
         return ""
     return (
         f"Change in time against {found.before.version}, each in one run; a minus is faster. Less "
-        f"than {verdicts.NOISE:.0%} either way counts as no change."
+        f"than {compare.NOISE:.0%} either way counts as no change."
     )
 
 
@@ -198,7 +198,7 @@ def _identity(version: Version, link: Link) -> str:
     made = f"Check, compile and predict it without a GPU: `{run}`."
     return (
         f"Design {design_link(version, link)}, workload "
-        f"[{cell(problems.layer_title(version.layer))}]({link(f'kernels#{version.layer}')}), "
+        f"[{cell(figures.layer_title(version.layer))}]({link(f'kernels#{version.layer}')}), "
         f"language {cell(language_title(version.language))}. "
         + (made if compiled_for(version) else f"Check it: `nox -s check -- {version.key}`.")
     )
@@ -206,7 +206,7 @@ def _identity(version: Version, link: Link) -> str:
 
 def _where_run(site: Site, run: Run) -> list[str]:
     return [
-        cell(problems.target_name(run.record.target)),
+        cell(targets.target_name(run.record.target)),
         cell(site.problem_text(run)),
     ]
 
@@ -241,22 +241,22 @@ def _results(site: Site, runs: list[Run], link: Link) -> str:
             [
                 *_where_run(site, run),
                 cell(run.record.mode),
-                problems.duration(total),
-                f"{problems.amount('total_us', total.min_us)} to "
-                f"{problems.amount('total_us', total.max_us)}, {total.samples} samples",
-                problems.rate(run, "flops"),
-                problems.rate(run, "bytes"),
-                problems.fraction(run),
-                problems.record_link(run, link),
+                figures.duration(total),
+                f"{figures.amount('total_us', total.min_us)} to "
+                f"{figures.amount('total_us', total.max_us)}, {total.samples} samples",
+                figures.rate(run, "flops"),
+                figures.rate(run, "bytes"),
+                figures.fraction(run),
+                figures.record_link(run, link),
             ]
         )
     head = [
-        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", problems.LEAST_BYTES,
-        problems.OF_BOUND, "Record",
+        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", figures.LEAST_BYTES,
+        figures.OF_BOUND, "Record",
     ]  # fmt: skip
     return sections(
         table(head, rows) or _none("timed"),
-        problems.RATES if rows else "",
+        figures.RATES if rows else "",
         _stages(site, timed, link),
     )
 
@@ -276,15 +276,15 @@ def _stages(site: Site, timed: list[Run], link: Link) -> str:
                     cell(stage.name),
                     cell(tiling_text(stage.tiling)),
                     " x ".join(map(str, stage.grid)),
-                    problems.duration(stage.duration),
-                    problems.amount("achieved_tflops", stage.flops / time / 1e6),
-                    problems.amount("achieved_gbps", stage.bytes / time / 1e3),
-                    problems.record_link(run, link),
+                    figures.duration(stage.duration),
+                    figures.amount("achieved_tflops", stage.flops / time / 1e6),
+                    figures.amount("achieved_gbps", stage.bytes / time / 1e3),
+                    figures.record_link(run, link),
                 ]
             )
     head = [
         "Device", "Problem", "Mode", "Stage", "Tiling", "Grid", "Median", "Arithmetic",
-        problems.LEAST_BYTES, "Record",
+        figures.LEAST_BYTES, "Record",
     ]  # fmt: skip
     shown = table(head, rows)
     return f"**Stages**\n\n{shown}" if shown else ""
@@ -304,7 +304,7 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
         errors = [error for error in cases if error is not None]
         rows.append(
             [
-                cell(problems.target_name(target)),
+                cell(targets.target_name(target)),
                 cell(against),
                 f"{sum(check.status == 'passed' for check in made)} of {len(made)} passed",
                 str(len(cases)),
@@ -316,7 +316,7 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
             [
                 *_where_run(site, run),
                 cell(check.message or check.status),
-                problems.record_link(run, link),
+                figures.record_link(run, link),
             ]
             for run, check in zip(group, checks, strict=True)
             if check is not None and check.status == "failed"
@@ -348,7 +348,7 @@ def why_not(run: Run) -> tuple[str, str, str]:
 
 def _failures(site: Site, runs: list[Run], link: Link) -> str:
     rows = [
-        [*_where_run(site, run), cell(stage), status, cell(said), problems.record_link(run, link)]
+        [*_where_run(site, run), cell(stage), status, cell(said), figures.record_link(run, link)]
         for run in runs
         for stage, status, said in [why_not(run)]
         if said

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from generators.model import problems
+from generators.model import problems, targets
+from generators.model.run import Run
+from generators.write import figures
 from generators.write.text import cell, factored
 from mla_var3.evidence import Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
@@ -14,9 +15,6 @@ from mla_var3.languages import languages
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
 
 _HEAD = (
     "Registers", "Spill loads / stores (stack, bytes)", "Shared memory, bytes", "Warps per block",
@@ -100,8 +98,8 @@ def facts_tables(
             cells = tuple(map(_change, other.cells(), cells))
         key = (cell(item.stage.name), cell(tiling_text(item.stage.tiling)), *cells)
         label = problems.sizes(item.run.record, varying) or "record"
-        rows = tables.setdefault(problems.target_name(item.run.record.target), {})
-        rows.setdefault(key, []).append(problems.record_link(item.run, link, cell(label)))
+        rows = tables.setdefault(targets.target_name(item.run.record.target), {})
+        rows.setdefault(key, []).append(figures.record_link(item.run, link, cell(label)))
     return {
         name: factored(
             _TABLE, [[*key, "<br>".join(links)] for key, links in rows.items()], "stage and problem"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from generators.model.site import Site
 from generators.write import effects
 from generators.write.devlogs import Story
 from generators.write.remarks import Remark, remarks
@@ -17,9 +17,6 @@ from generators.write.text import sections
 from mla_var3.knowledge.changes import Comparison, FileChange, Hunk, Line, Place, Row, compare
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
-
-if TYPE_CHECKING:
-    from generators.model.site import Site
 
 #: Remarks by the line that they explain.
 Remarks = Mapping[Place, Sequence[Remark]]

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from generators.model import problems
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.write import figures
 from generators.write.source import repo_name
 from generators.write.text import cell, factored, sections
 from mla_var3.blobs import once_per_content
@@ -24,10 +26,6 @@ from mla_var3.knowledge.changes import Comparison, Hunk, Line
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 from mla_var3.syntax import statements
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
-    from generators.model.site import Site
 
 #: What is counted of a line, with its name.
 _COUNTED = {"instructions": "SASS", "mma": "tensor-core", "tma": "TMA", "spills": "spill"}
@@ -230,8 +228,8 @@ def summary(changes: Comparison, pairs: Sequence[Built], link: Link) -> str:
         return ""
     record = pairs[0].new.run.record
     made = ", ".join(
-        f"{cell(pair.arch)} ({problems.record_link(pair.old.run, link, 'before')}, "
-        f"{problems.record_link(pair.new.run, link, 'after')})"
+        f"{cell(pair.arch)} ({figures.record_link(pair.old.run, link, 'before')}, "
+        f"{figures.record_link(pair.new.run, link, 'after')})"
         for pair in pairs
     )
     at = f"Compiled by the same tools at {cell(str(problems.problem_of(record)))} for {made}."

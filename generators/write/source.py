@@ -5,15 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from generators.model.run import Run
 from generators.write.text import fence
 from mla_var3.evidence import Passed, Remark, StaticFacts
 from mla_var3.paths import kernels_dir, relative
 from mla_var3.tables import cell
-
-if TYPE_CHECKING:
-    from generators.model.run import Run
 
 #: What of a line's instructions is worth a word, with how it is called.
 _COUNTED = {"spill_loads": "spill loads", "spill_stores": "spill stores", "mma": "tensor-core"}

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from generators.mla import advisor, design_choice
-from generators.mla.design_choice import compare
-from generators.model import problems
+from generators.mla.design_choice import comparison
+from generators.model import compare
 from generators.model.run import Run
 from generators.pages import home, kernels
 from generators.write.text import us
@@ -38,7 +38,7 @@ RUNS = (
 
 
 def choice(site, s: int, *runs):
-    found = compare(on(site, *runs), H200)
+    found = comparison(on(site, *runs), H200)
     return next(choice for choice in found.choices if choice.s == s)
 
 
@@ -82,7 +82,7 @@ def test_what_times_cover_stands_wherever_times_do(pages):
 )
 def test_the_batch_is_the_one_with_most_query_counts(site, batches, wanted):
     runs = [at("flash_mla", "v1", s, 10.0, b=b) for b, counts in batches.items() for s in counts]
-    assert compare(on(site, *runs), H200).shape.b == wanted
+    assert comparison(on(site, *runs), H200).shape.b == wanted
 
 
 @pytest.mark.parametrize("other", [
@@ -99,7 +99,7 @@ def test_a_stale_record_comes_last(site):
 
 
 def test_query_counts_that_only_records_have_are_rows(site):
-    found = compare(on(site, at("flash_mla", "v1", 6, 10.0)), H200)
+    found = comparison(on(site, at("flash_mla", "v1", 6, 10.0)), H200)
     assert [c.s for c in found.choices] == sorted({6, *regimes.S_VALUES})
 
 
@@ -139,12 +139,12 @@ def test_versions_are_compared_with_those_that_have_the_same_cache(site):
 
 def test_the_newest_of_versions_within_noise_is_to_be_used():
     runs = [ranged("flash_attention v1", 100, 90, 110), ranged("flash_attention v2", 105, 95, 120)]
-    assert names(problems.best(runs)) == ("flash_attention v2", "flash_attention v1")
+    assert names(compare.best(runs)) == ("flash_attention v2", "flash_attention v1")
     newest_first = [
         ranged("flash_attention v2", 100, 90, 110),
         ranged("flash_attention v1", 105, 95, 120),
     ]
-    assert names(problems.best(newest_first)) == ("flash_attention v2", None)
+    assert names(compare.best(newest_first)) == ("flash_attention v2", None)
 
 
 def test_the_newest_run_that_timed_several_decides_with_what_came_after():
@@ -154,11 +154,11 @@ def test_the_newest_run_that_timed_several_decides_with_what_came_after():
     alone = of("v0", 80, "cold", 3)
     earlier = [of("v1", 90, "first", 1), of("v2", 100, "first", 2)]
     later = [of("v1", 110, "second", 5), of("v2", 100.5, "second", 6)]
-    runs = problems.fastest([alone, *earlier, *later])
-    assert problems.best(runs).run.total.median_us == 100.5
-    assert problems.best(problems.fastest([alone, earlier[0]])).run is alone
+    runs = compare.fastest([alone, *earlier, *later])
+    assert compare.best(runs).run.total.median_us == 100.5
+    assert compare.best(compare.fastest([alone, earlier[0]])).run is alone
     after = of("v2", 70, "last", 50)
-    assert problems.best(problems.fastest([*runs, after])).run is after
+    assert compare.best(compare.fastest([*runs, after])).run is after
 
 
 def test_versions_are_ordered_by_number():
@@ -167,7 +167,7 @@ def test_versions_are_ordered_by_number():
     for number in ("v9", "v10"):
         kernel = fastest.record.kernel.model_copy(update={"version": number})
         runs.append(replace(fastest, record=fastest.record.model_copy(update={"kernel": kernel})))
-    assert version(problems.best(runs).run) == "flash_attention v10"
+    assert version(compare.best(runs).run) == "flash_attention v10"
 
 
 def test_another_design_within_noise_is_a_rival():
@@ -175,7 +175,7 @@ def test_another_design_within_noise_is_a_rival():
         ranged("flash_mla_split_kv v1", 133, 130, 136),
         ranged("mla_var6_plus v4", 135, 132, 137),
     ]
-    assert names(problems.best(runs)) == ("flash_mla_split_kv v1", "mla_var6_plus v4")
+    assert names(compare.best(runs)) == ("flash_mla_split_kv v1", "mla_var6_plus v4")
 
 
 @pytest.mark.parametrize("slower", [
@@ -185,12 +185,12 @@ def test_another_design_within_noise_is_a_rival():
 ])  # fmt: skip
 def test_what_is_slower_beyond_noise_or_stale_is_not_preferred(slower):
     fastest = ranged("flash_attention v1", 100, 90, 110)
-    assert names(problems.best([fastest, slower])) == ("flash_attention v1", None)
+    assert names(compare.best([fastest, slower])) == ("flash_attention v1", None)
 
 
 def test_the_time_of_decompressing_follows_the_batch(site):
     for batch in (4, 32):
-        found = compare(on(site, at("flash_mla", "v1", 1, 10.0, b=batch)), H200)
+        found = comparison(on(site, at("flash_mla", "v1", 1, 10.0, b=batch)), H200)
         flops = 4 * batch * 128 * design_choice.CONTEXT * 512 * 128
         assert found.decompressing_us >= flops / CEILINGS.tflops / 1e6
         per_flop = found.decompressing_us / flops
@@ -390,7 +390,7 @@ def test_versions_that_lead_at_different_queries_are_all_named(site):
 
 def test_a_design_in_another_language_is_another_design(site):
     made = on(site, at("flash_mla", "v2", 1, 230.0), at("flash_mla@cute-dsl", "v4", 1, 73.0))
-    found = compare(made, H200)
+    found = comparison(made, H200)
     ours, other = (made.designs()[key][0] for key in ("flash_mla", "flash_mla@cute-dsl"))
     assert (found.fastest_at(ours), found.fastest_at(other)) == ([], [1])
     assert found.best_versions(ours) == {"v2": [1]}

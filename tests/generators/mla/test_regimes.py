@@ -11,7 +11,7 @@ import pytest
 
 from generators.mla import regimes as regimes
 from generators.mla.regimes import CONTEXTS, PAGE, device_page, map_figure
-from generators.model import problems
+from generators.write import figures
 from mla_var3.errors import KnowledgeError
 from mla_var3.workloads.mla import regimes as library
 from tests.generators.checking import Seen, dead_links, see
@@ -42,7 +42,7 @@ def test_links_resolve(site, pages, found):
 def test_figures_of_a_device(found, key):
     text = found[device_page(key)].content
     ceilings = library.ceilings_of(key)
-    assert problems.reference_rates(ceilings) in text
+    assert figures.reference_rates(ceilings) in text
     assert ("as published" in text) == (key == "nvidia-rtx-5090")
     for name in ("best-n", "shared-prefix", "map"):
         assert library.figure(name, key) in text

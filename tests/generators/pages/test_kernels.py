@@ -7,10 +7,10 @@ import re
 import pytest
 
 from generators import families as engine
-from generators.model import problems, verdicts
+from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.pages import kernels, ladder, version_pages
-from generators.write import compiled, devlogs, source
+from generators.write import compiled, devlogs, figures, source, verdicts
 from mla_var3.evidence import CheckedCase
 from mla_var3.knowledge.pages import load
 from mla_var3.runtime import registry
@@ -59,7 +59,7 @@ def test_every_design_and_version_has_a_page(site, found):
         for version in versions:
             page = found[f"{folder}/{version.version}.md"]
             names = (kernels.language_title(first.language), first.design, version.version)
-            assert page.nav == ("Kernels", problems.layer_title(first.layer), *names)
+            assert page.nav == ("Kernels", figures.layer_title(first.layer), *names)
             assert page.source is not None
             assert (site.root / page.source).is_file()
 
@@ -230,41 +230,49 @@ def steps_of(site, *medians: tuple[float, float], run_after: str = "aaaa"):
         runs += [timed("v1", before, slug=f"{s}-1", **at),
                  timed("v2", after, run=run_after, slug=f"{s}-2", **at)]  # fmt: skip
     old, new = registry.find("flash_mla", "v1"), registry.find("flash_mla", "v2")
-    return verdicts.of(on(site, *runs), new, old)
+    return compare.of(on(site, *runs), new, old)
 
 
 def test_a_verdict_reads_as_people_say_it(site):
     faster = steps_of(site, (10.0, 5.0), (10.0, 9.9))
-    assert (faster.word, faster.headline) == ("faster", "Up to 2x faster than v1 at s=1")
+    assert (faster.word, verdicts.headline(faster)) == ("faster", "Up to 2x faster than v1 at s=1")
     assert [step.word for step in faster.steps] == ["faster", "neutral"]
     mixed = steps_of(site, (10.0, 5.0), (10.0, 20.0))
     assert mixed.word == "mixed"
-    assert mixed.headline == "Up to 2x faster than v1 at s=1, up to 2x slower at s=4"
+    assert verdicts.headline(mixed) == "Up to 2x faster than v1 at s=1, up to 2x slower at s=4"
     slower = steps_of(site, (10.0, 21.0), (10.0, 10.1))
-    assert (slower.word, slower.headline) == ("slower", "Up to 2.1x slower than v1 at s=1")
-    assert "badge--slower" in slower.badge
-    assert (faster.range, mixed.range, slower.range) == (
+    assert (slower.word, verdicts.headline(slower)) == (
+        "slower",
+        "Up to 2.1x slower than v1 at s=1",
+    )
+    assert "badge--slower" in verdicts.badge(slower)
+    assert (verdicts.span(faster), verdicts.span(mixed), verdicts.span(slower)) == (
         "up to 2x faster than v1 at 1 of 2 problems", "2x slower to 2x faster than v1, 2 problems",
         "up to 2.1x slower than v1 at 1 of 2 problems",
     )  # fmt: skip
-    assert steps_of(site, (10.0, 5.0), (12.0, 4.0)).range == "2x to 3x faster than v1, 2 problems"
-    assert steps_of(site, (10.0, 5.0)).range == "2x faster than v1"
+    assert (
+        verdicts.span(steps_of(site, (10.0, 5.0), (12.0, 4.0)))
+        == "2x to 3x faster than v1, 2 problems"
+    )
+    assert verdicts.span(steps_of(site, (10.0, 5.0))) == "2x faster than v1"
     level = steps_of(site, (10.0, 10.2))
-    assert (level.word, level.headline[:14]) == ("neutral", "As fast as v1,")
-    assert "neutral, as fast as v1" in level.badge
+    assert (level.word, verdicts.headline(level)[:14]) == ("neutral", "As fast as v1,")
+    assert "neutral, as fast as v1" in verdicts.badge(level)
 
 
 def test_what_rests_on_a_stale_record_says_so(site):
     at = {"problem": {**SIZES, "s": 4}}
     runs = [timed("v1", 20.0, slug="1", stale=True, **at), timed("v2", 10.0, slug="2", **at)]
     versions = registry.find("flash_mla", "v2"), registry.find("flash_mla", "v1")
-    found = verdicts.of(on(site, *runs), *versions)
-    assert found.headline.endswith("(stale)")
-    assert "2x faster than v1 (stale)" in found.badge
+    found = compare.of(on(site, *runs), *versions)
+    assert verdicts.headline(found).endswith("(stale)")
+    assert "2x faster than v1 (stale)" in verdicts.badge(found)
     assert "</strong> (stale)</li>" in verdicts.chips(found.steps)
     fresh = steps_of(site, (20.0, 10.0))
-    assert "stale" not in found.headline.removesuffix("(stale)")
-    assert "stale" not in fresh.headline + fresh.badge + verdicts.chips(fresh.steps)
+    assert "stale" not in verdicts.headline(found).removesuffix("(stale)")
+    assert "stale" not in verdicts.headline(fresh) + verdicts.badge(fresh) + verdicts.chips(
+        fresh.steps
+    )
 
 
 def test_a_verdict_compares_within_one_run_only(site):
@@ -278,7 +286,7 @@ def test_a_verdict_compares_each_version_at_its_best(site):
         for parts, median in enumerate(medians, 1)
     ]
     new, old = registry.find("flash_mla", "v2"), registry.find("flash_mla", "v1")
-    steps = verdicts.of(on(site, *runs), new, old).steps
+    steps = compare.of(on(site, *runs), new, old).steps
     assert [step.gain for step in steps] == [1.25]
 
 
@@ -375,15 +383,15 @@ def test_fresh_runs_come_before_faster_stale_ones(site):
     timed = [found for found in site.runs if found.is_timed]
     if not timed:
         pytest.skip("no timed record is committed")
-    ranked = problems.fastest(timed)
+    ranked = compare.fastest(timed)
     assert [found.stale for found in ranked] == sorted(found.stale for found in ranked)
 
 
 def test_targets_without_a_device_file_keep_their_name():
-    assert problems.target_name("static/sm_90") == "sm_90"
-    assert problems.target_name("some-gpu") == "some-gpu"
+    assert targets.target_name("static/sm_90") == "sm_90"
+    assert targets.target_name("some-gpu") == "some-gpu"
     assert (
-        problems.target_name("nvidia-h200-sxm") == engine.device_files.load("nvidia-h200-sxm").name
+        targets.target_name("nvidia-h200-sxm") == engine.device_files.load("nvidia-h200-sxm").name
     )
 
 

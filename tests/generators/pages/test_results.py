@@ -12,11 +12,12 @@ import pytest
 
 from generators import families as engine
 from generators.mla import peers
-from generators.model import problems
+from generators.model import compare
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import devices, home, kernels, results
 from generators.pages import records as record_pages
+from generators.write import figures
 from mla_var3 import devices as device_files
 from mla_var3 import evidence
 from mla_var3.devices.model import UNKNOWN
@@ -119,8 +120,8 @@ def test_no_table_calls_bytes_of_the_model_traffic(site):
     made = on(site, timed("v1", 10.0))
     for found in [*results.pages(made), *kernels.pages(made)]:
         if found.path in (f"results/{GPU}.md", "kernels/mla/cutile-dsl/flash_mla/v1.md"):
-            assert f" {problems.LEAST_BYTES} |" in found.content
-            assert problems.RATES in found.content
+            assert f" {figures.LEAST_BYTES} |" in found.content
+            assert figures.RATES in found.content
             assert "| DRAM traffic" not in found.content
 
 
@@ -345,5 +346,5 @@ def test_what_all_versions_share_is_said_once_and_each_reason_too(site):
 def test_what_is_spared_work_is_no_champion_of_those_that_are_not():
     whole = at("flash_mla", "v1", 4, 200.0)
     spared = at("mla_shared_prefix", "v0", 4, 140.0, shared=3072)
-    assert problems.with_all_work([spared, whole]) == [whole]
-    assert problems.with_all_work([spared]) == [spared]
+    assert compare.with_all_work([spared, whole]) == [whole]
+    assert compare.with_all_work([spared]) == [spared]

@@ -1,0 +1,229 @@
+"""Which of several runs is the fastest, and how a version compares with the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from generators.model import problems
+from generators.model.problems import together
+from generators.model.run import Run
+from generators.model.site import Site
+from mla_var3.knowledge import metrics
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads import workloads
+
+#: Times that differ by less count as equal: the same kernel moves by as much.
+NOISE = 0.03
+
+
+@dataclass(frozen=True)
+class Best:
+    """What to use of several runs.
+
+    Attributes:
+        run: The fastest; of versions of its design within noise of it the newest.
+        rival: A run within noise that is faster, or of another design.
+        outdated: The fastest stale run where it beats ``run``, a fresh one, beyond noise.
+    """
+
+    run: Run
+    rival: Run | None
+    outdated: Run | None = None
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the run."""
+        return self.run.total.median_us
+
+
+def best(runs: Sequence[Run]) -> Best:
+    """What to use of timed runs of one problem, fastest first and at least one.
+
+    Times of different runs differ by clock and temperature. So the newest run that timed several
+    of them decides, with what was timed after it; without one the shortest time does.
+    """
+    together = _newest_together(runs)
+    near = [run for run in together if run.stale == together[0].stale and alike(run, together[0])]
+    own = [run for run in near if _kernel(run)[0] == _kernel(together[0])[0]]
+    chosen = max(own, key=lambda run: _kernel(run)[1])
+    faster = near[: near.index(chosen)]
+    others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
+    return Best(chosen, next(others, None), _outdated(runs, chosen))
+
+
+def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:
+    """The newest run that timed several and what came after it, fastest first; else all."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.record.run and run.stale == runs[0].stale:
+            groups.setdefault(run.record.run, []).append(run)
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return runs
+    newest = max(several, key=lambda group: group[0].record.time)
+    since = min(run.record.time for run in newest)
+    return [run for run in runs if run.record.time >= since and run.stale == runs[0].stale]
+
+
+def _outdated(runs: Sequence[Run], chosen: Run) -> Run | None:
+    stale = (run for run in runs if run.stale and not chosen.stale)
+    first = min(stale, key=lambda run: run.total.median_us, default=None)
+    if first is None or first.total.median_us > chosen.total.median_us or alike(first, chosen):
+        return None
+    return first
+
+
+def _kernel(run: Run) -> tuple[tuple[str, str], int]:
+    """Language and design, and number of the version."""
+    kernel = run.record.kernel
+    return (kernel.language, kernel.design), int(kernel.version.removeprefix("v"))
+
+
+def alike(one: Run, other: Run) -> bool:
+    """Whether medians are within noise, or each in the range of the other's samples."""
+    first, second = one.total, other.total
+    return level(first.median_us, second.median_us) or (
+        first.min_us <= second.median_us <= first.max_us
+        and second.min_us <= first.median_us <= second.max_us
+    )
+
+
+def level(one: float, other: float) -> bool:
+    """Whether two times differ by less than noise."""
+    return max(one, other) < min(one, other) * (1 + NOISE)
+
+
+def fastest(runs: Iterable[Run]) -> list[Run]:
+    """Timed runs, fastest first; of runs of one version, mode and path the order is that of files.
+
+    Fresh records come before stale ones.
+    """
+    timed = (run for run in runs if run.is_timed)
+    return sorted(timed, key=lambda run: (run.stale, run.total.median_us, run.name))
+
+
+def with_all_work(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs that are spared nothing, as by a prefix that sequences share; all if none is."""
+    return [
+        run for run in runs if not workloads()[run.record.kernel.layer].lighter(run.record.problem)
+    ] or runs
+
+
+def worst(run: Run, metric: str) -> float | None:
+    """The largest value of a metric over the stages of a run; None where none states it."""
+    found = [r.value for r in metrics.readings_of(run.record, metrics.metric(metric))]
+    return max((float(value) for value in found if not isinstance(value, str)), default=None)
+
+
+Word = Literal["start", "not measured", "negative result", "mixed", "faster", "slower", "neutral"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One problem at which a version and the one before ran in the same run.
+
+    Attributes:
+        run: The version's run.
+        at: What tells the problem from the others.
+        gain: Time before over time after.
+        stale: Whether the sources of one of the two have changed since.
+    """
+
+    run: Run
+    at: str
+    gain: float
+    stale: bool
+
+    @property
+    def word(self) -> Literal["faster", "slower", "neutral"]:
+        """Which way it went, if any."""
+        if abs(1 - 1 / self.gain) < NOISE:
+            return "neutral"
+        return "faster" if self.gain > 1 else "slower"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a version.
+
+    Attributes:
+        before: The version before; None for the first.
+        negative: Whether its entry is marked as a failure.
+        steps: All problems compared, in order.
+    """
+
+    before: Version | None
+    negative: bool
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def word(self) -> Word:
+        """The verdict in a word or two."""
+        if self.before is None:
+            return "start"
+        if self.negative:
+            return "negative result"
+        if not self.steps:
+            return "not measured"
+        if len(self.words) > 1:
+            return "mixed"
+        return next(iter(self.words), "neutral")
+
+    @cached_property
+    def extremes(self) -> tuple[Step, Step]:
+        """The step that gained most and the one that gained least."""
+        ordered = sorted(self.steps, key=lambda step: step.gain)
+        return ordered[-1], ordered[0]
+
+    @cached_property
+    def words(self) -> set[Literal["faster", "slower"]]:
+        """Which ways the problems went, but for those that did not change."""
+        return {step.word for step in self.steps if step.word != "neutral"}
+
+    @property
+    def changed(self) -> int:
+        """At how many problems it is faster or slower."""
+        return sum(step.word != "neutral" for step in self.steps)
+
+    @property
+    def largest(self) -> Step | None:
+        """The step that tells most: the largest change in the direction of the verdict."""
+        if not self.steps:
+            return None
+        most, least = self.extremes
+        if self.word == "negative result":
+            return least
+        return most if most.gain * least.gain >= 1 else least
+
+
+def of(site: Site, version: Version, before: Version | None) -> Verdict:
+    """The verdict on a version, from records and its devlog entry."""
+    devlog = site.catalogue.devlogs.get(version.design_key)
+    entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
+    entry = entries.get(version.version)
+    found = _pairs(site, before, version) if before else []
+    varying = problems.varying_shared([new.record for _, new in found])
+    ordered = sorted(found, key=lambda pair: problems.problem_of(pair[1].record).order)
+    steps = tuple(_step(old, new, varying) for old, new in ordered)
+    return Verdict(before, bool(entry and entry.negative), steps)
+
+
+def _step(old: Run, new: Run, varying: list[str]) -> Step:
+    at = problems.sizes(new.record, varying) or str(problems.problem_of(new.record))
+    return Step(new, at, old.total.median_us / new.total.median_us, old.stale or new.stale)
+
+
+def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]:
+    """Runs of two versions that timed the same problem in the same run, each with its best n."""
+    old, new = _fastest(site.runs_of(before)), _fastest(site.runs_of(after))
+    return [(old[key], run) for key, run in new.items() if key in old]
+
+
+def _fastest(runs: Iterable[Run]) -> dict[tuple[object, ...], Run]:
+    """By what times must share to compare; a version may take a problem in several ways."""
+    timed = [run for run in runs if run.is_timed and run.record.run is not None]
+    slowest_first = sorted(timed, key=lambda run: -run.total.median_us)
+    return {together(run): run for run in slowest_first}

@@ -1,0 +1,131 @@
+"""How times compare, in words: sentences, badges and chips."""
+
+from __future__ import annotations
+
+from generators.model.compare import NOISE, Step, Verdict, level
+from generators.model.run import Run
+from generators.write.figures import duration
+from generators.write.text import cell
+from mla_var3.knowledge import metrics
+from mla_var3.knowledge.evidence import change_text
+
+#: Mark of what rests on a stale record.
+STALE = " (stale)"
+
+
+def ratio(before: float, after: float) -> str:
+    """How two times of one run compare, as people read it: ``1.8x faster``, ``2.1x slower``."""
+    return change_text(metrics.metric("total_us"), before / after)
+
+
+def against(mine: Run, other: Run, name: str) -> str:
+    """How a run compares with another of the same run: ``5 % faster than FlashMLA (70.9 us ..)``.
+
+    Args:
+        mine: The run that the sentence is about.
+        other: What it is compared with.
+        name: The other, as the sentence calls it.
+    """
+    ours, theirs = mine.total.median_us, other.total.median_us
+    both = f"({duration(mine.total).removesuffix(' us')} against {duration(other.total)})"
+    if level(ours, theirs):
+        return f"as fast as {name} {both}"
+    return f"{percent(ours, theirs)} than {name} {both}"
+
+
+def percent(ours: float, theirs: float) -> str:
+    """A time against another in percent, or as a factor where that is large."""
+    word, factor = ("faster", theirs / ours) if ours < theirs else ("slower", ours / theirs)
+    if factor >= PERCENT_BELOW:
+        return ratio(theirs, ours)
+    share = f"{abs(1 - ours / theirs) * 100:.0f}"
+    return "equal" if share == "0" else f"{share} % {word}"
+
+
+#: From this factor on people say how many times rather than percent.
+PERCENT_BELOW = 1.5
+
+
+def gain(step: Step) -> str:
+    """The gain of a step as people say it: ``1.8x faster``."""
+    return percent(1.0, step.gain)
+
+
+def place(step: Step) -> str:
+    """The problem of a step, marked where one of its records is stale."""
+    return step.at + STALE * step.stale
+
+
+def span(verdict: Verdict) -> str:
+    """From the worst change to the best over all problems; empty where nothing changed."""
+    if not verdict.words:
+        return ""
+    than = f" than {verdict.before.version}" if verdict.before else ""
+    stale = STALE * any(step.stale for step in verdict.steps)
+    return _from_to(verdict) + than + _many(verdict) + stale
+
+
+def _from_to(verdict: Verdict) -> str:
+    most, least = verdict.extremes
+    if len(verdict.words) > 1:
+        return f"{gain(least)} to {gain(most)}"
+    first, last = (most, least) if "faster" in verdict.words else (least, most)
+    if verdict.changed < len(verdict.steps):
+        return f"up to {gain(first)}"
+    if gain(first) == gain(last):
+        return gain(first)
+    return f"{gain(last).rsplit(maxsplit=1)[0]} to {gain(first)}"
+
+
+def _many(verdict: Verdict) -> str:
+    """At how many problems of all it changed."""
+    if verdict.changed < len(verdict.steps):
+        return f" at {verdict.changed} of {len(verdict.steps)} problems"
+    return f", {verdict.changed} problems" if verdict.changed > 1 else ""
+
+
+def headline(verdict: Verdict) -> str:
+    """One sentence on how a version compares, without a full stop; empty where nothing does."""
+    if verdict.before is None or not verdict.steps:
+        return ""
+    before = verdict.before.version
+    (most, least), than = verdict.extremes, f"than {before}"
+    up, down = most.word == "faster", least.word == "slower"
+    if up and down:
+        return f"Up to {gain(most)} {than} at {place(most)}, up to {gain(least)} at {place(least)}"
+    if not up and not down:
+        return f"As fast as {before}, within {NOISE:.0%} at every problem measured"
+    telling = most if up else least
+    upto = "" if len(verdict.steps) == 1 else "Up to "
+    return f"{upto}{gain(telling)} {than} at {place(telling)}"
+
+
+def badge(verdict: Verdict) -> str:
+    """The verdict as a mark: a shape, a word and the changes from least to most."""
+    said = span(verdict)
+    if said and verdict.word in ("faster", "slower"):
+        return mark(verdict.word, said)
+    if verdict.before and verdict.word == "neutral":
+        said = f"as fast as {verdict.before.version}"
+    return mark(verdict.word, ", ".join(filter(None, [verdict.word, said])))
+
+
+def mark(word: str, text: str) -> str:
+    """A mark whose class names its colour and shape."""
+    kind = word.split()[0]
+    return f'<span class="badge badge--{kind}">{cell(text)}</span>'
+
+
+def bar(share: float) -> str:
+    """A share as a number with a bar behind it."""
+    return f'<span class="share" style="--share:{min(share, 1):.3f}">{share:.0%}</span>'
+
+
+def chips(steps: tuple[Step, ...]) -> str:
+    """A chip per problem: where, and the change in time with its sign."""
+    shown = "".join(
+        f'<li class="chip chip--{step.word}"><span>{cell(step.at)}</span> '
+        f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong>{STALE * step.stale}</li>"
+        for step in steps
+    )
+    return f'<ul class="chips">{shown}</ul>' if shown else ""
