@@ -137,7 +137,7 @@ def lint(session: nox.Session) -> None:
     session.install("--quiet", "--constraint", str(CONSTRAINTS), "ruff", "import-linter")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT / "src")})
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})
 
 
 @shared

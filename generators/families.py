@@ -10,9 +10,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
+from generators.mla import analysis as mla_analysis
 from generators.mla import regimes
 from generators.model.run import Run
-from generators.model.site import Site, is_inside
+from generators.model.site import Analysis, Site, is_inside
 from generators.pages import (
     catalogue,
     devices,
@@ -70,6 +71,9 @@ FAMILIES: tuple[Family, ...] = (
     machine,
 )
 
+#: Workloads with pages of their own, by key.
+ANALYSES: Mapping[str, Analysis] = {"mla": mla_analysis}
+
 #: Families that take as long as all others together, about alike.
 LONGEST: tuple[Family, ...] = (version_pages, kernels)
 
@@ -119,6 +123,7 @@ def load(root: Path | None = None) -> Site:
         registry.versions(),
         tuple(Run(name, item, catalogue.is_stale(item)) for name, item in records.items()),
         device_files.all_devices(),
+        analyses=ANALYSES,
     )
     addresses: dict[str, str] = {}
     for family in FAMILIES:

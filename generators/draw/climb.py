@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from generators.draw import shapes
-from generators.draw.shapes import DECOMPRESSED, EDGE, INK, LATENT, MIXED, QUIET, circle, path, text
+from generators.draw.shapes import BLUE, EDGE, INK, ORANGE, PURPLE, QUIET, circle, path, text
 from generators.model import sweep, targets
 from generators.model.run import Run
 from generators.model.site import Site
@@ -18,7 +18,7 @@ from mla_var3.runtime.registry import Version
 #: Widths of the drawing on a page and on a phone, its height and margins.
 WIDE, NARROW, HEIGHT = 680, 350, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 20, 16, 40
-COLORS = (LATENT, DECOMPRESSED, MIXED)
+COLORS = (BLUE, ORANGE, PURPLE)
 #: Labels stand no nearer to each other than this.
 _APART = 13
 #: Names of versions take about so much room.

@@ -7,25 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from generators.draw import shapes
-from generators.draw.shapes import DECOMPRESSED, EDGE, LATENT, QUIET, SLOWER, SUNK, path, rect, text
+from generators.draw.shapes import BLUE, QUIET, SLOWER, SUNK, rect, text
 from generators.write.text import capital
-from mla_var3 import devices
-from mla_var3.errors import KnowledgeError
-from mla_var3.workloads.mla import regimes
-
-#: The GPU whose rates stand in pictures.
-DEVICE = "nvidia-h200-sxm"
-
-
-def figure(name: str) -> str:
-    """The picture of a name.
-
-    Raises:
-        KnowledgeError: There is no such picture.
-    """
-    if name not in FIGURES:
-        raise KnowledgeError(f"no picture is called {name!r}; there are {', '.join(FIGURES)}")
-    return FIGURES[name]()
 
 
 @functools.cache
@@ -38,7 +21,7 @@ def causal(s: int = 4, t: int = 12, tile: int = 4) -> str:
             seen = j <= t - s + i
             note = f"query {i} {'sees' if seen else 'does not see'} key {j}"
             x, y = left + j * size, top + i * size
-            parts.append(rect(x, y, size - 2, size - 2, LATENT if seen else SUNK, note))
+            parts.append(rect(x, y, size - 2, size - 2, BLUE if seen else SUNK, note))
         parts.append(text(left - 8, top + i * size + 17, f"query {i}", anchor="end"))
     for column in range(0, t, tile):
         masked = column + tile - 1 > t - s
@@ -65,7 +48,7 @@ def wave(blocks: int = 18, slots: int = 8) -> str:
             block = row * slots + slot
             used = block < blocks
             x = left + slot * size
-            parts.append(rect(x, row * 34 + 4, size - 4, 28, LATENT if used else SUNK))
+            parts.append(rect(x, row * 34 + 4, size - 4, 28, BLUE if used else SUNK))
             if not used:
                 parts.append(text(x + size / 2 - 2, row * 34 + 23, "idle", anchor="middle",
                                   fill=QUIET, size=11))  # fmt: skip
@@ -89,7 +72,7 @@ def split(keys: int = 12, splits: int = 3, slots: int = 4) -> str:
         parts.append(text(left - 10, top + 18, f"{parts_of} of {slots} SMs", anchor="end"))
         for part in range(parts_of):
             x = left + part * (each * size + 10)
-            parts.append(rect(x, top, each * size, 26, LATENT))
+            parts.append(rect(x, top, each * size, 26, BLUE))
             words = f"keys {part * each} to {(part + 1) * each - 1}"
             parts.append(text(x + 4, top + 42, words, size=11, fill=QUIET))
     message = (
@@ -107,7 +90,7 @@ def mma(rows: int = 64, queries: int = 1) -> str:
     parts = []
     for x, filled, words in ((10, queries, "one head"), (230, rows, f"{rows} heads")):
         parts.append(rect(x, 24, 180, 2 * rows, SUNK))
-        parts += [rect(x, 24 + 2 * row, 180, 1.5, LATENT) for row in range(filled)]
+        parts += [rect(x, 24 + 2 * row, 180, 1.5, BLUE) for row in range(filled)]
         parts.append(text(x, 16, f"{words}: {filled} of {rows} rows work"))
     message = (
         f"an MMA of M = {rows} takes as long for {queries} query row as for {rows}; with one head "
@@ -129,7 +112,7 @@ def banks(rows: int = 8, columns: int = 8) -> str:
                 bank = column if plain else column ^ row
                 hit = column == 3
                 x, y = left + bank * size, 24 + row * size
-                color = (SLOWER if plain else LATENT) if hit else SUNK
+                color = (SLOWER if plain else BLUE) if hit else SUNK
                 note = f"row {row}, column {column}: bank {bank}"
                 parts.append(rect(x, y, size - 2, size - 2, color, note))
     message = (
@@ -141,53 +124,10 @@ def banks(rows: int = 8, columns: int = 8) -> str:
     return shapes.figure(drawn, capital(message))
 
 
-@functools.cache
-def roofline() -> str:
-    """The two rates of one device, and where latent and decompressed decode stand."""
-    rates = regimes.ceilings_of(DEVICE)
-    points = {
-        "latent": (LATENT, _intensity("flash_mla")),
-        "decompressed": (DECOMPRESSED, _intensity("flash_attention")),
-    }
-    left, width, height = 60, 520, 230
-
-    def place(intensity: float, rate: float) -> tuple[float, float]:
-        return (
-            left + (width - left - 20) * math.log10(intensity / 0.3) / math.log10(10000 / 0.3),
-            height - 40 - (height - 70) * math.log10(rate) / 3,
-        )
-
-    def attained(intensity: float) -> float:
-        return min(rates.tflops, intensity * rates.gbps / 1000)
-
-    ridge = rates.tflops * 1000 / rates.gbps
-    parts = [path([place(x, attained(x)) for x in (0.3, ridge, 10000)], QUIET)]
-    for name, (color, intensity) in points.items():
-        x, y = place(intensity, attained(intensity))
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" style="fill:{color}"/>')
-        parts.append(text(x + 10, y + 16, f"{name}, {intensity:.3g} FLOP/B", fill=color, bold=True))
-    x, y = place(ridge, rates.tflops)
-    parts.append(text(x - 6, y - 8, f"ridge {ridge:.0f} FLOP/B", anchor="middle"))
-    parts.append(path([(left, height - 36), (width - 20, height - 36)], EDGE))
-    parts.append(text(left, height - 14, "FLOPs per byte, logarithmic", fill=QUIET))
-    message = (
-        f"{devices.load(DEVICE).name}: {rates.tflops:g} TFLOP/s and {rates.gbps:g} GB/s, as "
-        f"attained. At s = 1 and t = 4096 latent decode does {points['latent'][1]:.0f} FLOPs per "
-        f"byte, decompressed decode {points['decompressed'][1]:.2g}; the ridge lies at {ridge:.0f}."
-    )
-    return shapes.figure(shapes.svg(width, height, parts, "Roofline", message), message)
-
-
-def _intensity(kernel: regimes.Kernel) -> float:
-    work = regimes.cost(kernel, regimes.Shape(), 1, 4096)
-    return work.flops / work.bytes
-
-
 FIGURES: Mapping[str, Callable[[], str]] = {
     "banks": banks,
     "causal": causal,
     "mma": mma,
-    "roofline": roofline,
     "split": split,
     "wave": wave,
 }

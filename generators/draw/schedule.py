@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from generators.draw import shapes
 from generators.draw.shapes import (
-    DECOMPRESSED,
+    BLUE,
     EDGE,
-    LATENT,
-    MIXED,
+    ORANGE,
+    PURPLE,
     QUIET,
     hatched,
     path,
@@ -329,7 +329,7 @@ def _short(lane: Lane) -> str:
 def _colors(found: Schedule) -> Iterator[str]:
     """The first stage, what runs beside another one, what follows."""
     for place, lane in enumerate(found.lanes):
-        yield DECOMPRESSED if lane.first else MIXED if place and lane.start else LATENT
+        yield ORANGE if lane.first else PURPLE if place and lane.start else BLUE
 
 
 def _boxes(found: Schedule, lane: Lane, color: str, scale: float) -> Iterator[str]:

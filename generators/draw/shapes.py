@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable
 
-#: Colours by meaning, from the site's style sheet; each is told apart by more than its colour.
-LATENT, DECOMPRESSED, MIXED = "var(--series-2)", "var(--series-1)", "var(--series-4)"
+#: Colors of series, and those with a meaning, from the site's style sheet; what they color is told
+#: apart by more than its color.
+BLUE, ORANGE, PURPLE = "var(--series-2)", "var(--series-1)", "var(--series-4)"
 INK, QUIET, EDGE, SUNK = "currentColor", "var(--quiet)", "var(--edge)", "var(--sunk)"
 SLOWER, FASTER = "var(--slower)", "var(--faster)"
 

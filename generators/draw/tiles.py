@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from generators.draw import shapes
 from generators.draw.shapes import (
-    DECOMPRESSED,
+    BLUE,
     EDGE,
     INK,
-    LATENT,
-    MIXED,
+    ORANGE,
+    PURPLE,
     QUIET,
     SLOWER,
     SUNK,
@@ -281,7 +281,7 @@ def _shares(shown: Compiled) -> list[tuple[int, str, str]]:
     kept = [tile for tile in shown.tiles if shown.registers_of(tile)]
     found = [
         (shown.registers_of(tile), color, f"{tile.name}, {tile.rows} x {tile.columns} fp32")
-        for tile, color in zip(kept, (LATENT, MIXED, DECOMPRESSED), strict=False)
+        for tile, color in zip(kept, (BLUE, PURPLE, ORANGE), strict=False)
     ]
     used, most = shown.registers, shown.limits.registers_per_thread
     other = max(0, used - sum(count for count, *_ in found))
@@ -312,7 +312,7 @@ def _bars(shown: Compiled, top: float) -> tuple[list[str], float]:
             text(0, top, name),
             text(WIDTH, top, f"{used:,} of {most:,} {unit}", anchor="end"),
             rect(0, top + 6, WIDTH, 9, SUNK),
-            rect(0, top + 6, WIDTH * min(used / most, 1), 9, LATENT),
+            rect(0, top + 6, WIDTH * min(used / most, 1), 9, BLUE),
         ]  # fmt: skip
         top += 36
     if held := of_facts(shown.facts):
@@ -333,7 +333,7 @@ def _pieces(shown: Compiled, top: float) -> tuple[list[str], float]:
         return parts, top + 8
     rows, columns = tile.rows, tile.columns
     scale = min(WIDTH / columns, 64 / rows)
-    parts.append(rect(0, top + 8, columns * scale, rows * scale, LATENT, opacity=0.35))
+    parts.append(rect(0, top + 8, columns * scale, rows * scale, BLUE, opacity=0.35))
     if shape:
         cuts = _cuts(columns, shape[1], rows, shape[0], scale, top + 8)
         parts.append(f'<path d="{cuts}" fill="none" style="stroke:{INK}" stroke-width="0.7"/>')

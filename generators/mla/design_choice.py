@@ -1,6 +1,6 @@
 """Which MLA design to use: what the cost model prefers beside what was measured.
 
-The adviser of MLA's own pages; see ``generators.pages.analyses``.
+The adviser of MLA's own pages; see ``generators.mla.analysis``.
 """
 
 from __future__ import annotations

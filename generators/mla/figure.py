@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from generators.draw import shapes
-from generators.draw.shapes import DECOMPRESSED, EDGE, LATENT, MIXED, QUIET, path, text
+from generators.draw.shapes import BLUE, EDGE, ORANGE, PURPLE, QUIET, path, text
 from generators.mla import advisor
 from generators.model.site import Site
 from mla_var3 import devices
@@ -61,12 +61,12 @@ class Form:
 
 
 FORMS = (
-    Form("latent", "Latent", "One short vector per token, shared by all heads.", LATENT,
+    Form("latent", "Latent", "One short vector per token, shared by all heads.", BLUE,
          "flash_mla", lambda b, h, s, t, n, d, k, p, w: mla.flash_mla_cost(b, h, s, t, k, p, w)),
     Form("decompressed", "Decompressed", "Keys and values of every head for every token.",
-         DECOMPRESSED, "flash_attention",
+         ORANGE, "flash_attention",
          lambda b, h, s, t, n, d, k, p, w: mla.flash_attention_cost(b, h, s, t, d, p, w)),
-    Form("mixed", "Mixed", "Old tokens latent, the newest n decompressed.", MIXED,
+    Form("mixed", "Mixed", "Old tokens latent, the newest n decompressed.", PURPLE,
          "mla_var6_plus",
          lambda b, h, s, t, n, d, k, p, w: mla.mixed_cost(b, h, s, t, n, d, k, p, w)),
     Form("shared", "Shared prefix", "The first n tokens decompressed once for all sequences.",

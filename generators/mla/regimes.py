@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators.draw import shapes
-from generators.draw.shapes import DECOMPRESSED, LATENT, MIXED, QUIET, rect, text
+from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, rect, text
 from generators.mla import advisor, peers
 from generators.mla.design_choice import OTHERS, SOURCE
 from generators.model.site import Site
@@ -30,9 +30,9 @@ CONTEXTS = (1024, 4096, 16384, 131072)
 WIDE, NARROW, _LEFT, _ROW = 680, 350, 32, 32
 
 _COLORS: Mapping[Kernel, str] = {
-    "flash_mla": LATENT,
-    "flash_attention": DECOMPRESSED,
-    "mla_var6_plus": MIXED,
+    "flash_mla": BLUE,
+    "flash_attention": ORANGE,
+    "mla_var6_plus": PURPLE,
 }
 _WORDS: Mapping[Kernel, str] = {
     "flash_mla": "latent",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 from generators.model import problems, terms
 from generators.model.run import Run
@@ -19,6 +20,33 @@ from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
 from mla_var3.runtime.registry import Version
+
+
+class Analysis(Protocol):
+    """What a workload with pages of its own adds to the pages that all workloads have.
+
+    Attributes:
+        SYMBOLS: What names of sizes stand for.
+        FIGURES: Pictures that texts and terms name.
+    """
+
+    SYMBOLS: str
+    FIGURES: Mapping[str, Callable[[Site], str]]
+
+    def home(self, site: Site, link: Link) -> str:
+        """A section of the home page: which design to use."""
+
+    def workload(self, site: Site, link: Link) -> str:
+        """A section of the workload's page."""
+
+    def design(self, site: Site, versions: list[Version], link: Link) -> str:
+        """A section of a design's page; empty where there is none."""
+
+    def results(self, link: Link) -> str:
+        """A sentence of the page of results."""
+
+    def skill_context(self, site: Site, link: Link) -> dict[str, Any]:
+        """Names that templates of skills may use."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +61,7 @@ class Site:
         devices: All device files, by key.
         addresses: Page of each file of the checkout that has one; see ``Family.places``.
         copied: Files without a page that pages link to; they are published as they are.
+        analyses: Workloads with pages of their own, by key.
     """
 
     root: Path
@@ -42,6 +71,7 @@ class Site:
     devices: tuple[device_files.Device, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
+    analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
     @cached_property
     def companions(self) -> dict[tuple[object, ...], list[Run]]:

@@ -1,47 +1,40 @@
-"""Workloads that have pages of their own: what these add to the pages that all workloads have."""
+"""Pieces of the analyses that workloads have, for pages of all workloads."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol, cast
 
 from generators.model.site import Site
-from generators.write import figures
+from generators.write.figures import layer_title
 from generators.write.text import cell
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
-from mla_var3.runtime.registry import Version
-
-#: Module of each workload that has an analysis.
-MODULES = {"mla": "generators.mla.design_choice"}
 
 
-class Analysis(Protocol):
-    """What a module adds; each part may be empty."""
-
-    def home(self, site: Site, link: Link) -> str:
-        """A section of the home page: which design to use."""
-
-    def workload(self, site: Site, link: Link) -> str:
-        """A section of the workload's page."""
-
-    def design(self, site: Site, versions: list[Version], link: Link) -> str:
-        """A section of a design's page."""
-
-
-def advisors(link: Link) -> Iterator[str]:
+def advisors(site: Site, link: Link) -> Iterator[str]:
     """Links to the pages where a reader asks for sizes."""
-    for layer in MODULES:
-        title = figures.layer_title(layer)
+    for layer in site.analyses:
         with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
-            yield f"[the {cell(title)} advisor]({link(f'knowledge/workloads/{layer}.md')})"
+            address = link(f"knowledge/workloads/{layer}.md")
+            yield f"[the {cell(layer_title(layer))} advisor]({address})"
 
 
-def find(layer: str) -> Analysis | None:
-    """The analysis of a workload; None where there is none."""
-    if layer not in MODULES:
-        return None
-    # Imported here, since such a module links to kernels as any other page does.
-    return cast(Analysis, importlib.import_module(MODULES[layer]))
+def comparisons(site: Site, link: Link) -> Iterator[str]:
+    """Links to where kernels are compared with those of other libraries."""
+    for analysis in site.analyses.values():
+        with suppress(KnowledgeError):
+            yield analysis.results(link)
+
+
+def symbols(site: Site) -> str:
+    """What the names of sizes stand for."""
+    said = "; ".join(analysis.SYMBOLS for analysis in site.analyses.values())
+    return f" Sizes: {said}." if said else ""
+
+
+def figure(site: Site, name: str) -> str | None:
+    """The picture that an analysis has of a name; None where none has."""
+    drawn = (analysis.FIGURES.get(name) for analysis in site.analyses.values())
+    draw = next(filter(None, drawn), None)
+    return draw(site) if draw else None

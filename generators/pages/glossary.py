@@ -8,9 +8,11 @@ from typing import get_args
 from generators.draw import concepts
 from generators.model.site import Site
 from generators.model.terms import FOLDER, INDEX, Group, Term
+from generators.pages import analyses
 from generators.write.page import Page
 from generators.write.term_links import Link, Linker, Target
 from generators.write.text import cell, meta, rebase, sections, table
+from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.markdown import neutralise
 
 
@@ -37,8 +39,7 @@ def _index(site: Site) -> Page:
     link = site.link(INDEX)
     parts = [
         f"# Glossary\n\nThe {len(site.terms)} terms of this field as this site uses them, each on "
-        "a page of its own. Sizes: b batch, h query heads, s query tokens per sequence, t context "
-        "length, d head dimension, p rotary part, k latent dimension."
+        f"a page of its own.{analyses.symbols(site)}"
     ]
     for group in get_args(Group):
         rows = [
@@ -61,12 +62,28 @@ def _page(site: Site, term: Term) -> Page:
         f"# {cell(term.head.term)}",
         prose(term.definition),
         _also(term),
-        concepts.figure(term.head.figure) if term.head.figure else "",
+        _figure(site, term.head.figure) if term.head.figure else "",
         prose(term.body),
         _related(site, term, link),
     )
     nav = ("Learn", "Glossary", term.head.group, term.head.term)
     return Page(term.page, content, term.source, nav)
+
+
+def _figure(site: Site, name: str) -> str:
+    """The picture of a name.
+
+    Raises:
+        KnowledgeError: There is no such picture.
+    """
+    if name in concepts.FIGURES:
+        return concepts.FIGURES[name]()
+    drawn = analyses.figure(site, name)
+    if drawn is None:
+        raise KnowledgeError(
+            f"no picture is called {name!r}; there are {', '.join(concepts.FIGURES)}"
+        )
+    return drawn
 
 
 def _also(term: Term) -> str:

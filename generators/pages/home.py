@@ -80,7 +80,7 @@ def _first_path(site: Site, link: Link) -> str:
 
 
 def _doors(site: Site, link: Link) -> str:
-    advisors = "".join(f"{advisor}, " for advisor in analyses.advisors(link))
+    advisors = "".join(f"{advisor}, " for advisor in analyses.advisors(site, link))
     doors = {
         "Choose": "Which design for your problem and device, how sure that is, and what it "
         f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
@@ -101,7 +101,7 @@ def _advice(site: Site, link: Link) -> str:
     """Which design to use, from the workloads that have an analysis."""
     parts = []
     for layer in site.layers():
-        if (analysis := analyses.find(layer)) is not None:
+        if analysis := site.analyses.get(layer):
             parts += [f"## Which {cell(figures.layer_title(layer))} kernel to use",
                       analysis.home(site, link)]  # fmt: skip
     return sections(*parts) if parts else ""

@@ -12,7 +12,7 @@ from generators.model import compare, problems, targets
 from generators.model.problems import Problem
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import analyses, ladder
+from generators.pages import ladder
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
@@ -191,7 +191,7 @@ def what_times_cover(designs: Iterable[list[Version]], link: Link) -> str:
 
 def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
     path, title = workload_page(layer), figures.layer_title(layer)
-    link, analysis = site.link(path), analyses.find(layer)
+    link, analysis = site.link(path), site.analyses.get(layer)
     return Page(
         path,
         sections(
@@ -232,7 +232,7 @@ def titles(version: Version, *rest: str) -> tuple[str, ...]:
 
 def _design(site: Site, versions: list[Version]) -> Page:
     first, path = versions[0], design_page(versions[0])
-    link, analysis = site.link(path), analyses.find(first.layer)
+    link, analysis = site.link(path), site.analyses.get(first.layer)
     devlog = site.catalogue.devlogs.get(first.design_key)
     folder = repo_name(first.path.parents[1])
     overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""

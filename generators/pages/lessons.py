@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from generators.mla import figure
 from generators.model.site import Site
+from generators.pages.analyses import figure
 from generators.write.page import Page
 from generators.write.text import cell, fence, meta, rebase, sections
 from mla_var3 import inputs
@@ -20,8 +21,8 @@ from mla_var3.knowledge.markdown import neutralise
 FOLDER, LESSONS = "docs/learn", "examples/lessons"
 SOURCE = f"{LESSONS}/lessons.toml"
 INDEX = "learn/lessons/index.md"
-#: Where a text shows the figure of MLA's forms.
-FIGURE = "{{ mla-figure }}"
+#: Where a text shows a picture that an analysis has.
+_FIGURE = re.compile(r"\{\{ ([a-z-]+) \}\}")
 #: Texts, in the order in which they are read, and their titles in the navigation.
 TEXTS = {
     "index": "",
@@ -120,9 +121,15 @@ def _text(site: Site, name: str) -> Page:
     text = inputs.read_text(site.root / source)
     nav = ("Learn", TEXTS[name]) if TEXTS[name] else ("Learn",)
     content = rebase(text, source, site.link(page))
-    if FIGURE in content:
-        content = content.replace(FIGURE, figure.figure(site))
+    content = _FIGURE.sub(lambda found: _figure(site, source, found[1]), content)
     return Page(page, content, source, nav)
+
+
+def _figure(site: Site, source: str, name: str) -> str:
+    drawn = figure(site, name)
+    if drawn is None:
+        raise KnowledgeError(f"{source}: no picture is called {name!r}")
+    return drawn
 
 
 def _index(site: Site, course: Course) -> Page:

@@ -17,7 +17,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from generators.mla import skills
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import catalogue, records
@@ -156,8 +155,16 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
         "single": _single_stage(site),
         "summary": _summary,
         "triggers": _triggers,
-        **skills.context(site, link),
+        **_analyses(site, link),
     }
+
+
+def _analyses(site: Site, link: Link) -> dict[str, Any]:
+    """What analyses of workloads add."""
+    names: dict[str, Any] = {}
+    for analysis in site.analyses.values():
+        names |= analysis.skill_context(site, link)
+    return names
 
 
 def _metric_links(site: Site, link: Link) -> dict[str, list[str]]:

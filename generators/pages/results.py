@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 
 from generators.draw import charts
-from generators.mla import design_choice, peers
 from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
@@ -18,7 +16,6 @@ from generators.write.page import Page
 from generators.write.text import cell, factored, meta, sections, table
 from mla_var3 import roofline
 from mla_var3.devices import Device
-from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import CPU
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
@@ -134,8 +131,8 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
             table(head, rows) or "No record is committed yet.",
             "All records in one table that sorts and filters: "
             f"[explorer]({link('results/explorer')}).",
-            _advisor(link),
-            *_against_peers(link),
+            _advisor(site, link),
+            *analyses.comparisons(site, link),
             "## Fastest at each problem",
             _champions(site, by_target, link),
         ),
@@ -143,15 +140,10 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
     )
 
 
-def _advisor(link: Link) -> str:
+def _advisor(site: Site, link: Link) -> str:
     """Where a reader's own sizes are answered from these records."""
-    found = ", ".join(analyses.advisors(link))
+    found = ", ".join(analyses.advisors(site, link))
     return f"Which kernel for sizes of your own, and how sure that is: {found}." if found else ""
-
-
-def _against_peers(link: Link) -> Iterator[str]:
-    with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
-        yield f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every common run, lost ones too."
 
 
 def _champions(site: Site, by_target: Mapping[str, list[Run]], link: Link) -> str:
@@ -203,7 +195,7 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
             meta(title=title, description=f"Rooflines and leaderboards of {name}"),
             f"# {cell(title)}",
             _about(target, device, link),
-            _advisor(link),
+            _advisor(site, link),
             *(_layer(site, target, layer, own, link)
               for layer, own in problems.by_layer(runs).items()),
         ),

@@ -62,7 +62,7 @@ def test_a_panel_has_a_square_per_register_and_per_word_that_spills(site, versio
     assert max(shown.words for shown in panels.values()) > 0
     for shown in panels.values():
         root = ET.fromstring(tiles.panel(shown))
-        colors = (shapes.LATENT, shapes.MIXED, shapes.QUIET, shapes.EDGE)
+        colors = (shapes.BLUE, shapes.PURPLE, shapes.QUIET, shapes.EDGE)
         assert sum(squares(root, color) for color in colors) == 255
         assert squares(root, shapes.EDGE) == 255 - shown.facts.registers
         assert squares(root, shapes.SLOWER) == min(shown.words, tiles.WORDS * tiles.MOST_ROWS)
@@ -143,7 +143,7 @@ def test_accumulators_of_a_cute_kernel_stand_in_the_registers_that_it_asks_for(s
     assert "ask for more registers than at launch" in tiles._caption([shown])
     assert not shown.is_lower_bound
     root = ET.fromstring(tiles.panel(shown))
-    colors = (shapes.LATENT, shapes.MIXED, shapes.QUIET)
+    colors = (shapes.BLUE, shapes.PURPLE, shapes.QUIET)
     assert [squares(root, color) for color in colors] == [128, 32, 240 - 160]
 
 

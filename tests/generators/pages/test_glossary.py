@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from generators.draw import concepts
+from generators.mla import roofline
 from generators.model.terms import load
 from generators.pages import glossary
 from generators.pages.glossary import explained, linker
@@ -21,7 +22,7 @@ def test_the_project_s_terms(site):
     assert len(site.terms) >= 80
     assert {"mla", "lse", "tma", "hmma", "sm", "spill"} <= {term.slug for term in site.terms}
     named = {term.head.figure for term in site.terms} - {None}
-    assert named == set(concepts.FIGURES)
+    assert named == {*concepts.FIGURES, "roofline"}
 
 
 def test_figures_have_sources(site):
@@ -42,23 +43,22 @@ def test_pages_lead_somewhere(site, pages):
     assert split.scripts == []
 
 
-def test_pictures_say_what_they_show():
-    for draw in concepts.FIGURES.values():
-        drawn = draw()
+def test_pictures_say_what_they_show(site):
+    for drawn in (*(draw() for draw in concepts.FIGURES.values()), roofline.picture()):
         assert 'role="img"' in drawn
         assert len(drawn.partition("<figcaption>")[2]) > 60
     assert "3 waves; the last one uses 2 of 8, so 25% of it" in concepts.wave()
     assert "2 waves; the last one uses 8 of 8, so 100%" in concepts.wave(16)
     with pytest.raises(KnowledgeError, match="no picture"):
-        concepts.figure("nothing")
+        glossary._figure(site, "nothing")
 
 
 def test_the_roofline_follows_the_device(monkeypatch):
-    before = concepts.roofline.__wrapped__()
-    ceilings = concepts.regimes.ceilings_of(concepts.DEVICE)
+    before = roofline.picture.__wrapped__()
+    ceilings = roofline.regimes.ceilings_of(roofline.DEVICE)
     changed = replace(ceilings, gbps=ceilings.gbps * 2)
-    monkeypatch.setattr(concepts.regimes, "ceilings_of", lambda device: changed)
-    assert concepts.roofline.__wrapped__() != before
+    monkeypatch.setattr(roofline.regimes, "ceilings_of", lambda device: changed)
+    assert roofline.picture.__wrapped__() != before
 
 
 KNOWN = Linker(

@@ -1,0 +1,30 @@
+"""What MLA adds to the pages that every workload has; see ``generators.model.site.Analysis``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from generators.mla import design_choice, figure, peers, roofline, skills
+from generators.model.site import Site
+from mla_var3.knowledge.evidence import Link
+
+#: What names of sizes stand for on every page.
+SYMBOLS = (
+    "b batch, h query heads, s query tokens per sequence, t context length, d head dimension, p "
+    "rotary part, k latent dimension"
+)
+#: Pictures that texts and terms name.
+FIGURES: Mapping[str, Callable[[Site], str]] = {
+    "mla-figure": figure.figure,
+    "roofline": lambda site: roofline.picture(),
+}
+
+home = design_choice.home
+workload = design_choice.workload
+design = design_choice.design
+skill_context = skills.context
+
+
+def results(link: Link) -> str:
+    """Where these kernels are compared with those of other libraries."""
+    return f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every common run, lost ones too."
