@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mla_var3.emulator import formats
+from mla_var3.emulator import formats, launch
 from tests.emulator.snippets import evaluate
 
 N = 64
@@ -263,3 +263,31 @@ def test_narrow_registers_keep_their_sign() -> None:
     assert (out == a).all()
     out = evaluate("mov.b32 {%h1, %h2}, %i0; mov.b32 %o, {%h2, %h1};", [a], np.uint32)
     assert (out == ((a.view(np.uint32) >> 16) | (a.view(np.uint32) << 16))).all()
+
+
+def test_registers_of_several_components() -> None:
+    a = np.arange(N, dtype=np.uint32)
+    body = (
+        ".reg .v2 .b32 %v<2>; .reg .v4 .b32 %w; mov.b32 %v0.x, %i0; add.u32 %v0.y, %i0, 7; "
+        "mov.b32 %w.z, %v0.y; mov.b32 %w.a, 3; mov.b64 %rd1, %v0; shr.u64 %rd2, %rd1, 32; "
+        "cvt.u32.u64 %r1, %rd2; mad.lo.u32 %o, %w.b, %w.w, %r1;"
+    )
+    assert (evaluate(body, [a], np.uint32) == (a + 7) * 4).all()
+
+
+def test_a_vector_register_is_loaded_and_stored_whole() -> None:
+    text = """.version 8.0
+.target sm_90
+.visible .entry k(.param .u64 a)
+{
+.reg .v4 .f32 %v; .reg .b64 %d;
+ld.param.u64 %d, [a];
+ld.global.v4.f32 %v, [%d];
+add.f32 %v.y, %v.x, %v.w;
+st.global.v4.f32 [%d], %v;
+ret;
+}
+"""
+    data = np.arange(1, 5, dtype=np.float32)
+    assert launch(text, [data], 1, 1).diagnostics == []
+    assert data.tolist() == [1, 5, 3, 4]

@@ -109,13 +109,15 @@ def replacements(own: Callable[[Any], None]) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _function(self: Any) -> Any:
-    """The function of the engine that the emulator's symbols are registered in."""
+    return None if self.engine is None else function(self.engine, self.function_name)
+
+
+def function(engine: Any, name: str) -> Any:
+    """A function of an engine in which the emulator's symbols are registered."""
     import tvm_ffi
 
-    if self.engine is None:
-        return None
-    pointer = self.engine.raw_lookup("__tvm_ffi_" + self.function_name)
-    return tvm_ffi.Function.__from_mlir_packed_safe_call__(pointer, keep_alive_object=self.engine)
+    pointer = engine.raw_lookup(f"__tvm_ffi_{name}")
+    return tvm_ffi.Function.__from_mlir_packed_safe_call__(pointer, keep_alive_object=engine)
 
 
 def _call(original: Callable[..., Any], own: Callable[[Any], None]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
 
-from mla_var3.emulator import ffi
+from mla_var3.emulator import exported, ffi
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Dim3, Launch, run
@@ -419,7 +419,8 @@ def _patched(
     tensor = runtime._Tensor
     stack.enter_context(mock.patch.object(tensor, "__init__", _tensor(tensor.__init__, emulation)))
     if ffi.installed():
-        for owner, name, value in ffi.replacements(emulation.own):
+        again = exported.replacements(partial(_engine_again, folder), emulation.own)
+        for owner, name, value in (*ffi.replacements(emulation.own), *again):
             stack.enter_context(mock.patch.object(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
@@ -449,6 +450,12 @@ def _engine_of(module: str) -> Any:
     with dialects.Context(), dialects.Location.unknown():
         parsed = dialects.Module.parse(module)
         return execution_engine.ExecutionEngine(parsed, opt_level=0, shared_libs=[])
+
+
+def _engine_again(folder: Path, module: str, text: str) -> Any:
+    """A JIT engine of host code that was compiled before, with the PTX of its kernels."""
+    (folder / f"again-{len(list(folder.iterdir()))}.ptx").write_text(text, encoding="utf-8")
+    return _engine_of(module)
 
 
 def _registered(engine: Any, text: str) -> _Runtime:
@@ -502,9 +509,12 @@ def _hardware(emulation: Emulation) -> dict[str, Callable[..., Any]]:
     def count(_: Any) -> int:
         return emulation.options.multiprocessors
 
+    def clusters(_: Any, cluster_size: int, stream: Any = None) -> int:
+        return max(1, count(None) // cluster_size)
+
     return {
-        "__init__": lambda self, *_: None,
-        "get_max_active_clusters": lambda self, n, *_: max(1, count(self) // n),
+        "__init__": lambda self, device_id=0: None,
+        "get_max_active_clusters": clusters,
         "get_device_multiprocessor_count": count,
         "get_l2_cache_size_in_bytes": lambda self: 50 << 20,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mla_var3.emulator import triton
+from mla_var3.emulator import exported, triton
 from mla_var3.emulator.host import Emulation, emulate
 from mla_var3.emulator.options import Options
 from mla_var3.gpuless import scripts
@@ -23,6 +23,7 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
     from mla_var3.gpuless.cuda import cuda_on_cpu
 
     with emulate(options, arch, others) as emulation, contextlib.ExitStack() as stack:
+        stack.enter_context(exported.temporary_folder())
         import cutlass.cute.testing
         import cutlass.testing
 

@@ -34,6 +34,8 @@ SHAPE = re.compile(r"(?!.*(?:w|[\])}])[w\[({!])[-w+|,!\[\](){}]+")
 OPCODE = re.compile(r"([a-z][\w.:]*)\s*", re.ASCII)
 #: Widest type that a text may name; e2m1x2 and its like have their digits read as one number.
 WIDEST = 1024
+#: Components of a vector register; r, g, b and a are other names for the same.
+COMPONENTS = "xyzw"
 #: What Python says of text that cannot be what it stands for.
 FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
 LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
@@ -278,6 +280,7 @@ class _Body:
     def __init__(self, name: str, head: str, body: str, files: dict[int, str]) -> None:
         self.kernel = Kernel(name, files=files)
         self.scopes: list[dict[str, str]] = [{}]
+        self.vectors: dict[str, list[str]] = {}
         self.numbers = [0]
         self.count = 0
         self.line: tuple[int, int] | None = None
@@ -371,6 +374,9 @@ class _Body:
     def _registers(self, text: str) -> None:
         _, kind, names = text.split(None, 2)
         kind = kind.lstrip(".")
+        if vector := re.fullmatch(r"v([24])", kind):
+            self._vectors(int(vector[1]), names)
+            return
         for name in (n.strip() for n in names.split(",")):
             if many := re.fullmatch(r"(%\w*?[A-Za-z_$])<(\d+)>", name):
                 if int(many[2]) > MAX_REGISTERS:
@@ -383,6 +389,28 @@ class _Body:
                 unique = f"{name}@{self.numbers[-1]}"
                 self.scopes[-1][name] = unique
                 self.kernel.registers[unique] = kind
+
+    def _vectors(self, count: int, text: str) -> None:
+        """Registers of several components, each a register of its own."""
+        kind, names = text.split(None, 1)
+        for name in (n.strip() for n in names.split(",")):
+            many = re.fullmatch(r"([%\w$]+?)<(\d{1,4})>", name)
+            for each in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [name]:
+                self.vectors[each] = [f"{each}${c}" for c in COMPONENTS[:count]]
+                self._registers(f".reg {kind} {', '.join(self.vectors[each])}")
+
+    def _parted(self, operands: str) -> str:
+        """Operands with components by their own names, and whole vectors as lists of those."""
+
+        def component(match: re.Match[str]) -> str:
+            parts = self.vectors.get(match[1])
+            if parts is None:
+                return match[0]
+            if match[2] is None:
+                return f"{{{', '.join(parts)}}}"
+            return parts["xyzwrgba".index(match[2][1]) % 4]
+
+        return re.sub(r"(%[\w$]+)(\.[xyzwrgba]\b)?", component, operands)
 
     def _renamed(self, token: str) -> str:
         for scope in reversed(self.scopes):
@@ -401,6 +429,8 @@ class _Body:
         if not match:
             raise EmulatorError(f"this is not a PTX statement: {text[:60]!r}")
         op, operands = match[1], rest[match.end() :]
+        if self.vectors:
+            operands = self._parted(operands)
         for operand in split_arguments(operands):
             if not SHAPE.fullmatch("".join(WORD.sub("w", operand).split())):
                 raise EmulatorError(f"this is not an operand of PTX: {operand[:60]!r}")
