@@ -214,7 +214,7 @@ def test_citations_are_compared_with_the_quoted_words(quoted, label, ok):
     ("heading", "anchor"),
     [
         ("When to apply", "when-to-apply"),
-        ("`raw-html`", "raw-html"),
+        ("`code-fence`", "code-fence"),
         ("The *best* [n]", "the-best-n"),
         ("Éa  b -- c", "ea-b-c"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mla_var3.knowledge.checks import claims, files, lessons, sections, text
+from mla_var3.knowledge.checks import claims, files, hostile, lessons, sections, text
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, FaultCheck, Finding, Severity
 
 
@@ -18,7 +18,9 @@ def _checks_of(module: object) -> list[Check]:
 
 #: Every check, in the order of the documentation.
 CHECKS: tuple[Check, ...] = tuple(
-    check for module in (files, sections, text, claims, lessons) for check in _checks_of(module)
+    check
+    for module in (files, sections, text, claims, lessons, hostile)
+    for check in _checks_of(module)
 )
 
 __all__ = ["CHECKS", "Check", "DocumentCheck", "FaultCheck", "Finding", "Severity"]

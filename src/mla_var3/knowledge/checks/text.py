@@ -20,8 +20,6 @@ from mla_var3.knowledge.schema import Cited
 
 _MATH = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$", re.DOTALL)
 _DISPLAY = re.compile(r"\$\$.+?\$\$", re.DOTALL)
-_SCRIPT = re.compile(r"</?\s*(?:script|iframe|object|embed|svg|style|link|meta|base|form)\b", re.I)
-_HTML = re.compile(r"<(?!https?://[^\s<>]*>)[A-Za-z/!?]")
 _ATTRIBUTES = re.compile(
     r"\{\s*:|\{\s*[.#][A-Za-z][^{}\n]*\}|\{[^{}\n]*\b[a-z-]+\s*=\s*[\"'][^{}\n]*\}"
 )
@@ -40,28 +38,6 @@ _BULLET = re.compile(
 _BULLET_MAX = 400
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _FIGURE = "00.0 us"
-
-
-class ScriptTag(DocumentCheck):
-    """No text holds a script, a frame, a style sheet or another active element."""
-
-    id = "script-tag"
-
-    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for match in _SCRIPT.finditer(document.prose):
-            yield document.line_at(match.start()), f"{match.group()!r} is an active HTML element"
-
-
-class RawHtml(DocumentCheck):
-    """No text holds raw HTML; comparisons are written with blanks around them or in code."""
-
-    id = "raw-html"
-
-    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
-        for match in _HTML.finditer(document.prose):
-            if not _SCRIPT.match(document.prose, match.start()):
-                shown = document.prose[match.start() : match.start() + 12].split("\n")[0]
-                yield document.line_at(match.start()), f"raw HTML {shown!r}"
 
 
 class CodeFence(DocumentCheck):
