@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -44,3 +46,40 @@ def test_nothing_is_lost_whatever_runs_side_by_side(tmp_path: Path, workers: int
     work = {n: partial(pow, n, 2) for n in range(7)}
     ended = dict(forked.run(work, folder=tmp_path, workers=workers, timeout=60, explain=str))
     assert {n: one.result for n, one in ended.items()} == {n: n * n for n in range(7)}
+
+
+PARENT = """
+import time
+from functools import partial
+from pathlib import Path
+from mla_var3 import forked
+
+work = {n: partial(time.sleep, 300) for n in range(2)}
+ended = forked.run(work, folder=Path(FOLDER), workers=2, timeout=300, explain=str)
+import threading
+threading.Thread(target=lambda: (time.sleep(1), print("started", flush=True))).start()
+next(ended)
+"""
+
+
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path):
+    text = PARENT.replace("FOLDER", repr(str(tmp_path)))
+    parent = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "started\n"
+    told = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text()
+    children = [int(pid) for pid in told.split()]
+    assert len(children) == 2
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 20
+    while any(alive(pid) for pid in children) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in children)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -28,6 +28,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
+from mla_var3.forked import end_with_parent
+
 #: What ``Page.render`` sets, but for links, which hold files.
 _SET = ("content", "toc", "_title_from_render", "present_anchor_ids")
 #: mkdocstrings keeps what such a page defines in the process that renders it.
@@ -206,6 +208,7 @@ def _start(shared: Sequence[int], taken: Any, work: Work) -> Connection:
 
 
 def _help(there: Connection, shared: Sequence[int], taken: Any, work: Work) -> None:
+    end_with_parent()
     said: SimpleQueue[logging.LogRecord] = SimpleQueue()
     logging.getLogger("mkdocs").handlers[:] = [QueueHandler(said)]
     made: list[Any] = []

@@ -1,4 +1,9 @@
-"""Command lines through tyro, with a sentence for a malformed one in place of its box of text."""
+"""Command lines through tyro, with a sentence for a malformed one in place of its box of text.
+
+tyro 1.0.17 tells what is wrong with a line under no public name: ``tyro.cli`` prints a box and
+exits. So the hook of its module ``_errors`` is used, and tyro is bounded to the versions that have
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tyro
-from tyro import _errors as events  # Private, hence tyro's upper bound in pyproject.toml.
+from tyro import _errors as events
 
 from mla_var3.errors import UnknownNameError, UsageError
 

@@ -1,10 +1,17 @@
-"""Runs work in forked processes: what crashes or hangs takes nothing down with it."""
+"""Runs work in forked processes: what crashes or hangs takes nothing down with it.
+
+Not pebble 5.2.3, which was tried: it keeps a thread in the parent for each process, and the next
+process would be forked from a parent with threads; and its processes live on where the parent is
+killed with -9.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,6 +60,22 @@ class _Running:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
+
+
+#: Of prctl(2): the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Let this process end when its parent does, however that ends.
+
+    Its parent is the thread that made it, which has to live as long as the process should.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:
+        os._exit(1)  # It had ended before.
 
 
 def run(
@@ -108,6 +131,7 @@ def _child(
     log: Path,
     explain: Callable[[BaseException], str],
 ) -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)

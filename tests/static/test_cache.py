@@ -1,16 +1,19 @@
 import errno
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
-from mla_var3.static.cache import CACHE_VARIABLE, Cache, default_dir, key_of
+from mla_var3.static.cache import CACHE_VARIABLE, Cache, _digest, default_dir, key_of
 
 KEY = "ab" * 32
 FILES = {"kernel.cubin": b"\x7fELF", "facts.json": b"{}"}
@@ -58,6 +61,27 @@ def test_a_corrupt_entry_is_removed(tmp_path, how):
     assert not place.exists()
     cache.put(KEY, FILES)
     assert cache.get(KEY) == FILES
+
+
+@pytest.mark.parametrize("how", ["device", "elsewhere", "bomb"])
+def test_an_entry_of_somebody_else_does_no_harm(tmp_path, how):
+    cache = Cache(tmp_path)
+    cache.put(KEY, FILES)
+    place = cache.folder / KEY[:2] / KEY
+    cubin, manifest = place / "kernel.cubin", place / "manifest.json"
+    if how == "device":
+        cubin.unlink()
+        cubin.symlink_to("/dev/zero")
+    elif how == "elsewhere":
+        (tmp_path / "other").write_bytes(b"not of the cache")
+        digest = hashlib.sha256(b"not of the cache").hexdigest()
+        manifest.write_text(json.dumps({str(tmp_path / "other"): digest}))
+    else:
+        cubin.write_bytes(zlib.compress(b"0" * (inputs.MAX_BYTES + 1)))
+        told = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps(told | {cubin.name: _digest(cubin.read_bytes())}))
+    assert cache.get(KEY) is None
+    assert not place.exists()
 
 
 def test_many_writers_of_one_entry(tmp_path):

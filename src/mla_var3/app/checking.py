@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from mla_var3 import languages
+from mla_var3 import forked, languages
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.runtime import cases, registry
 from mla_var3.runtime.cases import Case
@@ -154,7 +154,8 @@ def _pool(workers: int) -> Iterator[concurrent.futures.Executor]:
 
 
 def _end_in_silence() -> None:
-    """Let an interrupt end this worker; the parent says what there is to say."""
+    """Let an interrupt end this worker, and its parent's end; what there is to say, that says."""
+    forked.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

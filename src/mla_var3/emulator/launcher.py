@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3 import forked
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
@@ -358,6 +359,7 @@ def _received(process: Any, pipe: Any) -> Any:
 
 
 def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> None:
+    forked.end_with_parent()
     printed: list[str] = []
     try:
         _one_by_one(machine, todo, printed, job, jobs)

@@ -22,6 +22,7 @@ import cuda.tile as ct
 import numpy as np
 import torch
 
+from mla_var3.forked import end_with_parent
 from mla_var3.interpreter.launcher import launch
 from mla_var3.interpreter.options import Options
 
@@ -255,7 +256,11 @@ def explore(programs: int, first: int, jobs: int = 1) -> int:
         range(at, min(at + _PART, first + programs)) for at in range(first, first + programs, _PART)
     ]
     done = wrong = 0
-    with ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else nullcontext() as pool:
+    with (
+        ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent)
+        if jobs > 1
+        else nullcontext() as pool
+    ):
         for part, found in zip(parts, (pool.map if pool else map)(differing, parts), strict=True):
             for seed, what in found.items():
                 print(f"seed {seed}:\n{what}\n", flush=True)

@@ -1,4 +1,9 @@
-"""Compiled kernels on disk, addressed by all that shapes them."""
+"""Compiled kernels on disk, addressed by all that shapes them.
+
+Not diskcache 5.6.3, which was tried: its SQLite index may not lie on a folder that several machines
+share, it executes pickles of whoever wrote the folder (a bundle brings one), reads an entry that is
+linked to /dev/zero until memory is full, and hands out a file with a flipped bit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
-from mla_var3.errors import ToolchainError
+from mla_var3 import inputs
+from mla_var3.errors import InputError, ToolchainError
 from mla_var3.paths import out_dir
 
 CACHE_VARIABLE = "HYPERMLA_CACHE_DIR"
@@ -68,16 +74,15 @@ class Cache:
     def get(self, key: str) -> dict[str, bytes] | None:
         """Files of an entry by name; None when there is no sound one."""
         place = self._place(key)
+        if not place.exists():
+            return None
         try:
-            manifest = json.loads((place / _MANIFEST).read_bytes())
-            files = {name: (place / name).read_bytes() for name in manifest}
+            manifest = inputs.read_json(place / _MANIFEST)
+            files = {name: inputs.read_bytes(place / Path(name).name) for name in manifest}
             if all(_digest(files[name]) == digest for name, digest in manifest.items()):
                 os.utime(place)
-                return {name: zlib.decompress(content) for name, content in files.items()}
-        except FileNotFoundError:
-            if not place.exists():
-                return None
-        except (OSError, ValueError, AttributeError, TypeError):
+                return {name: _unpacked(content) for name, content in files.items()}
+        except (InputError, OSError, ValueError, AttributeError, TypeError, zlib.error):
             pass
         self.discard(key)
         return None
@@ -176,6 +181,15 @@ def _explained(folder: Path) -> Iterator[None]:
             f"the compile cache {folder} cannot be written ({error.strerror}); "
             f"set {CACHE_VARIABLE} to a folder that can"
         ) from error
+
+
+def _unpacked(content: bytes) -> bytes:
+    """What was compressed; no more of it than a file may have."""
+    unpacker = zlib.decompressobj()
+    out = unpacker.decompress(content, inputs.MAX_BYTES)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("it is too large, or cut")
+    return out
 
 
 def _digest(content: bytes) -> str:
