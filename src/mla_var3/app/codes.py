@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from mla_var3 import arguments, devices, evidence, front, languages
+from mla_var3 import arguments, front
+from mla_var3.app import building
 from mla_var3.arguments import named
-from mla_var3.errors import HyperMlaError, ToolchainError
-from mla_var3.evidence import builds
-from mla_var3.evidence.builds import Build, Case, Compiled
-from mla_var3.evidence.fingerprint import differences
-from mla_var3.languages import coverage, fingerprints
+from mla_var3.errors import RecordError
+from mla_var3.evidence import revisions
 from mla_var3.paths import relative
 from mla_var3.runtime import registry
-from mla_var3.runtime.registry import Version
+from mla_var3.workloads import observing
 
 PROG = "python -m mla_var3.app.codes"
 EXIT_CHANGED = 1
@@ -31,32 +28,12 @@ Design = Annotated[tyro.conf.Positional[str | None], named("[DESIGN]")]
 Number = Annotated[tyro.conf.Positional[str | None], named("[VERSION]")]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A version's sources of today against the build that the table has for it.
-
-    Attributes:
-        version: The version.
-        kept: What the table has; None for a version that it does not know.
-        compiled: What the sources compile to now.
-        changes: What differs, one sentence each.
-        failures: Cases that do not compile any more, and why.
-    """
-
-    version: Version
-    kept: builds.Version | None
-    compiled: tuple[Compiled, ...]
-    changes: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether every case compiles to what the table has."""
-        return not self.changes and not self.failures
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def check(design: Design = None, version: Number = None, arch: str | None = None) -> int:
-    """Compile versions as the table has them, and say which compile to something else now.
+    """Compile versions as the tables have them, and say which compile to something else now.
 
     Args:
         design: Design to compile; all by default.
@@ -66,15 +43,14 @@ def check(design: Design = None, version: Number = None, arch: str | None = None
     Returns:
         0 when all compile to the same machine code and launches, else 1.
     """
-    compared = [_compare(each, arch) for each in _asked(design, version)]
+    compared = [building.compare(each, _say, arch) for each in registry.select(design, version)]
     for one in compared:
         _tell(one)
-    unknown = [one for one in compared if one.kept is None]
-    wrong = [one for one in compared if not one.same]
+    wrong, unknown = _wrong(compared), [one for one in compared if one.kept is None]
     cases = sum(len(one.compiled) for one in compared)
     print(
-        f"{len(compared)} versions, {cases} cases: {len(wrong)} with other machine code or "
-        f"launches, {len(unknown)} not in the table"
+        f"{len(compared)} versions, {cases} cases: {wrong} with other machine code or launches, "
+        f"{len(unknown)} not in the table"
     )
     return EXIT_CHANGED if wrong or unknown else 0
 
@@ -85,7 +61,7 @@ def write(
     arch: str | None = None,
     changed: str | None = None,
 ) -> int:
-    """Compile versions and keep what they compile to in the table.
+    """Compile versions and keep what they compile to in the tables.
 
     A version that compiles to something else than the table has is refused, unless ``--changed``
     says why; its records then are of other code, and new ones come with the change.
@@ -93,20 +69,20 @@ def write(
     Args:
         design: Design to compile; all by default.
         version: Version; all of the design by default.
-        arch: Add cases of this arch (default: the language's, for a version that is new).
+        arch: Only the cases of this arch; for a version that is new, those to add.
         changed: Why the machine code of these versions is another now.
 
     Returns:
-        0 when the table is that of today's sources, else 1.
+        0 when the tables are those of today's sources, else 1.
     """
     refused = 0
-    for each in _asked(design, version):
-        one = _compare(each, arch, new=True)
+    for each in registry.select(design, version):
+        one = building.compare(each, _say, arch, new=True)
         _tell(one)
-        if one.failures or (one.changes and changed is None):
+        if one.changes and changed is None:
             refused += 1
-            continue
-        _keep(one, changed)
+        else:
+            print(f"wrote {building.keep(one, changed)}")
     if refused:
         print(
             f"{refused} versions were not written: mend them, or declare the change with "
@@ -115,145 +91,96 @@ def write(
     return EXIT_CHANGED if refused else 0
 
 
-def _asked(design: str | None, version: str | None) -> list[Version]:
-    """The versions asked for that are compiled here at all."""
-    asked = registry.select(design, version)
-    return [each for each in asked if languages.find(each.language).archs]
-
-
-def _table(version: Version) -> builds.Table:
-    return builds.read(builds.path_of(version.package, version.layer, version.design))
-
-
-def _compare(version: Version, arch: str | None, *, new: bool = False) -> Comparison:
-    """What a version compiles to now, against its table.
+def records(design: Design = None, version: Number = None) -> int:
+    """Compile the sources that records were made from, out of git, and keep what they compile to.
 
     Args:
-        version: The version.
-        arch: Only its cases of this arch.
-        new: Whether cases are chosen where the table has none.
+        design: Design; all by default.
+        version: Version; all of the design by default.
+
+    Raises:
+        RecordError: The repository does not have a source, or a version is not in its table.
     """
-    kept = _table(version).versions.get(version.version)
-    known = kept.today.compiled if kept is not None else ()
-    known = tuple(one for one in known if arch in (None, _arch(one.case)))
-    cases = [one.case for one in known]
-    if new and not cases:
-        cases = _chosen(version, arch)
-    print(f"compiling {version.key}: {len(cases)} cases", flush=True)
-    made = fingerprints.compiled(version, cases, progress=_told)
-    changes, failures = [], []
-    before = {one.case.key: one for one in known}
-    for case, one in zip(cases, made, strict=True):
-        old = before.get(case.key)
-        if isinstance(one, str):
-            # A version that is new need not compile for every arch.
-            failures += [f"{_named(case)}: {one}"] if old is not None else []
-        elif old is not None:
-            changes += [f"{_named(case)}: {each}" for each in _differences(old, one)]
-    compiled = tuple(one for one in made if not isinstance(one, str))
-    return Comparison(version, kept, compiled, tuple(changes), tuple(failures))
+    versions = registry.select(design, version)
+    states = {each: building.old_states(each) for each in versions}
+    for each, found in states.items():
+        if found and each.version not in building.table_of(each).versions:
+            raise RecordError(f"{each.key} is not in the table: run `nox -s codes -- write` first")
+    flat = [(each, state) for each, found in states.items() for state in found]
+    _say(f"{len(flat)} old states of sources, {sum(len(s.cases) for _, s in flat)} cases")
+    made = building.rebuilt([state for _, state in flat])
+    for each in versions:
+        mine = [(s, made[i]) for i, (v, s) in enumerate(flat) if v == each and i in made]
+        for _, compiled in mine:
+            for one in compiled:
+                if one.error is not None:
+                    print(f"{each.key} of old {building.words_of(one.case)}: {one.error}")
+        if mine:
+            print(f"wrote {building.keep_old(each, mine, _say)}")
+    return 0
 
 
-def _told(text: str) -> None:
-    print(f"  {text}", flush=True)
+def workloads(changed: str | None = None) -> int:
+    """Run each problem's code on its check problems, and hold what it gives against the table.
+
+    Args:
+        changed: Why inputs, reference or tolerance are others now; writes a new revision.
+
+    Returns:
+        0 when all give what the table has, else 1.
+    """
+    path = revisions.path_of()
+    table = revisions.read(path)
+    found = dict(table.problems)
+    wrong = 0
+    problems = {observing.problem_of(each.plan_class()) for each in registry.versions()}
+    for problem in sorted(problems, key=observing.name_of):
+        name, observed = observing.name_of(problem), observing.observe(problem)
+        known = found.get(name, ())
+        if known and known[-1].like(observed):
+            print(f"same {name}: {len(observed)} check problems")
+            continue
+        if known and changed is None:
+            wrong += 1
+            print(f"CHANGED {name}: {'; '.join(_differing(known[-1], observed))}")
+            continue
+        why = changed if known else None
+        found[name] = (*known, revisions.revision(observed, why))
+        print(f"new revision of {name}: {found[name][-1].id}")
+    if found != table.problems:
+        revisions.write(revisions.Table(problems=dict(sorted(found.items()))), path)
+        print(f"wrote {relative(path)}")
+    return EXIT_CHANGED if wrong else 0
 
 
-def _differences(old: Compiled, new: Compiled) -> list[str]:
-    return differences(list(old.stages.values()), list(new.stages.values()), list(new.stages))
+def _differing(known: revisions.Revision, observed: Sequence[revisions.Observed]) -> list[str]:
+    """What differs between a revision and what was observed, at the first problem where it does."""
+    for old, new in zip(known.observed, observed, strict=False):
+        if not old.like(new):
+            return list(old.differences(new))
+    return [f"{len(known.observed)} -> {len(observed)} check problems"]
 
 
-def _arch(case: Case) -> str:
-    return devices.find(case.device).sm
+def _wrong(compared: Sequence[building.Comparison]) -> int:
+    return sum(bool(one.changes) for one in compared)
 
 
-def _named(case: Case) -> str:
-    """A case in words: its arch, what its problem has set, and its tilings."""
-    problem = " ".join(f"{k}={v}" for k, v in case.problem.items() if v is not None)
-    tilings = "; ".join(" ".join(f"{k}={v}" for k, v in one.items()) for one in case.tilings)
-    return f"{_arch(case)} {problem} [{tilings}]"
-
-
-def _chosen(version: Version, arch: str | None) -> list[Case]:
-    """Cases of a version that the table does not have: every switch, on every arch asked for."""
-    archs = languages.find(version.language).archs if arch is None else (arch,)
-    problems = _measured(version)
-    found: list[Case] = []
-    for each in archs:
-        key = devices.default_for_arch(each).key
-        found += coverage.cases(version, key, problems)
-    return found
-
-
-def _measured(version: Version) -> list[dict[str, evidence.Scalar]]:
-    """Problems that the version has records of, each once."""
-    found = evidence.find(language=version.language, design=version.design, version=version.version)
-    problems: list[dict[str, evidence.Scalar]] = []
-    for record in found:
-        passed = isinstance(record.outcome, evidence.Passed)
-        if passed and record.problem not in problems and _taken(version, record.problem):
-            problems.append(record.problem)
-    return problems
-
-
-def _taken(version: Version, problem: dict[str, evidence.Scalar]) -> bool:
-    try:
-        version.plan_of(problem)
-    except HyperMlaError:
-        return False
-    return True
-
-
-def _keep(one: Comparison, changed: str | None) -> None:
-    """Write what a version compiles to now into its table."""
-    version = one.version
-    path = builds.path_of(version.package, version.layer, version.design)
-    table = builds.read(path)
-    tools = fingerprints.toolchain(version)
-    if table.toolchain not in ({}, tools):
-        raise ToolchainError(
-            f"{relative(path)} was compiled by {table.toolchain}, and {tools} is installed"
-        )
-    versions = table.versions | {version.version: _version(one, changed)}
-    order = sorted(versions, key=lambda name: int(name[1:]))
-    made = builds.Table(toolchain=tools, versions={name: versions[name] for name in order})
-    builds.write(made, path)
-    print(f"wrote {relative(path)}")
-
-
-def _version(one: Comparison, changed: str | None) -> builds.Version:
-    sources = one.version.sources()
-    state = builds.state_digest(sources)
-    old = one.kept.builds if one.kept is not None else ()
-    if one.changes:
-        today, rest = Build(sources=(state,), compiled=one.compiled, why=changed), old
-    else:
-        known, rest = (old[0], old[1:]) if old else (Build(sources=()), ())
-        fresh = {each.case.key for each in one.compiled}
-        today = known.model_copy(
-            update={
-                "sources": tuple(dict.fromkeys([*known.sources, state])),
-                "compiled": (
-                    *(each for each in known.compiled if each.case.key not in fresh),
-                    *one.compiled,
-                ),
-            }
-        )
-    return builds.Version(
-        files=builds.files_of(one.version.source_files(), sources), builds=(today, *rest)
-    )
-
-
-def _tell(one: Comparison) -> None:
+def _tell(one: building.Comparison) -> None:
     name = one.version.key
     if one.kept is None:
         print(f"{name}: not in the table; {len(one.compiled)} cases compiled")
-    for said in (*one.failures, *one.changes):
+    for said in one.changes:
         print(f"CHANGED {name} {said}")
-    if one.kept is not None and one.same:
+    if one.kept is not None and not one.changes:
         print(f"same {name}: {len(one.compiled)} cases")
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"check": check, "write": write}
+COMMANDS: dict[str, Callable[..., int]] = {
+    "check": check,
+    "write": write,
+    "records": records,
+    "workloads": workloads,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

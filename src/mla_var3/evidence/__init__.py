@@ -19,6 +19,7 @@ from mla_var3.evidence.frame import frame
 from mla_var3.evidence.model import (
     CPU,
     SCHEMA_VERSION,
+    STATIC,
     CheckedCase,
     Correctness,
     Device,
@@ -37,12 +38,14 @@ from mla_var3.evidence.model import (
     Stage,
     json_schema,
 )
-from mla_var3.evidence.sources import git_state, identify, is_stale
+from mla_var3.evidence.sources import git_state, identify
+from mla_var3.evidence.states import State, is_stale, state_of
 from mla_var3.evidence.store import find, parse, paths, read, relative, sweep, text_of, write
 
 __all__ = [
     "CPU",
     "SCHEMA_VERSION",
+    "STATIC",
     "BarrierGroup",
     "CheckedCase",
     "Correctness",
@@ -66,6 +69,7 @@ __all__ = [
     "Scalar",
     "Skipped",
     "Stage",
+    "State",
     "StaticFacts",
     "find",
     "frame",
@@ -77,6 +81,7 @@ __all__ = [
     "paths",
     "read",
     "relative",
+    "state_of",
     "sweep",
     "text_of",
     "write",

@@ -33,7 +33,8 @@ class Case(_Model):
     """A problem under a tiling on a device.
 
     Attributes:
-        device: Key of the device whose arch is compiled for and whose grids are launched.
+        device: Key of the device whose arch is compiled for and whose grids are launched; or
+            ``static/<arch>`` for the one that stands for an arch.
         problem: Its sizes.
         tilings: Of each stage, in launch order.
     """
@@ -48,11 +49,22 @@ class Case(_Model):
         return json.dumps(self.model_dump(mode="json"), sort_keys=True)
 
 
+#: The only case of a version that calls a library, which no problem changes.
+CALL = Case(device="any", problem={}, tilings=())
+
+
 class Compiled(_Model):
-    """A case and the fingerprint of each of its stages, by name and in launch order."""
+    """A case and the fingerprint of each of its stages, by name and in launch order.
+
+    Attributes:
+        case: The case.
+        stages: Its fingerprints.
+        error: Why there are none.
+    """
 
     case: Case
-    stages: dict[str, Fingerprint]
+    stages: dict[str, Fingerprint] = Field(default_factory=dict)
+    error: str | None = None
 
 
 class Build(_Model):
@@ -86,8 +98,10 @@ class Version(_Model):
     Attributes:
         files: Its sources by path, as they were when last compiled.
         builds: What its sources of today and of records compile to, today's first.
+        problem: What it computes, such as ``mla.LatentProblem``.
     """
 
+    problem: str = ""
     files: dict[str, File]
     builds: tuple[Build, ...]
 
@@ -179,26 +193,36 @@ def read(path: Path) -> Table:
 
 def write(table: Table, path: Path) -> None:
     """Write a table, a line per compiled case, so that a change shows as the lines it changes."""
-    write_atomic(path, "\n".join(_lines(table.model_dump(mode="json"))) + "\n")
+    content = table.model_dump(mode="json", exclude_unset=True)
+    write_atomic(path, "\n".join(lines(content, leaf="case")) + "\n")
 
 
-def _lines(value: Any, indent: str = "", key: str = "") -> Iterable[str]:
-    """JSON with one line for each value that holds no case."""
+def lines(value: Any, leaf: str, indent: str = "", key: str = "") -> Iterable[str]:
+    """JSON with one line for each object that has the key ``leaf``, and for each that holds none.
+
+    Args:
+        value: A JSON value.
+        leaf: The key.
+        indent: What stands before each line.
+        key: The name of the value in the object around it.
+    """
     opening = f"{indent}{json.dumps(key)}: " if key else indent
-    if not (isinstance(value, dict | list) and _holds_cases(value)):
+    if not _holds(value, leaf):
         yield opening + json.dumps(value)
         return
     named = value.items() if isinstance(value, dict) else (("", each) for each in value)
     yield opening + "[{"[isinstance(value, dict)]
-    parts = [list(_lines(each, indent + " ", name)) for name, each in named]
+    parts = [list(lines(each, leaf, indent + " ", name)) for name, each in named]
     for part in parts[:-1]:
         part[-1] += ","
     yield from (line for part in parts for line in part)
     yield indent + "]}"[isinstance(value, dict)]
 
 
-def _holds_cases(value: Any) -> bool:
+def _holds(value: Any, leaf: str) -> bool:
+    """Whether an object inside a value has a key, and the value itself does not."""
+    if not isinstance(value, dict | list) or leaf in value:
+        return False
     inner = value.values() if isinstance(value, dict) else value
-    return "case" not in value and any(
-        isinstance(each, dict | list) and ("case" in each or _holds_cases(each)) for each in inner
-    )
+    found = (each for each in inner if isinstance(each, dict | list))
+    return any(leaf in each or _holds(each, leaf) for each in found)

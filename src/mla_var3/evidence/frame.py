@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3.evidence import store
 from mla_var3.evidence.model import Passed, Record
-from mla_var3.evidence.sources import is_stale
+from mla_var3.evidence.states import is_stale
 
 if TYPE_CHECKING:
     import pandas

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import RecordError
-from mla_var3.evidence.model import Git, Record
+from mla_var3.evidence.model import Git
 from mla_var3.paths import kernels_dir, repo_root
 
 #: Where sources lie, from the top of the checkout.
@@ -41,14 +41,6 @@ def changed(sources: Mapping[str, str]) -> list[str]:
 def file_of(name: str) -> Path:
     """The file of a source's path."""
     return kernels_dir() / name.removeprefix(f"{KERNELS}/")
-
-
-def is_stale(record: Record) -> bool:
-    """Whether any of the version's sources changed, or went, since the record was made.
-
-    So is a record of an older schema that does not name its sources.
-    """
-    return not record.kernel.sources or bool(changed(record.kernel.sources))
 
 
 def git(*arguments: str, input: str | None = None) -> str | None:

@@ -139,6 +139,13 @@ class Language(Protocol):
             ToolchainError: It did not compile.
         """
 
+    def call(self, texts: Sequence[str]) -> str | None:
+        """Digest of the call of a library that a version's sources make; None where they compile.
+
+        Args:
+            texts: The sources.
+        """
+
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         """What a kernel is compiled with besides shapes: flags, counts and element types."""
 

@@ -5,46 +5,63 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from mla_var3 import devices, languages
-from mla_var3.errors import HyperMlaError, ToolchainError
+from mla_var3 import devices, evidence, languages
+from mla_var3.errors import HyperMlaError, PlanError
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import Progress, compile_jobs
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+from mla_var3.runtime.tiling import Tiling
 
 
 def bound(version: Version, case: Case) -> RuntimeObject:
     """The version's launches of a case, on tensors without memory.
 
+    Fields that the version does not have (any more) are passed over: what then differs shows in
+    the fingerprint.
+
     Raises:
         HyperMlaError: The version does not take its problem or its tilings.
     """
-    plan = version.plan_of(case.problem)
-    plan = plan.resolve(devices.find(case.device).machine(plan.dtype))
+    kind = version.plan_class()
+    known = {field.name for field in kind.option_fields()}
+    given: dict[str, Any] = {k: v for k, v in case.problem.items() if k in known}
+    plan = kind(**given)
+    plan = plan.resolve(device_of(case).machine(plan.dtype))
     plan.validate()
     obj = plan.plan(*plan.prepare_inputs("meta"))
     return obj if not case.tilings else _retiled(plan, obj, case)
+
+
+def device_of(case: Case) -> devices.Device:
+    """The device of a case, or the one that stands for its arch."""
+    if case.device.startswith(evidence.STATIC):
+        return devices.default_for_arch(case.device.removeprefix(evidence.STATIC))
+    return devices.find(case.device)
 
 
 def _retiled(plan: KernelPlan, obj: RuntimeObject, case: Case) -> RuntimeObject:
     """The same launches under the case's tilings, which are told apart by their order."""
     stages = [kernel for _, kernel in obj.stages()]
     if len(stages) != len(case.tilings):
-        raise ToolchainError(f"it has {len(stages)} stages, and the case {len(case.tilings)}")
-    try:
-        tilings = {
-            kernel.name: type(kernel.tiling)(**values)
-            for kernel, values in zip(stages, case.tilings, strict=True)
-        }
-    except TypeError as error:
-        raise ToolchainError(f"its tilings have other fields: {error}") from error
+        raise PlanError(f"it has {len(stages)} stages, and the case {len(case.tilings)}")
+    tilings = {
+        kernel.name: _tiling(type(kernel.tiling), values)
+        for kernel, values in zip(stages, case.tilings, strict=True)
+    }
     plan = dataclasses.replace(plan, tilings=tilings)
     return plan.plan(*plan.prepare_inputs("meta"))
+
+
+def _tiling(kind: type[Tiling], values: Mapping[str, Any]) -> Tiling:
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in values.items() if name in known})
 
 
 def case_of(plan: KernelPlan, device: str, obj: RuntimeObject) -> Case:
@@ -60,8 +77,8 @@ def compiled(
     workers: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress = lambda _text: None,
-) -> list[Compiled | str]:
-    """Fingerprints of a version's cases; for one that cannot be made, why.
+) -> list[Compiled]:
+    """Fingerprints of a version's cases, or why one has none.
 
     Args:
         version: The version.
@@ -73,23 +90,20 @@ def compiled(
     Raises:
         ToolchainError: The compiler is missing.
     """
-    found: list[list[tuple[str, Kernel]] | str] = [_stages(version, case) for case in cases]
-    archs = [devices.find(case.device).sm for case in cases]
+    found = [_stages(version, case) for case in cases]
     jobs = [
-        CompileJob(kernel, arch)
-        for stages, arch in zip(found, archs, strict=True)
+        CompileJob(kernel, device_of(case).sm)
+        for case, stages in zip(cases, found, strict=True)
         if not isinstance(stages, str)
         for _, kernel in stages
     ]
     made = iter(compile_jobs(jobs, workers=workers, cache_dir=cache_dir, progress=progress))
-    results: list[Compiled | str] = []
+    results: list[Compiled] = []
     for case, stages in zip(cases, found, strict=True):
         if isinstance(stages, str):
-            results.append(stages)
-            continue
-        rows = [(name, kernel, next(made)) for name, kernel in stages]
-        failed = next((one.facts.error for _, _, one in rows if one.facts.error), None)
-        results.append(failed or _read(case, rows))
+            results.append(Compiled(case=case, error=stages))
+        else:
+            results.append(_read(case, [(name, kernel, next(made)) for name, kernel in stages]))
     return results
 
 
@@ -99,7 +113,9 @@ def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
         stages = bound(version, case).stages()
     except HyperMlaError as error:
         return str(error)
-    arch = devices.find(case.device).sm
+    except (TypeError, ImportError, AttributeError) as error:  # Of sources that knew older tools.
+        return f"{type(error).__name__}: {error}"
+    arch = device_of(case).sm
     for _, kernel in stages:
         language = languages.find(kernel.language)
         if (reason := language.cannot_compile(arch) or language.refuses(kernel, arch)) is not None:
@@ -108,6 +124,8 @@ def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
 
 
 def _read(case: Case, rows: Sequence[tuple[str, Kernel, languages.Compiled]]) -> Compiled:
+    if error := next((one.facts.error for _, _, one in rows if one.facts.error), None):
+        return Compiled(case=case, error=error)
     stages = {
         name: languages.find(kernel.language).fingerprint(kernel, one) for name, kernel, one in rows
     }

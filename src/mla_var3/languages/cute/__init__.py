@@ -92,6 +92,9 @@ class _Cute:
 
         return fingerprint.fingerprint(kernel, compiled.files)
 
+    def call(self, texts: Sequence[str]) -> str | None:
+        return None
+
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         from mla_var3.languages.cute import fingerprint
 

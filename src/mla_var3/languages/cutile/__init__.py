@@ -89,6 +89,9 @@ class _Cutile:
 
         return fingerprint.fingerprint(kernel, compiled.facts, compiled.files)
 
+    def call(self, texts: Sequence[str]) -> str | None:
+        return None
+
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         from mla_var3.languages.cutile import fingerprint
 

@@ -59,6 +59,11 @@ class _Library:
     def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
         raise ToolchainError(f"{kernel.name}: nothing of it is compiled here")
 
+    def call(self, texts: Sequence[str]) -> str | None:
+        from mla_var3.languages.library.call import call_digest
+
+        return call_digest(texts)
+
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         return {}
 

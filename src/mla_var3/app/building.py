@@ -1,0 +1,267 @@
+"""What versions compile to, held against the committed tables of fingerprints and kept there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mla_var3 import devices, evidence, languages
+from mla_var3.errors import HyperMlaError, ToolchainError
+from mla_var3.evidence import builds
+from mla_var3.evidence.builds import CALL, Build, Case, Compiled, Table
+from mla_var3.evidence.fingerprint import Fingerprint, differences
+from mla_var3.languages import coverage, fingerprints, rebuilding
+from mla_var3.languages.rebuilding import State
+from mla_var3.paths import relative
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads.observing import name_of, problem_of
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A version's sources of today against the build that the table has for it.
+
+    Attributes:
+        version: The version.
+        kept: What the table has; None for a version that it does not know.
+        compiled: What the sources compile to now.
+        changes: What differs, a sentence per case and stage.
+    """
+
+    version: Version
+    kept: builds.Version | None
+    compiled: tuple[Compiled, ...]
+    changes: tuple[str, ...] = ()
+
+
+def table_of(version: Version) -> Table:
+    """The table of the version's design."""
+    return builds.read(builds.path_of(version.package, version.layer, version.design))
+
+
+def compare(
+    version: Version, say: Say, arch: str | None = None, *, new: bool = False
+) -> Comparison:
+    """What a version compiles to now, against its table.
+
+    Args:
+        version: The version.
+        say: Told of each compile.
+        arch: Only its cases of this arch.
+        new: Whether cases are chosen where the table has none.
+    """
+    kept = table_of(version).versions.get(version.version)
+    known = kept.today.compiled if kept is not None else ()
+    known = tuple(one for one in known if arch in (None, arch_of(one.case)))
+    cases = [one.case for one in known if one.error is None]
+    if new and not cases:
+        cases = chosen(version, arch)
+    say(f"compiling {version.key}: {len(cases)} cases")
+    made = compiled(version, cases, say)
+    before = {one.case.key: one for one in known}
+    changes = [
+        f"{words_of(one.case)}: {said}"
+        for one in made
+        if (old := before.get(one.case.key)) is not None
+        for said in changes_of(old, one)
+    ]
+    # A version that is new need not compile for every arch.
+    held = (one for one in made if one.error is None or one.case.key in before)
+    return Comparison(version, kept, tuple(held), tuple(changes))
+
+
+def compiled(version: Version, cases: Sequence[Case], say: Say) -> list[Compiled]:
+    """What a version's cases compile to; its call, where it calls a library."""
+    texts = [file.read_text(encoding="utf-8") for file in version.source_files()]
+    if (call := languages.find(version.language).call(texts)) is not None:
+        return [called(call)]
+    return fingerprints.compiled(version, cases, progress=lambda text: say(f"  {text}"))
+
+
+def called(call: str) -> Compiled:
+    """The only case of a version that calls a library."""
+    return Compiled(case=CALL, stages={"call": Fingerprint(code=call)})
+
+
+def changes_of(old: Compiled, new: Compiled) -> list[str]:
+    """How what a case compiles to has changed."""
+    if new.error is not None and old.error is None:
+        return [f"it does not compile any more: {new.error}"]
+    return differences(list(old.stages.values()), list(new.stages.values()), list(new.stages))
+
+
+def arch_of(case: Case) -> str:
+    """The arch that a case is compiled for."""
+    return "any" if case == CALL else fingerprints.device_of(case).sm
+
+
+def words_of(case: Case) -> str:
+    """A case in words: its arch, what its problem sets, and its tilings."""
+    problem = " ".join(f"{k}={v}" for k, v in case.problem.items() if v is not None)
+    tilings = "; ".join(" ".join(f"{k}={v}" for k, v in one.items()) for one in case.tilings)
+    return f"{arch_of(case)} {problem} [{tilings}]"
+
+
+def chosen(version: Version, arch: str | None) -> list[Case]:
+    """Cases of a version that the table does not have: every switch, on every arch asked for."""
+    archs = languages.find(version.language).archs if arch is None else (arch,)
+    problems = [case.problem for case in _measured(version)]
+    found: list[Case] = []
+    for each in archs:
+        found += coverage.cases(version, devices.default_for_arch(each).key, problems)
+    return found
+
+
+def _records(version: Version) -> Iterable[evidence.Record]:
+    return evidence.find(language=version.language, design=version.design, version=version.version)
+
+
+def _measured(version: Version) -> list[Case]:
+    """Problems that the version has records of and takes today, each once."""
+    found: dict[str, Case] = {}
+    for record in _records(version):
+        if isinstance(record.outcome, evidence.Passed):
+            case = Case(device="static/sm_90", problem=record.problem, tilings=())
+            found.setdefault(case.key, case)
+    return [case for case in found.values() if _is_taken(version, case)]
+
+
+def _is_taken(version: Version, case: Case) -> bool:
+    try:
+        version.plan_of(case.problem)
+    except HyperMlaError:
+        return False
+    return True
+
+
+def keep(one: Comparison, why: str | None = None) -> str:
+    """Write what a version compiles to now into its table; returns the table's path.
+
+    Args:
+        one: The comparison.
+        why: Why its machine code is another now, where it is.
+
+    Raises:
+        ToolchainError: The table was made by other tools.
+    """
+    version = one.version
+    state = builds.state_digest(version.sources())
+    old = one.kept.builds if one.kept is not None else ()
+    if one.changes:
+        builds_ = (Build(sources=(state,), compiled=one.compiled, why=why), *_without(old, state))
+    elif old:
+        builds_ = (_extended(old[0], [state], one.compiled), *_without(old[1:], state))
+    else:
+        builds_ = (Build(sources=(state,), compiled=one.compiled),)
+    return _written(version, builds_)
+
+
+def _without(found: Sequence[Build], state: str) -> list[Build]:
+    """Builds that have sources left besides a state, which now belongs to another."""
+    kept = (
+        one.model_copy(update={"sources": tuple(s for s in one.sources if s != state)})
+        for one in found
+    )
+    return [one for one in kept if one.sources]
+
+
+def _extended(build: Build, states: Sequence[str], more: Sequence[Compiled]) -> Build:
+    """A build that further states compile to, at further cases."""
+    merged = {one.case.key: one for one in (*build.compiled, *more)}
+    return build.model_copy(
+        update={
+            "sources": tuple(dict.fromkeys([*build.sources, *states])),
+            "compiled": tuple(merged.values()),
+        }
+    )
+
+
+def _written(version: Version, found: Sequence[Build]) -> str:
+    path = builds.path_of(version.package, version.layer, version.design)
+    table, tools = builds.read(path), fingerprints.toolchain(version)
+    if table.toolchain not in ({}, tools):
+        raise ToolchainError(
+            f"{relative(path)} was compiled by {_tools(table.toolchain)}, and {_tools(tools)} is "
+            "installed"
+        )
+    mine = builds.Version(
+        problem=name_of(problem_of(version.plan_class())),
+        files=builds.files_of(version.source_files(), version.sources()),
+        builds=tuple(found),
+    )
+    versions = {**table.versions, version.version: mine}
+    ordered = {name: versions[name] for name in sorted(versions, key=lambda name: int(name[1:]))}
+    builds.write(Table(schema_version=1, toolchain=tools, versions=ordered), path)
+    return relative(path)
+
+
+def _tools(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in versions.items())
+
+
+def old_states(version: Version) -> list[State]:
+    """Sources that records of a version were made from and that the table does not know."""
+    known = table_of(version).versions.get(version.version)
+    found: dict[str, tuple[Mapping[str, str], dict[str, Case]]] = {}
+    for record in _records(version):
+        sources = record.kernel.sources
+        if not sources or (known is not None and known.build_of(sources) is not None):
+            continue
+        _, cases = found.setdefault(builds.state_digest(sources), (sources, {}))
+        if (case := evidence.states.case_of(record)) is not None:
+            cases.setdefault(case.key, case)
+    design = version.qualified
+    return [
+        State(design, version.version, sources, tuple(cases.values()))
+        for sources, cases in found.values()
+    ]
+
+
+def keep_old(version: Version, states: Sequence[tuple[State, Sequence[Compiled]]], say: Say) -> str:
+    """Write what old sources compile to into the table, beside what today's do at the same cases.
+
+    Args:
+        version: The version, whose sources of today the table knows.
+        states: Its states with what they compile to.
+        say: Told of each compile.
+    """
+    kept = table_of(version).versions[version.version]
+    have = {one.case.key for one in kept.today.compiled}
+    cases = {one.case.key: one.case for _, made in states for one in made}
+    more = [case for key, case in cases.items() if key not in have]
+    say(f"compiling {version.key} as it is today: {len(more)} cases of records")
+    today = _extended(kept.today, [], compiled(version, more, say) if more else [])
+    others = list(kept.builds[1:])
+    for state, made in states:
+        digest = builds.state_digest(state.sources)
+        if made and all(_is_same(today, one) for one in made):
+            today = _extended(today, [digest], [])
+        else:
+            others.append(Build(sources=(digest,), compiled=tuple(made)))
+    return _written(version, [today, *others])
+
+
+def _is_same(today: Build, one: Compiled) -> bool:
+    found = today.find(one.case)
+    if found is None or found.error is not None or one.error is not None:
+        return False
+    return not changes_of(one, found)
+
+
+def rebuilt(states: Sequence[State]) -> dict[int, tuple[Compiled, ...]]:
+    """What states of versions compile to, by their place: calls as they say, others compiled."""
+    found: dict[int, tuple[Compiled, ...]] = {}
+    rest: list[int] = []
+    for place, state in enumerate(states):
+        language = languages.find(state.design.partition("@")[2])
+        texts = [rebuilding.text_of(blob) for blob in state.sources.values()]
+        call = language.call(texts)
+        if call is not None:
+            found[place] = (called(call),)
+        elif state.cases:
+            rest.append(place)
+    for place, made in rebuilding.rebuilt([states[each] for each in rest]):
+        found[rest[place]] = made
+    return found

@@ -1,0 +1,90 @@
+"""What no run can have observed: parts of one record, or of several, that exclude each other.
+
+None of this proves that a run took place; see ``evidence.integrity`` for what a hash cannot say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from mla_var3.evidence.model import Duration, Passed, Record
+from mla_var3.evidence.sources import KERNELS
+
+#: Modes that run the version on a GPU at its own problem.
+ON_A_GPU = ("event", "annotation", "ncu", "nsys")
+#: How far below one of several stages the whole may lie: each is timed on its own, in a GPU that is
+#: warmer or cooler. 503 pairs of whole and stage lie above 1.000.
+ROOM = 0.95
+
+
+def faults(record: Record) -> Iterator[str]:
+    """What in a record contradicts the rest of it, one sentence each."""
+    yield from _sources(record)
+    if not isinstance(outcome := record.outcome, Passed):
+        return
+    yield from _check(record, outcome)
+    yield from _samples(outcome)
+    yield from _total(outcome)
+
+
+def _sources(record: Record) -> Iterator[str]:
+    for name in record.kernel.sources:
+        parts = PurePosixPath(name).parts
+        if parts[:1] != (KERNELS,) or ".." in parts:
+            yield f"source {name} does not lie below {KERNELS}/"
+
+
+def _check(record: Record, outcome: Passed) -> Iterator[str]:
+    checked = outcome.correctness
+    if checked is None:
+        if record.mode in ON_A_GPU:
+            yield f"mode {record.mode} times nothing unchecked, and the record has no check"
+        return
+    if not record.is_static and all(case.problem != record.problem for case in checked.cases):
+        yield "its check is of another problem"
+
+
+def _samples(outcome: Passed) -> Iterator[str]:
+    if outcome.protocol is None:
+        return
+    runs = outcome.protocol.bench_runs
+    for name, duration in _durations(outcome):
+        if duration.samples != runs:
+            yield f"{name} has {duration.samples} samples of {runs} timed runs"
+
+
+def _durations(outcome: Passed) -> Iterator[tuple[str, Duration]]:
+    if outcome.total is not None:
+        yield "the whole", outcome.total
+    for stage in outcome.stages:
+        if stage.duration is not None:
+            yield f"stage {stage.name}", stage.duration
+
+
+def _total(outcome: Passed) -> Iterator[str]:
+    """A whole that takes less time than what it consists of."""
+    total = outcome.total
+    if total is None:
+        return
+    for stage in outcome.stages:
+        if (part := stage.duration) is None:
+            continue
+        if len(outcome.stages) == 1 and total.median_us < part.median_us:
+            yield (
+                f"the whole took {total.median_us:g} us, and its only stage {stage.name} "
+                f"{part.median_us:g} us"
+            )
+        elif total.min_us < ROOM * part.min_us:
+            yield (
+                f"the whole took {total.min_us:g} us at least, and its stage {stage.name} "
+                f"{part.min_us:g} us"
+            )
+
+
+def twice(keys: Iterable[str]) -> Iterator[str]:
+    """Keys that come more than once; within a run a key names one observation."""
+    for key, count in Counter(keys).items():
+        if count > 1:
+            yield f"{key} stands {count} times in one run"

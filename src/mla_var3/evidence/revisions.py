@@ -1,0 +1,177 @@
+"""Revisions of what is computed: inputs, reference and tolerance, as they were observed.
+
+A revision is told by what a problem's own code gives on its check problems, not by how that code
+is written: a figure per tensor, equal within what processors differ in. The table is committed; it
+is filled in by ``app.codes``, which runs the code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mla_var3 import inputs
+from mla_var3.blobs import once_per_content
+from mla_var3.errors import RecordError
+from mla_var3.evidence import builds
+from mla_var3.evidence.fingerprint import Digest, digest
+from mla_var3.evidence.model import Record, Scalar
+from mla_var3.paths import results_dir, write_atomic
+
+#: Two processors sum in another order, which in fp32 shows in the sixth digit at most.
+RELATIVE = 1e-4
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Tensor(_Model):
+    """An input or a reference output, in few figures.
+
+    Attributes:
+        shape: Its extents.
+        dtype: Its element type.
+        norm: Root of the mean square of its finite elements.
+        sample: Its projection on a fixed pattern of signs, over the root of their number.
+        infinite: Elements that are not finite.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    norm: float
+    sample: float
+    infinite: int = 0
+
+    def like(self, other: Tensor) -> bool:
+        """Whether both are the same tensor, made by different processors perhaps."""
+        exact = ("shape", "dtype", "infinite")
+        room = RELATIVE * max(abs(self.norm), abs(other.norm), 1e-30)
+        return all(getattr(self, name) == getattr(other, name) for name in exact) and all(
+            math.isclose(getattr(self, name), getattr(other, name), abs_tol=room)
+            for name in ("norm", "sample")
+        )
+
+
+class Observed(_Model):
+    """What a problem's code gave on one of its check problems.
+
+    Attributes:
+        problem: The sizes, with what else shapes the inputs.
+        tensors: Inputs in order as ``input0``, ..., and reference outputs by name.
+        tolerance: Of each output: over the whole, over a row, and of which kind.
+    """
+
+    problem: dict[str, Scalar]
+    tensors: dict[str, Tensor]
+    tolerance: dict[str, tuple[float, float, str]]
+
+    def like(self, other: Observed) -> bool:
+        """Whether the same was observed."""
+        return not any(self.differences(other))
+
+    def differences(self, other: Observed) -> Iterator[str]:
+        """What differs, a few words each."""
+        if self.problem != other.problem:
+            yield "other check problems"
+            return
+        for name in sorted(self.tensors.keys() | other.tensors.keys()):
+            one, two = self.tensors.get(name), other.tensors.get(name)
+            if one is None or two is None or not one.like(two):
+                yield name
+        for name in sorted(self.tolerance.keys() | other.tolerance.keys()):
+            if self.tolerance.get(name) != other.tolerance.get(name):
+                yield f"tolerance of {name}"
+
+
+class Revision(_Model):
+    """One state of a problem's inputs, reference and tolerance.
+
+    Attributes:
+        id: Names it in records.
+        observed: What it gives.
+        why: Why it was changed to this, where that was declared.
+    """
+
+    id: Digest
+    observed: tuple[Observed, ...]
+    why: str | None = None
+
+    def like(self, observed: Sequence[Observed]) -> bool:
+        """Whether the same was observed."""
+        return len(observed) == len(self.observed) and all(
+            one.like(other) for one, other in zip(self.observed, observed, strict=True)
+        )
+
+
+class Table(_Model):
+    """Revisions by problem, such as ``mla.LatentProblem``; today's last.
+
+    Records that name no revision were made under the first.
+    """
+
+    problems: dict[str, tuple[Revision, ...]] = {}
+
+
+def revision(observed: Sequence[Observed], why: str | None = None) -> Revision:
+    """What was observed as a revision, with an id."""
+    texts = [one.model_dump_json() for one in observed]
+    return Revision(id=digest(texts), observed=tuple(observed), why=why)
+
+
+def path_of(root: Path | None = None) -> Path:
+    """Where the table lies."""
+    return (root or results_dir()) / builds.FOLDER / "workloads.json"
+
+
+def read(path: Path) -> Table:
+    """The table at ``path``; an empty one where there is none.
+
+    Raises:
+        RecordError: It is not a table.
+    """
+    if not path.is_file():
+        return Table()
+    try:
+        return Table.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        fault = inputs.first_fault(error)
+        raise RecordError(f"{path} is no table of revisions: {fault}") from error
+
+
+def write(table: Table, path: Path) -> None:
+    """Write a table, a line per observed problem."""
+    content = table.model_dump(mode="json")
+    write_atomic(path, "\n".join(builds.lines(content, leaf="tensors")) + "\n")
+
+
+@once_per_content  # Hundreds of records ask for it.
+def _read(path: Path) -> Table:
+    return read(path)
+
+
+def today(problem: str) -> str | None:
+    """Id of today's revision of a problem; None where the table does not have it."""
+    path = path_of()
+    found = _read(path).problems.get(problem, ()) if path.is_file() else ()
+    return found[-1].id if found else None
+
+
+def changes(record: Record, problem: str) -> Iterator[str]:
+    """That a record was checked against another reference, or on other inputs, than today's.
+
+    Args:
+        record: The record.
+        problem: What its version computes, such as ``mla.LatentProblem``.
+    """
+    path = path_of()
+    found = _read(path).problems.get(problem, ()) if path.is_file() else ()
+    if not found:
+        return
+    made = getattr(record, "workload", None) or found[0].id
+    if made != found[-1].id:
+        why = f" ({found[-1].why})" if found[-1].why else ""
+        yield f"inputs, reference or tolerance of {problem} changed{why}"

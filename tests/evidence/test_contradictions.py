@@ -1,0 +1,92 @@
+"""Each contradiction, beside a record that is the same but for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mla_var3 import evidence
+from mla_var3.evidence import contradictions
+from tests.evidence.making import (
+    correctness,
+    duration,
+    passed,
+    protocol,
+    record,
+    stage,
+    timed_record,
+)
+
+PROBLEM = {"b": 64, "causal": False}
+SOURCE = {"kernels/cutile/mla/flash_mla/flash_mla/flash_mla.py": "a" * 40}
+
+
+def found(**changes) -> list[str]:
+    fields = {"outcome": whole(10.0), "problem": PROBLEM, "kernel": {"sources": SOURCE}, **changes}
+    return list(contradictions.faults(timed_record(**fields)))
+
+
+def whole(median: float, *parts: float, samples: int = 50, checked=True, **changes):
+    """A whole with a stage per part."""
+    stages = [stage(f"s{i}", duration=duration(part, samples)) for i, part in enumerate(parts)]
+    fields = {"correctness": check(PROBLEM) if checked else None, **changes}
+    return passed(total=duration(median), protocol=protocol(), stages=stages or [stage()], **fields)
+
+
+def check(problem):
+    return correctness(cases=[evidence.CheckedCase(problem=problem, max_relative_error=1e-3)])
+
+
+def test_a_record_that_agrees_with_itself_has_no_fault():
+    assert found() == []
+    assert found(outcome=whole(10.0, 10.0)) == []
+    assert found(outcome=whole(10.0, 4.0, 5.0)) == []
+
+
+def test_a_total_below_its_only_stage():
+    assert found(outcome=whole(10.0, 10.5)) == [
+        "the whole took 10 us, and its only stage s0 10.5 us"
+    ]
+
+
+def test_a_total_below_one_of_several_stages_beyond_what_runs_differ_in():
+    assert found(outcome=whole(10.0, 10.3, 1.0)) == []
+    assert found(outcome=whole(10.0, 12.0, 1.0)) == [
+        "the whole took 9 us at least, and its stage s0 10.8 us"
+    ]
+
+
+def test_samples_that_are_not_the_runs():
+    assert found(outcome=whole(10.0, 10.0, samples=49)) == [
+        "stage s0 has 49 samples of 50 timed runs"
+    ]
+
+
+@pytest.mark.parametrize("mode", contradictions.ON_A_GPU)
+def test_a_timed_mode_without_a_check(mode):
+    assert found(mode=mode) == []
+    assert found(mode=mode, outcome=whole(10.0, checked=False)) == [
+        f"mode {mode} times nothing unchecked, and the record has no check"
+    ]
+
+
+def test_a_static_record_need_not_be_checked():
+    made = record(outcome=passed(correctness=None), kernel={"sources": SOURCE})
+    assert list(contradictions.faults(made)) == []
+
+
+def test_a_check_of_another_problem():
+    assert found(outcome=whole(10.0, correctness=check({"b": 1}))) == [
+        "its check is of another problem"
+    ]
+
+
+@pytest.mark.parametrize("name", ["src/mla_var3/kernel.py", "kernels/../x.py", "/kernels/x.py"])
+def test_sources_that_do_not_lie_below_kernels(name):
+    assert found(kernel={"sources": {name: "a" * 40}}) == [
+        f"source {name} does not lie below kernels/"
+    ]
+
+
+def test_a_key_twice():
+    assert list(contradictions.twice(["a", "b", "a"])) == ["a stands 2 times in one run"]
+    assert list(contradictions.twice(["a", "b"])) == []
