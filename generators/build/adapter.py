@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from generators.build import assets
 from generators.build.navigation import summary
 from generators.families import all_pages, load
-from generators.pages import glossary
 from mla_var3.errors import HyperMlaError
 
 
@@ -32,7 +31,6 @@ def main() -> None:
         # `mkdocs serve` has threads, which a fork would leave in whatever state they are.
         workers = (os.cpu_count() or 1) if threading.active_count() == 1 else 1
         pages = all_pages(site, workers)
-        glossary.in_use[:] = [glossary.linker(site)]
         files = list(assets.site_files(site.root))
     except HyperMlaError as error:
         raise PluginError(str(error)) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from generators.draw import concepts
@@ -104,16 +104,11 @@ def _related(site: Site, term: Term, link: Link) -> str:
 # -- links on other pages --------------------------------------------------------------------------
 
 
-#: What finds the terms of the build that is going on. A hook is loaded as a module of its own, so
-#: what makes the pages leaves it here.
-in_use: list[Linker] = []
-
-
-def linker(site: Site) -> Linker:
+def linker(found: Iterable[Term]) -> Linker:
     """What finds the terms that a page uses."""
     return Linker(
         Target(name, term.page, term.plain)
-        for term in site.terms
+        for term in found
         if term.head.linked
         for name in term.names
     )

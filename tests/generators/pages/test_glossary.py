@@ -130,4 +130,4 @@ def test_a_checkout_without_glossary(site, tmp_path):
     assert glossary.pages(bare) == []
     assert glossary.places(bare) == {}
     assert (ROOT / glossary.FOLDER).is_dir()
-    assert linker(bare).lines("a.md", "warp") == []
+    assert linker(bare.terms).lines("a.md", "warp") == []
