@@ -68,3 +68,74 @@ def test_generators_ask_the_language_for_cutiles_words(word):
     pages = sorted((Path(__file__).parents[1] / "generators").rglob("*.py"))
     assert pages
     assert [p.name for p in pages if word in p.read_text(encoding="utf-8")] == []
+
+
+#: Package of each language's kernels, its door and what runs it without a GPU.
+LANGUAGES = {
+    "cute": ("cute_python", "cute_kernel", "emulator"),
+    "cutile": ("cutile", "ct_kernel", "interpreter"),
+    "library": ("library", "library_kernel", ""),
+}
+
+
+def test_every_language_has_its_rooms_here():
+    folders = {path.parent.name for path in (ROOT / "languages").glob("*/__init__.py")}
+    assert folders == LANGUAGES.keys()
+
+
+def rooms_of_others(language: str) -> tuple[str, ...]:
+    """Packages that neither a language nor its kernels may name."""
+    found = []
+    for other, (kernels, door, _) in LANGUAGES.items():
+        if other != language:
+            found += [f"languages.{other}", f"kernel.{kernels}", f"runtime.{door}"]
+    return tuple(f"mla_var3.{name}" for name in found)
+
+
+def named(path: Path) -> set[str]:
+    """Modules that a file imports or names in a string, for type checkers alone too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    strings = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return imported(path) | {value for value in strings if value.startswith("mla_var3.")}
+
+
+def strangers(path: Path, rooms: tuple[str, ...]) -> set[str]:
+    """What a file names of some rooms."""
+    return {name for name in named(path) if name.startswith(rooms)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_language_names_no_other(language):
+    kernels, _, _ = LANGUAGES[language]
+    others = rooms_of_others(language)
+    products = {runs for other, (_, _, runs) in LANGUAGES.items() if other != language and runs}
+    own = [*(ROOT / "languages" / language).rglob("*.py")]
+    assert own
+    inner = (*others, *(f"mla_var3.{product}" for product in products))
+    found = {path.name: strangers(path, inner) for path in own}
+    found |= {
+        path.name: strangers(path, others) for path in (ROOT / "kernel" / kernels).rglob("*.py")
+    }
+    assert {name: said for name, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from mla_var3.languages.cutile.kernel import CtKernel",
+        "from mla_var3.languages import cutile",
+        "if TYPE_CHECKING:\n    from mla_var3.languages.cutile import kernel",
+        "def f():\n    import mla_var3.kernel.cutile.mla.flash_mla",
+        "kernel = importlib.import_module('mla_var3.languages.cutile.kernel')",
+        "from mla_var3.runtime.ct_kernel import CtKernel",
+    ],
+)
+def test_a_violation_is_seen(line, tmp_path):
+    path = tmp_path / "tiling.py"
+    path.write_text(line, encoding="utf-8")
+    assert strangers(path, rooms_of_others("cute"))
+    assert not strangers(path, rooms_of_others("cutile"))
