@@ -11,16 +11,16 @@ import tyro
 
 from mla_var3 import arguments, front
 from mla_var3.arguments import named
-from mla_var3.devices.lint import PEAKS_FILE, lint, write_peaks
+from mla_var3.devices.lint import lint, write_peaks
 from mla_var3.devices.model import DEVICE_DIR, Device, Figure, all_devices, find
 from mla_var3.errors import DeviceFigureError
 
 
 def check() -> None:
-    """Lint every device file and the peaks file generated from them."""
-    _refuse(lint(DEVICE_DIR, PEAKS_FILE))
+    """Lint every device file."""
+    _refuse(lint(DEVICE_DIR))
     conflicts = sum(len(device.conflicts) for device in all_devices())
-    print(f"{len(all_devices())} device files are sound, and {PEAKS_FILE.name} follows from them")
+    print(f"{len(all_devices())} device files are sound")
     print(f"{conflicts} conflicts between sources, each with the figure used and the reason")
 
 
@@ -39,10 +39,14 @@ def show(device: Annotated[tyro.conf.Positional[str], named("DEVICE")]) -> None:
     print(describe(find(device)))
 
 
-def write() -> None:
-    """Write conf/devices.json anew from the device files, if they are sound."""
+def write(out: Annotated[tyro.conf.Positional[Path], named("OUT")]) -> None:
+    """Write the published peaks by torch device name as JSON, if the device files are sound.
+
+    Args:
+        out: File to write.
+    """
     _refuse(lint(DEVICE_DIR))
-    print(_relative(write_peaks(all_devices(), PEAKS_FILE)))
+    print(_relative(write_peaks(all_devices(), out)))
 
 
 def describe(device: Device) -> str:

@@ -1,4 +1,4 @@
-"""Checks over the device files, and the peaks file generated from them."""
+"""Checks over the device files, and a table of their peaks as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from mla_var3.devices import units
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN, Device, Figure, parse
 from mla_var3.errors import DeviceFigureError, HyperMlaError
 
-PEAKS_FILE = Path(__file__).parents[1] / "conf" / "devices.json"
-
 _PEAK_METRICS = {
     "peak_float16_float32_tflops": "tensor_fp16_fp32acc",
     "peak_bfloat16_float32_tflops": "tensor_bf16_fp32acc",
@@ -20,15 +18,14 @@ _PEAK_METRICS = {
 }
 
 
-def lint(directory: Path, peaks_file: Path | None = None) -> list[str]:
-    """Check every device file, and that the peaks file is what they generate.
+def lint(directory: Path) -> list[str]:
+    """Check every device file.
 
     Args:
-        directory: Holds one ``<key>.toml`` a device.
-        peaks_file: The generated file; without it only the device files are checked.
+        directory: Holds one ``<key>.toml`` per device.
 
     Returns:
-        One sentence a fault, each starting with the file and the key; empty when all is sound.
+        One sentence per fault, each starting with the file and the key; empty when all is sound.
     """
     faults: list[str] = []
     devices: list[Device] = []
@@ -42,8 +39,6 @@ def lint(directory: Path, peaks_file: Path | None = None) -> list[str]:
             devices.append(device)
             faults += [f"{path.name}: {fault}" for fault in _device_faults(device, path.stem)]
     faults += _duplicate_faults(devices)
-    if not faults and peaks_file is not None:
-        faults += check_peaks(devices, peaks_file)
     return faults
 
 
@@ -137,17 +132,3 @@ def write_peaks(devices: Iterable[Device], path: Path) -> Path:
     except OSError as error:
         raise DeviceFigureError(f"{path} cannot be written: {error.strerror}") from error
     return path
-
-
-def check_peaks(devices: Iterable[Device], path: Path) -> list[str]:
-    """One fault when the peaks file is not what the device files generate."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        return [f"{path.name}: cannot be read: {error.strerror}"]
-    if text == render_peaks(devices):
-        return []
-    return [
-        f"{path.name}: differs from the device files; "
-        "run `python -m mla_var3.devices write` to generate it anew"
-    ]
