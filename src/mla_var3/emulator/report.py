@@ -111,10 +111,7 @@ class Reporter:
     def site(self, pc: int) -> Site:
         """Where an instruction stands."""
         instruction = self.kernel.instructions[pc]
-        file = line = None
-        if instruction.line:
-            number, line = instruction.line
-            file = self.kernel.files.get(number, f"file {number}")
+        file, line = self.kernel.place(instruction)
         text = instruction.text
         return Site(file, line, pc, text if len(text) < 80 else text[:77] + "...")
 

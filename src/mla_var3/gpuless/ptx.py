@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mla_var3.errors import EmulatorError, UnknownNameError
 
@@ -79,8 +79,8 @@ class Variable:
 class Instruction:
     """One instruction.
 
-    ``line`` is (file number, line); ``guard`` a predicate register, obeyed when false if
-    ``negated``.
+    ``line`` is (file number, line) in Python, ``number`` the line of the PTX text where it starts;
+    ``guard`` a predicate register, obeyed when false if ``negated``.
     """
 
     pc: int
@@ -91,6 +91,7 @@ class Instruction:
     line: tuple[int, int] | None
     text: str
     parts: tuple[str, ...] = ()
+    number: int = 0
 
 
 @dataclass
@@ -107,6 +108,14 @@ class Kernel:
     tables: dict[str, list[str]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+    body: str = ""
+
+    def place(self, instruction: Instruction) -> tuple[str | None, int | None]:
+        """File and line in Python that an instruction comes from."""
+        if not instruction.line:
+            return None, None
+        number, line = instruction.line
+        return self.files.get(number), line or None
 
     @property
     def parameter_bytes(self) -> int:
@@ -124,8 +133,9 @@ class Kernel:
 
 @dataclass
 class Module:
-    """A PTX text: its kernels by name, its target and its module-level variables."""
+    """A PTX text: its kernels by name, its version, target and module-level variables."""
 
+    version: str
     target: str
     kernels: dict[str, Kernel]
     variables: dict[str, Variable]
@@ -168,37 +178,38 @@ def _parse(text: str) -> Module:
         raise EmulatorError(f"the PTX text has {len(text)} bytes, over the {MAX_TEXT} allowed")
     if not (target := re.search(r"^\s*\.target\s+(\w+)", text, re.M)):
         raise EmulatorError("the text is not PTX: it has no .target line")
+    version = re.search(r"^\s*\.version\s+(\S+)", text, re.M)
     files = {int(n): f for n, f in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)}
     text = _uncommented(text)
     outside, bodies = _entries(text)
     variables = {v.name: v for v in _variables(outside)}
     kernels = {}
-    for name, head, body in bodies:
-        kernel = _Body(name, head, body, files).kernel
+    for name, head, body, first in bodies:
+        kernel = _Body(name, head, body, files, first).kernel
         kernel.variables = {**variables, **kernel.variables}
         _bounded(kernel)
         kernels[name] = kernel
     if not kernels:
         raise EmulatorError("the PTX has no .entry: there is no kernel in it")
-    return Module(target[1], kernels, variables)
+    return Module(version[1] if version else "", target[1], kernels, variables)
 
 
 def parameters(text: str) -> dict[str, list[Parameter]]:
     """Parameters of every kernel of a PTX text by its name, without reading its instructions."""
     _, bodies = _entries(_uncommented(text))
-    return {name: _Body(name, head, "", {}).kernel.parameters for name, head, _ in bodies}
+    return {name: _Body(name, head, "", {}, 1).kernel.parameters for name, head, *_ in bodies}
 
 
 def _uncommented(text: str) -> str:
-    """The text without comments; those that bracket inline assembly become directives."""
-    text = re.sub(r"(?m)^\s*\.file\s.*$", "", text)
-    text = re.sub(r"//\s*(begin|end) inline asm", r"\n.asm \1\n", text)
+    """The text without comments, of as many lines; inline assembly stands between directives."""
+    text = re.sub(r"(?m)^[ \t]*\.file\s.*$", "", text)
+    text = re.sub(r"(?m)^[ \t]*//\s*(begin|end) inline asm.*$", r".asm \1", text)
     text = re.sub(r"//[^\n]*", "", text)
-    return re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    return re.sub(r"/\*.*?\*/", lambda m: " " + "\n" * m[0].count("\n"), text, flags=re.S)
 
 
-def _entries(text: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """What stands outside of kernels; and name, head and body of each."""
+def _entries(text: str) -> tuple[str, list[tuple[str, str, str, int]]]:
+    """What stands outside of kernels; and name, head, body and first line of the body of each."""
     outside, bodies, at = [], [], 0
     for match in ENTRY.finditer(text):
         opening = text.find("{", match.end())
@@ -206,7 +217,8 @@ def _entries(text: str) -> tuple[str, list[tuple[str, str, str]]]:
             raise EmulatorError(f"the PTX ends before the body of kernel {match[1]}")
         closing = _closing(text, opening, match[1])
         outside.append(text[at : match.start()])
-        bodies.append((match[1], text[match.end() : opening], text[opening + 1 : closing]))
+        head, body = text[match.end() : opening], text[opening + 1 : closing]
+        bodies.append((match[1], head, body, text.count("\n", 0, opening) + 1))
         at = closing + 1
     return "".join([*outside, text[at:]]), bodies
 
@@ -277,8 +289,9 @@ def split_arguments(text: str) -> list[str]:
 class _Body:
     """Reads one kernel, statement by statement, keeping track of scopes and of lines."""
 
-    def __init__(self, name: str, head: str, body: str, files: dict[int, str]) -> None:
-        self.kernel = Kernel(name, files=files)
+    def __init__(self, name: str, head: str, body: str, files: dict[int, str], first: int) -> None:
+        self.kernel = Kernel(name, files=files, body=body)
+        self.number = first
         self.scopes: list[dict[str, str]] = [{}]
         self.vectors: dict[str, list[str]] = {}
         self.numbers = [0]
@@ -287,7 +300,7 @@ class _Body:
         self.inline = False
         self.targets: list[tuple[int, list[int]]] = []
         self._head(head)
-        self._lines(body)
+        self._lines(body, first)
         self._resolve()
 
     def _head(self, head: str) -> None:
@@ -304,15 +317,16 @@ class _Body:
             if ".reqntid" in head:
                 self.kernel.threads = (*sizes, 1, 1)[:3]  # type: ignore[assignment]
 
-    def _lines(self, body: str) -> None:
+    def _lines(self, body: str, first: int) -> None:
         pending = ""
-        for raw in body.split("\n"):
+        for number, raw in enumerate(body.split("\n"), first):
             line = raw.strip()
             if not line:
                 continue
             if line.split(None, 1)[0] in (".loc", ".asm", ".pragma"):
                 self._directive(line)
             else:
+                self.number = self.number if pending else number
                 pending = self._statements(f"{pending} {line}".strip())
         if pending:
             raise EmulatorError(
@@ -450,6 +464,7 @@ class _Body:
                 self.line,
                 " ".join(text.split()),
                 tuple(op.split(".")),
+                self.number,
             )
         )
 
@@ -462,9 +477,7 @@ class _Body:
                 label = next((f for f in found if f in self.kernel.labels), None)
                 if label is None:
                     raise EmulatorError(f"there is no label {name!r} in kernel {self.kernel.name}")
-                self.kernel.instructions[pc] = Instruction(
-                    pc, old.op, (label,), old.guard, old.negated, old.line, old.text, old.parts
-                )
+                self.kernel.instructions[pc] = replace(old, args=(label,))
         tables = self.kernel.tables
         for key, names in list(tables.items()):
             tables[key] = [self._anywhere(n) for n in names]

@@ -41,42 +41,44 @@ MODULE = """
 
 @pytest.fixture
 def first():
-    return ptx.entries(MODULE)["first"]
+    return ptx.module(MODULE).kernels["first"]
 
 
 def test_kernels_and_version():
-    assert list(ptx.entries(MODULE)) == ["first", "second"]
-    assert ptx.version(MODULE) == "9.4"
+    assert list(ptx.module(MODULE).kernels) == ["first", "second"]
+    assert ptx.module(MODULE).version == "9.4"
 
 
 def test_barriers_are_grouped_by_place_and_arrivals(first):
-    assert first.barriers() == [(2, 1), (2, 2), (1, 1)]
+    assert ptx.barriers(first) == [(2, 1), (2, 2), (1, 1)]
 
 
 def test_unknown_arrivals_leave_the_groups_unknown():
-    assert ptx.entries(MODULE)["second"].barriers() == []
+    assert ptx.barriers(ptx.module(MODULE).kernels["second"]) == []
 
 
 def test_transactions_and_budgets(first):
-    assert first.transactions() == (16384,)
-    assert first.budgets() == [("dec", 40), ("inc", 232)]
+    assert ptx.transactions(first) == (16384,)
+    assert ptx.budgets(first) == [("dec", 40), ("inc", 232)]
 
 
 def test_statements_have_their_python_line_and_their_own(first):
-    by_opcode = {statement.opcode: statement for statement in first.statements}
-    assert by_opcode["mbarrier.arrive.expect_tx.shared.b64"].line == 12
+    by_opcode = {i.op: i for i in first.instructions}
+    place = ("/somewhere/kernel.py", 12)
+    assert first.place(by_opcode["mbarrier.arrive.expect_tx.shared.b64"]) == place
     # Inline PTX counts its own lines.
-    assert by_opcode["setmaxnreg.dec.sync.aligned.u32"].line == 12
+    assert first.place(by_opcode["setmaxnreg.dec.sync.aligned.u32"]) == place
     lines = MODULE.splitlines()
-    for statement in first.statements:
-        assert statement.opcode in lines[statement.number - 1]
-        assert statement.file == "/somewhere/kernel.py"
+    for instruction in first.instructions:
+        assert instruction.op in lines[instruction.number - 1]
 
 
-@pytest.mark.parametrize(("reader", "what"), [(ptx.entries, "kernel"), (ptx.version, "version")])
-def test_text_that_is_no_ptx_is_refused(reader, what):
+@pytest.mark.parametrize(
+    ("text", "what"), [("nothing", "not PTX"), (MODULE.replace(".version 9.4", ""), "version")]
+)
+def test_text_that_is_no_ptx_is_refused(text, what):
     with pytest.raises(ToolchainError, match=what):
-        reader("nothing")
+        ptx.module(text)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_the_pipeline_is_as_deep_as_barriers_and_memory_allow(
 def test_a_kernel_has_no_tensor_memory_of_its_neighbor():
     alloc = "mov.b32 %r5, 512;\n\ttcgen05.alloc.cta_group::1.sync.aligned.b32 [%r4], %r5;\n\tret;"
     head, _, tail = MODULE.rpartition("ret;")
-    kernels = ptx.entries(head + alloc + tail)
+    kernels = ptx.module(head + alloc + tail).kernels
     assert {name: reading.tensor_memory(entry) for name, entry in kernels.items()} == {
         "first": 0,
         "second": 512,
@@ -108,7 +110,7 @@ def test_a_kernel_has_no_tensor_memory_of_its_neighbor():
 
 
 def test_warnings_name_python_lines_and_stand_once(first):
-    line = next(s.number for s in first.statements if s.opcode.startswith("mbarrier.arrive"))
+    line = next(i.number for i in first.instructions if i.op.startswith("mbarrier.arrive"))
     text = "\n".join(
         f"ptxas info    : (C7517) wgmma.wait_group is injected in around line {n} by compiler "
         f"in function '{name}'"

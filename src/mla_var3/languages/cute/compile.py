@@ -183,7 +183,7 @@ def read_ptx(text: str, kernel: str, arch: str, asked: int) -> CuteFacts:
             raise ToolchainError(f"ptxas refuses {kernel}: {tools.one_line(said)}")
         # Without host code, which names the launches, facts are in the order of the text.
         found = reading.read_facts(base, _printed(text, cubin, ir="", ptxas=said))
-    facts = dict(zip(ptx.entries(text), found, strict=True))[kernel]
+    facts = dict(zip(ptx.module(text).kernels, found, strict=True))[kernel]
     shared = {"shared_bytes": facts.shared_bytes + asked, "dynamic_shared_bytes": asked}
     return facts.model_copy(update=shared | {"dynamic_shared_known": True})
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from mla_var3.errors import ToolchainError
 from mla_var3.evidence import BarrierGroup, CuteFacts, RegisterBudget
+from mla_var3.gpuless.ptx import Kernel
 from mla_var3.languages.cute import launches, ptx
 from mla_var3.static import sass
 from mla_var3.static.lines import line_facts
@@ -64,7 +65,8 @@ def read_facts(
     Raises:
         ToolchainError: A tool printed something else than this release does.
     """
-    kernels = ptx.entries(printed.ptx)
+    module = ptx.module(printed.ptx)
+    kernels = module.kernels
     listings = _sections(printed.listing, _TEXT_SECTION)
     attributes = _sections(printed.elf, _INFO_SECTION, _SECTION)
     resources = {found.function: found for found in sass.parse_resources(printed.usage)}
@@ -77,6 +79,7 @@ def read_facts(
         _kernel(
             base,
             entry=kernels[name],
+            version=module.version,
             instructions=sass.parse_listing(listings[name]),
             resources=resources[name],
             attributes=sass.parse_attributes(attributes[name]),
@@ -105,7 +108,8 @@ def _sections(
 def _kernel(
     base: CuteFacts,
     *,
-    entry: ptx.Entry,
+    entry: Kernel,
+    version: str,
     instructions: Sequence[sass.Instruction],
     resources: sass.Resources,
     attributes: Mapping[str, tuple[int, ...]],
@@ -121,9 +125,9 @@ def _kernel(
     static = resources.shared_bytes - reserved
     dynamic = launch.shared_bytes if launch else None
     warnings = ptxas_warnings(printed.ptxas, entry)
-    groups = entry.barriers()
+    groups = ptx.barriers(entry)
     mbarriers = attributes.get("NUM_MBARRIERS", (sum(count for count, _ in groups),))[0]
-    transactions = entry.transactions()
+    transactions = ptx.transactions(entry)
     shared = static + (dynamic or 0)
     path = sass.mma_path(mma, on_cuda_cores=False)
     multiplications = _multiplications(instructions, warnings)
@@ -160,10 +164,10 @@ def _kernel(
             **multiplications,
             "register_budgets": tuple(
                 RegisterBudget.model_validate({"direction": way, "registers": count})
-                for way, count in entry.budgets()
+                for way, count in ptx.budgets(entry)
             ),
-            "ptx_instructions": len(entry.statements),
-            "ptx_version": ptx.version(printed.ptx),
+            "ptx_instructions": len(entry.instructions),
+            "ptx_version": version,
             "warnings": warnings,
             "lines": tuple(line_facts(instructions)),
         }
@@ -218,10 +222,10 @@ def _cluster(attributes: dict[str, tuple[int, ...]], launch: launches.Launch | N
     return x * y * z
 
 
-def tensor_memory(entry: ptx.Entry) -> int:
+def tensor_memory(entry: Kernel) -> int:
     """Columns of tensor memory that a kernel allocates; others of its module may allocate too."""
     try:
-        return sass.tensor_memory_columns(entry.text.encode())
+        return sass.tensor_memory_columns(entry.body.encode())
     except ToolchainError:  # Allocated by a register that the host or the tiling sets.
         return 0
 
@@ -244,7 +248,7 @@ def stages(
     to them; a pair of blocks counts the bytes of both on the barriers of one.
 
     Args:
-        groups: Barriers and arrivals, from :meth:`mla_var3.languages.cute.ptx.Entry.barriers`.
+        groups: Barriers and arrivals, from :func:`mla_var3.languages.cute.ptx.barriers`.
         mbarriers: All barriers, for a kernel whose groups are not known.
         transactions: Bytes that barriers are told to expect.
         shared_bytes: Shared memory per block.
@@ -261,7 +265,7 @@ def stages(
     return max((depth for depth in depths if 0 < depth <= room), default=None)
 
 
-def ptxas_warnings(text: str, entry: ptx.Entry) -> tuple[str, ...]:
+def ptxas_warnings(text: str, entry: Kernel) -> tuple[str, ...]:
     """What ptxas warns of for a kernel, each once, PTX lines turned into Python ones.
 
     Args:
@@ -277,14 +281,15 @@ def ptxas_warnings(text: str, entry: ptx.Entry) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _python_line(entry: ptx.Entry, number: int) -> str:
+def _python_line(entry: Kernel, number: int) -> str:
     """``at file:line`` of the last instruction up to a line of the PTX that has a Python line."""
     place = None
-    for statement in entry.statements:
-        if statement.number > number:
+    for instruction in entry.instructions:
+        if instruction.number > number:
             break
-        if statement.file is not None and statement.line:
-            place = f"at {relative_source(statement.file)}:{statement.line}"
+        file, line = entry.place(instruction)
+        if file is not None and line:
+            place = f"at {relative_source(file)}:{line}"
     return place or f"around line {number} of the PTX"
 
 
@@ -330,9 +335,9 @@ def source_map(text: str, listing: str) -> str:
             )
             lines[kind].append(number)
 
-    for entry in ptx.entries(text).values():
-        for statement in entry.statements:
-            keep("ptx", statement.file, statement.line, statement.number)
+    for entry in ptx.module(text).kernels.values():
+        for made in entry.instructions:
+            keep("ptx", *entry.place(made), made.number)
     for number, instruction in numbered(listing):
         keep("sass", instruction.file, instruction.line, number)
     return json.dumps(found, indent=1, sort_keys=True)
