@@ -153,12 +153,11 @@ def _subject(learning: Learning, step: Step, link: Link) -> str:
 def _seen(site: Site, step: Step, link: Link, prose: _Prose) -> list[str]:
     """What to see at which line, each with its link."""
     if step.version is not None:
-        source = course.source_of(step.version)
-        lines = (site.root / source).read_text(encoding="utf-8").splitlines()
+        found = [(course.place_of(site.root, step.version, x), x) for x in step.places]
         return [
-            f"[Line {course.line_of(lines, place.find)}]({link(source)}), "
+            f"[{f'{place.file}, line' if place.file else 'Line'} {line}]({link(source)}), "
             f"{code(place.find)}: {prose(place.text)}"
-            for place in step.places
+            for (source, line), place in found
         ]
     example = site.learning.examples[step.example or ""]
     return [

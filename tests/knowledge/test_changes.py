@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.knowledge.changes import Comparison, compare, folder_of, place_of
+from mla_var3.runtime import registry
 
 BASE = """\"\"\"Toy, base version.\"\"\"
 
@@ -64,6 +65,22 @@ def test_a_file_of_one_version_alone_is_told(tmp_path):
     assert (file.before, file.after) == (None, "new.py")
 
 
+def test_what_one_version_alone_takes_from_the_kit_is_new(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "kernels_dir", lambda: tmp_path)
+    texts = [f"from mla_var3.kernel.lang.kit.{name} import run\n" for name in ("both", "turns")]
+    design = versions(tmp_path, {"toy.py": texts[0]}, {"toy_v1.py": "".join(texts)})
+    (tmp_path / "lang/kit").mkdir()
+    (tmp_path / "lang/kit/both.py").write_text("def run(): ...\n")
+    (tmp_path / "lang/kit/turns.py").write_text("def wait_turn(): ...\n")
+    files = compare(design, "v0", "v1").files
+    assert [(file.before, file.after) for file in files] == [
+        ("toy.py", "toy_v1.py"), (None, "kit/turns.py"),
+    ]  # fmt: skip
+    place = place_of("wait_turn", compare(design, "v0", "v1"))
+    assert place is not None
+    assert (place.file, place.number) == ("kit/turns.py", 1)
+
+
 def test_what_is_read_anew_follows_the_files(tmp_path):
     design = versions(tmp_path, {"toy.py": BASE}, {"toy_v1.py": BASE})
     assert compare(design, "v0", "v1").hunks == []
@@ -71,7 +88,7 @@ def test_what_is_read_anew_follows_the_files(tmp_path):
     assert "late = 1" in changed(compare(design, "v0", "v1"))
 
 
-lines = st.lists(st.sampled_from(["a = 1", "b = 2", "", "c = 3", "    d = 4"]), max_size=12)
+lines = st.lists(st.sampled_from(["a = 1", "b = 2", "", "c = 3", "    # four"]), max_size=12)
 
 
 @settings(max_examples=50)

@@ -18,7 +18,8 @@ LN_2 = 0.6931471805599453
 def reduced(combine, values):
     """Values combined pairwise, as a tree, which has few steps that wait for each other."""
     while len(values) > 1:
-        values = [combine(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+        pairs = [combine(*values[i : i + 2]) for i in range(0, len(values) - 1, 2)]
+        values = pairs + values[len(pairs) * 2 :]
     return values[0]
 
 

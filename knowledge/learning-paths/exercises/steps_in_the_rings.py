@@ -12,7 +12,7 @@ plan = version.Plan(b=4, h=16, s=4096, t=4096, d=128)
 
 def fits(stages):
     try:
-        version.RingTiling(keys=128, stages=stages).validate(plan)
+        version.Plan.tiling_types["attention"](keys=128, stages=stages).validate(plan)
     except TilingError as error:
         print(error)
         return False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mla_var3 import evidence
 from mla_var3.examples import pin, show
-from mla_var3.examples.learning import PATHS, Learning, LearningPath, Step
+from mla_var3.examples.learning import PATHS, Learning, LearningPath, Place, Step
 from mla_var3.examples.model import PATTERN_TITLES
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime import registry
@@ -127,6 +127,22 @@ def source_of(key: str) -> str:
     return f"kernels/{version_of(key).path.relative_to(kernels_dir()).as_posix()}"
 
 
+def place_of(root: Path, key: str, place: Place) -> tuple[str, int]:
+    """File, from the top of the checkout, and line of a place in a version or in its kit.
+
+    Args:
+        root: Top of the checkout.
+        key: The version.
+        place: Its file, below the language's package, and the text; line 0 where none holds it.
+    """
+    source = source_of(key)
+    if place.file is not None:
+        source = f"kernels/{version_of(key).package}/{place.file}"
+    file = root / source
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return source, line_of(lines, place.find)
+
+
 def notes(root: Path, learning: Learning, step: Step) -> list[str]:
     """What to see at which line of a step's subject."""
     if step.version is None:
@@ -136,8 +152,12 @@ def notes(root: Path, learning: Learning, step: Step) -> list[str]:
             for each in entries.checklist
         ]
         return [f"line {note.line}: {note.text}" for note in learning.notes(step)] or seen
-    lines = (root / source_of(step.version)).read_text(encoding="utf-8").splitlines()
-    return [f"line {line_of(lines, place.find)}: {place.text}" for place in step.places]
+    said = []
+    for place in step.places:
+        source, line = place_of(root, step.version, place)
+        there = f"{source}, " if place.file else ""
+        said.append(f"{there}line {line}: {place.text}")
+    return said
 
 
 def line_of(lines: list[str], text: str) -> int:

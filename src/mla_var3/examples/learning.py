@@ -45,11 +45,14 @@ class Place(_Model):
     """Words for a place in a source of this project.
 
     Attributes:
-        find: Text that stands once in the version's module: its lines move, so none is named.
+        find: Text that stands once in the file: its lines move, so none is named.
+        file: Where it stands, below the language's package, ``kit/turns.py``; by default in the
+            version's module.
         text: What to see there.
     """
 
     find: Line
+    file: Line | None = None
     text: Text
 
 

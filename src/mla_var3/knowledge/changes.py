@@ -1,4 +1,8 @@
-"""What changed between two versions: every line as its file has it, and which code moved."""
+"""What changed between two versions: every line as its file has it, and which code moved.
+
+A version is its own files and those of the kit that it is composed from: what only one of two
+versions takes from the kit is new or gone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from mla_var3.paths import relative
+from mla_var3.runtime import registry
 
+#: Folder of a language's building blocks, below its package.
+KIT = "kit"
 #: Unchanged lines around a change.
 CONTEXT = 2
 #: So many lines must agree, none of them empty, to call code moved.
@@ -31,7 +38,7 @@ class Line:
 
     Attributes:
         side: Version that has it.
-        file: The file, below the version's folder.
+        file: The file, below the version's folder; of the kit as ``kit/<name>.py``.
         number: From 1.
         text: As the file has it.
     """
@@ -146,11 +153,12 @@ def _compared(design: Path, before: str, after: str, one: Sources, other: Source
 
 
 def _sources(design: Path, version: str) -> Sources:
-    folder = folder_of(design, version)
-    return tuple(
-        (relative(path, folder), path.read_text(encoding="utf-8"))
-        for path in sorted(folder.rglob("*.py"))
-    )
+    folder, language = folder_of(design, version), design.parents[1]
+    own = sorted(folder.rglob("*.py"))
+    kit = [path for path in registry.reached(own) if path.is_relative_to(language / KIT)]
+    named = {relative(path, folder): path for path in own}
+    named |= {relative(path, language): path for path in kit}
+    return tuple((name, path.read_text(encoding="utf-8")) for name, path in named.items())
 
 
 def _module(design: Path, version: str) -> str:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -116,19 +116,23 @@ class Version:
 
     def source_files(self) -> list[Path]:
         """Python files of the version and of the kernel modules they import, sorted."""
-        todo = sorted(self.path.parent.glob("*.py"))
-        seen: set[Path] = set()
-        while todo:
-            file = todo.pop()
-            if file in seen:
-                continue
-            seen.add(file)
-            todo.extend(_kernel_imports(file))
-        return sorted(seen)
+        return reached(sorted(self.path.parent.glob("*.py")))
 
     def sources(self) -> dict[str, str]:
         """Git blob id of each source file by its path; a record with others is stale."""
         return identify(self.source_files(), kernels_dir())
+
+
+def reached(files: Iterable[Path]) -> list[Path]:
+    """These Python files and the kernel modules that they import, at any distance, sorted."""
+    todo, seen = list(files), set[Path]()
+    while todo:
+        file = todo.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        todo.extend(_kernel_imports(file))
+    return sorted(seen)
 
 
 def _imported(module: str) -> ModuleType:

@@ -16,16 +16,14 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
-    CONSUMERS,
-    ELEMENT_BYTES,
-    EPILOGUE,
-    GROUPS,
-    LN_2,
-    LOWEST,
+from mla_var3.kernel.cute_python.kit.head_epilogue import EPILOGUE
+from mla_var3.kernel.cute_python.kit.head_items import GROUPS
+from mla_var3.kernel.cute_python.kit.head_kernel import CONSUMERS
+from mla_var3.kernel.cute_python.kit.head_loads import WARPS
+from mla_var3.kernel.cute_python.kit.head_plan import ELEMENT_BYTES, LN_2
+from mla_var3.kernel.cute_python.kit.head_tiles import (
     ROWS,
     SLAB,
-    WARPS,
     by_group,
     key_parts,
     row_parts,
@@ -36,6 +34,7 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
     tma_rows,
     value_layout,
 )
+from mla_var3.kernel.cute_python.kit.softmax import LOWEST
 
 LATENT, WIDTH = 512, 128
 #: Slabs of a latent row, and of a row of the output.

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError, TilingError
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
-    GROUPS,
-    ROWS,
-    Shape,
-    require_room,
-)
+from mla_var3.kernel.cute_python.kit.head_items import GROUPS, Shape
+from mla_var3.kernel.cute_python.kit.head_plan import require_room
+from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
     FlashMlaV5,
     FlashMlaV5Tiling,
@@ -23,8 +21,6 @@ from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import SharedPrefixProblem
-
-from .prefix import Prefix
 
 if TYPE_CHECKING:
     import torch
@@ -148,8 +144,8 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
         """Attention over the prefix, into partial results."""
         q, _, qpe, _, _, key, value, prefix_pe, _ = inputs
         return self.bind(
-            Prefix.attention,
-            lambda x: Prefix(self.shape(x), x.blocks),
+            RopeKernel.attention,
+            lambda x: RopeKernel(self.shape(x), x.blocks),
             {"q": q, "qpe": qpe, "key": key, "value": value, "kpe": prefix_pe},
             self.prefix_outputs(q, self.tiling("decompressed")),
             (self.scale / LN_2,),

@@ -1,24 +1,18 @@
-"""The two ends of v1: the old tokens on all SMs, the newest by flash_attention v1."""
+"""The two ends of v1: the old tokens on all SMs, the newest on shared rows."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    Plan as NewestBase,
-)
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    Together,
-)
+from mla_var3.kernel.cute_python.kit.rope_plan import RopeTiling
+from mla_var3.kernel.cute_python.kit.shared_rows import SharedRowsKernel
+from mla_var3.kernel.cute_python.kit.shared_rows_plan import SharedRowsPlan
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
-from mla_var3.kernel.cute_python.mla.mla_var6_plus.parts import NewestTokens, OldPlan, with_host
-from mla_var3.runtime import RuntimeObject, Tiling
-
-if TYPE_CHECKING:
-    import torch
+from mla_var3.kernel.cute_python.mla.mla_var6_plus.parts import NewestTokens, OldPlan
+from mla_var3.runtime import Tiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,22 +28,15 @@ class OldOnAllPlan(OldPlan):
         return tiling
 
 
+class NewestTogether(NewestTokens, SharedRowsKernel):
+    """Up to 64 queries, whose rows both warpgroups share."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class NewestTogetherPlan(NewestBase):
-    """flash_attention v1; kpe may be a view of the end of a longer context."""
+class NewestTogetherPlan(SharedRowsPlan):
+    """As ``NewestPlan``, on shared rows where the queries are few."""
 
-    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        kernel = super().plan(*inputs)
-        kernel.name = "newest"
-        return with_host(kernel, newest)
-
-
-def newest(like: Prefix) -> Prefix:
-    """A host of flash_attention v1, for keys whose position parts lie apart by sequence."""
-    if isinstance(like, Together):
-        return NewestTogether(like.shape, like.blocks, warps=like.warps)
-    return NewestTokens(like.shape, like.blocks)
-
-
-class NewestTogether(NewestTokens, Together):
-    """That of up to 64 queries."""
+    kernel = NewestTokens
+    few_kernel = NewestTogether
+    stage = "newest"
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"newest": RopeTiling}

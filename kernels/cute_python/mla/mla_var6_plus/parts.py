@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import range_constexpr
 
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention.flash_attention import (
-    Plan as FlashAttentionPlan,
-)
+from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
+from mla_var3.kernel.cute_python.kit.rope_plan import RopePlan, RopeTiling
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
     FlashMlaV12,
     FlashMlaV12Plan,
 )
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
-from mla_var3.runtime import RuntimeObject
+from mla_var3.runtime import RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import seen_pairs
@@ -89,21 +87,20 @@ class OldTokens(FlashMlaV12):
             wg.limit[i] = cutlass.min(wg.limit[i], work[2] - first_key)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewestPlan(FlashAttentionPlan):
-    """flash_attention v0; kpe may be a view of the end of a longer context."""
-
-    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        kernel = super().plan(*inputs)
-        kernel.name = "newest"
-        return with_host(kernel, lambda x: NewestTokens(x.shape, x.blocks))
-
-
-class NewestTokens(Prefix):
-    """The kernel of hopper_attention v3 on keys whose position parts lie apart by sequence."""
+class NewestTokens(RopeKernel):
+    """Attention by heads on keys whose position parts lie apart by sequence."""
 
     def views(self, q, qpe, key, value, kpe, o, lse):
         queries, keys, values, outputs = super().views(q, qpe, key, value, kpe, o, lse)
         sequences, tokens, width = kpe.shape
         apart = cute.make_layout((tokens, width, 1, sequences), stride=(width, 1, 0, kpe.stride[0]))
         return queries, (keys[0], cute.make_tensor(kpe.iterator, apart)), values, outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestPlan(RopePlan):
+    """Attention by heads over the newest tokens; kpe may be a view of a longer context's end."""
+
+    kernel = NewestTokens
+    stage = "newest"
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"newest": RopeTiling}

@@ -104,13 +104,14 @@ def _places(root: Path, step: learning.Step) -> Iterator[str]:
     if step.version is None:
         return
     try:
-        source = course.source_of(step.version)
+        course.source_of(step.version)
     except HyperMlaError as error:
         yield str(error)
         return
-    text = (root / source).read_text(encoding="utf-8")
     for place in step.places:
-        if (count := text.count(place.find)) != 1:
+        source, line = course.place_of(root, step.version, place)
+        count = (root / source).read_text(encoding="utf-8").count(place.find) if line else 0
+        if count != 1:
             yield f"{place.find!r} stands {count} times in {source}, not once"
 
 

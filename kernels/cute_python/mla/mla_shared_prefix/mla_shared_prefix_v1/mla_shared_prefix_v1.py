@@ -12,7 +12,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import ROWS
+from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import SharedPrefixPlan
 from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, Tiling

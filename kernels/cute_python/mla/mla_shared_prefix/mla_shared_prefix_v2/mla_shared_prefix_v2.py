@@ -20,7 +20,8 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.utils import SmemAllocator
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import ROWS
+from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.kit.slabs import SLAB, SLABS, as_keys, as_rows, slab_layout
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
     CONSUMER_REGISTERS,
@@ -36,7 +37,6 @@ from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
     PrefixTiling,
     SharedPrefixPlan,
 )
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import require_multiple
 from mla_var3.workloads import option
@@ -179,7 +179,7 @@ class Own(FlashMlaV5):
         return first, cute.ceil_div(rows, ROWS) * sequences, self.blocks
 
 
-class OtherBlocks(Prefix):
+class OtherBlocks(RopeKernel):
     """The prefix on the blocks after those of the own tokens."""
 
     def __init__(self, shape, own_blocks: int):

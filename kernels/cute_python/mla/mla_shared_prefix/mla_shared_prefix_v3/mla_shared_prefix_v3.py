@@ -16,12 +16,10 @@ import cutlass.cute as cute
 from cutlass import Float32, const_expr, range_constexpr
 from cutlass.utils import SmemAllocator
 
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
-    GROUPS,
-    ROWS,
-    WARPS,
-    Shape,
-)
+from mla_var3.kernel.cute_python.kit.head_items import GROUPS, Shape
+from mla_var3.kernel.cute_python.kit.head_loads import WARPS
+from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
     CONSUMER_REGISTERS,
     CONSUMERS,
@@ -36,7 +34,6 @@ from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
     PrefixTiling,
     SharedPrefixPlan,
 )
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
 from mla_var3.runtime import KernelPipeline, RuntimeObject
 from mla_var3.runtime.cute_kernel import CuteKernel
 
@@ -167,7 +164,7 @@ class Dependent:
         self.kernel.launch(use_pdl=True, **options)
 
 
-class Pieces(Prefix):
+class Pieces(RopeKernel):
     """The prefix, beside the own tokens where it is ``second``: it needs nothing of theirs."""
 
     def __init__(self, shape: Shape, blocks: int | None, *, second: bool):

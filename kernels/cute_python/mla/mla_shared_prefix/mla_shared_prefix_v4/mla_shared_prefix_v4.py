@@ -20,12 +20,12 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
-    GROUPS,
-    LN_2,
+from mla_var3.kernel.cute_python.kit.head_items import GROUPS
+from mla_var3.kernel.cute_python.kit.head_kernel import THREADS
+from mla_var3.kernel.cute_python.kit.head_plan import LN_2
+from mla_var3.kernel.cute_python.kit.head_tiles import (
     ROWS,
     SLAB,
-    THREADS,
     by_group,
     key_parts,
     row_parts,
@@ -34,6 +34,7 @@ from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
     tma_keys,
     tma_rows,
 )
+from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import (
     LATENT,
@@ -47,7 +48,6 @@ from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v3.mla_
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v3.mla_shared_prefix_v3 import (  # noqa: E501
     Plan as PlanOfV3,
 )
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.prefix import Prefix
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, require_multiple
 from mla_var3.workloads import Cost
@@ -167,7 +167,7 @@ class Plan(PlanOfV3):
         return Cost(2 * rows * k * d, self.element_bytes * (rows + self.h * d) * k + 4 * rows)
 
 
-class Merging(Prefix):
+class Merging(RopeKernel):
     """The kernel of the prefix, whose last steps are the latent rows times Wv.
 
     With ``shape.apart`` each warpgroup has a head of its own, of which it reads every other place

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.mla.flash_attention.flash_attention_v1.flash_attention_v1 import (
-    Tiling as NewestBase,
-)
+from mla_var3.kernel.cute_python.kit.rope_plan import RopeTiling
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import ROPE
@@ -38,7 +36,7 @@ LATENT_LAG, DECOMPRESSED_LAG = 1.08, 0.995
 
 
 #: What a stage is called by the plan of its part.
-INNER = {"old": "flash_mla_v12", "newest": "attention"}
+INNER = {"old": "flash_mla_v12"}
 
 
 def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
@@ -55,7 +53,7 @@ class OldTiling(FlashMlaV12Tiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewestTiling(NewestBase):
+class NewestTiling(RopeTiling):
     """That of flash_attention v1."""
 
     def validate(self, plan: KernelPlan) -> None:

@@ -1,4 +1,4 @@
-"""Attention of all queries of a head and group over the decompressed prefix."""
+"""Attention over decompressed keys: a head's own part of queries and keys, and a rotary one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import cuda.bindings.driver as cuda
 import cutlass.cute as cute
 from cutlass import Float32
 
-from mla_var3.kernel.cute_python.attention.hopper_attention.common import (
-    by_group,
-    sums_by_group,
-)
-from mla_var3.kernel.cute_python.attention.hopper_attention.hopper_attention_v3.hopper_attention_v3 import (  # noqa: E501
-    Kernel,
-)
+from mla_var3.kernel.cute_python.kit.head_tiles import by_group, sums_by_group
+from mla_var3.kernel.cute_python.kit.turns import TurnKernel
 
 
-class Prefix(Kernel):
-    """The kernel of hopper_attention with a host half for queries and keys in two parts."""
+class RopeKernel(TurnKernel):
+    """Attention by heads whose queries and keys come in two parts; the rotary keys serve all heads.
+
+    Several sequences may attend the same keys: the members of a group.
+    """
 
     @cute.jit
     def __call__(
