@@ -33,7 +33,7 @@ from generators.pages import (
 )
 from generators.write.page import Page, unique
 from mla_var3 import devices as device_files
-from mla_var3 import knowledge, paths
+from mla_var3 import evidence, knowledge
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.forked import end_with_parent
 from mla_var3.runtime import registry
@@ -116,13 +116,14 @@ def load(root: Path | None = None) -> Site:
     device_files.model.all_devices.cache_clear()
     catalogue = knowledge.load_all(root)
     refuse_links_out(catalogue.root)
-    names = (paths.relative(path, catalogue.root) for path in catalogue.record_files())
-    records = {name: catalogue.record(name) for name in names}
+    for path in catalogue.record_files():
+        evidence.read(path)  # The index passes over what is not sound; a site does not.
+    runs = (Run(name, item, catalogue.is_stale(item)) for name, item in catalogue.records.items())
     site = Site(
         catalogue.root,
         catalogue,
         registry.versions(),
-        tuple(Run(name, item, catalogue.is_stale(item)) for name, item in records.items()),
+        tuple(runs),
         device_files.all_devices(),
         analyses=ANALYSES,
     )
@@ -149,7 +150,7 @@ def all_pages(site: Site, workers: int = 1) -> list[Page]:
         if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
             raise KnowledgeError(f"{page.path} has no place in the navigation")
     pages += machine.digests(pages)
-    pages += [Page(records.raw(run.name), site.root / run.name) for run in site.runs]
+    pages += records.contents(site)
     pages += [Page(f"files/{name}.txt", site.root / name) for name in sorted(site.copied)]
     return unique(pages)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from mla_var3 import devices, evidence
 from mla_var3.errors import HyperMlaError
 from mla_var3.roofline.energy import LEAST_WINDOWS, Fit, Window, fit, windows
+from mla_var3.runtime import costs
 
 MODEL = "fit of J = P t + clock^2 a FLOP + c byte"
 
@@ -24,7 +25,7 @@ def figures(
 ) -> Iterator[dict[str, object]]:
     """The figures as the device file states them; the first of each metric is the one to use."""
     full = device.figure("boost_clock").normalised
-    digest = hashlib.sha256("".join(sorted(w.record.content_sha256 for w in of)).encode())
+    digest = hashlib.sha256("".join(sorted(w.record.digest() for w in of)).encode())
     made = max(window.record.time for window in of).date()
     source = (
         f"scripts/fit-energy.py over {found.windows} records with energy on {device.name}, "
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     """Print one ``[[figure]]`` per figure, and on stderr how well they fit."""
     try:
         device = devices.find(argv[0]) if argv else devices.default_for_arch("sm_90")
-        of = list(windows(evidence.find(), device))
+        of = list(windows(evidence.newest(evidence.find()), device, costs.cost))
         found = fit(of)
     except HyperMlaError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -91,8 +91,8 @@ def _steps(
 ) -> Iterator[tuple[str, float, float]]:
     for version, runs in times.items():
         run = runs.get(value)
-        if run and run.outcome and run.outcome.flops and run.outcome.bytes:
-            work, us = run.outcome, run.total.median_us
+        if run and (work := run.work) and work.flops and work.bytes:
+            us = run.total.median_us
             yield version.version, work.flops / work.bytes, work.flops / us / 1e6
 
 

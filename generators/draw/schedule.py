@@ -197,7 +197,7 @@ def _preference(run: Run, telling: Run | None) -> tuple[object, ...]:
         run is not telling,
         -len(stages),
         run.stale,
-        sum(stage.flops for stage in stages),
+        sum(work.flops for stage in stages if (work := run.work_of(stage))),
         run.name,
     )
 

@@ -173,6 +173,11 @@ def _extents(shape: tuple[int, ...]) -> str:
 # -- from records ----------------------------------------------------------------------------------
 
 
+def _flops(item: tuple[Run, Stage, StaticFacts]) -> int:
+    work = item[0].work_of(item[1])
+    return work.flops if work else 0
+
+
 def compiled(site: Site, version: Version) -> list[Compiled]:
     """The stage that does most of the work, once per arch with a device, in the order of archs."""
     found = [
@@ -184,9 +189,9 @@ def compiled(site: Site, version: Version) -> list[Compiled]:
     ]
     if not found:
         return []
-    heaviest = max(found, key=lambda item: item[1].flops)[1].kernel
+    heaviest = max(found, key=_flops)[1].kernel
     chosen: dict[str, tuple[Run, Stage, StaticFacts]] = {}
-    for item in sorted(found, key=lambda item: (item[0].stale, -item[1].flops, item[0].name)):
+    for item in sorted(found, key=lambda item: (item[0].stale, -_flops(item), item[0].name)):
         if item[1].kernel == heaviest:
             chosen.setdefault(item[2].arch, item)
     ordered = sorted(chosen.values(), key=lambda item: (len(item[2].arch), item[2].arch))

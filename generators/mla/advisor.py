@@ -16,11 +16,11 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.write.source import repo_name
 from generators.write.text import cell
-from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, UnknownNameError
 from mla_var3.evidence.model import Scalar
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
+from mla_var3.runtime import costs
 from mla_var3.workloads.mla import WORKLOAD, regimes
 
 #: What a reader's cache holds, by the kernel of the analysis that reads it.
@@ -101,7 +101,7 @@ def _found(site: Site, run: Run, fastest: Run) -> dict[str, Any]:
         "version": version.key if version else run.record.kernel.name,
         "language": run.record.kernel.language,
         "us": run.total.median_us,
-        "share": roofline.fraction(run.record),
+        "share": costs.fraction(run.record),
         "run": run.record.run,
         "stale": run.stale,
         "tied": run.stale == fastest.stale and alike(run, fastest),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mla_var3.evidence import Duration, Passed, Record
+from mla_var3.evidence import Duration, Passed, Record, Stage
+from mla_var3.runtime import costs
+from mla_var3.workloads import Cost
 
 
 @dataclass(frozen=True)
@@ -12,7 +14,7 @@ class Run:
     """A record and where it lies.
 
     Attributes:
-        name: Path of the record from the top of the checkout.
+        name: Address of the record, below ``results/``.
         record: The record.
         stale: Whether the version's sources changed since it was made.
     """
@@ -25,6 +27,15 @@ class Run:
     def outcome(self) -> Passed | None:
         """What a run that ended found; None for one that failed or was skipped."""
         return self.record.outcome if isinstance(self.record.outcome, Passed) else None
+
+    @property
+    def work(self) -> Cost | None:
+        """FLOPs and least DRAM bytes of the whole, where today's cost model tells."""
+        return costs.cost(self.record)
+
+    def work_of(self, stage: Stage) -> Cost | None:
+        """The same of one of its stages."""
+        return costs.cost(self.record, stage)
 
     @property
     def is_timed(self) -> bool:

@@ -57,7 +57,7 @@ class Site:
         root: Top of the checkout.
         catalogue: Knowledge, devlogs and access to records.
         versions: All kernel versions, by language, workload, design and number.
-        runs: All records, by path, numbers in it by value.
+        runs: The newest record of each address, numbers in it by value.
         devices: All device files, by key.
         addresses: Page of each file of the checkout that has one; see ``Family.places``.
         copied: Files without a page that pages link to; they are published as they are.

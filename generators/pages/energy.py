@@ -15,8 +15,9 @@ from mla_var3.devices import Device, Power
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.profiling.report import SIDES
-from mla_var3.roofline import Prediction, bound, reference
+from mla_var3.roofline import Prediction
 from mla_var3.roofline.energy import Window, windows
+from mla_var3.runtime import costs
 
 #: Element type whose joules were measured.
 DTYPE = "bf16"
@@ -79,8 +80,8 @@ def rows(site: Site, device: Device) -> list[Row]:
     power = device.ceilings(DTYPE).power
     runs = {id(run.record): run for run in site.runs}
     made = []
-    for window in windows((run.record for run in site.runs), device):
-        known = reference(window.record)
+    for window in windows((run.record for run in site.runs), device, costs.cost):
+        known = costs.reference(window.record)
         if power is not None and known is not None:
             work = power.work(window.flops, window.bytes, window.clock)
             joules = power.static * window.us / 1e6 + work
@@ -135,7 +136,7 @@ def _bound(site: Site, least: Power, device: Device) -> str:
 
 def _share(run: Run, device: Device) -> float | None:
     """Time that power allows over the shortest that was measured."""
-    least = bound(run.record) if run.record.target == device.key and run.is_timed else None
+    least = costs.bound(run.record) if run.record.target == device.key and run.is_timed else None
     return None if least is None else least.power_us / run.total.min_us
 
 

@@ -18,8 +18,8 @@ from generators.model.site import Site
 from generators.write import figures, verdicts
 from generators.write.source import repo_name
 from generators.write.text import cell, code, docstring, fold, sections, table
-from mla_var3 import roofline
 from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime import costs
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
@@ -107,7 +107,7 @@ def _time(run: Run | None) -> str:
 
 
 def _of_bound(run: Run | None) -> str:
-    share = roofline.fraction(run.record) if run else None
+    share = costs.fraction(run.record) if run else None
     return verdicts.bar(share) if share is not None else ""
 
 
@@ -166,7 +166,7 @@ def chart(
         found = {version: runs for version, runs in found.items() if runs}
         for runs in found.values():
             for value, run in runs.items():
-                work = roofline.bound(run.record)
+                work = costs.bound(run.record)
                 if work is not None:
                     least[value] = min(least.get(value, work.time_us), work.time_us)
         # Of a design the version with most times, which its line shows best, then the fastest.

@@ -25,7 +25,7 @@ from generators.pages.kernels import compiled_for, next_version
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, docstring, sections
-from mla_var3 import devices, languages, roofline
+from mla_var3 import devices, languages
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import Failed, Skipped
@@ -33,6 +33,7 @@ from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link, repo_path
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FrontMatter
+from mla_var3.runtime import costs
 from mla_var3.runtime.registry import Version
 
 TEMPLATES = Path(__file__).parent / "skills"
@@ -294,7 +295,7 @@ def _record_data(run: Run, address: Link) -> dict[str, Any]:
         found["reason"] = record.outcome.reason
     if outcome is not None and outcome.total is not None:
         found["total_us"] = outcome.total.median_us
-        found["bound_fraction"] = roofline.fraction(record)
+        found["bound_fraction"] = costs.fraction(record)
     return found
 
 

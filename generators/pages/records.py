@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,15 +16,17 @@ from generators.pages.version_pages import checked, why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, sections, table, us
-from mla_var3 import roofline
+from mla_var3 import evidence, roofline
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
 from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
-from mla_var3.runtime import tiling_text
+from mla_var3.runtime import costs, tiling_text
 from mla_var3.static.occupancy import of_facts
 
 FOLDER = "records"
+#: All records as one table.
+TABLE = f"{FOLDER}/records.parquet"
 #: What a mode did, by its key.
 MODES: Mapping[Mode, str] = {
     "disabled": "run once to check its output, not timed",
@@ -41,12 +44,12 @@ _NEIGHBORS = 5
 
 
 def raw(name: str) -> str:
-    """Where the site has the JSON of the record ``results/….json``."""
-    return f"{FOLDER}/{name.removeprefix('results/')}"
+    """Where the site has the JSON of the record ``results/<…>/<mode>``."""
+    return f"{FOLDER}/{name.removeprefix('results/')}.json"
 
 
 def address(name: str) -> str:
-    """Page and anchor of the record ``results/<…>/<version>/<slug>/<mode>.json``."""
+    """Page and anchor of the record ``results/<…>/<version>/<slug>/<mode>``."""
     version, slug, mode = raw(name).removesuffix(".json").rsplit("/", 2)
     return f"{version}.md#{slug}-{mode}"
 
@@ -57,10 +60,32 @@ def raw_of(page: str, anchor: str) -> str:
     return f"{page.removesuffix('.md')}/{slug}/{mode}.json"
 
 
+def contents(site: Site) -> list[Page]:
+    """Each record as JSON together with its run, and all that were ever made as one table."""
+    made = [
+        Page(raw(run.name), run.record.model_dump_json(indent=1, exclude_none=True) + "\n")
+        for run in site.runs
+    ]
+    return [*made, Page(TABLE, parquet(site.catalogue.index.records))]
+
+
+def parquet(found: Iterable[Record]) -> bytes:
+    """All records as one Parquet file, a row per record; see ``evidence.frame``."""
+    table = evidence.frame(found)
+    for name in table.columns:
+        kinds = {type(value) for value in table[name].dropna()}
+        if str in kinds and len(kinds) > 1:  # One design takes an axis as a number, another not.
+            table[name] = table[name].map(str, na_action="ignore")
+    held = io.BytesIO()
+    table.to_parquet(held, index=False)
+    return held.getvalue()
+
+
 def places(site: Site) -> Mapping[str, str]:
     """The anchor of each record, and under ``#json`` the file itself."""
     shown = {run.name: address(run.name) for run in site.runs}
-    return {**shown, **{f"{run.name}#json": raw(run.name) for run in site.runs}}
+    table_of_all = {"results/records.parquet": TABLE}
+    return {**shown, **{f"{run.name}#json": raw(run.name) for run in site.runs}, **table_of_all}
 
 
 # -- pages -----------------------------------------------------------------------------------------
@@ -101,6 +126,7 @@ def _record(site: Site, run: Run, link: Link) -> str:
         "\n".join(f"- **{name}**: {text}" for name, text in _facts(run).items() if text),
         _stages(run),
         _compared(site, run, link),
+        _earlier(site, run),
         f"[Download the JSON]({link(f'{run.name}#json')}){_again(site, run)}",
     )
 
@@ -146,7 +172,7 @@ def _median(run: Run) -> float:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    record, outcome = run.record, run.outcome
+    record, outcome, work = run.record, run.outcome, run.work
     return {
         "What": cell(f"{figures.layer_title(record.kernel.layer)}, "
                      f"{problems.problem_text(record)}"),
@@ -155,8 +181,8 @@ def _facts(run: Run) -> dict[str, str]:
         "How": cell(_how(record.mode, outcome)),
         "Correctness": cell(_correctness(run)),
         "Energy": cell(_energy(outcome)),
-        "Least work": cell(f"{outcome.flops / 1e9:.4g} GFLOP, {outcome.bytes / 1e6:.4g} MB, by "
-                           "the cost model") if outcome else "",
+        "Least work": cell(f"{work.flops / 1e9:.4g} GFLOP, {work.bytes / 1e6:.4g} MB, by "
+                           "the cost model") if work else "",
         "Toolchain": cell(", ".join(f"{k} {v}" for k, v in record.toolchain.items())),
     }  # fmt: skip
 
@@ -256,11 +282,11 @@ def _stages(run: Run) -> str:
 
 def _stage(record: Record, stage: Stage) -> list[str]:
     time = stage.duration.median_us if stage.duration else None
-    rates = ["", ""]
-    if time is not None:
+    work, rates = costs.cost(record, stage), ["", ""]
+    if time is not None and work is not None:
         rates = [
-            figures.amount("achieved_tflops", stage.flops / time / 1e6),
-            figures.amount("achieved_gbps", stage.bytes / time / 1e3),
+            figures.amount("achieved_tflops", work.flops / time / 1e6),
+            figures.amount("achieved_gbps", work.bytes / time / 1e3),
         ]
     return [
         cell(stage.name),
@@ -294,6 +320,24 @@ class _Place(NamedTuple):
 
     number: int
     run: Run
+
+
+def _earlier(site: Site, run: Run) -> str:
+    """What the same run gave before: nothing that was measured is replaced."""
+    earlier = site.catalogue.index.history[run.record.key]
+    rows = [
+        [f"{record.time:%Y-%m-%d %H:%M}", cell(record.run), figures.duration(_total(record))]
+        for record in reversed(earlier)
+        if record is not run.record and record.is_timed
+    ]
+    if not rows:
+        return ""
+    shown = table(["When", "Run", "Median"], rows)
+    return fold("Measured before", "times compare within one run only", shown)
+
+
+def _total(record: Record) -> evidence.Duration | None:
+    return record.outcome.total if isinstance(record.outcome, Passed) else None
 
 
 def _compared(site: Site, run: Run, link: Link) -> str:

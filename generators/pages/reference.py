@@ -307,11 +307,14 @@ def schema_page() -> Page:
         ]
     content = sections(
         "# Schema of records",
-        "A record is one run's result: a JSON file `results/<target>/<language package>/<workload>/"
-        "<design>/<version>/<problem>/<mode>.json`, where the target is a device key, "
-        "`static/sm_xx` or `cpu`. Its outcome is `Passed`, `Failed` or `Skipped`, and only the "
-        "first holds numbers. It holds what was observed and nothing that follows from it: bounds, "
-        "occupancy and regimes are worked out when it is read. The same as "
+        "A file holds what one run observed of one design: `results/<target>/<language package>/"
+        "<workload>/<design>/<time>-<run>.json`, where the target is a device key, `static/sm_xx` "
+        "or `cpu`. It says run, device, toolchain, sources and protocols once, then an entry per "
+        "version, problem and mode, which is a record. A later run is another file: nothing that "
+        "was measured is replaced, and where a record is named without a run, it is the newest. An "
+        "outcome is `Passed`, `Failed` or `Skipped`, and only the first holds numbers. A record "
+        "holds what was observed and nothing that follows from it: FLOPs and bytes of the cost "
+        "model, bounds, occupancy and regimes are worked out when it is read. The same as "
         "[JSON Schema](record.schema.json), which `python -m mla_var3.evidence` prints.",
         *parts,
     )

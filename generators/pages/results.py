@@ -14,11 +14,11 @@ from generators.pages.version_pages import checked, why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, factored, meta, sections, table
-from mla_var3 import roofline
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime import costs
 
 EXPLORER = "results/explorer.md"
 
@@ -79,7 +79,7 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
     found: dict[str, list[tuple[float, float, str]]] = {}
     for problem, group in problems.by_problem(runs).items():
         for run in _best_of_each(group, lambda run: figures.design_of(run.record)):
-            work, time = run.outcome, run.total.median_us
+            work, time = run.work, run.total.median_us
             if work is not None and work.flops and work.bytes:
                 stale = " (stale)" if run.stale else ""
                 point = (work.flops / work.bytes, work.flops / time / 1e6)
@@ -123,14 +123,15 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
         sections(
             meta(description="Rooflines, leaderboards and every record"),
             "# Results",
-            "Every figure here is read from a record, one small JSON file per run. "
+            "Every figure here is read from a record of what one run observed. "
             "A record whose kernel sources have changed since is **stale**, is marked so and "
             "ranks behind every fresh one. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
             "ratios are formed within one run only.",
             table(head, rows) or "No record is committed yet.",
             "All records in one table that sorts and filters: "
-            f"[explorer]({link('results/explorer')}).",
+            f"[explorer]({link('results/explorer')}). All that was ever measured, in "
+            f"[one Parquet file]({link('results/records.parquet')}).",
             _advisor(site, link),
             *analyses.comparisons(site, link),
             "## Fastest at each problem",
@@ -298,7 +299,7 @@ def _not_compiled(site: Site, runs: list[Run], link: Link) -> str:
 
 
 def _compiled_row(site: Site, run: Run, link: Link) -> list[str]:
-    least = roofline.bound(run.record)
+    least = costs.bound(run.record)
     return [
         run_version(site, run, link),
         *(_most(run, metric) for metric in ("spill_instructions", "registers", "shared_bytes")),
@@ -411,7 +412,7 @@ def _explored(site: Site, layer: str, runs: list[Run], link: Link) -> str:
 
 def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
     outcome = run.outcome
-    total = outcome.total.median_us if outcome and outcome.total else None
+    total, work = outcome.total.median_us if outcome and outcome.total else None, run.work
     largest = (compare.worst(run, metric) for metric in ("registers", "spill_instructions"))
     return [
         run_version(site, run, link),
@@ -422,8 +423,8 @@ def _explorer_row(site: Site, run: Run, link: Link) -> list[str]:
         cell(problems.problem_of(run.record).regime),
         cell(run.record.mode),
         run.record.outcome.status,
-        _plain(outcome.flops / total / 1e6) if outcome and total else "",
-        _plain(outcome.bytes / total / 1e3) if outcome and total else "",
+        _plain(work.flops / total / 1e6) if work and total else "",
+        _plain(work.bytes / total / 1e3) if work and total else "",
         *("" if value is None else f"{value:g}" for value in largest),
         "stale" if run.stale else "fresh",
     ]

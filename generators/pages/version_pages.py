@@ -268,7 +268,7 @@ def _stages(site: Site, timed: list[Run], link: Link) -> str:
         for stage in run.outcome.stages:
             if stage.duration is None:
                 continue
-            time = stage.duration.median_us
+            time, work = stage.duration.median_us, run.work_of(stage)
             rows.append(
                 [
                     *_where_run(site, run),
@@ -277,8 +277,8 @@ def _stages(site: Site, timed: list[Run], link: Link) -> str:
                     cell(tiling_text(stage.tiling)),
                     " x ".join(map(str, stage.grid)),
                     figures.duration(stage.duration),
-                    figures.amount("achieved_tflops", stage.flops / time / 1e6),
-                    figures.amount("achieved_gbps", stage.bytes / time / 1e3),
+                    figures.amount("achieved_tflops", work.flops / time / 1e6) if work else "",
+                    figures.amount("achieved_gbps", work.bytes / time / 1e3) if work else "",
                     figures.record_link(run, link),
                 ]
             )

@@ -191,7 +191,10 @@ def _compares(old: Run, new: Run) -> bool:
 
 def _telling(pairs: dict[str, Built]) -> tuple[int, int]:
     """Archs first, then stages and work: a path without tokens is compiled away."""
-    return len(pairs), max(sum(stage.flops for stage in pair.new.stages) for pair in pairs.values())
+    return len(pairs), max(
+        sum(work.flops for stage in pair.new.stages if (work := pair.new.run.work_of(stage)))
+        for pair in pairs.values()
+    )
 
 
 # -- a hunk's own lines ----------------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from generators.model.run import Run
-from mla_var3 import roofline
 from mla_var3.devices import Ceilings
 from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import UnknownNameError
 from mla_var3.evidence import Duration, Record
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
-from mla_var3.runtime import registry
+from mla_var3.runtime import costs, registry
 from mla_var3.tables import cell
 from mla_var3.workloads import workloads
 
@@ -29,10 +28,10 @@ def duration(time: Duration | None) -> str:
 
 def rate(run: Run, work: str) -> str:
     """FLOPs or bytes of a timed run per second, ``work`` being ``flops`` or ``bytes``."""
-    outcome = run.outcome
-    if outcome is None or outcome.total is None:
+    outcome, cost = run.outcome, run.work
+    if outcome is None or outcome.total is None or cost is None:
         return ""
-    per_us = getattr(outcome, work) / outcome.total.median_us
+    per_us = getattr(cost, work) / outcome.total.median_us
     if work == "flops":
         return amount("achieved_tflops", per_us / 1e6)
     return amount("achieved_gbps", per_us / 1e3)
@@ -40,7 +39,7 @@ def rate(run: Run, work: str) -> str:
 
 def fraction(run: Run) -> str:
     """Share of the bound that a timed run reached."""
-    share = roofline.fraction(run.record)
+    share = costs.fraction(run.record)
     return "" if share is None else f"{share:.0%}"
 
 

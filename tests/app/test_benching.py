@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pandas
 import pytest
-from factories import duration, passed, record, stage, static_facts
+from factories import costs_as, duration, passed, record, stage, static_facts
 from rich.console import Console
 
 from mla_var3 import evidence
@@ -140,7 +140,8 @@ def test_on_a_gpu_times_are_shown_against_the_first(timed, capsys):
     assert "tile_m=64 num_worker_warps=8" in out
 
 
-def test_the_winner_comes_first(timed, capsys):
+def test_the_winner_comes_first(timed, capsys, monkeypatch):
+    costs_as(monkeypatch)
     assert bench("--designs=flash_mla") == 0
     *_, second, first = every = versions_of("flash_mla")
     shown = capsys.readouterr().out.partition(f"{first} wins: ")[2]

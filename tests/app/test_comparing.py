@@ -4,7 +4,7 @@ import dataclasses
 import io
 
 import pytest
-from factories import correctness, duration, passed, record, stage, static_facts
+from factories import correctness, costs_as, duration, passed, record, stage, static_facts
 from rich.console import Console
 
 from mla_var3 import evidence
@@ -18,6 +18,7 @@ from mla_var3.runtime import registry
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
+    costs_as(monkeypatch)
     return tmp_path
 
 
@@ -45,17 +46,17 @@ class TestCompare:
         )  # fmt: skip
         two = passed(
             stages=[stage(static=static_facts(registers=84, stack_bytes=16, mma_path="HMMA"))],
-            flops=2 * 10**9, correctness=None,
+            correctness=None,
         )  # fmt: skip
         self.write("v0", outcome=one)
         self.write("v1", outcome=two, run="bbbb")
         text = self.compared("flash_mla", "v0", "v1")
         assert "flash_mla: static/sm_90 · static · b64-bf16" in text
-        assert self.cells(text, "GFLOP") == ["1", "2", "2.00x"]
+        assert self.cells(text, "GFLOP") == ["1", "1", "1.00x"]
         assert self.cells(text, "relative error") == ["0.002", "", ""]
         assert self.cells(text, "kB loaded") == ["8", "", ""]
         assert "stored" not in text
-        assert self.cells(text, "bound us, nvidia-h200-sxm") == ["1.011", "2.021", "2.00x"]
+        assert self.cells(text, "bound us, nvidia-h200-sxm") == ["1.011", "1.011", "1.00x"]
         assert self.cells(text, "registers") == ["168", "84", "0.50x"]
         assert self.cells(text, "stack bytes") == ["0", "16", ""]
         assert self.cells(text, "MMA") == ["HGMMA", "HMMA", ""]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
-from factories import correctness, duration, passed, record, stage, static_facts
+from factories import correctness, costs_as, duration, passed, record, stage, static_facts
 
 from mla_var3 import evidence
 from mla_var3.app import records as commands
@@ -49,13 +50,9 @@ def sound(commit):
     """Writes a record that nothing speaks against."""
 
     plan = registry.find("flash_mla", "v0").plan_class()(b=1, s=1)
-    cost = plan._algorithmic_flops_bytes()
 
     def write(**changes):
         fields = {"git": evidence.Git(commit=commit, dirty=False), "outcome": passed(), **changes}
-        if isinstance(fields["outcome"], evidence.Passed):
-            counts = {"flops": cost.flops, "bytes": cost.bytes}
-            fields["outcome"] = fields["outcome"].model_copy(update=counts)
         made = record(**{"problem": plan.problem(), "slug": plan.slug(), **fields})
         return evidence.write(made)[0]
 
@@ -65,6 +62,10 @@ def sound(commit):
 def timed(median: float = 1000.0) -> evidence.Passed:
     stages = [stage(name, duration=duration(median)) for name in ("a", "b")]
     return passed(total=duration(median), stages=stages)
+
+
+def outcome(content):
+    return content["entries"][0]["outcome"]
 
 
 def edit(path, change, *, seal=False):
@@ -105,13 +106,13 @@ def test_the_commit_of_an_unrelated_repository_is_no_provenance(commit, sound, c
 class TestForgeries:
     def test_a_median_below_its_minimum(self, sound, capsys):
         path = sound(outcome=timed(), **TIMED)
-        edit(path, lambda r: r["outcome"]["total"].update(median_us=10.0))
+        edit(path, lambda r: outcome(r)["total"].update(median_us=10.0))
         (fault,) = faults(capsys)
         assert "min 900.0 <= median 10.0 <= max 1200.0 does not hold" in fault
 
     def test_a_share_of_the_roofline_of_its_own(self, sound, capsys):
         path = sound(outcome=timed(), **TIMED)
-        edit(path, lambda r: r["outcome"].update(roofline_fraction=7.5))
+        edit(path, lambda r: outcome(r).update(roofline_fraction=7.5))
         (fault,) = faults(capsys)
         assert "roofline_fraction: Extra inputs are not permitted" in fault
 
@@ -147,15 +148,11 @@ class TestForgeries:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (
-                {"outcome": {"flops": 1, "bytes": 1}},
-                "it states 1 FLOP and 1 bytes, and its problem",
-            ),
             ({"problem": {"t": 1000000}}, "its problem is b1-h128-s1-t1000000-p64-k512-bf16, and"),
             ({"problem": {"heads": 3}}, "flash_mla v0 does not take its problem: "),
-            ({"kernel": {"layer": "gemm"}}, "flash_mla v0 is of mla in cutile"),
-            ({"kernel": {"version": "v99"}}, "unknown version of flash_mla 'v99'"),
-            ({"kernel": {"design": "nope"}}, "unknown design 'nope"),
+            ({"layer": "gemm"}, "flash_mla v0 is of mla in cutile"),
+            ({"version": "v99"}, "unknown version of flash_mla 'v99'"),
+            ({"design": "nope"}, "unknown design 'nope"),
             ({"time": "2099-01-01T00:00:00Z"}, "which is yet to come"),
         ],
     )
@@ -163,11 +160,15 @@ class TestForgeries:
         path = sound(outcome=timed(), **TIMED)
 
         def forge(content):
+            (entry,) = content["entries"]
             for key, value in change.items():
-                content[key] = {**content[key], **value} if isinstance(value, dict) else value
+                there = content if key in content else entry
+                there[key] = {**there[key], **value} if isinstance(value, dict) else value
+            content["versions"] = {entry["version"]: content["versions"]["v0"]}
 
         edit(path, forge, seal=True)
-        there = root / "results" / evidence.read(path).path
+        run = evidence.read(path)
+        there = root / "results" / run.folder / f"{run.stem}.json"
         there.parent.mkdir(parents=True, exist_ok=True)
         path.rename(there)
         assert any(said in x for x in faults(capsys))
@@ -176,7 +177,7 @@ class TestForgeries:
         path = sound(outcome=timed(), **TIMED)
 
         def forge(content):
-            content["outcome"]["correctness"]["cases"][0]["max_relative_error"] = 5.0
+            outcome(content)["correctness"]["cases"][0]["max_relative_error"] = 5.0
 
         edit(path, forge, seal=True)
         (fault,) = faults(capsys)
@@ -186,7 +187,7 @@ class TestForgeries:
         path = sound(outcome=timed(), **TIMED)
 
         def forge(content):
-            named = content["kernel"]["sources"]
+            named = content["versions"]["v0"]
             first, second, *_ = named
             named[first] = named[second]
 
@@ -206,7 +207,8 @@ class TestForgeries:
         (fault,) = faults(capsys)
         assert f"source {name} (eeeeeeeeeeee) is not in the repository's history" in fault
 
-    def test_a_time_of_1_us(self, sound, capsys):
+    def test_a_time_of_1_us(self, sound, capsys, monkeypatch):
+        costs_as(monkeypatch)
         sound(outcome=timed(1.0), **TIMED)
         lines = faults(capsys)
         assert len(lines) == 3
@@ -216,22 +218,20 @@ class TestForgeries:
     @pytest.mark.parametrize("seal", [False, True])
     def test_a_static_fact_deleted(self, seal, sound, capsys):
         path = sound(outcome=passed(stages=[stage(static=static_facts())]))
-        edit(path, lambda r: r["outcome"]["stages"][0]["static"].pop("registers"), seal=seal)
+        edit(path, lambda r: r["facts"][0].pop("registers"), seal=seal)
         lines = faults(capsys)
-        assert any(
-            "outcome.stages.0.static.registers is not as this tool writes" in x for x in lines
-        )
+        assert any("facts.0.registers is not as this tool writes" in x for x in lines)
         assert any("content differs from its content_sha256" in x for x in lines) is not seal
 
     def test_a_static_fact_that_is_null(self, sound, capsys):
         path = sound(outcome=passed(stages=[stage(static=static_facts())]))
-        edit(path, lambda r: r["outcome"]["stages"][0]["static"].update(registers=None))
+        edit(path, lambda r: r["facts"][0].update(registers=None))
         (fault,) = faults(capsys)
         assert "registers: Input should be a valid integer" in fault
 
     def test_a_number_changed(self, sound, capsys):
         path = sound(outcome=timed(), **TIMED)
-        edit(path, lambda r: r["outcome"].update(flops=1))
+        edit(path, lambda r: outcome(r)["total"].update(samples=49))
         assert any("it was edited after it was written" in line for line in faults(capsys))
 
 
@@ -251,7 +251,7 @@ class TestFaults:
     def test_a_file_that_is_no_record(self, root, sound, capsys):
         sound().write_text("{")
         (fault,) = faults(capsys)
-        assert "is not a record" in fault
+        assert "holds no records" in fault
 
     def test_a_failed_run_has_no_times_to_doubt(self, sound, capsys):
         failed = evidence.Failed(error="x", correctness=correctness("failed"))
@@ -265,14 +265,16 @@ def test_stale_records_are_listed_and_are_no_fault(sound, capsys, monkeypatch):
     monkeypatch.setattr(verify.evidence, "is_stale", lambda _: True)
     assert commands.main(["verify"]) == 0
     out = capsys.readouterr().out
-    assert f"stale {evidence.read(path).path.as_posix()}\n" in out
-    assert "1 records: 0 with faults, 1 stale" in out
+    (made,) = evidence.records_of(path)
+    assert f"stale {evidence.address(made)}@aaaa\n" in out
+    assert "1 records, 0 of them measured again since: 0 with faults, 1 stale" in out
     assert path.is_file()
 
 
 def test_what_killed_runs_left_is_swept(sound, capsys):
     left = sound().parent / ".event.json.a1b2c3d4"
     left.touch()
+    os.utime(left, (0, 0))
     assert commands.main(["verify"]) == 0
     assert f"swept {left.as_posix()}" in capsys.readouterr().out
     assert not left.exists()
@@ -289,9 +291,8 @@ def test_without_history_it_says_what_was_not_verified(root, sound, capsys):
 def test_the_committed_times_stay_above_the_bounds(monkeypatch):
     monkeypatch.delenv("HYPERMLA_ROOT")
     found = {
-        evidence.relative(made): fault
-        for path in evidence.paths()
-        for made in [evidence.read(path)]
+        evidence.address(made): fault
+        for made in evidence.find()
         for fault in verify.below_the_bound(made)
     }
     assert found == {}
@@ -315,7 +316,7 @@ class TestList:
         first, second, count = capsys.readouterr().out.splitlines()
         assert first.split() == [
             "passed", "1000.0", "us", "results/nvidia-h200-sxm/cutile/mla/flash_mla/v0/"
-            "b1-h128-s1-t4096-p64-k512-bf16/event.json",
+            "b1-h128-s1-t4096-p64-k512-bf16/event@aaaa",
         ]  # fmt: skip
         assert second.split()[:1] == ["passed"]
         assert count == "2 records"
@@ -336,7 +337,9 @@ class TestList:
 class TestShow:
     def test_as_a_report(self, sound, root, capsys):
         path = sound(outcome=timed(), **TIMED)
-        for name in (path, path.relative_to(root / "results")):
+        (made,) = evidence.records_of(path)
+        names = path, path.relative_to(root / "results"), evidence.address(made), made.key
+        for name in names:
             assert commands.main(["show", str(name)]) == 0
             assert "flash_mla v0" in capsys.readouterr().out
 
@@ -351,5 +354,5 @@ def test_the_schema_is_json(capsys):
 
 
 def test_unknown_commands_are_refused():
-    with pytest.raises(UnknownNameError, match="known: verify, list, show, schema"):
+    with pytest.raises(UnknownNameError, match="known: verify, list, show, migrate, schema"):
         commands.main(["verfy"])

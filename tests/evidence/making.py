@@ -9,13 +9,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mla_var3 import evidence
+from mla_var3.evidence import runs
 from mla_var3.paths import kernels_dir
 from tests.factories import COMMIT, correctness, device, protocol, record_of, stage
 
 __all__ = [
     "CASES", "COMMIT", "NAMES", "OUTCOMES", "SCALARS", "SOURCE", "content", "correctness",
-    "duration", "facts", "identity", "passed", "protocol", "put", "record", "stage", "timed",
-    "timed_record",
+    "duration", "facts", "identity", "passed", "place_of", "protocol", "put", "record", "stage",
+    "timed", "timed_record",
 ]  # fmt: skip
 
 #: A source that is there today.
@@ -37,7 +38,7 @@ def facts(**changes: Any) -> evidence.CutileFacts:
 
 
 def passed(**changes: Any) -> evidence.Passed:
-    fields = {"stages": [stage()], "flops": 10**9, "bytes": 10**6, "correctness": correctness()}
+    fields = {"stages": [stage()], "correctness": correctness()}
     return evidence.Passed(**{**fields, **changes})
 
 
@@ -71,12 +72,18 @@ def timed_record(median: float = 10.0, **changes: Any) -> evidence.Record:
 
 
 def content(made: evidence.Record) -> dict[str, Any]:
-    """What the file of a record says."""
-    return json.loads(evidence.text_of(made))  # type: ignore[no-any-return]
+    """What a file says that holds the record alone."""
+    return json.loads(runs.started(made).text())  # type: ignore[no-any-return]
+
+
+def place_of(made: evidence.Record) -> Path:
+    """Where a file that begins with the record lies."""
+    run = runs.started(made)
+    return Path(run.folder) / f"{run.stem}.json"
 
 
 def put(root: Path, said: dict[str, Any], place: Path) -> Path:
-    """A file that says something, whatever the record at that place would."""
+    """A file that says something, whatever belongs at that place."""
     path = root / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(said))
@@ -105,8 +112,8 @@ def stages(timed: bool) -> st.SearchStrategy[evidence.Stage]:
     return st.builds(
         evidence.Stage, name=NAMES, kernel=NAMES,
         tiling=st.dictionaries(NAMES, SCALARS, max_size=3),
-        grid=st.lists(st.integers(1, 2**31 - 1), max_size=3), flops=st.integers(0, 10**18),
-        bytes=st.integers(0, 10**15), duration=st.none() | DURATIONS if timed else st.none(),
+        grid=st.lists(st.integers(1, 2**31 - 1), max_size=3),
+        duration=st.none() | DURATIONS if timed else st.none(),
         counters=st.dictionaries(
             NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=3
         ),
@@ -130,8 +137,8 @@ def _passed(timed: bool) -> st.SearchStrategy[evidence.Passed]:
         evidence.Passed, correctness=st.none() | CHECKED,
         protocol=st.just(protocol()) if timed else st.none(),
         total=DURATIONS if timed else st.none(),
-        stages=st.lists(stages(timed), min_size=1, max_size=3), flops=st.integers(0, 10**18),
-        bytes=st.integers(0, 10**15), artefacts=st.lists(NAMES, max_size=2),
+        stages=st.lists(stages(timed), min_size=1, max_size=3),
+        artefacts=st.lists(NAMES, max_size=2),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from .making import (
     correctness,
     facts,
     passed,
+    place_of,
     put,
     record,
     stage,
@@ -58,10 +59,11 @@ def make(checkout):
 
 
 def faults(made, place=None):
-    """Faults of a record as its file says it."""
-    said = json.dumps(made) if isinstance(made, dict) else evidence.text_of(made)
-    read = evidence.parse(said.encode(), "x.json")
-    return list(integrity.faults(read, place or read.path))
+    """Faults of a file that holds one record, and of the record."""
+    said = made if isinstance(made, dict) else content(made)
+    read = evidence.parse(json.dumps(said).encode(), "x.json")
+    place = place or Path(read.folder) / f"{read.stem}.json"
+    return [*integrity.file_faults(read, place), *integrity.faults(*read.records)]
 
 
 def test_a_sound_record_has_no_fault(make):
@@ -75,22 +77,25 @@ def test_a_sound_record_has_no_fault(make):
 class TestForgeries:
     def test_a_median_below_its_minimum(self, make, tmp_path):
         said = content(make())
-        said["outcome"]["total"]["median_us"] = 1.0
-        path = put(tmp_path, said, make().path)
+        said["entries"][0]["outcome"]["total"]["median_us"] = 1.0
+        path = put(tmp_path, said, place_of(make()))
         with pytest.raises(RecordError, match=r"outcome\.passed\.total: .*min 9.0 <= median 1.0"):
             evidence.read(path)
 
     def test_a_share_of_the_roofline(self, make, tmp_path):
         said = content(make())
-        said["outcome"]["roofline_fraction"] = 7.5
-        path = put(tmp_path, said, make().path)
+        said["entries"][0]["outcome"]["roofline_fraction"] = 7.5
+        path = put(tmp_path, said, place_of(make()))
         with pytest.raises(RecordError, match=r"outcome\.passed\.roofline_fraction: Extra"):
             evidence.read(path)
 
     def test_a_record_of_one_device_in_the_folder_of_another(self, make):
         made = make()
-        elsewhere = Path("nvidia-b200", *made.path.parts[1:])
-        assert faults(made, elsewhere) == [f"it says that it belongs to {made.path.as_posix()}"]
+        belongs = place_of(made)
+        said = [f"it says that it belongs to {belongs.as_posix()}"]
+        assert faults(made, Path("nvidia-b200", *belongs.parts[1:])) == said
+        assert faults(made, belongs.with_name("other.json")) == said
+        assert faults(made, belongs.with_name(f"{belongs.stem}-2.json")) == []
 
     def test_and_with_its_target_edited_and_sealed_again(self, make):
         moved = make().model_copy(update={"target": "nvidia-b200"})
@@ -121,41 +126,41 @@ class TestForgeries:
     @pytest.mark.parametrize("us", [1.0, 9.5])
     def test_an_edited_time(self, make, us):
         said = content(make())
-        said["outcome"]["total"] |= {"median_us": us, "min_us": us}
+        said["entries"][0]["outcome"]["total"] |= {"median_us": us, "min_us": us}
         (fault,) = faults(said)
         assert "it was edited after it was written" in fault
 
     def test_a_field_of_the_static_facts_deleted(self, make):
         said = content(make(record))
-        del said["outcome"]["stages"][0]["static"]["spill_loads"]
+        del said["facts"][0]["spill_loads"]
         (fault,) = faults(said)
         assert "it was edited after it was written" in fault
 
     @pytest.mark.parametrize("name", ["kernel", "arch", "language"])
     def test_a_field_that_facts_cannot_lack_deleted(self, make, name):
         said = content(make(record))
-        del said["outcome"]["stages"][0]["static"][name]
-        with pytest.raises(RecordError, match=r"outcome\.passed\.stages\.0\.static"):
+        del said["facts"][0][name]
+        with pytest.raises(RecordError, match=r"facts\.0"):
             evidence.parse(json.dumps(said).encode(), "x.json")
 
     @pytest.mark.parametrize("name", sorted(set(facts().model_dump()) - {"error"}))
     def test_a_field_of_the_static_facts_null(self, make, name):
         said = content(make(record))
-        said["outcome"]["stages"][0]["static"][name] = None
-        with pytest.raises(RecordError, match=r"outcome\.passed\.stages\.0\.static"):
+        said["facts"][0][name] = None
+        with pytest.raises(RecordError, match=r"facts\.0"):
             evidence.parse(json.dumps(said).encode(), "x.json")
 
     @pytest.mark.parametrize("missing", ["instructions", "threads_per_block"])
     def test_facts_without_what_every_kernel_has(self, make, missing):
         outcome = passed(stages=[stage(static=facts(**{missing: 0}))])
         assert faults(make(record, outcome=outcome)) == [
-            "stage flash_mla has static facts without instructions or threads"
+            "stage attention has static facts without instructions or threads"
         ]
 
     def test_facts_of_another_arch(self, make):
         outcome = passed(stages=[stage(static=facts(arch="sm_100"))])
         assert faults(make(record, outcome=outcome)) == [
-            "stage flash_mla was compiled for sm_100, not for sm_90"
+            "stage attention was compiled for sm_100, not for sm_90"
         ]
         exact = passed(stages=[stage(static=facts(arch="sm_90a"))])
         assert faults(make(record, outcome=exact)) == []
@@ -193,8 +198,7 @@ class TestForgeries:
 
 def test_every_fault_of_a_record_is_named_at_once(make):
     said = content(make(git=evidence.Git(commit="d" * 40, dirty=False)))
-    said["outcome"]["flops"] += 1
-    said["slug"] = "other"
+    said["entries"][0]["slug"] = "other"
     assert len(faults(said, Path("x.json"))) == 3
 
 
@@ -235,8 +239,11 @@ class TestWithoutTheHistory:
 def test_committed_records_are_sound():
     root = evidence.store.results_dir()
     found = {
-        path: list(integrity.faults(evidence.read(path), path.relative_to(root)))
-        for path in evidence.paths()
+        path: [
+            *integrity.file_faults(evidence.read(path), path.relative_to(root)),
+            *(fault for record in evidence.records_of(path) for fault in integrity.faults(record)),
+        ]
+        for path in evidence.files()
     }
     assert found, "no record is committed"
     assert {str(path): wrong for path, wrong in found.items() if wrong} == {}

@@ -10,7 +10,7 @@ import pytest
 from mla_var3 import evidence
 from mla_var3.errors import RecordError
 from mla_var3.evidence import integrity
-from mla_var3.evidence.migrate import to_current
+from mla_var3.evidence.migrate import observed, record_of
 
 PREDICTION = {
     "device": "nvidia-h200-sxm", "time_us": 990.436, "bound": "compute", "intensity": 1137.069,
@@ -66,31 +66,32 @@ def old(**changes):
     return {**copy.deepcopy(V1), **changes}
 
 
-def read(data):
+def run_of(data):
     return evidence.parse(json.dumps(data).encode(), "x.json")
+
+
+def read(data):
+    (record,) = run_of(data).records
+    return record
 
 
 def test_what_was_observed_stays_and_what_followed_from_it_goes():
     made = read(old())
-    assert made.schema_version == 2
-    assert made.path.as_posix() == (
-        "nvidia-h200-sxm/cutile/mla/flash_attention/v0/b1-bf16-causal/event.json"
-    )
+    assert made.key == "nvidia-h200-sxm/cutile/mla/flash_attention/v0/b1-bf16-causal/event"
     assert made.outcome.total.model_dump() == DURATION
-    assert made.outcome.flops == 687362539520
     facts = made.outcome.stages[0].static
     assert isinstance(facts, evidence.CutileFacts)
     assert (facts.registers, facts.mma_path) == (168, "HGMMA")
-    text = evidence.text_of(made)
-    for gone in ("predictions", "roofline_fraction", "occupancy", "mma_note", "source_sha256",
-                 "clocks_locked", "peers"):  # fmt: skip
+    text = run_of(old()).text()
+    for gone in ("flops", "bytes", "predictions", "roofline_fraction", "occupancy", "mma_note",
+                 "source_sha256", "clocks_locked", "peers"):  # fmt: skip
         assert f'"{gone}"' not in text
 
 
 def test_a_migrated_record_written_again_is_one_of_today(tmp_path):
     path, _ = evidence.write(read(old()), tmp_path)
-    again = evidence.read(path)
-    assert json.loads(path.read_text())["schema_version"] == 2
+    (again,) = evidence.records_of(path)
+    assert json.loads(path.read_text())["schema_version"] == 3
     assert again.facts() == read(old()).facts()
 
 
@@ -98,7 +99,7 @@ def test_it_names_no_sources_and_so_is_stale():
     made = read(old())
     assert made.kernel.sources == {}
     assert evidence.is_stale(made)
-    assert "it names no sources" in list(integrity.faults(made, made.path))
+    assert "it names no sources" in list(integrity.faults(made))
 
 
 @pytest.mark.parametrize("dirty", [True, False])
@@ -108,6 +109,12 @@ def test_an_unknown_commit_is_null(dirty):
     assert read(old(git=known)).git == evidence.Git(commit="a" * 40, dirty=dirty)
 
 
+def test_a_record_that_names_no_run_stands_in_one_of_its_own():
+    one, other = read(old(run=None)), read(old(run=None, slug="other"))
+    assert one.run != other.run
+    assert read(old(run=None)).run == one.run
+
+
 def test_a_failed_run():
     made = read(old(outcome={"status": "failed", "error": "no", "correctness": None}))
     assert made.outcome == evidence.Failed(error="no")
@@ -115,7 +122,8 @@ def test_a_failed_run():
 
 def test_the_data_given_are_not_changed():
     data = old()
-    to_current(data)
+    observed(data)
+    record_of(data)
     assert data == V1
 
 

@@ -6,6 +6,8 @@ import datetime
 import errno
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from mla_var3 import evidence, paths
 from mla_var3.errors import RecordError
+from mla_var3.evidence import renames, runs, store
 from mla_var3.paths import repo_root
 
 from .making import (
@@ -20,9 +23,13 @@ from .making import (
     OUTCOMES,
     SCALARS,
     content,
+    facts,
     passed,
+    place_of,
     put,
     record,
+    stage,
+    timed,
     timed_record,
 )
 from .test_model import conforms
@@ -35,28 +42,132 @@ def test_what_is_written_is_read_back(tmp_path_factory, outcome, problem):
     made = record(outcome, problem=problem)
     path, changed = evidence.write(made, root)
     assert changed
-    read = evidence.read(path)
-    assert read.facts() == made.facts()
-    assert read.content_sha256 == read.digest() == made.digest()
-    before = path.read_bytes()
-    assert evidence.write(made, root) == (path, False)
-    assert path.read_bytes() == before
-    json.loads(before, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    run = evidence.read(path)
+    assert run.records == (made,)
+    assert run.content_sha256 == run.digest()
+    json.loads(path.read_bytes(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@given(outcomes=st.lists(OUTCOMES, min_size=1, max_size=6))
+def test_so_are_many_of_one_run(outcomes):
+    made = [record(one, slug=f"b{i}") for i, one in enumerate(outcomes)]
+    (run,) = runs.of(made)
+    (again,) = [evidence.parse(run.text().encode(), "x.json")]
+    assert again.records == tuple(made)
+    assert again.text() == run.text()
 
 
 @pytest.mark.parametrize("dirty", [True, False, None])
-@pytest.mark.parametrize("run", ["aaaa", None])
-def test_so_is_what_could_not_be_told(tmp_path, dirty, run):
+def test_so_is_what_could_not_be_told(tmp_path, dirty):
     for git in (evidence.Git(commit="c" * 40, dirty=dirty), None):
-        made = record(git=git, run=run)
-        path, _ = evidence.write(made, tmp_path / str(git is None))
-        assert evidence.read(path).model_dump(exclude={"content_sha256"}) == made.model_dump(
-            exclude={"content_sha256"}
-        )
+        path, _ = evidence.write(record(git=git), tmp_path / str(git is None))
+        assert evidence.records_of(path) == (record(git=git),)
+
+
+class TestRunFiles:
+    def test_one_run_of_a_design_is_one_file(self, tmp_path):
+        first, _ = evidence.write(timed_record(), tmp_path)
+        second, _ = evidence.write(timed_record(kernel={"version": "v1"}), tmp_path)
+        assert first == second == tmp_path / place_of(timed_record())
+        assert first.name == "20261121T000000Z-aaaa.json"
+        assert [r.kernel.version for r in evidence.records_of(first)] == ["v0", "v1"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"run": "bbbb"},
+            {"toolchain": {"cuda-tile": "1.8.0"}},
+            {"git": None},
+            {"kernel": {"sources": {}}},
+            {"outcome": timed(11.0)},
+        ],
+    )
+    def test_what_was_measured_is_never_replaced(self, tmp_path, change):
+        path, _ = evidence.write(timed_record(), tmp_path)
+        before = path.read_bytes()
+        other, changed = evidence.write(timed_record(**change), tmp_path)
+        assert changed
+        assert other != path
+        assert path.read_bytes() == before
+        assert evidence.records_of(other) == (timed_record(**change),)
+
+    def test_protocols_and_facts_stand_in_it_once(self, tmp_path):
+        for number in range(3):
+            made = timed_record(slug=f"b{number}", outcome=timed(stages=[stage(static=facts())]))
+            path, _ = evidence.write(made, tmp_path)
+        run = evidence.read(path)
+        assert (len(run.entries), len(run.protocols), len(run.facts)) == (3, 1, 1)
+
+    def test_other_processes_files_are_left_alone(self, tmp_path, monkeypatch):
+        path, _ = evidence.write(timed_record(), tmp_path)
+        monkeypatch.setattr(store, "_begun", {})  # As another process has it.
+        other, _ = evidence.write(timed_record(slug="b2"), tmp_path)
+        assert other.name == "20261121T000000Z-aaaa-2.json"
+        assert len(evidence.records_of(path)) == 1
+
+    def test_an_entry_that_points_nowhere_is_refused(self):
+        said = content(timed_record())
+        said["entries"][0]["outcome"]["protocol"] = 1
+        with pytest.raises(RecordError, match="protocol 1 is not in the file's list, which has 1"):
+            evidence.parse(json.dumps(said).encode(), "x.json")
+        said = content(timed_record())
+        del said["entries"][0]["outcome"]["protocol"]
+        with pytest.raises(RecordError, match="the protocol they were taken under come together"):
+            evidence.parse(json.dumps(said).encode(), "x.json")
+
+    def test_so_are_a_key_twice_and_a_version_without_sources(self):
+        said = content(timed_record())
+        said["entries"] *= 2
+        with pytest.raises(RecordError, match="v0 b64-bf16 event stands in it twice"):
+            evidence.parse(json.dumps(said).encode(), "x.json")
+        said = content(timed_record())
+        said["versions"] = {}
+        with pytest.raises(RecordError, match="an entry is of v0, whose sources are not named"):
+            evidence.parse(json.dumps(said).encode(), "x.json")
+
+
+def test_a_renamed_stage_is_read_under_its_name_of_today(monkeypatch):
+    old = timed_record(outcome=timed(stages=[stage("both.flash_mla_v12"), stage("combine")]))
+    (run,) = runs.of([old])
+    new = {("cutile-dsl", "flash_mla"): {"flash_mla": "attention"}}
+    monkeypatch.setattr(renames, "STAGES", new)
+    monkeypatch.setattr(renames, "KERNELS", {})
+    read = evidence.parse(run.text().encode(), "x.json")
+    (record,) = read.records
+    assert [(s.name, s.kernel) for s in record.outcome.stages] == [
+        ("both.attention", "both.flash_mla_v12"), ("combine", "combine"),
+    ]  # fmt: skip
+    assert list(read.as_measured()) == [old]
+    failed = timed_record(outcome=evidence.Failed(error="no", stage="flash_mla_v12"))
+    assert runs.started(failed).records[0].outcome.stage == "attention"
+
+
+WRITER = """
+import sys
+from mla_var3 import evidence
+from tests.evidence.making import record, timed_record
+root, run, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+from pathlib import Path
+for number in range(count):
+    evidence.write(timed_record(slug=f"b{number}", run=run), Path(root))
+"""
+
+
+def test_processes_that_write_into_one_folder_lose_nothing(tmp_path):
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), run, "30"], cwd=repo_root())
+        for run in ("aaaa", "aaaa", "bbbb", "cccc")  # Two of one run: a process and its child.
+    ]
+    assert [writer.wait() for writer in writers] == [0] * 4
+    assert len(evidence.files(tmp_path)) == 4
+    found = list(evidence.find(tmp_path))
+    assert len(found) == 120
+    assert len({(r.slug, r.run) for r in found}) == 90
+    assert len(evidence.newest(found)) == 30
 
 
 class TestWrite:
-    def test_run_time_and_commit_alone_change_nothing(self, tmp_path):
+    def test_a_compile_repeated_is_not_written_again(self, tmp_path):
         path, _ = evidence.write(record(), tmp_path)
         before = path.read_bytes()
         again = record(
@@ -67,34 +178,38 @@ class TestWrite:
         assert evidence.write(again, tmp_path) == (path, False)
         assert path.read_bytes() == before
 
+    def test_a_time_measured_again_is(self, tmp_path):
+        path, _ = evidence.write(timed_record(), tmp_path)
+        other, changed = evidence.write(timed_record(run="bbbb"), tmp_path)
+        assert changed
+        assert other != path
+
     @pytest.mark.parametrize(
         "change",
         [
-            {"outcome": passed(flops=11)},
+            {"outcome": passed(artefacts=["x"])},
             {"outcome": evidence.Failed(error="no")},
             {"toolchain": {"cuda-tile": "1.8.0"}},
             {"problem": {"b": 65}},
             {"kernel": {"sources": {}}},
         ],
     )
-    def test_any_fact_changes_the_file(self, tmp_path, change):
-        path, _ = evidence.write(record(), tmp_path)
-        assert evidence.write(record(**change), tmp_path) == (path, True)
-        assert evidence.read(path).facts() == record(**change).facts()
+    def test_any_other_fact_is_a_new_record(self, tmp_path, change):
+        evidence.write(record(), tmp_path)
+        path, changed = evidence.write(record(**change), tmp_path)
+        assert changed
+        assert evidence.records_of(path)[-1] == record(**change)
+        assert len(list(evidence.find(tmp_path))) == 2
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 3}'])
-    def test_an_unreadable_record_is_replaced(self, tmp_path, text):
+    def test_a_file_that_cannot_be_read_is_left_alone(self, tmp_path, monkeypatch, text):
         path, _ = evidence.write(record(), tmp_path)
         path.write_text(text)
-        assert evidence.write(record(), tmp_path) == (path, True)
-        assert evidence.read(path).facts() == record().facts()
-
-    @pytest.mark.parametrize("change", [{"run": "zzzz"}, {"content_sha256": ""}])
-    def test_an_edited_record_is_replaced_though_its_facts_are_the_same(self, tmp_path, change):
-        path, _ = evidence.write(record(), tmp_path)
-        put(tmp_path, content(record()) | change, record().path)
-        assert evidence.write(record(), tmp_path) == (path, True)
-        assert evidence.read(path).run == "aaaa"
+        monkeypatch.setattr(store, "_begun", {})
+        other, changed = evidence.write(record(), tmp_path)
+        assert changed
+        assert other != path
+        assert path.read_text() == text
 
     def test_a_full_disk_is_one_sentence_and_changes_nothing(self, tmp_path, monkeypatch):
         path, _ = evidence.write(record(), tmp_path)
@@ -104,14 +219,13 @@ class TestWrite:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(paths.os, "fsync", full)
-        with pytest.raises(RecordError, match=f"cannot write {path}: No space left on device"):
-            evidence.write(record(passed(flops=7)), tmp_path)
+        for change in ({}, {"run": "bbbb"}):
+            with pytest.raises(RecordError, match=r"cannot write below .*: No space left"):
+                evidence.write(record(passed(artefacts=["x"]), slug="b2", **change), tmp_path)
         assert path.read_bytes() == before
-        assert [p.name for p in path.parent.iterdir()] == ["static.json"]
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
 
-    def test_a_run_that_is_killed_leaves_the_old_file_and_the_next_sweeps(
-        self, tmp_path, monkeypatch
-    ):
+    def test_a_run_that_is_killed_leaves_the_old_file(self, tmp_path, monkeypatch):
         path, _ = evidence.write(record(), tmp_path)
         before = path.read_bytes()
         # kill -9 between writing and renaming: neither the rename nor the clean-up happens.
@@ -119,11 +233,22 @@ class TestWrite:
             patch.setattr(paths.os, "replace", lambda *_: (_ for _ in ()).throw(SystemExit))
             patch.setattr(paths.Path, "unlink", lambda *_args, **_options: None)
             with pytest.raises(SystemExit):
-                evidence.write(record(passed(flops=7)), tmp_path)
+                evidence.write(record(slug="b2"), tmp_path)
         assert path.read_bytes() == before
-        assert len(list(path.parent.iterdir())) == 2
-        evidence.write(record(passed(flops=7)), tmp_path)
-        assert [p.name for p in path.parent.iterdir()] == ["static.json"]
+        (left,) = [p for p in path.parent.iterdir() if p != path]
+        evidence.write(record(slug="b2"), tmp_path)
+        assert left.exists(), "it is as young as one that somebody writes right now"
+        os.utime(left, (0, 0))
+        evidence.write(record(slug="b3"), tmp_path)
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+    def test_what_another_user_left_is_theirs(self, tmp_path, monkeypatch):
+        left = tmp_path / ".event.json.abcdefgh"
+        left.touch()
+        os.utime(left, (0, 0))
+        monkeypatch.setattr(store.os, "getuid", lambda: left.stat().st_uid + 1)
+        assert evidence.sweep(tmp_path) == []
+        assert left.exists()
 
     def test_sweeping_takes_nothing_but_leftovers(self, tmp_path):
         left = [".event.json.a1_xyz09", ".static.json.abcdefgh"]
@@ -131,6 +256,7 @@ class TestWrite:
                 ".event.json.abcdefghi"]  # fmt: skip
         for name in left + kept:
             (tmp_path / name).touch()
+            os.utime(tmp_path / name, (0, 0))
         assert sorted(p.name for p in evidence.sweep(tmp_path)) == sorted(left)
         assert sorted(p.name for p in tmp_path.iterdir()) == sorted(kept)
         assert evidence.sweep(tmp_path / "missing") == []
@@ -144,22 +270,21 @@ class TestWrite:
 
 class TestRead:
     def test_a_missing_file(self, tmp_path):
-        with pytest.raises(RecordError, match=r"cannot read record .*: no such file"):
+        with pytest.raises(RecordError, match=r"cannot read records .*: no such file"):
             evidence.read(tmp_path / "x.json")
 
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (lambda r: r.update(slug=7), "slug: "),
-            (lambda r: r["outcome"]["stages"][0].update(flops=-1), r"outcome\..*\.0\.flops"),
-            (lambda r: r["outcome"]["stages"][0].update(flops="12"), r"outcome\..*\.0\.flops"),
-            (lambda r: r["outcome"]["stages"][0].update(flops=True), r"outcome\..*\.0\.flops"),
-            (lambda r: r["outcome"].update(status="odd"), "outcome: "),
-            (lambda r: r["outcome"].pop("status"), "outcome: "),
+            (lambda r: entry(r).update(slug=7), r"entries\.0\.slug: "),
+            (lambda r: stage_of(r).update(grid=[-1]), r"entries\.0\.outcome\..*\.0\.grid"),
+            (lambda r: stage_of(r).update(grid=["12"]), r"entries\.0\.outcome\..*\.0\.grid"),
+            (lambda r: stage_of(r).update(flops=1), r"entries\.0\.outcome\..*\.0\.flops"),
+            (lambda r: entry(r)["outcome"].update(status="odd"), r"entries\.0\.outcome: "),
+            (lambda r: entry(r)["outcome"].pop("status"), r"entries\.0\.outcome: "),
             (lambda r: r.update(schema_version=0), "schema_version: "),
-            (lambda r: r.update(schema_version="2"), "schema_version: "),
+            (lambda r: r.update(schema_version="3"), "schema_version: "),
             (lambda r: r.pop("schema_version"), ""),
-            (lambda r: r["kernel"].update(source_sha256="abc"), r"kernel\.source_sha256"),
             (lambda r: r.update(content_sha256="abc"), "content_sha256: "),
             (lambda r: r["git"].update(commit="unknown"), r"git\.commit: "),
         ],
@@ -169,19 +294,27 @@ class TestRead:
         text = json.loads(path.read_text())
         change(text)
         path.write_text(json.dumps(text))
-        if said == "":  # A record is of the current schema unless it says otherwise.
-            assert evidence.read(path).facts() == record().facts()
+        if said == "":  # A file is of the current schema unless it says otherwise.
+            assert evidence.records_of(path) == (record(),)
             return
-        with pytest.raises(RecordError, match=f"is not a record: {said}") as caught:
+        with pytest.raises(RecordError, match=f"holds no records: {said}") as caught:
             evidence.read(path)
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("version", [3, 10**9])
+    @pytest.mark.parametrize("version", [4, 10**9])
     def test_a_newer_schema_is_named_as_newer(self, tmp_path, version):
-        path = put(tmp_path, {"schema_version": version, "news": []}, record().path)
-        with pytest.raises(RecordError, match=f"has schema version {version}, newer than 2, .*"
+        path = put(tmp_path, {"schema_version": version, "news": []}, place_of(record()))
+        with pytest.raises(RecordError, match=f"has schema version {version}, newer than 3, .*"
                                               "; update it"):  # fmt: skip
             evidence.read(path)
+
+
+def entry(said):
+    return said["entries"][0]
+
+
+def stage_of(said):
+    return entry(said)["outcome"]["stages"][0]
 
 
 def deep(levels: int) -> str:
@@ -219,7 +352,7 @@ class TestHostileFiles:
         with pytest.raises(RecordError) as caught:
             evidence.read(path)
         text = str(caught.value)
-        assert text.startswith((f"{path} is not a record: ", f"cannot read record {path}: "))
+        assert text.startswith((f"{path} holds no records: ", f"cannot read records {path}: "))
         assert "\n" not in text
         assert len(text) < len(str(path)) + 300
         return text
@@ -283,11 +416,11 @@ class TestFind:
 
     @pytest.mark.parametrize(
         "wanted",
-        [{"design": "flash_mla"}, {"version": "v2"}, {"mode": "event"}, {"target": "static/sm_90"}],
+        [{"design": "flash_mla"}, {"target": "static/sm_90"}],
     )
     def test_a_file_in_other_folders_is_not_read(self, root, wanted):
         before = self.found(root, **wanted)
-        other = root / "cpu/cutile/mla/flash_attention/v1/b1/disabled.json"
+        other = root / "cpu/cutile/mla/flash_attention/x.json"
         other.parent.mkdir(parents=True)
         other.write_text("not a record")
         assert self.found(root, **wanted) == before
@@ -295,19 +428,64 @@ class TestFind:
             self.found(root)
 
     def test_leftovers_and_what_is_no_record_are_not_listed(self, root):
-        before = evidence.paths(root)
+        before = evidence.files(root)
         (before[0].parent / ".event.json.abcdefgh").write_text("{")
         (root / "conformance").mkdir()
         (root / "conformance" / "x.json").write_text("{}")
-        assert evidence.paths(root) == before == sorted(before)
+        assert evidence.files(root) == before == sorted(before)
 
 
-def test_committed_records_conform_and_lie_where_they_say():
+class TestAt:
+    """A record is named by its key, and is the newest of that key unless a run is named."""
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        for day, run in enumerate(("aaaa", "bbbb", "cccc"), 1):
+            time = datetime.datetime(2026, 11, day, tzinfo=datetime.UTC)
+            evidence.write(timed_record(10.0 * day, run=run, time=time), tmp_path)
+            if run != "cccc":
+                made = timed_record(5.0, run=run, time=time, kernel={"version": "v1"})
+                evidence.write(made, tmp_path)
+        return tmp_path
+
+    name = evidence.address(timed_record())
+
+    def test_the_newest(self, root):
+        assert evidence.at(self.name, root).run == "cccc"
+        assert evidence.at(self.name.removeprefix("results/"), root).run == "cccc"
+        assert [r.run for r in evidence.newest(evidence.find(root))] == ["cccc", "bbbb"]
+
+    def test_that_of_a_run(self, root):
+        assert evidence.at(f"{self.name}@aaaa", root).outcome.total.median_us == 10.0
+        assert evidence.Index(root).at(f"{self.name}@bbbb").outcome.total.median_us == 20.0
+
+    @pytest.mark.parametrize("name", ["x", "results/../x", f"{name}.json", f"{name}@dddd", ""])
+    def test_none(self, root, name):
+        for read in (lambda: evidence.at(name, root), lambda: evidence.Index(root).at(name)):
+            with pytest.raises(RecordError):
+                read()
+
+    def test_a_pair_is_of_the_newest_run_that_has_both(self, root):
+        index = evidence.Index(root)
+        other = self.name.replace("/v0/", "/v1/")
+        assert [r.run for r in index.pair(self.name, other)] == ["bbbb", "bbbb"]
+        assert [r.run for r in index.pair(other, self.name)] == ["bbbb", "bbbb"]
+        assert [r.run for r in index.pair(self.name, f"{other}@aaaa")] == ["cccc", "aaaa"]
+
+    def test_one_that_was_skipped_hides_none_that_was_made(self, tmp_path):
+        evidence.write(record(), tmp_path)
+        later = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC)
+        skipped = record(evidence.Skipped(reason="no compiler"), run="bbbb", time=later)
+        evidence.write(skipped, tmp_path)
+        (standing,) = evidence.newest(evidence.find(tmp_path))
+        assert standing == record()
+        assert evidence.at(evidence.address(record()), tmp_path) == record()
+
+
+def test_committed_files_conform_and_lie_where_they_say():
     schema, root = evidence.json_schema(), repo_root() / "results"
-    found = evidence.paths(root)
+    found = evidence.files(root)
     assert found, "no record is committed"
     for path in found:
-        text = json.loads(path.read_text())
-        if text["schema_version"] == evidence.SCHEMA_VERSION:
-            conforms(text, schema, schema, str(path))
-        assert root / evidence.read(path).path == path
+        conforms(json.loads(path.read_text()), schema, schema, str(path))
+        assert path.parent == root / evidence.read(path).folder

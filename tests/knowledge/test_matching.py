@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import roofline
 from mla_var3.knowledge import match, next_steps, steps
 from mla_var3.knowledge.history import PRIOR
 from mla_var3.knowledge.matching import WORTH, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
+from mla_var3.runtime import costs
 
 from .trees import ANTI, H200, PAGE, PROTOCOL, failed_record, make_record, timed_record
 
@@ -145,7 +145,7 @@ def test_the_best_record_of_a_page_counts(tree):
 
 def at_bound(fraction):
     """Times of a stage whose FLOPs would take ``fraction`` of them at the H200's bound."""
-    us = roofline.bound(make_record("v0", target="nvidia-h200-sxm", mode="disabled", device=H200,
+    us = costs.bound(make_record("v0", target="nvidia-h200-sxm", mode="disabled", device=H200,
                                     stage=WORK, outcome=WORK)).time_us / fraction  # fmt: skip
     duration = {"median_us": us, "min_us": us, "max_us": us, "samples": 1}
     return {

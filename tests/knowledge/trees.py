@@ -23,8 +23,8 @@ PAGE = "knowledge/optimizations/o1-group.md"
 ANTI = "knowledge/anti-patterns/a1-spill.md"
 TEXT = "knowledge/workloads/mla.md"
 DEVLOG = "kernels/cutile/mla/flash_mla/devlog.md"
-BEFORE = "results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json"
-AFTER = "results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json"
+BEFORE = "results/static/sm_90/cutile/mla/flash_mla/v0/b1/static"
+AFTER = "results/static/sm_90/cutile/mla/flash_mla/v1/b1/static"
 
 PAGE_TEXT = """---
 id: o1-group
@@ -47,11 +47,11 @@ triggers:
       - {metric: num_worker_warps, comparison: "<", value: 8}
 basis: static
 evidence:
-  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json
-    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
+  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static
+    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static
     metric: [registers, spill_instructions]
     note: only the hint differs
-  - record: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
+  - record: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static
     metric: mma_path
   - key: paper
     external: A paper, 2025
@@ -89,7 +89,7 @@ x = {"a": 1 < 2}
 {{ evidence }}
 
 It gains [3.2x](source:paper), or [1594 us](source:seen), with
-{{ record results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json registers }} left.
+{{ record results/static/sm_90/cutile/mla/flash_mla/v1/b1/static registers }} left.
 
 ## Generalization
 
@@ -118,8 +118,8 @@ triggers:
   - {metric: mma_path, comparison: "==", value: HMMA}
 basis: source-semantics
 evidence:
-  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static.json
-    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static.json
+  - before: results/static/sm_90/cutile/mla/flash_mla/v0/b1/static
+    after: results/static/sm_90/cutile/mla/flash_mla/v1/b1/static
     metric: registers
 violated_by: [flash_mla v0]
 since: 2026-11-21

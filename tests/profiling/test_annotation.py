@@ -139,7 +139,7 @@ def child(gpu, monkeypatch):
 class TestProfile:
     def test_counters_of_each_stage_beside_the_event_times(self, nsight, child, root):
         result = annotation_profile_plan(PLAN, no_autotune=True)
-        made = evidence.read(result.record_paths[-1])
+        made = evidence.records_of(result.record_paths[-1])[-1]
         assert made.mode == "annotation"
         assert nsight.annotated == STAGES
         assert [s.name for s in made.outcome.stages] == STAGES
@@ -173,7 +173,7 @@ class TestProfile:
         with pytest.raises(ToolchainError, match="nsight-python ended"):
             annotation_profile_plan(PLAN, no_autotune=True, check=False)
         assert capsys.readouterr().err == "nsight-python could not profile: no permission\n"
-        assert [p.name for p in root.glob("results/**/*.json")] == ["event.json"]
+        assert [r.mode for r in evidence.find(root / "results")] == ["event"]
 
     def test_a_failed_run_is_not_profiled(self, nsight, child, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))

@@ -4,18 +4,24 @@ import csv
 import io
 
 import pytest
-from factories import duration, passed, record, stage
+from factories import costs_as, duration, passed, record, stage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3 import roofline
 from mla_var3.profiling import annotation, counted
 from mla_var3.profiling.report import render_one
+from mla_var3.runtime import costs
 from tests.profiling.reports import FIXTURES
 
 H200 = "nvidia-h200-sxm"
 ROWS = annotation.read_table((FIXTURES / "nsight-python-0.9.6.csv").read_text(encoding="utf-8"))
 VALUES = annotation.stage_values(ROWS)
+
+
+@pytest.fixture(autouse=True)
+def cost(monkeypatch):
+    """A cost model that is easily followed."""
+    costs_as(monkeypatch)
 
 
 def of(*stages):
@@ -44,9 +50,11 @@ def test_a_column_per_stage_and_a_row_per_counter_of_any():
 @given(st.integers(1, 10**13), st.integers(1, 10**10), st.floats(1, 1e5), st.floats(1, 1e10))
 def test_a_place_is_plain_arithmetic(flops, size, median, read):
     counters = {counted.READ: read, counted.WRITTEN: 8.0}
-    one = stage(flops=flops, bytes=size, duration=duration(median), counters=counters)
-    (place,) = counted.places(of(one))
-    found, least = place.figures, roofline.bound(of(one), one)
+    one = stage(duration=duration(median), counters=counters)
+    with pytest.MonkeyPatch.context() as patch:
+        costs_as(patch, flops, size)
+        (place,) = counted.places(of(one))
+        found, least = place.figures, costs.bound(of(one), one)
     assert found["counted_bytes"] == read + 8.0
     assert found["tflops"] == pytest.approx(flops / median / 1e6)
     assert found["counted_gbps"] == pytest.approx((read + 8.0) / median / 1e3)
@@ -62,11 +70,12 @@ def test_only_timed_stages_whose_bytes_were_counted_have_a_place():
     assert counted.roofline_csv([]) == ""
 
 
-def test_as_csv_what_is_not_known_is_empty():
+def test_as_csv_what_is_not_known_is_empty(monkeypatch):
     counters = {counted.READ: 0.0, counted.WRITTEN: 0.0}
-    one = stage(bytes=0, duration=duration(100.0), counters=counters)
+    one = stage(duration=duration(100.0), counters=counters)
+    costs_as(monkeypatch, bytes=0)
     (row,) = csv.DictReader(io.StringIO(counted.roofline_csv(counted.places(of(one)))))
-    assert (row["stage"], row["counted_bytes"], row["median_us"]) == ("flash_mla", "0.0", "100.0")
+    assert (row["stage"], row["counted_bytes"], row["median_us"]) == ("attention", "0.0", "100.0")
     assert row["counted_flop_per_byte"] == row["model_flop_per_byte"] == ""
 
 

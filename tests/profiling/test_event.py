@@ -46,9 +46,9 @@ class TestEvent:
         )  # fmt: skip
         (path,) = result.record_paths
         folder = f"cutile/mla/flash_mla/v1/{flash_mla().slug()}"
-        assert path == root / f"results/nvidia-h200-sxm/{folder}/event.json"
+        assert path.parent == root / "results/nvidia-h200-sxm/cutile/mla/flash_mla"
         assert result.report.parent.parent == root / f"out/profiles/event/{folder}"
-        made = evidence.read(path)
+        made = evidence.records_of(path)[-1]
         assert made.facts() == result.record.facts()
         outcome = made.outcome
         assert outcome.correctness.status == "passed"
@@ -114,7 +114,7 @@ class TestEvent:
     def test_a_wrong_kernel_is_a_failed_record_and_not_timed(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
-        outcome = evidence.read(result.paths[0]).outcome
+        outcome = evidence.records_of(result.paths[0])[-1].outcome
         assert isinstance(outcome, evidence.Failed)
         assert outcome.error.startswith("o: relative error nan")
         assert outcome.correctness.status == "failed"
@@ -135,7 +135,7 @@ class TestEvent:
     def test_what_the_gpu_refuses_is_a_failed_record(self, gpu, monkeypatch, error, said):
         broken(monkeypatch, error)
         result = event_profile_plan(flash_mla(), version=FLASH_MLA, no_autotune=True)
-        assert evidence.read(result.paths[0]).outcome == evidence.Failed(error=said)
+        assert evidence.records_of(result.paths[0])[-1].outcome == evidence.Failed(error=said)
 
     def test_an_interrupt_leaves_no_record(self, gpu, root, monkeypatch):
         broken(monkeypatch, KeyboardInterrupt())
@@ -177,9 +177,9 @@ class TestDisabled:
             FLASH_MLA.plan_class()(k=32, p=16), check=False, progress=told.append
         )
         (path,) = result.record_paths
-        made = evidence.read(path)
+        made = evidence.records_of(path)[-1]
         assert (made.target, made.mode, made.device) == ("cpu", "disabled", None)
-        assert path.is_relative_to(root / "results/cpu/cutile/mla/flash_mla/v1")
+        assert path.is_relative_to(root / "results/cpu/cutile/mla/flash_mla")
         assert made.outcome.correctness.cases[0].problem == made.problem
         assert made.problem["t"] == 200
         assert told == [f"no GPU: checking flash_mla v1 on the CPU at {made.slug}"]
@@ -261,7 +261,7 @@ class TestOnAGpu:
 
     def test_event(self, root):
         result = event_profile_plan(self.PLAN, version=self.VERSION, bench_runs=5, tune_max_iters=2)
-        outcome = evidence.read(result.paths[0]).outcome
+        outcome = evidence.records_of(result.paths[0])[-1].outcome
         assert outcome.correctness.status == "passed", outcome
         assert 1.0 < result.get_total_time_us() < 1e5
 
@@ -289,6 +289,6 @@ def test_a_hung_launch_leaves_a_failed_record(gpu, root, monkeypatch):
     monkeypatch.setattr(waiting, "synchronize", hang)
     with pytest.raises(SystemExit):
         event_profile_plan(flash_mla(), version="flash_mla v1", no_autotune=True)
-    (path,) = root.glob("results/**/event.json")
-    assert evidence.read(path).outcome.error == "a launch has not ended after 1 s"
+    (path,) = root.glob("results/**/*.json")
+    assert evidence.records_of(path)[-1].outcome.error == "a launch has not ended after 1 s"
     assert waiting._last_words == []

@@ -64,9 +64,9 @@ class TestNamed:
 
 class TestProfile:
     def check(self, result, collector, root, *files):
-        event, path = result.record_paths
-        made = evidence.read(path)
-        assert event.name == "event.json"
+        event, made = (evidence.records_of(path)[-1] for path in result.record_paths)
+        assert (event.mode, made.mode) == ("event", "nsys")
+        assert event.run == made.run
         assert made.toolchain["timeline"] == collector
         # 100-150 and 120-170 share 30 of the 90 ns in which a kernel runs.
         found = {s.name: s.counters for s in made.outcome.stages}
@@ -160,7 +160,7 @@ class TestProfile:
         monkeypatch.setattr(replay, "subprocess", SimpleNamespace(run=lambda *_, **__: failed))
         with pytest.raises(ToolchainError, match="nsys ended with code 1: no licence"):
             nsys_profile_plan(PLAN, version=VERSION, no_autotune=True)
-        assert not list(root.glob("results/**/nsys.json"))
+        assert "nsys" not in {r.mode for r in evidence.find(root / "results")}
 
     def test_a_failed_run_is_not_profiled(self, gpu, monkeypatch):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))

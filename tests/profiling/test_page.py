@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 
-from factories import duration, passed, record, stage, static_facts
+import pytest
+from factories import costs_as, duration, passed, record, stage, static_facts
 
 from mla_var3 import evidence
 from mla_var3.evidence import Failed
 from mla_var3.profiling.page import render
+
+
+@pytest.fixture(autouse=True)
+def cost(monkeypatch):
+    """A cost model that is easily followed."""
+    costs_as(monkeypatch)
 
 
 def of(*stages, **changes) -> evidence.Record:

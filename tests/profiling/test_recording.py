@@ -61,7 +61,7 @@ def test_stages_carry_what_is_known_of_each():
     time = evidence.Duration(median_us=1.0, min_us=1.0, max_us=1.0, samples=1)
     facts = static_facts(registers=9)
     outcome = recording.passed(
-        PLAN, obj, durations={"combine": time}, static={"attention.latent": facts},
+        obj, durations={"combine": time}, static={"attention.latent": facts},
         protocol=protocol(),
     )  # fmt: skip
     found = outcome.stages
@@ -72,10 +72,7 @@ def test_stages_carry_what_is_known_of_each():
     for stage, (path, kernel) in zip(found, obj.stages(), strict=True):
         assert stage.name == path
         assert tuple(stage.grid) == kernel.grid()
-        assert (stage.flops, stage.bytes) == (kernel.flops, kernel.bytes)
     assert found[0].tiling["tile_m"] == 64
-    cost = PLAN._algorithmic_flops_bytes()
-    assert (outcome.flops, outcome.bytes) == (cost.flops, cost.bytes)
 
 
 class TestCorrectness:

@@ -3,13 +3,20 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from factories import correctness, duration, passed, record, stage, static_facts
+from factories import correctness, costs_as, duration, passed, record, stage, static_facts
 
 from mla_var3 import devices, evidence, roofline
 from mla_var3.paths import out_dir
 from mla_var3.profiling.report import attained, correctness_text, limits, render, render_one
+from mla_var3.runtime import costs
 
 H100, H200 = "nvidia-h100-sxm", "nvidia-h200-sxm"
+
+
+@pytest.fixture(autouse=True)
+def cost(monkeypatch):
+    """A cost model that is easily followed."""
+    costs_as(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +64,13 @@ class TestLimits:
 
 
 def test_a_reference_is_named_after_what_attained_it():
-    said = attained(roofline.reference(of(stage())))
-    assert said.startswith("700 W at 0.768 pJ/FLOP and 115 pJ/byte (fit of ")
+    said = attained(costs.reference(of(stage())))
+    assert said.startswith("700 W at 0.778 pJ/FLOP and 79 pJ/byte (fit of ")
     plain = dataclasses.replace(devices.load("nvidia-h200-sxm").ceilings(), power=None)
     said = attained(roofline.predict(10**9, 0, plain))
     assert said.startswith("694 TFLOPS")
     assert "GEMM" in said
-    assert attained(roofline.bound(of(stage()))) == ""
+    assert attained(costs.bound(of(stage()))) == ""
 
 
 class TestRender:
@@ -74,7 +81,7 @@ class TestRender:
         return of(
             stage("a", static=static_facts(remarks=(remark,)), duration=duration(4.0),
                   grid=[2, 3]),
-            stage("b", static=static_facts(), bytes=0),
+            stage("b", static=static_facts()),
             **changes,
         )  # fmt: skip
 
@@ -83,12 +90,12 @@ class TestRender:
         assert text.startswith("## static/sm_90, mode static\n")
         assert "Correctness: passed against torch fp32" in text
         assert "No kernel can beat the bound." in text
-        joules = "700 W at 0.768 pJ/FLOP and 115 pJ/byte ("
+        joules = "700 W at 0.778 pJ/FLOP and 79 pJ/byte ("
         assert f"| nvidia-h200-sxm | 1.0 | tensor throughput | 1.5 | {joules}" in text
         assert "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs), 9.89 times the bound" in text
         tiles = "tile_m=64 num_worker_warps=8"
         assert f"| a | 2x3 | {tiles} | 1 | 1 | 1000 | 4.0 | 1.0 |" in text
-        assert f"| b | 1x2 | {tiles} | 1 | 0 |  |  | 1.0 |" in text
+        assert f"| b | 1x2 | {tiles} | 1 | 1 | 1000 |  | 1.0 |" in text
         assert "| a | 168 | 0 | 0/0 | 1024 | HGMMA | 3/1 | 1 (registers) |" in text
         assert "- **a**\n    - one block per SM" in text
         assert "| a | k.py:7 | missed | a&#124;b |" in text

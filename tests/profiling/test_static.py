@@ -71,8 +71,8 @@ class TestProfile:
         assert result.ok
         (made,) = result.records
         (path,) = result.record_paths
-        assert path == root / f"results/static/sm_90/{KERNEL}/static.json"
-        assert evidence.read(path).facts() == made.facts()
+        assert path.parent == root / "results/static/sm_90/cutile/mla/flash_attention"
+        assert evidence.records_of(path)[-1].facts() == made.facts()
         (stage,) = made.outcome.stages
         assert stage.static.registers > 0
         assert stage.static.arch == "sm_90"
@@ -148,7 +148,7 @@ class TestProfile:
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
         result, _ = profile()
         assert not result.ok
-        outcome = evidence.read(result.record_paths[0]).outcome
+        outcome = evidence.records_of(result.record_paths[0])[-1].outcome
         assert isinstance(outcome, evidence.Failed)
         assert outcome.error.startswith("o: relative error nan")
         assert "**Failed**" in result.report.read_text()
@@ -182,7 +182,7 @@ class TestWhatCannotBe:
             type(CUTILE), "cannot_compile", lambda _, arch: "no" if arch == "sm_100" else None
         )
         result, told = profile(archs=["sm_90", "sm_100"])
-        made, skipped = (evidence.read(path).outcome for path in result.record_paths)
+        made, skipped = (evidence.records_of(path)[-1].outcome for path in result.record_paths)
         assert made.status == "passed"
         assert skipped == evidence.Skipped(reason="no")
         assert result.ok

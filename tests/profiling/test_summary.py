@@ -1,9 +1,16 @@
 from __future__ import annotations
 
-from factories import correctness, duration, passed, record, stage, static_facts
+import pytest
+from factories import correctness, costs_as, duration, passed, record, stage, static_facts
 
 from mla_var3 import evidence
 from mla_var3.profiling.summary import render
+
+
+@pytest.fixture(autouse=True)
+def cost(monkeypatch):
+    """A cost model that is easily followed."""
+    costs_as(monkeypatch)
 
 
 def compiled(arch: str, **facts) -> evidence.Record:
@@ -36,7 +43,7 @@ def test_multiplications_that_wait_for_each_other_are_what_limits():
         wgmma_waits=72,
         wgmma_serialized=True,
     )
-    stages = [stage("a", flops=10**9), stage("b", flops=1, static=facts)]
+    stages = [stage("a"), stage("b", static=facts)]
     text = render([record(outcome=passed(stages=stages))])
     assert "**Limited by** serialized wgmma: the assembler waits 72 times for 72" in text
 

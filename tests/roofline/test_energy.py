@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from mla_var3 import devices, evidence
 from mla_var3.devices import Power
 from mla_var3.evidence import Energy, Record
-from mla_var3.roofline import bound, predict
-from mla_var3.roofline.energy import LEAST_WINDOWS, fit, windows
+from mla_var3.roofline import predict
+from mla_var3.roofline.energy import LEAST_WINDOWS, Window, fit, windows
+from mla_var3.runtime import costs as of_records
+from mla_var3.workloads import Cost
 from tests.factories import duration, passed, record
 
 H200 = devices.load("nvidia-h200-sxm")
@@ -35,10 +37,19 @@ def window(
         launches=100, launch_us=us, joules=noise * work,
         watts=max(noise * work / us * 1e6, 1e-6), sm_clock_mhz=clock * FULL, samples=9,
     )  # fmt: skip
-    made = passed(total=duration(us)).model_copy(
-        update={"energy": energy, "flops": flops, "bytes": bytes}
-    )
-    return record(mode="event", outcome=made, target=H200.key, **also)
+    made = passed(total=duration(us)).model_copy(update={"energy": energy})
+    sizes = {"flops": flops, "bytes": bytes}
+    return record(mode="event", outcome=made, target=H200.key, problem=sizes, **also)
+
+
+def cost(made: Record) -> Cost:
+    """As ``window`` says it."""
+    return Cost(int(made.problem["flops"]), int(made.problem["bytes"]))
+
+
+def committed(**wanted: str) -> list[Window]:
+    found = evidence.newest(evidence.find(target=H200.key, **wanted))
+    return list(windows(found, H200, of_records.cost))
 
 
 def some(costs: Costs, noise: float = 1.0) -> list[Record]:
@@ -59,7 +70,7 @@ def some(costs: Costs, noise: float = 1.0) -> list[Record]:
 
 
 def fitted(made: list[Record]):
-    return fit(list(windows(made, H200)))
+    return fit(list(windows(made, H200, cost)))
 
 
 @given(
@@ -96,8 +107,8 @@ def test_what_the_cache_holds_tells_nothing_of_dram():
     costs = Costs(280, 6e-13, 9e-11)
     small = window(costs, 80.0, 10**9, H200.l2_bytes)
     large = window(costs, 80.0, 10**9, H200.l2_bytes + 1)
-    assert [found.bytes for found in windows([small, large], H200)] == [H200.l2_bytes + 1]
-    assert list(windows([large], devices.load("nvidia-b200"))) == []
+    assert [found.bytes for found in windows([small, large], H200, cost)] == [H200.l2_bytes + 1]
+    assert list(windows([large], devices.load("nvidia-b200"), cost)) == []
 
 
 COUNTS = st.tuples(st.floats(1e6, 1e15), st.floats(1e3, 1e12))
@@ -151,16 +162,16 @@ def test_a_matrix_product_takes_the_rate_that_it_sustains():
 
 def test_power_binds_where_the_records_say_so():
     """The fastest latent kernels at many query tokens or sequences, back to back."""
-    for row in windows(evidence.find(target=H200.key, language="cute-dsl"), H200):
+    for row in committed(language="cute-dsl"):
         known = predict(row.flops, row.bytes, H200.ceilings())
         if row.record.kernel.design == "flash_mla" and known.time_us > 200:
             assert known.bound == "power"
-            assert known.time_us == pytest.approx(row.us, rel=0.1), row.record.path
+            assert known.time_us == pytest.approx(row.us, rel=0.1), row.record.key
 
 
 def test_the_figures_are_of_the_records():
     """The device file follows the records as far as the fit's own error."""
-    found = list(windows(evidence.find(target=H200.key), H200))
+    found = committed()
     model, power = fit(found), H200.ceilings().power
     assert model is not None
     assert power is not None
@@ -175,9 +186,9 @@ def test_no_window_spends_fewer_joules_than_the_bound_charges():
     assert least is not None
     assert least.static == 0
     shares = []
-    for row in windows(evidence.find(target=H200.key), H200):
+    for row in committed():
         shares.append(least.work(row.flops, row.bytes) / row.joules)
-        known = bound(row.record)
+        known = of_records.bound(row.record)
         assert known is not None
         assert known.power_us <= row.us
     assert len(shares) >= LEAST_WINDOWS

@@ -13,14 +13,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mla_var3 import arguments, evidence, languages, roofline, workloads
+from mla_var3 import arguments, evidence, languages, workloads
 from mla_var3.app import winner
 from mla_var3.app.naming import faster, value_of
 from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
 from mla_var3.evidence import Passed, Record
 from mla_var3.paths import relative, write_atomic
-from mla_var3.runtime import registry
+from mla_var3.runtime import costs, registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 from mla_var3.runtime.tiling import tiling_text
@@ -243,7 +243,7 @@ def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
         return record.target, record.slug, "failed", "", "", "", outcome.error
     if isinstance(outcome, evidence.Skipped):
         return record.target, record.slug, "skipped", "", "", "", outcome.reason
-    least, share, than = roofline.bound(record), roofline.fraction(record), winner.median(first)
+    least, share, than = costs.bound(record), costs.fraction(record), winner.median(first)
     ratio = ""
     if median is not None and than is not None and first is not None and first.run == record.run:
         ratio = "" if record is first else faster(median, than)

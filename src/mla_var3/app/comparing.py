@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from mla_var3 import evidence, roofline
+from mla_var3 import evidence
 from mla_var3.app import winner
 from mla_var3.app.naming import faster
 from mla_var3.errors import RecordError, UsageError
 from mla_var3.evidence import Correctness, Passed, Record
-from mla_var3.runtime import registry
+from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
 
@@ -48,7 +48,7 @@ def pairs(one: Version, other: Version) -> list[tuple[Record, Record]]:
         RecordError: There is none; says what to run.
     """
     left, right = _by_key(one), _by_key(other)
-    common = [(left[key], right[key]) for key in left if key in right]
+    common = [_together(left[key], right[key]) for key in left if key in right]
     if not common:
         lacking = [v for v, found in ((one, left), (other, right)) if not found] or [one, other]
         commands = " and ".join(f"nox -s profile -- {v.key}" for v in lacking)
@@ -76,9 +76,21 @@ def comparison_tables(one: Version, other: Version) -> list[Table]:
     return [_table(one, other, left, right) for left, right in pairs(one, other)]
 
 
-def _by_key(version: Version) -> dict[tuple[str, str, str], Record]:
-    found = evidence.find(language=version.language, design=version.design, version=version.version)
-    return {(r.target, r.mode, r.slug): r for r in found}
+def _by_key(version: Version) -> dict[tuple[str, str, str], list[Record]]:
+    """Records by target, mode and problem, in the order of their times."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in evidence.find(
+        language=version.language, design=version.design, version=version.version
+    ):
+        found.setdefault((record.target, record.mode, record.slug), []).append(record)
+    return found
+
+
+def _together(left: list[Record], right: list[Record]) -> tuple[Record, Record]:
+    """Both of the newest run that has both, else the newest of each."""
+    runs = {record.run: record for record in left}
+    shared = [(runs[other.run], other) for other in right if other.run in runs]
+    return shared[-1] if shared else (left[-1], right[-1])
 
 
 def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
@@ -89,7 +101,7 @@ def _table(one: Version, other: Version, left: Record, right: Record) -> Table:
     table = Table(title=title, title_justify="left")
     for column in ("", *names, f"{names[1]} against {names[0]}"):
         table.add_column(column, justify="right" if column else "left")
-    one_run = left.run is not None and left.run == right.run
+    one_run = left.run == right.run
     a, b = figures(left), figures(right)
     for label in dict.fromkeys([*a, *b]):
         before, after = a.get(label, ""), b.get(label, "")
@@ -115,15 +127,14 @@ def figures(record: Record) -> dict[str, Figure]:
         return {"status": f"failed: {outcome.error}"}
     if isinstance(outcome, evidence.Skipped):
         return {"status": f"skipped: {outcome.reason}"}
-    found: dict[str, Figure] = {
-        "GFLOP (model)": outcome.flops / 1e9,
-        "MB (model)": outcome.bytes / 1e6,
-    }
+    found: dict[str, Figure] = {}
+    if (work := costs.cost(record)) is not None:
+        found |= {"GFLOP (model)": work.flops / 1e9, "MB (model)": work.bytes / 1e6}
     if outcome.correctness is not None:
         found |= _checked(outcome.correctness)
     if outcome.total is not None:
         found[MEASURED] = outcome.total.median_us
-    if (least := roofline.bound(record)) is not None:
+    if (least := costs.bound(record)) is not None:
         found[f"bound us, {least.device}"] = least.time_us
     return found | _of_stages(outcome)
 

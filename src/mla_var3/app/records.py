@@ -1,4 +1,4 @@
-"""Commands over records: verify, list, show, schema."""
+"""Commands over records: verify, list, show, migrate, schema."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ EXIT_FAULTS = 1
 
 
 def verify() -> int:
-    """Hold every record against its content hash, its repository, its device and the bounds.
+    """Hold every file against its content hash, every record against repository, device, bounds.
 
     Returns:
         0 when none has a fault, else 1; stale records are listed and are not a fault.
     """
+    from mla_var3 import evidence
     from mla_var3.app import verify as verifier
     from mla_var3.evidence import integrity
 
@@ -37,14 +38,19 @@ def verify() -> int:
     verdicts = list(verifier.verify(root))
     for verdict in verdicts:
         for fault in verdict.faults:
-            print(f"FAULT {verdict.path.as_posix()}: {fault}")
-    stale = [v.path.as_posix() for v in verdicts if v.stale]
+            print(f"FAULT {verdict.name}: {fault}")
+    made = [v.record for v in verdicts if v.record is not None]
+    standing = {id(record) for record in evidence.newest(made)}
+    stale = [v.name for v in verdicts if v.stale and id(v.record) in standing]
     for name in stale:
         print(f"stale {name}")
     if not integrity.repository_known():
         print("not verified: no git history, so sources and commits could not be looked up")
     wrong = sum(bool(v.faults) for v in verdicts)
-    print(f"{len(verdicts)} records: {wrong} with faults, {len(stale)} stale")
+    print(
+        f"{len(made)} records, {len(made) - len(standing)} of them measured again since: "
+        f"{wrong} with faults, {len(stale)} stale"
+    )
     return EXIT_FAULTS if wrong else 0
 
 
@@ -55,7 +61,7 @@ def list_(
     version: str | None = None,
     mode: str | None = None,
 ) -> int:
-    """List records, one line each: path, status, median time, and whether it is stale.
+    """List records, one line each: status, median time, address, run, and whether it is stale.
 
     Args:
         target: Device key, static/sm_90, or cpu.
@@ -101,14 +107,14 @@ def _line(record: Record) -> str:
     total = record.outcome.total if isinstance(record.outcome, evidence.Passed) else None
     time = f"{total.median_us:10.1f} us" if total else " " * 13
     stale = "  stale" if evidence.is_stale(record) else ""
-    return f"{record.outcome.status:<8}{time}  {evidence.relative(record)}{stale}"
+    return f"{record.outcome.status:<8}{time}  {evidence.address(record)}@{record.run}{stale}"
 
 
-def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:
-    """Show one record as the report that it makes.
+def show(record: Annotated[tyro.conf.Positional[str], named("RECORD")]) -> int:
+    """Show one record as the report that it makes, or all of a file.
 
     Args:
-        record: Its file, or its path below results/.
+        record: Its address, with or without results/ and @run, or a file of records.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -116,13 +122,35 @@ def show(record: Annotated[tyro.conf.Positional[Path], named("RECORD")]) -> int:
     from mla_var3 import evidence
     from mla_var3.profiling import report
 
-    path = record if record.exists() else results_dir() / record
-    Console(highlight=False).print(Markdown(report.render([evidence.read(path)])))
+    if record.endswith(".json"):
+        path = Path(record) if Path(record).exists() else results_dir() / record
+        found = list(evidence.records_of(path))
+    else:
+        found = [evidence.at(record)]
+    Console(highlight=False).print(Markdown(report.render(found)))
+    return 0
+
+
+def migrate() -> int:
+    """Turn files of older schemas into files of runs, and bring back what was overwritten.
+
+    Every value is compared before the older files go; where one is missing, nothing is changed.
+    """
+    from mla_var3.evidence import upgrade
+
+    done = upgrade.upgrade(results_dir())
+    for path in done.files:
+        print(f"wrote {relative(path)}")
+    print(
+        f"{done.records} records in {len(done.removed)} files, and {done.restored} that had been "
+        f"overwritten, now in {len(done.files)} files of runs; {done.values} values compared, "
+        "none changed"
+    )
     return 0
 
 
 def schema() -> int:
-    """Print the JSON Schema of a record."""
+    """Print the JSON Schema of a file of records."""
     from mla_var3 import evidence
 
     print(json.dumps(evidence.json_schema(), indent=1))
@@ -133,6 +161,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "verify": verify,
     "list": list_,
     "show": show,
+    "migrate": migrate,
     "schema": schema,
 }
 

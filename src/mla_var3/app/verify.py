@@ -10,36 +10,41 @@ from typing import Any
 
 from mla_var3 import evidence, languages, roofline
 from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
-from mla_var3.evidence import Passed, Record, integrity
-from mla_var3.runtime import registry
+from mla_var3.evidence import Passed, Record, Run, integrity
+from mla_var3.runtime import costs, registry
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found about one record.
+    """What was found about one file, or one record.
 
     Attributes:
-        path: Where it lies below the results folder.
+        name: The file below the results folder, or the record's address and run.
         faults: What is wrong, one sentence each.
+        record: The record; None for a file as a whole.
         stale: Whether its sources have changed since.
     """
 
-    path: Path
+    name: str
     faults: tuple[str, ...]
+    record: Record | None = None
     stale: bool = False
 
 
 def verify(root: Path) -> Iterator[Verdict]:
-    """A verdict on each record below ``root``, in path order."""
-    for path in evidence.paths(root):
+    """A verdict on each file below ``root``, in path order, and on each of its records."""
+    for path in evidence.files(root):
         place = path.relative_to(root)
         try:
-            record = evidence.read(path)
+            run = evidence.read(path)
         except RecordError as error:
-            yield Verdict(place, (str(error),))
+            yield Verdict(place.as_posix(), (str(error),))
             continue
-        stale = evidence.is_stale(record)
-        yield Verdict(place, tuple(faults(record, place, path, stale)), stale)
+        yield Verdict(place.as_posix(), tuple(file_faults(run, place, path)))
+        for record in run.records:
+            stale = evidence.is_stale(record)
+            name = f"{evidence.address(record)}@{record.run}"
+            yield Verdict(name, tuple(faults(record, stale)), record, stale)
 
 
 def sweep(root: Path) -> list[Path]:
@@ -48,27 +53,38 @@ def sweep(root: Path) -> list[Path]:
     return [path for folder in folders for path in evidence.sweep(folder)]
 
 
-def faults(record: Record, place: Path, path: Path, stale: bool) -> Iterator[str]:
+def file_faults(run: Run, place: Path, path: Path) -> Iterator[str]:
+    """What is wrong with a file as a whole, one sentence each.
+
+    Args:
+        run: What it holds.
+        place: Where it lies below the results folder.
+        path: The file.
+    """
+    yield from integrity.file_faults(run, place)
+    yield from unlike_the_tools(run, path)
+
+
+def faults(record: Record, stale: bool) -> Iterator[str]:
     """What is wrong with a record, one sentence each.
 
     Args:
         record: The record.
-        place: Where it lies below the results folder.
-        path: Its file.
         stale: Whether its sources have changed since.
     """
-    yield from integrity.faults(record, place)
-    yield from unlike_the_tools(record, path)
+    yield from integrity.faults(record)
     yield from unknown_names(record)
     yield from unlike_the_device(record)
     yield from unlike_the_version(record, stale)
     yield from below_the_bound(record)
 
 
-def unlike_the_tools(record: Record, path: Path) -> Iterator[str]:
+def unlike_the_tools(run: Run, path: Path) -> Iterator[str]:
     """A field that was taken away or added by hand, which a default would hide when reading."""
     written = json.loads(path.read_text(encoding="utf-8"))
-    if (where := difference(json.loads(evidence.text_of(record)), written)) is not None:
+    if written.get("schema_version") != evidence.SCHEMA_VERSION:
+        return  # integrity says so.
+    if (where := difference(json.loads(run.text()), written)) is not None:
         yield f"{where} is not as this tool writes it"
 
 
@@ -113,7 +129,7 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
 
     Args:
         record: The record.
-        stale: Whether it was made from other sources, whose sizes and costs may be others.
+        stale: Whether it was made from other sources, whose sizes may be others.
     """
     kernel = record.kernel
     try:
@@ -131,13 +147,6 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
         return
     if plan.slug() != record.slug:
         yield f"its problem is {plan.slug()}, and its slug {record.slug}"
-    if isinstance(outcome := record.outcome, Passed) and not stale:
-        cost = plan._algorithmic_flops_bytes()
-        if (cost.flops, cost.bytes) != (outcome.flops, outcome.bytes):
-            yield (
-                f"it states {outcome.flops} FLOP and {outcome.bytes} bytes, and its problem has "
-                f"{cost.flops} and {cost.bytes}"
-            )
 
 
 def below_the_bound(record: Record) -> Iterator[str]:
@@ -147,7 +156,7 @@ def below_the_bound(record: Record) -> Iterator[str]:
     timed = [("the whole", None, outcome.total)]
     timed += [(f"stage {s.name}", s, s.duration) for s in outcome.stages]  # type: ignore[misc]
     for name, stage, duration in timed:
-        least = roofline.bound(record, stage) if duration is not None else None
+        least = costs.bound(record, stage) if duration is not None else None
         if duration is not None and least is not None and duration.min_us < least.time_us:
             yield (
                 f"{name} took {duration.min_us:g} us, below the physical bound on {least.device}: "

@@ -9,9 +9,10 @@ from typing import Any
 
 from rich.table import Table
 
-from mla_var3 import evidence, roofline
+from mla_var3 import evidence
 from mla_var3.app.naming import EQUAL, faster
 from mla_var3.evidence import Passed, Record, StaticFacts
+from mla_var3.runtime import costs
 
 #: Rows of a table on one screen.
 ROWS = 16
@@ -101,11 +102,7 @@ def _ratio(pair: Pair) -> float:
 def duel(names: tuple[str, str], pairs: Iterable[Pair]) -> Duel:
     """Two versions, from the records of the same target, mode and problem."""
     pairs = list(pairs)
-    timed = [
-        pair
-        for pair in pairs
-        if pair[0].run is not None and pair[0].run == pair[1].run and all(map(median, pair))
-    ]
+    timed = [pair for pair in pairs if pair[0].run == pair[1].run and all(map(median, pair))]
     return Duel(names, tuple(timed), tuple(p for p in pairs if all(map(facts_of, p))))
 
 
@@ -194,11 +191,11 @@ def podium(found: Sequence[tuple[str, Record | None]]) -> str:
         return _least_spills(found)
     time, name, record = timed[0]
     said = f"{name} wins: {time:,.1f} us"
-    if (share := roofline.fraction(record)) is not None:
+    if (share := costs.fraction(record)) is not None:
         said += f", {share:.0%} of the bound"
     if len(timed) > 1:
         after, second, other = timed[1]
-        one_run = record.run is not None and record.run == other.run
+        one_run = record.run == other.run
         how = faster(time, after) if one_run else f"{after:,.1f} us in another run"
         said += f"; {how} than {second}, the next" if one_run else f"; next is {second}, {how}"
     return f"{said}."
@@ -247,7 +244,7 @@ def _line(record: Record) -> list[str]:
         return ["failed", "", "", "", outcome.error]
     if isinstance(outcome, evidence.Skipped):
         return ["skipped", "", "", "", outcome.reason]
-    time, share = median(record), roofline.fraction(record)
+    time, share = median(record), costs.fraction(record)
     facts = facts_of(record)
     judged = [read(record) for read in _JUDGED.values()] if facts else ["", "", ""]
     return [

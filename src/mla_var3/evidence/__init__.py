@@ -1,8 +1,8 @@
-"""Records: one small JSON file per run, the only source of numbers on the site.
+"""Evidence: what runs observed, the only source of numbers on the site.
 
-Path: ``results/<target>/<language package>/<layer>/<design>/<version>/<problem slug>/<mode>.json``
-where target is a device key, ``static/sm_xx`` or ``cpu``. No time in the path, so that git shows a
-number change. ``frame()`` gives all of them as a pandas table.
+A file per run and design below ``results/``, appended to and never replaced (``runs``); a
+``Record`` is one entry of it together with its run. ``frame()`` gives all of them as a pandas
+table.
 """
 
 from mla_var3.evidence.facts import (
@@ -21,6 +21,7 @@ from mla_var3.evidence.model import (
     SCHEMA_VERSION,
     STATIC,
     CheckedCase,
+    Clocks,
     Correctness,
     Device,
     Duration,
@@ -36,11 +37,24 @@ from mla_var3.evidence.model import (
     Scalar,
     Skipped,
     Stage,
-    json_schema,
 )
+from mla_var3.evidence.runs import Run, json_schema
 from mla_var3.evidence.sources import git_state, identify
 from mla_var3.evidence.states import State, is_stale, state_of
-from mla_var3.evidence.store import find, parse, paths, read, relative, sweep, text_of, write
+from mla_var3.evidence.store import (
+    Index,
+    address,
+    at,
+    files,
+    find,
+    is_address,
+    newest,
+    parse,
+    read,
+    records_of,
+    sweep,
+    write,
+)
 
 __all__ = [
     "CPU",
@@ -48,6 +62,7 @@ __all__ = [
     "STATIC",
     "BarrierGroup",
     "CheckedCase",
+    "Clocks",
     "Correctness",
     "CuteFacts",
     "CutileFacts",
@@ -57,6 +72,7 @@ __all__ = [
     "Failed",
     "Fingerprint",
     "Git",
+    "Index",
     "KernelIdentity",
     "LineFacts",
     "Mode",
@@ -66,23 +82,27 @@ __all__ = [
     "Record",
     "RegisterBudget",
     "Remark",
+    "Run",
     "Scalar",
     "Skipped",
     "Stage",
     "State",
     "StaticFacts",
+    "address",
+    "at",
+    "files",
     "find",
     "frame",
     "git_state",
     "identify",
+    "is_address",
     "is_stale",
     "json_schema",
+    "newest",
     "parse",
-    "paths",
     "read",
-    "relative",
+    "records_of",
     "state_of",
     "sweep",
-    "text_of",
     "write",
 ]

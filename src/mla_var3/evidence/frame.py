@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 #: Columns that every table has, in order; axes of the problems follow as ``problem.<axis>``.
 COLUMNS = (
-    "path", "target", "language", "layer", "design", "version", "mode", "slug", "status",
-    "median_us", "min_us", "max_us", "samples", "flops", "bytes", "error", "run", "stale", "time",
+    "record", "target", "language", "layer", "design", "version", "mode", "slug", "status",
+    "median_us", "min_us", "max_us", "samples", "error", "device", "driver", "sm_clock_mhz", "run",
+    "stale", "time",
 )  # fmt: skip
 
 
@@ -28,9 +29,9 @@ def frame(found: Iterable[Record] | None = None, *, root: Path | None = None) ->
         root: Results folder; the checkout's by default.
 
     Returns:
-        A row per record. Times are microseconds of the whole version, ``flops`` and ``bytes`` the
-        least of its cost model, ``error`` the largest relative error of its check; what a record
-        does not state is missing. Times compare only where ``run`` is equal.
+        A row per record. Times are microseconds of the whole version, ``error`` the largest
+        relative error of its check; what a record does not state is missing. Times compare only
+        where ``run`` is equal.
     """
     import pandas
 
@@ -42,7 +43,7 @@ def frame(found: Iterable[Record] | None = None, *, root: Path | None = None) ->
 def _row(record: Record) -> dict[str, Any]:
     kernel, outcome = record.kernel, record.outcome
     row: dict[str, Any] = {
-        "path": store.relative(record),
+        "record": store.address(record),
         "target": record.target,
         "language": kernel.language,
         "layer": kernel.layer,
@@ -55,8 +56,13 @@ def _row(record: Record) -> dict[str, Any]:
         "stale": is_stale(record),
         "time": record.time,
     }
+    if record.device is not None:
+        row |= {
+            "device": record.device.key,
+            "driver": record.device.driver,
+            "sm_clock_mhz": record.device.sm_clock_mhz,
+        }
     if isinstance(outcome, Passed):
-        row |= {"flops": outcome.flops, "bytes": outcome.bytes}
         if outcome.total is not None:
             row |= outcome.total.model_dump()
         if outcome.correctness is not None:

@@ -10,31 +10,41 @@ from __future__ import annotations
 
 import datetime
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3.archs import base_arch
 from mla_var3.evidence.model import CPU, Passed, Record
+from mla_var3.evidence.runs import Run
 from mla_var3.evidence.sources import git, kernels_tracked
 
 #: How far another machine's clock may be ahead.
 CLOCK_SLACK = datetime.timedelta(days=1)
+#: What tells a file from another that the same process began in the same second.
+_NUMBER = re.compile(r"-\d+$")
 MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
 
 
-def faults(record: Record, place: Path) -> Iterator[str]:
-    """What is wrong with a record, one sentence each.
+def file_faults(run: Run, place: Path) -> Iterator[str]:
+    """What is wrong with a file as a whole, one sentence each.
 
     Args:
-        record: The record.
+        run: What it holds.
         place: Where it lies below the results folder.
     """
-    if not record.content_sha256:
-        yield "it has no content_sha256: it is of an older schema, or was written by hand"
-    elif record.content_sha256 != record.digest():
+    if not run.content_sha256:
+        yield "it has no content_sha256: `records migrate` renews files of an older schema"
+    elif run.content_sha256 != run.digest():
         yield "its content differs from its content_sha256: it was edited after it was written"
-    if place != record.path:
-        yield f"it says that it belongs to {record.path.as_posix()}"
+    names = (place.stem, _NUMBER.sub("", place.stem))
+    wanted = run.folder / f"{run.stem}.json"
+    if place.parent.as_posix() != str(run.folder) or run.stem not in names:
+        yield f"it says that it belongs to {wanted}"
+
+
+def faults(record: Record) -> Iterator[str]:
+    """What is wrong with a record, one sentence each."""
     yield from _target_faults(record)
     if record.outcome.status == "passed":
         assert isinstance(record.outcome, Passed)

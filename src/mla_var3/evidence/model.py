@@ -1,25 +1,15 @@
-"""The record: what one run observed, and nothing that follows from it.
+"""The record: what one run observed of one version, and nothing that follows from it.
 
-Bounds, fractions of a ceiling, occupancy and regimes are worked out when a record is read, from
-its counts and today's device files; a better ceiling needs no new record.
-
-Schema 3, which the files are about to follow: one file per run and design,
-``results/<target>/<package>/<layer>/<design>/<time>-<run>.json``. It says once what holds for all
-of it: run, device and driver, toolchain, git, the sources of each version (``versions``), the
-protocols and the compilers' facts (lists that entries name by place), then one entry per version,
-problem and mode: ``version, problem, slug, mode, time, clocks, outcome``. ``Record`` stays what
-readers hold: an entry together with its run, so ``stage.fingerprint`` and ``record.workload`` (the
-workload's revision) are a field of ``Stage`` and of ``Record``, and need no change of the files'
-layout beyond the entry. FLOPs and bytes of a cost model leave ``Stage`` and ``Passed``.
-A record's address is ``results/<target>/<package>/<layer>/<design>/<version>/<slug>/<mode>``, the
-newest of that name, or with ``@<run>`` that of one run.
+Bounds, fractions of a ceiling, occupancy, regimes, FLOPs and bytes of a cost model are worked out
+when a record is read, from its problem and tilings and today's sources and device files; a better
+ceiling or a mended cost model needs no new record. A record is an entry of a file together with
+the run that the file is of; ``runs`` says how the files hold them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -33,7 +23,7 @@ from pydantic import (
 
 from mla_var3.evidence.facts import Facts, StaticFacts
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 Mode = Literal["disabled", "static", "event", "annotation", "ncu", "nsys"]
 #: Far above any count of a run, and a float still holds it: what follows from counts is finite.
@@ -41,17 +31,28 @@ _LARGEST = 10**30
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Scalar = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | float | bool | str | None
 
+Language = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+VersionName = Annotated[str, Field(pattern=r"^v(0|[1-9][0-9]*)$")]
+Sources = dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]]
+Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Target = Annotated[str, Field(pattern=r"^(static/sm_\d+[a-z]?|[a-z0-9][a-z0-9-]*)$")]
+#: Names the process that made a record; times compare only within one run.
+RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$")]
+
 #: Target of a run on the CPU: correctness only, never a time.
 CPU = "cpu"
 STATIC = "static/"
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
+    """A part of a record: frozen, without fields that it does not know."""
+
     # NaN and infinity are not JSON.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class KernelIdentity(_Model):
+class KernelIdentity(Strict):
     """Which version ran, and the sources it ran from.
 
     Attributes:
@@ -65,12 +66,12 @@ class KernelIdentity(_Model):
             where a record of an older schema did not say.
     """
 
-    language: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
-    package: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    layer: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    design: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    version: str = Field(pattern=r"^v(0|[1-9][0-9]*)$")
-    sources: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]]
+    language: Language
+    package: Name
+    layer: Name
+    design: Name
+    version: VersionName
+    sources: Sources
 
     @property
     def name(self) -> str:
@@ -78,27 +79,39 @@ class KernelIdentity(_Model):
         return f"{self.design} {self.version}"
 
 
-class Device(_Model):
-    """The GPU as the run found it.
+class Gpu(Strict):
+    """The GPU that a run was on.
 
     Attributes:
         key: Stem of its file under ``knowledge/devices``.
         name: As the driver names it.
         arch: Such as ``sm_90``.
         driver: Driver version.
-        sm_clock_mhz: SM clock right after the work.
-        memory_clock_mhz: Memory clock right after the work.
     """
 
     key: str
     name: str
     arch: str
     driver: str
+
+
+class Clocks(Strict):
+    """Clocks as they were found right after the work; left out where they are not told.
+
+    Attributes:
+        sm_clock_mhz: SM clock.
+        memory_clock_mhz: Memory clock.
+    """
+
     sm_clock_mhz: float | None = Field(None, gt=0)
     memory_clock_mhz: float | None = Field(None, gt=0)
 
 
-class Duration(_Model):
+class Device(Gpu, Clocks):
+    """The GPU as the run found it right after the work."""
+
+
+class Duration(Strict):
     """Times of one stage or of the whole, in microseconds."""
 
     median_us: float = Field(gt=0)
@@ -115,7 +128,7 @@ class Duration(_Model):
         return self
 
 
-class Protocol(_Model):
+class Protocol(Strict):
     """How the times of a record were taken.
 
     Attributes:
@@ -135,7 +148,7 @@ class Protocol(_Model):
     rounds: int | None = Field(None, ge=1)
 
 
-class Energy(_Model):
+class Energy(Strict):
     """What the board drew while the version ran back to back, without L2 flush.
 
     Attributes:
@@ -157,29 +170,33 @@ class Energy(_Model):
     throttle: list[str] = Field(default_factory=list)
 
 
-class Stage(_Model):
-    """One kernel of the version.
+class StageFields(Strict):
+    """One kernel of the version, but for what the compiler made of it.
 
     Attributes:
         name: Path inside the pipeline.
         kernel: Name of the kernel function.
         tiling: Launch and tile parameters.
         grid: Blocks per axis; empty where a library chooses it.
-        flops: FLOPs of the cost model (multiply-add = 2).
-        bytes: DRAM bytes of the cost model.
         duration: Time of this stage alone.
         counters: The profiler's, by its names.
-        static: What the compiler made of it.
     """
 
     name: str
     kernel: str
     tiling: dict[str, Scalar]
     grid: list[Annotated[int, Field(ge=1)]]
-    flops: Count
-    bytes: Count
     duration: Duration | None = None
     counters: dict[str, float] = Field(default_factory=dict)
+
+
+class Stage(StageFields):
+    """One kernel of the version.
+
+    Attributes:
+        static: What the compiler made of it.
+    """
+
     static: Facts | None = None
 
     @field_validator("static")
@@ -192,7 +209,7 @@ class Stage(_Model):
 _FACTS: dict[str, Any] = {}
 
 
-class CheckedCase(_Model):
+class CheckedCase(Strict):
     """One problem that was compared with the reference.
 
     Attributes:
@@ -210,7 +227,7 @@ class CheckedCase(_Model):
     bytes_stored: Count | None = None
 
 
-class Correctness(_Model):
+class Correctness(Strict):
     """Result of comparing outputs with the reference; absent when the run did not check."""
 
     status: Literal["passed", "failed"]
@@ -226,29 +243,33 @@ class Correctness(_Model):
         return max(errors) if len(errors) == len(self.cases) else None
 
 
-class Passed(_Model):
-    """Outcome of a run that ended.
+class PassedFields(Strict):
+    """Outcome of a run that ended, but for its stages and how its times were taken.
 
     Attributes:
         correctness: Comparison with the reference.
-        protocol: How times were taken; present exactly when there are times.
-        stages: The kernels in launch order.
         total: Time of the whole version.
         energy: Energy of the whole version, where the board told it.
-        flops: Least FLOPs of the whole version, by its cost model.
-        bytes: Least DRAM bytes of the whole version, likewise.
         artefacts: Bulk files, below ``out/``.
     """
 
     status: Literal["passed"] = "passed"
     correctness: Correctness | None = None
-    protocol: Protocol | None = None
-    stages: list[Stage] = Field(min_length=1)
     total: Duration | None = None
     energy: Energy | None = None
-    flops: Count
-    bytes: Count
     artefacts: list[str] = Field(default_factory=list)
+
+
+class Passed(PassedFields):
+    """Outcome of a run that ended.
+
+    Attributes:
+        protocol: How times were taken; present exactly when there are times.
+        stages: The kernels in launch order.
+    """
+
+    protocol: Protocol | None = None
+    stages: list[Stage] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _timed_under_a_protocol(self) -> Self:
@@ -263,7 +284,7 @@ class Passed(_Model):
         return [stage.static for stage in self.stages if stage.static is not None]
 
 
-class Failed(_Model):
+class Failed(Strict):
     """Outcome of a run that did not end: its error and no numbers."""
 
     status: Literal["failed"] = "failed"
@@ -272,7 +293,7 @@ class Failed(_Model):
     correctness: Correctness | None = None
 
 
-class Skipped(_Model):
+class Skipped(Strict):
     """Outcome of a run that was not made, since the target does not fit: why, and no numbers."""
 
     status: Literal["skipped"] = "skipped"
@@ -282,7 +303,7 @@ class Skipped(_Model):
 Outcome = Passed | Failed | Skipped
 
 
-class Git(_Model):
+class Git(Strict):
     """The commit that the run saw, a hint only: blob ids name the sources.
 
     Attributes:
@@ -294,40 +315,39 @@ class Git(_Model):
     dirty: bool | None = None
 
 
-class Record(_Model):
-    """One run's result."""
+class Record(Strict):
+    """What one run observed of one version at one problem in one mode."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
     kernel: KernelIdentity
     problem: dict[str, Scalar]
-    slug: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    slug: Slug
     mode: Mode
-    target: str = Field(pattern=r"^(static/sm_\d+[a-z]?|[a-z0-9][a-z0-9-]*)$")
+    target: Target
     device: Device | None = None
     toolchain: dict[str, str]
     outcome: Annotated[Outcome, Field(discriminator="status")]
-    run: str | None = Field(
-        None, description="names the process that made it; times compare only within one run"
-    )
-    git: Git | None = Field(None, description="null when it could not be told")
+    run: RunId
+    git: Git | None = None
     time: AwareDatetime
-    content_sha256: str = Field(
-        "", pattern=r"^([0-9a-f]{64})?$", description="of all the rest; filled in when written"
-    )
 
     @property
-    def path(self) -> Path:
-        """Path below ``results/``."""
+    def key(self) -> str:
+        """What was run where and how, as a path; further runs of the same have the same key."""
         kernel = self.kernel
-        return Path(
-            self.target, kernel.package, kernel.layer, kernel.design, kernel.version, self.slug,
-            f"{self.mode}.json",
+        return "/".join(
+            (self.target, kernel.package, kernel.layer, kernel.design, kernel.version, self.slug,
+             self.mode)
         )  # fmt: skip
 
     @property
     def is_static(self) -> bool:
         """Whether the run compiled for an arch instead of running on a device."""
         return self.target.startswith(STATIC)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it states a time of the whole."""
+        return isinstance(self.outcome, Passed) and self.outcome.total is not None
 
     @property
     def arch(self) -> str | None:
@@ -337,16 +357,15 @@ class Record(_Model):
         return self.target.removeprefix(STATIC) if self.is_static else None
 
     def facts(self) -> dict[str, Any]:
-        """All but what changes from run to run without meaning: run, time, git state, hash."""
-        return self.model_dump(mode="json", exclude={"run", "time", "git", "content_sha256"})
+        """All but what changes from run to run without meaning: run, time, git state."""
+        return self.model_dump(mode="json", exclude={"run", "time", "git"})
 
     def digest(self) -> str:
-        """SHA-256 of everything but ``content_sha256``, as canonical JSON."""
-        content = self.model_dump(mode="json", exclude_none=True, exclude={"content_sha256"})
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """SHA-256 of all of it, as canonical JSON."""
+        return sha256_of(self.model_dump(mode="json", exclude_none=True))
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of a record."""
-    return Record.model_json_schema()
+def sha256_of(content: Any) -> str:
+    """SHA-256 of what JSON can say, as canonical JSON."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -45,19 +45,18 @@ def file_of(name: str) -> Path:
 
 def git(*arguments: str, input: str | None = None) -> str | None:
     """What git prints about the checkout; None where it refuses or is not installed."""
+    told = git_bytes(*arguments, input=input)
+    return None if told is None else told.decode(errors="replace").strip()
+
+
+def git_bytes(*arguments: str, input: str | None = None) -> bytes | None:
+    """The same as it comes, for what need not be text."""
     command = ["git", "-C", str(repo_root()), *arguments]
+    said = None if input is None else input.encode()
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=True,
-            input=input,
-        )
+        return subprocess.run(command, capture_output=True, check=True, input=said).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
 
 
 def kernels_tracked() -> bool:

@@ -177,9 +177,11 @@ def facts(root: Path, learning: Learning, step: Step) -> list[str]:
     if step.version is None:
         return show.compiled_lines(learning.examples[step.example or ""])
     version = version_of(step.version)
-    folder = root / "results/static/sm_90" / version.package / version.layer
-    found = sorted((folder / version.design / version.version).glob("*/static.json"))
-    rows = [row for file in found[:1] for row in _recorded(evidence.read(file))]
+    made = evidence.find(
+        root / "results", target="static/sm_90", language=version.language, design=version.design,
+        version=version.version, mode="static",
+    )  # fmt: skip
+    rows = [row for record in evidence.newest(made)[:1] for row in _recorded(record)]
     design = f"{version.design} {version.version}"
     return rows or [f"No record yet: `nox -s profile -- {design} --lang={version.language}`."]
 

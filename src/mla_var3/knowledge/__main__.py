@@ -76,15 +76,15 @@ def query(
     return 0
 
 
-def match(record: Annotated[tyro.conf.Positional[Path], named("RECORD")], top: int = 10) -> int:
+def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: int = 10) -> int:
     """Rank the patterns that a record's metrics trigger, by the gain to be expected.
 
     Args:
-        record: Path of the record.
+        record: Address of the record, as `records list` prints it.
         top: Most patterns.
     """
     _require_positive(top)
-    read = evidence.read(record)
+    read = evidence.at(record)
     found = matching.match(read, pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""

@@ -84,7 +84,7 @@ def _record(context: Context, arguments: tuple[str, ...]) -> str:
 
 def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
     first, second, metric, *stage = arguments
-    before, after = context.catalogue.record(first), context.catalogue.record(second)
+    before, after = context.catalogue.pair(first, second)
     evidence.check_comparable(before, after, [metric])
     where = stage[0] if stage else None
     ratio = Comparison(
@@ -121,12 +121,12 @@ DIRECTIVES = {
             0, 0, True, _measured,
         ),
         DirectiveSpec(
-            "record", "{{ record results/….json METRIC [STAGE] }}",
+            "record", "{{ record results/… METRIC [STAGE] }}",
             "one value of a record with its unit, linked to the record",
             2, 3, False, _record,
         ),
         DirectiveSpec(
-            "ratio", "{{ ratio BEFORE.json AFTER.json METRIC [STAGE] }}",
+            "ratio", "{{ ratio BEFORE AFTER METRIC [STAGE] }}",
             "the value before over the value after", 3, 4, False, _ratio,
         ),
         DirectiveSpec(

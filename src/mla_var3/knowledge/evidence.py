@@ -25,7 +25,6 @@ from mla_var3.knowledge.schema import (
     SeededEvidence,
     TestedEvidence,
 )
-from mla_var3.paths import relative
 from mla_var3.tables import cell, table
 from mla_var3.workloads import workloads
 
@@ -92,7 +91,7 @@ def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
         RecordError: A record is missing or not sound.
         UnknownNameError: No such metric or stage.
     """
-    before, after = catalogue.record(evidence.before), catalogue.record(evidence.after)
+    before, after = catalogue.pair(evidence.before, evidence.after)
     check_comparable(before, after, evidence.metric)
     return [
         Comparison(
@@ -111,8 +110,8 @@ def check_comparable(before: Record, after: Record, names: Iterable[str]) -> Non
         after: Another one.
         names: The metrics compared; times compare within one run only.
     """
-    if before.path == after.path:
-        raise KnowledgeError(f"before and after are the same record {before.path.as_posix()}")
+    if before.key == after.key:
+        raise KnowledgeError(f"before and after are the same record {before.key}")
     for what, one, other in (
         ("workload", before.kernel.layer, after.kernel.layer),
         ("target", before.target, after.target),
@@ -149,7 +148,7 @@ def _shared(record: Record) -> list[str]:
 
 def same_run(before: Record, after: Record) -> bool:
     """Whether one process timed both, so that power and clocks were alike."""
-    return before.run is not None and before.run == after.run
+    return before.run == after.run
 
 
 def readings(evidence: RecordEvidence, catalogue: Catalogue) -> list[Reading]:
@@ -362,7 +361,7 @@ def _metric_cell(metric: Metric, stage: str | None) -> str:
 
 
 def _pair_rows(item: PairEvidence, catalogue: Catalogue, link: Link) -> list[list[str]]:
-    before, after = catalogue.record(item.before), catalogue.record(item.after)
+    before, after = catalogue.pair(item.before, item.after)
     return [
         [
             _metric_cell(pair.after.metric, item.stage),
@@ -426,9 +425,11 @@ def render_measured(
     rows: list[list[str]] = []
     for name, record in _records_of(design, version, catalogue):
         old_name = name.replace(f"/{version}/", f"/{previous}/")
-        has_old = previous is not None and (catalogue.root / old_name).is_file()
-        old = catalogue.record(old_name) if has_old else None
-        rows += _measured_rows(name, record, old_name, old, catalogue, link)
+        if previous is not None and old_name in catalogue.records:
+            old, new = catalogue.pair(old_name, name)
+            rows += _measured_rows(name, new, old_name, old, catalogue, link)
+        else:
+            rows += _measured_rows(name, record, old_name, None, catalogue, link)
     if not rows:
         return f"No record of {cell(design.name)} {version} is committed yet."
     return table(["Metric", f"{previous or 'before'}", version, "Before over after", "On"], rows)
@@ -436,12 +437,9 @@ def render_measured(
 
 def _records_of(design: Design, version: str, catalogue: Catalogue) -> Iterable[tuple[str, Record]]:
     place = f"{design.devlog.removeprefix('kernels').removesuffix('/devlog.md')}/{version}/"
-    for path in catalogue.record_files():
-        name = relative(path, catalogue.root)
-        if place in name:
-            record = catalogue.record(name)
-            if isinstance(record.outcome, Passed):
-                yield name, record
+    for name, record in catalogue.records.items():
+        if place in name and isinstance(record.outcome, Passed):
+            yield name, record
 
 
 def _measured_rows(

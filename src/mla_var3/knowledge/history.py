@@ -11,7 +11,6 @@ from mla_var3.evidence import KernelIdentity, Passed, Record, Scalar
 from mla_var3.knowledge import triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
-from mla_var3.paths import relative
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
 Transition = tuple[str, str, str, str]
@@ -58,32 +57,37 @@ def total_us(record: Record) -> float:
 
 
 def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
-    """The committed records of timed runs of a workload, or of all."""
-    files = sorted((catalogue.root / "results").glob(f"*/*/{layer}/*/*/*/event.json"))
-    found = (catalogue.record(relative(path, catalogue.root)) for path in files)
-    return [r for r in found if isinstance(r.outcome, Passed) and r.outcome.total is not None]
+    """The committed records of timed runs of a workload, or of all: also those measured again."""
+    return [
+        record
+        for record in catalogue.index.records
+        if record.mode == "event" and record.is_timed and layer in ("*", record.kernel.layer)
+    ]
 
 
 def of_version(catalogue: Catalogue, kernel: KernelIdentity) -> list[Record]:
-    """The committed records of one version, whatever the target, problem and mode."""
-    place = f"{kernel.package}/{kernel.layer}/{kernel.design}/{kernel.version}"
-    results = catalogue.root / "results"
-    files = sorted((*results.glob(f"*/{place}/*/*.json"), *results.glob(f"*/*/{place}/*/*.json")))
-    return [catalogue.record(relative(path, catalogue.root)) for path in files]
+    """The newest committed records of one version, for each target, problem and mode."""
+    return [r for r in catalogue.records.values() if _name(r.kernel) == _name(kernel)]
+
+
+def _name(kernel: KernelIdentity) -> tuple[str, ...]:
+    return kernel.package, kernel.layer, kernel.design, kernel.version
 
 
 def steps_of(found: Iterable[Record]) -> Iterator[Step]:
-    """Neighboring versions on one problem and device that share a run, in the given order."""
-    rows: dict[tuple[str, ...], dict[int, Record]] = defaultdict(dict)
+    """Neighboring versions on one problem and device in the newest run that timed both."""
+    rows: dict[tuple[str, ...], dict[tuple[str, int], Record]] = defaultdict(dict)
     for record in found:
         kernel = record.kernel
         row = (record.target, kernel.language, kernel.layer, kernel.design, record.slug)
-        rows[row][int(kernel.version[1:])] = record
-    for versions in rows.values():
-        for number, before in sorted(versions.items()):
-            after = versions.get(number + 1)
-            if after is not None and after.run == before.run is not None:
-                yield Step(before, after)
+        rows[row][record.run, int(kernel.version[1:])] = record
+    for runs in rows.values():
+        steps: dict[int, Step] = {}
+        for (run, number), before in runs.items():
+            after, known = runs.get((run, number + 1)), steps.get(number)
+            if after is not None and (known is None or known.before.time <= before.time):
+                steps[number] = Step(before, after)
+        yield from (steps[number] for number in sorted(steps))
 
 
 def applied(step: Step, catalogue: Catalogue) -> list[Document]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mla_var3 import roofline
 from mla_var3.evidence import Passed, Record
 from mla_var3.knowledge import history, triggers
 from mla_var3.knowledge.history import Gain
@@ -21,6 +20,7 @@ from mla_var3.knowledge.pages import Catalogue, Document, load_all, natural
 from mla_var3.knowledge.schema import SHARED
 from mla_var3.knowledge.triggers import Fired, Values
 from mla_var3.paths import repo_root
+from mla_var3.runtime import costs
 
 #: The least gain worth a word: the same kernel moves by several percent between runs.
 WORTH = 1.1
@@ -90,7 +90,7 @@ def most(record: Record, stage: str | None) -> float:
     if not isinstance(outcome, Passed) or outcome.total is None:
         return math.inf
     one = next((s for s in outcome.stages if s.name == stage), None)
-    fraction = roofline.fraction(record, one)
+    fraction = costs.fraction(record, one)
     if fraction is None:
         return math.inf
     share = 1.0

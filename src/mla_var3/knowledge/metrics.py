@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
-from mla_var3.evidence import Passed, Record, Stage, StaticFacts, relative
+from mla_var3.evidence import Passed, Record, Stage, StaticFacts, address
 from mla_var3.languages import StageMetric, languages
+from mla_var3.runtime import costs
 from mla_var3.static import sass
 from mla_var3.static.occupancy import fit_together, of_facts
 from mla_var3.workloads import AxisMetric, workloads
@@ -144,17 +145,18 @@ def _last_wave_fill(record: Record, stage: Stage) -> float | None:
 
 
 def _bytes_over_l2(record: Record, stage: Stage) -> float | None:
-    device = roofline.device_of(record)
+    device, work = roofline.device_of(record), costs.cost(record, stage)
     try:
-        return None if device is None else stage.bytes / device.l2_bytes
+        return None if device is None or work is None else work.bytes / device.l2_bytes
     except DeviceFigureError:
         return None
 
 
 def _flops_share(record: Record, stage: Stage) -> float | None:
     outcome = _passed(record)
-    total = sum(s.flops for s in outcome.stages) if outcome else 0
-    return stage.flops / total if total else None
+    works = [costs.cost(record, each) for each in outcome.stages] if outcome else []
+    own, total = costs.cost(record, stage), sum(work.flops for work in works if work)
+    return own.flops / total if own and total and None not in works else None
 
 
 def _side_by_side(record: Record, stage: Stage) -> bool | None:
@@ -177,23 +179,31 @@ def _overlap(record: Record, outcome: Passed) -> float | None:
 
 
 def _intensity(record: Record, stage: Stage) -> float | None:
-    return stage.flops / stage.bytes if stage.bytes else None
+    work = costs.cost(record, stage)
+    return work.flops / work.bytes if work and work.bytes else None
+
+
+def _cost(field: str) -> _StageReader:
+    def read(record: Record, stage: Stage) -> Any:
+        return getattr(costs.cost(record, stage), field, None)
+
+    return read
 
 
 def _least(field: str) -> _StageReader:
     def read(record: Record, stage: Stage) -> Any:
-        return getattr(roofline.bound(record, stage), field, None)
+        return getattr(costs.bound(record, stage), field, None)
 
     return read
 
 
 def _reference(record: Record, stage: Stage) -> float | None:
-    found = roofline.reference(record, stage)
+    found = costs.reference(record, stage)
     return None if found is None else found.time_us
 
 
 def _intensity_over_ridge(record: Record, stage: Stage) -> float | None:
-    found = roofline.bound(record, stage)
+    found = costs.bound(record, stage)
     return None if found is None else found.intensity / found.ridge
 
 
@@ -206,9 +216,10 @@ def _stage_share(record: Record, stage: Stage) -> float | None:
 
 def _per_us(field: Literal["flops", "bytes"], scale: float) -> _StageReader:
     def read(record: Record, stage: Stage) -> float | None:
-        if stage.duration is None:
+        work = costs.cost(record, stage)
+        if stage.duration is None or work is None:
             return None
-        return cast(int, getattr(stage, field)) / stage.duration.median_us / scale
+        return cast(int, getattr(work, field)) / stage.duration.median_us / scale
 
     return read
 
@@ -348,16 +359,16 @@ _ANY_RUN = (
          "Blocks over the blocks that the device holds at a time.", _waves),
     _row("launch", "last_wave_fill", "", "higher", "as waves",
          "Share of the last wave's places that are taken.", _last_wave_fill),
-    _row("roofline", "flops", "FLOP", "lower", "stages[].flops", "Algorithmic work of the stage.",
-         lambda r, s: s.flops),
-    _row("roofline", "bytes", "bytes", "lower", "stages[].bytes",
-         "Algorithmic DRAM traffic of the stage.", lambda r, s: s.bytes),
-    _row("roofline", "bytes_over_l2", "", "lower", "stages[].bytes, devices",
+    _row("roofline", "flops", "FLOP", "lower", "cost model", "Algorithmic work of the stage.",
+         _cost("flops")),
+    _row("roofline", "bytes", "bytes", "lower", "cost model",
+         "Algorithmic DRAM traffic of the stage.", _cost("bytes")),
+    _row("roofline", "bytes_over_l2", "", "lower", "bytes, devices",
          "Algorithmic traffic over the size of the device's L2.", _bytes_over_l2),
-    _row("roofline", "flops_share", "", None, "stages[].flops",
+    _row("roofline", "flops_share", "", None, "flops",
          "FLOPs of the stage over those of all stages: near 0 for a stage that merges or converts.",
          _flops_share),
-    _row("roofline", "intensity", "FLOP/byte", None, "stages[].flops / bytes",
+    _row("roofline", "intensity", "FLOP/byte", None, "flops / bytes",
          "Arithmetic intensity of the stage.", _intensity),
     _row("roofline", "intensity_over_ridge", "", None, "intensity, devices",
          "Intensity over the ridge point of the bound: below 1 memory binds, above it compute.",
@@ -372,7 +383,7 @@ _ANY_RUN = (
          "Time of the stage at the rates that were attained on the device, which a better "
          "kernel can beat.", _reference),
     _row("roofline", "bound_fraction", "", "higher", "bound_us / duration",
-         "Bound over measured time of the stage.", roofline.fraction),
+         "Bound over measured time of the stage.", costs.fraction),
     _row("static", "registers", "registers", "lower", "stages[].static.registers",
          "Registers per thread.", _static("registers")),
     _row("static", "stack_bytes", "bytes", "lower", "stages[].static.stack_bytes",
@@ -589,10 +600,10 @@ def reading(record: Record, name: str, stage: str | None = None) -> Reading:
         found = [r for r in found if r.stage in (stage, None)]
     if not found:
         status = "" if _passed(record) else f": the run {_WORDS[record.outcome.status]}"
-        raise KnowledgeError(f"{relative(record)} states no {name}{status}")
+        raise KnowledgeError(f"{address(record)} states no {name}{status}")
     if len(found) > 1:
         stages = ", ".join(str(r.stage) for r in found)
         raise KnowledgeError(
-            f"{relative(record)} states {name} for several stages, say which: {stages}"
+            f"{address(record)} states {name} for several stages, say which: {stages}"
         )
     return found[0]

@@ -422,7 +422,6 @@ class Catalogue:
     documents: list[Document]
     designs: Mapping[str, Design]
     is_stale: Callable[[evidence.Record], bool] = evidence.is_stale
-    _records: dict[str, evidence.Record] = field(default_factory=dict)
 
     @functools.cached_property
     def patterns(self) -> list[Document]:
@@ -489,36 +488,36 @@ class Catalogue:
             raise UnknownNameError("pattern", id_, list(self.by_id))
         return self.by_id[id_]
 
-    def record_path(self, name: str) -> Path:
-        """The file of a record that a page names.
-
-        Args:
-            name: Path from the top of the checkout, below ``results/``.
-
-        Raises:
-            KnowledgeError: The path leads elsewhere.
-        """
-        path = self.root / name
-        inside = path.resolve().is_relative_to((self.root / "results").resolve())
-        if not name.startswith("results/") or ".." in name.split("/") or not inside:
-            raise KnowledgeError(f"{name} is not a path below results/")
-        return path
+    @functools.cached_property
+    def index(self) -> evidence.Index:
+        """All records, read once."""
+        return evidence.Index(self.root / "results")
 
     def record(self, name: str) -> evidence.Record:
-        """The record that a page names, read once.
+        """The record of an address that a page names: ``results/<…>/<version>/<problem>/<mode>``.
 
         Raises:
-            KnowledgeError: The path leads out of ``results/``.
-            RecordError: There is no record, or it is not sound.
+            RecordError: There is no such record.
         """
-        if name not in self._records:
-            self._records[name] = evidence.read(self.record_path(name))
-        return self._records[name]
+        return self.index.at(name)
+
+    def pair(self, before: str, after: str) -> tuple[evidence.Record, evidence.Record]:
+        """The records of two addresses, of one run where one has both.
+
+        Raises:
+            RecordError: There is no such record.
+        """
+        return self.index.pair(before, after)
+
+    @functools.cached_property
+    def records(self) -> dict[str, evidence.Record]:
+        """The newest record of each address, numbers in addresses by value."""
+        newest = self.index.newest
+        return {name: newest[name] for name in sorted(newest, key=natural)}
 
     def record_files(self) -> list[Path]:
-        """All files under ``results/`` that should be records, numbers in paths by value."""
-        files = evidence.paths(self.root / "results")
-        return sorted(files, key=lambda path: natural(path.as_posix()))
+        """All files under ``results/`` that should hold records."""
+        return evidence.files(self.root / "results")
 
 
 def natural(text: str) -> tuple[str | int, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mla_var3 import roofline
 from mla_var3.evidence import Passed, Record, Stage
 from mla_var3.roofline import Prediction
+from mla_var3.runtime import costs
 from mla_var3.tables import csv_text
+from mla_var3.workloads import Cost
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
@@ -76,10 +77,12 @@ class Place:
 
     Attributes:
         stage: The stage.
+        work: Its cost by the model; None where the version does not tell.
         bound: What no kernel can beat; None where the device's figures are not known.
     """
 
     stage: Stage
+    work: Cost | None
     bound: Prediction | None
 
     @property
@@ -97,16 +100,16 @@ class Place:
     @property
     def figures(self) -> dict[str, float | str | None]:
         """All of it by column; None for what is not known."""
-        stage, least, counted = self.stage, self.bound, self.dram_bytes
+        work, least, counted = self.work, self.bound, self.dram_bytes
         return {
-            "stage": stage.name,
-            "flops": stage.flops,
-            "model_bytes": stage.bytes,
+            "stage": self.stage.name,
+            "flops": work.flops if work else None,
+            "model_bytes": work.bytes if work else None,
             "counted_bytes": counted,
-            "model_flop_per_byte": stage.flops / stage.bytes if stage.bytes else None,
-            "counted_flop_per_byte": stage.flops / counted if counted else None,
+            "model_flop_per_byte": work.flops / work.bytes if work and work.bytes else None,
+            "counted_flop_per_byte": work.flops / counted if work and counted else None,
             "ridge_flop_per_byte": least.ridge if least else None,
-            "tflops": stage.flops / self.median_us * 1e-6,
+            "tflops": work.flops / self.median_us * 1e-6 if work else None,
             "counted_gbps": counted / self.median_us * 1e-3 if counted is not None else None,
             "median_us": self.median_us,
             "bound_us": least.time_us if least else None,
@@ -118,7 +121,11 @@ class Place:
 def places(record: Record) -> list[Place]:
     """The timed stages of a record that a profiler counted DRAM bytes of."""
     stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
-    found = (Place(x, roofline.bound(record, x)) for x in stages if x.duration is not None)
+    found = (
+        Place(x, costs.cost(record, x), costs.bound(record, x))
+        for x in stages
+        if x.duration is not None
+    )
     return [place for place in found if place.dram_bytes is not None]
 
 

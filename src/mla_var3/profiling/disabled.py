@@ -47,9 +47,9 @@ def _on_gpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
             obj = binding.bind(plan)
             obj()
             waiting.synchronize()
-            return plan, recording.passed(plan, obj)
+            return plan, recording.passed(obj)
         checked, wrong = running.check_on_gpu(plan)
-        return plan, wrong or recording.passed(plan, _shape(plan), correctness=checked)
+        return plan, wrong or recording.passed(_shape(plan), correctness=checked)
 
     _, outcome = running.or_failed(version, plan, body, "disabled", settings)
     return running.record(version, plan, "disabled", outcome)
@@ -64,7 +64,7 @@ def _on_cpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
     checked = recording.correctness([result], "torch fp32 on the CPU")
     outcome: evidence.Outcome
     if result.ok:
-        outcome = recording.passed(small, _shape(small), correctness=checked)
+        outcome = recording.passed(_shape(small), correctness=checked)
     else:
         outcome = evidence.Failed(error=result.explain(), correctness=checked)
     tools = recording.tools_of(version, "torch")

@@ -13,6 +13,7 @@ from mla_var3 import evidence, roofline
 from mla_var3.devices import SmLimits
 from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.profiling import report, summary
+from mla_var3.runtime import costs
 from mla_var3.static.occupancy import limits_of
 
 _STYLE = """
@@ -117,7 +118,7 @@ def _roofline(record: Record) -> str:
 
     Empty where nothing was timed, or no rate is known.
     """
-    least, known = roofline.bound(record), roofline.reference(record)
+    least, known = costs.bound(record), costs.reference(record)
     timed = list(_timed(record))
     if least is None or known is None or not timed:
         return ""
@@ -135,7 +136,7 @@ def _roofline(record: Record) -> str:
 def _timed(record: Record) -> Iterator[tuple[str, roofline.Prediction, float]]:
     """Stages with a time and a place: a stage without FLOPs or bytes has none."""
     for stage in record.outcome.stages if isinstance(record.outcome, Passed) else ():
-        allowed = roofline.bound(record, stage)
+        allowed = costs.bound(record, stage)
         if stage.duration is None or allowed is None or not 0 < allowed.intensity < math.inf:
             continue
         yield stage.name, allowed, stage.duration.median_us

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mla_var3 import evidence
-from mla_var3.errors import RecordError
-from mla_var3.paths import results_dir, write_atomic
+from mla_var3.paths import write_atomic
 from mla_var3.profiling import binding, counted, folders, page, report, running, turns
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
@@ -77,8 +76,7 @@ def _profile(
     version = settings.version_of(plan)
     bound, timed = running.timed(version, binding.resolve_for_gpu(plan), settings)
     written = []
-    if collect is None or not _is_known(timed, settings.results):
-        written.append(evidence.write(timed, settings.results)[0])
+    written.append(evidence.write(timed, settings.results)[0])
     with folders.new_folder(version, mode, bound.slug(), settings.out_dir) as folder:
         made = timed
         if collect is not None and isinstance(timed.outcome, evidence.Passed):
@@ -86,21 +84,6 @@ def _profile(
             made = _with(timed, timed.outcome, mode, observed, folder, settings)
             written.append(evidence.write(made, settings.results)[0])
         return finish([made], written, folder, settings)
-
-
-def _is_known(record: evidence.Record, results: Path | None) -> bool:
-    """Whether a passed record of the same sources lies where ``record`` would.
-
-    A mode that only starts from these times must leave that one alone: it may share its run with
-    other versions' records.
-    """
-    if isinstance(record.outcome, evidence.Failed):
-        return False
-    try:
-        there = evidence.read((results or results_dir()) / record.path)
-    except RecordError:
-        return False
-    return there.kernel == record.kernel and isinstance(there.outcome, evidence.Passed)
 
 
 def _with(
@@ -137,4 +120,4 @@ def finish(
     path = folder / "report.md"
     write_atomic(path, report.render(made, steps, [*written, *files]))
     write_atomic(path.with_suffix(".html"), page.render(made, steps, [*written, *files]))
-    return ProfileResult(tuple(made), tuple(written), files, path, steps)
+    return ProfileResult(tuple(made), tuple(dict.fromkeys(written)), files, path, steps)

@@ -67,7 +67,6 @@ def identity(version: Version) -> evidence.KernelIdentity:
 
 
 def passed(
-    plan: KernelPlan,
     obj: RuntimeObject,
     *,
     correctness: evidence.Correctness | None = None,
@@ -79,7 +78,6 @@ def passed(
     """The outcome of a run that ended.
 
     Args:
-        plan: Its plan.
         obj: The bound runtime object.
         correctness: The comparison with the reference.
         protocol: How the times were taken.
@@ -87,24 +85,18 @@ def passed(
         durations: Times by stage path.
         static: Compiler facts by stage path.
     """
-    cost = plan._algorithmic_flops_bytes()
     stages = [
         evidence.Stage(
             name=path,
             kernel=kernel.function_name,
             tiling=kernel.tiling.values(),
             grid=list(kernel.grid()),
-            flops=kernel.flops,
-            bytes=kernel.bytes,
             duration=(durations or {}).get(path),
             static=(static or {}).get(path),
         )
         for path, kernel in obj.stages()
     ]
-    return evidence.Passed(
-        correctness=correctness, protocol=protocol, stages=stages, total=total, flops=cost.flops,
-        bytes=cost.bytes,
-    )  # fmt: skip
+    return evidence.Passed(correctness=correctness, protocol=protocol, stages=stages, total=total)
 
 
 def correctness(results: Sequence[CaseResult], against: str) -> evidence.Correctness:

@@ -10,6 +10,7 @@ from mla_var3 import evidence, paths, roofline
 from mla_var3.evidence import Correctness, Passed, Record, Stage
 from mla_var3.profiling import counted, timeline
 from mla_var3.roofline import Prediction
+from mla_var3.runtime import costs
 from mla_var3.runtime.tiling import tiling_text
 from mla_var3.static.occupancy import of_facts
 from mla_var3.static.sass import mma_note
@@ -65,7 +66,7 @@ def limits(record: Record, stage: Stage) -> list[str]:
             f"one block per SM, limited by {held.limiter} ({held.warps} warps): latency must be "
             "hidden inside the block"
         )
-    if (least := roofline.bound(record, stage)) is not None:
+    if (least := costs.bound(record, stage)) is not None:
         found.append(
             f"on {least.device}: {SIDES[least.bound]}, {least.intensity:.0f} FLOP/B against a "
             f"ridge of {least.ridge:.0f}"
@@ -78,8 +79,8 @@ def _bounds(record: Record, brief: bool) -> list[str]:
     shown = [own] if brief and own is not None else roofline.devices_of(record)
     rows = []
     for device in shown:
-        least = roofline.bound(record, device=device)
-        good = roofline.reference(record, device=device)
+        least = costs.bound(record, device=device)
+        good = costs.reference(record, device=device)
         if least is not None:
             rate = attained(good) if good is not None else ""
             time = f"{good.time_us:.1f}" if good is not None and rate else ""
@@ -94,7 +95,7 @@ def _bounds(record: Record, brief: bool) -> list[str]:
 
 
 def _measured(record: Record, outcome: Passed) -> list[str]:
-    total, share = outcome.total, roofline.fraction(record)
+    total, share = outcome.total, costs.fraction(record)
     if total is None:
         return []
     text = (
@@ -119,14 +120,14 @@ def _drawn(outcome: Passed) -> list[str]:
 
 
 def _stage_row(record: Record, stage: Stage) -> list[object]:
-    least = roofline.bound(record, stage)
+    least, work = costs.bound(record, stage), costs.cost(record, stage)
     return [
         stage.name,
         "x".join(map(str, stage.grid)),
         tiling_text(stage.tiling),
-        f"{stage.flops / 1e9:.3g}",
-        f"{stage.bytes / 1e6:.4g}",
-        f"{stage.flops / stage.bytes:.0f}" if stage.bytes else "",
+        f"{work.flops / 1e9:.3g}" if work else "",
+        f"{work.bytes / 1e6:.4g}" if work else "",
+        f"{work.flops / work.bytes:.0f}" if work and work.bytes else "",
         f"{stage.duration.median_us:.1f}" if stage.duration else "",
         f"{least.time_us:.1f}" if least is not None else "",
     ]

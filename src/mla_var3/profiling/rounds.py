@@ -110,7 +110,7 @@ def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings)
         else:
             entry.plan, entry.obj = binding.tuned(version, entry.plan, timer, settings)
         entry.graphs = _captured(entry.obj)
-        return entry.plan, recording.passed(entry.plan, entry.obj)
+        return entry.plan, recording.passed(entry.obj)
 
     try:
         _, outcome = running.or_failed(version, entry.plan, body, "event", settings)
@@ -172,7 +172,7 @@ def _record(entry: Entry, protocol: evidence.Protocol) -> evidence.Record | None
         if not durations:
             durations = {path: total for path, _ in entry.obj.stages()}
         passed = recording.passed(
-            entry.plan, entry.obj, correctness=entry.correctness, protocol=protocol, total=total,
+            entry.obj, correctness=entry.correctness, protocol=protocol, total=total,
             durations=durations,
         )  # fmt: skip
         outcome = passed.model_copy(update={"energy": entry.energy})

@@ -45,7 +45,7 @@ def timed(
         settings.say(f"timing {settings.bench_runs} runs")
         total, durations = _time(obj, timer)
         return bound, recording.passed(
-            bound, obj, correctness=checked, protocol=timer.protocol, total=total,
+            obj, correctness=checked, protocol=timer.protocol, total=total,
             durations=durations,
         )  # fmt: skip
 

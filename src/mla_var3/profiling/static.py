@@ -13,13 +13,12 @@ from mla_var3 import devices, evidence, languages
 from mla_var3.errors import (
     DeviceFigureError,
     NotExecutableError,
-    RecordError,
     ToolchainError,
     UnknownNameError,
 )
 from mla_var3.languages import Compiled, CompileJob, ranking
 from mla_var3.languages.compiling import compile_jobs, write_artefacts
-from mla_var3.paths import relative, results_dir, write_atomic
+from mla_var3.paths import relative, write_atomic
 from mla_var3.profiling import folders, prologue, recording
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.check import CaseResult, check_plan
@@ -216,25 +215,15 @@ def _outcome(target: _Target) -> evidence.Outcome:
             said = f"does not compile for {target.arch}: {made.facts.error}"
             return evidence.Failed(error=said, stage=path, correctness=checked)
     facts = {path: made.facts for path, made in target.compiled.items()}
-    return recording.passed(target.plan, target.obj, correctness=checked, static=facts)
+    return recording.passed(target.obj, correctness=checked, static=facts)
 
 
 def _write(record: evidence.Record, settings: Settings) -> Path:
-    """Write a record; one that was skipped replaces none that was made."""
-    path = (settings.results or results_dir()) / record.path
-    if isinstance(record.outcome, evidence.Skipped) and _is_made(path):
-        return path
+    """Write a record."""
     path, changed = evidence.write(record, settings.results)
     if not changed:
         settings.say(f"unchanged {relative(path)}")
     return path
-
-
-def _is_made(path: Path) -> bool:
-    try:
-        return not isinstance(evidence.read(path).outcome, evidence.Skipped)
-    except RecordError:
-        return False
 
 
 def _write_files(target: _Target, folder: Path) -> None:

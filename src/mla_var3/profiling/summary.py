@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from mla_var3 import evidence, roofline
 from mla_var3.evidence import Correctness, Passed, Record, Stage
 from mla_var3.profiling.report import SIDES, limits
+from mla_var3.runtime import costs
 from mla_var3.static.occupancy import of_facts
 from mla_var3.tables import cell, table
 
@@ -62,7 +63,7 @@ def _row(record: Record) -> list[str]:
     if not isinstance(outcome, Passed):
         return [where, "failed", *[""] * 6]
     facts = outcome.facts
-    device, least = roofline.device_of(record), roofline.bound(record)
+    device, least = roofline.device_of(record), costs.bound(record)
     held = [found for fact in facts if (found := of_facts(fact, device)) is not None]
     tight = min(held, key=lambda found: found.blocks_per_sm, default=None)
     spills = sum(fact.spill_instructions for fact in facts)
@@ -89,7 +90,7 @@ def _worst(found: Sequence[Record]) -> str:
         return ""
     record = max(passed, key=_spills)
     assert isinstance(record.outcome, Passed)
-    stage = max(record.outcome.stages, key=_weight, default=None)
+    stage = max(record.outcome.stages, key=lambda each: _weight(record, each), default=None)
     said = limits(record, stage) if stage else []
     if not said:
         return ""
@@ -97,8 +98,9 @@ def _worst(found: Sequence[Record]) -> str:
     return f"{said[0]} ({cell(stage.name)} on {where})" if stage else ""
 
 
-def _weight(stage: Stage) -> tuple[bool, int]:
-    return bool(stage.static and stage.static.serialized), stage.flops
+def _weight(record: Record, stage: Stage) -> tuple[bool, int]:
+    work = costs.cost(record, stage)
+    return bool(stage.static and stage.static.serialized), work.flops if work else 0
 
 
 def _spills(record: Record) -> int:

@@ -3,23 +3,19 @@
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.roofline.prediction import (
     Prediction,
-    bound,
     device_of,
     devices_of,
     dtype_of,
-    fraction,
     predict,
-    reference,
+    rates_of,
 )
 
 __all__ = [
     "Ceilings",
     "Prediction",
-    "bound",
     "device_of",
     "devices_of",
     "dtype_of",
-    "fraction",
     "predict",
-    "reference",
+    "rates_of",
 ]

@@ -11,8 +11,9 @@ that short and long launches count alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,19 @@ from mla_var3.evidence import Passed, Record
 LEAST_WINDOWS = 9
 #: What a record of energy calls the power limit.
 POWER_CAP = "power cap"
+
+
+class Cost(Protocol):
+    """FLOPs and DRAM bytes of some work."""
+
+    @property
+    def flops(self) -> int:
+        """FLOPs."""
+
+    @property
+    def bytes(self) -> int:
+        """DRAM bytes."""
+
 
 _Array = NDArray[np.float64]
 
@@ -92,10 +106,17 @@ class Fit:
     error: float
 
 
-def windows(records: Iterable[Record], device: Device) -> Iterator[Window]:
+def windows(
+    records: Iterable[Record], device: Device, cost: Callable[[Record], Cost | None]
+) -> Iterator[Window]:
     """The windows of a device that can tell what a DRAM byte costs.
 
     Launches run without a flush between them: what the L2 holds is not read from DRAM again.
+
+    Args:
+        records: Records of any device.
+        device: The device.
+        cost: FLOPs and DRAM bytes of a record, by the cost model.
     """
     full, cache = device.figure("boost_clock").normalised, device.l2_bytes
     for record in records:
@@ -103,10 +124,13 @@ def windows(records: Iterable[Record], device: Device) -> Iterator[Window]:
         if record.target != device.key or not isinstance(outcome, Passed):
             continue
         energy = outcome.energy
-        if energy is not None and energy.sm_clock_mhz is not None and outcome.bytes > cache:
+        if energy is None or energy.sm_clock_mhz is None:
+            continue
+        work = cost(record)
+        if work is not None and work.bytes > cache:
             yield Window(
                 record, energy.launch_us, energy.joules, energy.watts, energy.sm_clock_mhz / full,
-                outcome.flops, outcome.bytes, POWER_CAP in energy.throttle,
+                work.flops, work.bytes, POWER_CAP in energy.throttle,
             )  # fmt: skip
 
 

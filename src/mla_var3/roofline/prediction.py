@@ -17,7 +17,7 @@ from typing import Literal
 from mla_var3.archs import base_arch
 from mla_var3.devices import Ceilings, Device, all_devices, default_for_arch, load
 from mla_var3.errors import DeviceFigureError, PlanError, UnknownNameError
-from mla_var3.evidence import Passed, Record, Stage
+from mla_var3.evidence import Record
 
 Side = Literal["compute", "memory", "power"]
 
@@ -139,48 +139,15 @@ def dtype_of(record: Record) -> str:
     return str(record.problem.get("dtype", "bf16"))
 
 
-def bound(
-    record: Record, stage: Stage | None = None, device: Device | None = None
-) -> Prediction | None:
-    """What no kernel can beat, for a record's whole work or that of one stage.
+def rates_of(device: Device, dtype: str, *, bound: bool) -> Ceilings | None:
+    """The rates that no kernel can beat on a device, or those that were attained; None if UNKNOWN.
 
     Args:
-        record: The record.
-        stage: One of its stages; the whole by default.
-        device: The device; ``device_of(record)`` by default.
-
-    Returns:
-        None for a run that did not pass, and where a rate is UNKNOWN.
+        device: The device.
+        dtype: Element type.
+        bound: Which of the two.
     """
-    return _at(record, stage, device, bound=True)
-
-
-def reference(
-    record: Record, stage: Stage | None = None, device: Device | None = None
-) -> Prediction | None:
-    """The same work at rates that were attained, named by ``rates.sources``; no bound."""
-    return _at(record, stage, device, bound=False)
-
-
-def _at(
-    record: Record, stage: Stage | None, device: Device | None, *, bound: bool
-) -> Prediction | None:
-    outcome, device = record.outcome, device or device_of(record)
-    if not isinstance(outcome, Passed) or device is None:
-        return None
-    work = stage or outcome
     try:
-        rates = (device.bound if bound else device.ceilings)(dtype_of(record))
+        return (device.bound if bound else device.ceilings)(dtype)
     except (DeviceFigureError, UnknownNameError):
         return None
-    return predict(work.flops, work.bytes, rates, device.key)
-
-
-def fraction(record: Record, stage: Stage | None = None) -> float | None:
-    """Share of the bound that a timed run, or one stage of it, reached: 1 is the bound itself."""
-    outcome = record.outcome
-    if not isinstance(outcome, Passed):
-        return None
-    duration = stage.duration if stage is not None else outcome.total
-    least = bound(record, stage)
-    return None if duration is None or least is None else least.time_us / duration.median_us

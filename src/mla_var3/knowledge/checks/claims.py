@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from mla_var3 import evidence
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
-from mla_var3.evidence import Record
+from mla_var3.evidence import Record, is_address
 from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem, entries
 from mla_var3.knowledge.evidence import (
@@ -216,17 +217,15 @@ def _readable(catalogue: Catalogue, name: str) -> Record | None:
 
 
 class EvidencePath(DocumentCheck):
-    """A record is named by its path below results/, from the top of the checkout."""
+    """A record is named by its address, as ``records list`` prints it."""
 
     id = "evidence-path"
     needs_meta = True
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for line, name, _ in _named_records(document):
-            try:
-                catalogue.record_path(name)
-            except KnowledgeError as error:
-                yield line, str(error)
+            if not is_address(name):
+                yield line, f"{name} is no address of a record"
 
 
 class EvidenceRecordMissing(DocumentCheck):
@@ -237,11 +236,7 @@ class EvidenceRecordMissing(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for line, name, _ in _named_records(document):
-            try:
-                path = catalogue.record_path(name)
-            except KnowledgeError:
-                continue  # evidence-path
-            if not path.is_file():
+            if is_address(name) and _readable(catalogue, name) is None:
                 yield line, f"record {name} does not exist"
             elif _readable(catalogue, name) is None:
                 yield line, f"{name} is not a sound record"
@@ -424,36 +419,34 @@ class EvidenceStale(DocumentCheck):
 
 
 class RecordUnsound(Check):
-    """Every file below results/ is a sound record that lies where its own fields say."""
+    """Every file below results/ holds sound records and lies where its own fields say."""
 
     id = "record-unsound"
 
     def run(self, catalogue: Catalogue) -> Iterator[Finding]:
-        """Files that are not records, or lie in another record's place."""
+        """Files that hold no records, or lie in another file's place."""
         for path in catalogue.record_files():
             name = relative(path, catalogue.root)
             try:
-                record = catalogue.record(name)
-            except (KnowledgeError, RecordError) as error:
+                made = evidence.read(path)
+            except RecordError as error:
                 sentence = str(error).replace(f"{catalogue.root}/", "")
                 yield self.finding(name, (1, " ".join(sentence.split())))
                 continue
-            wanted = evidence.relative(record)
-            if wanted != name:
-                yield self.finding(name, (1, f"the record says that it belongs at {wanted}"))
+            wanted = f"results/{made.folder}"
+            if posixpath.dirname(name) != wanted:
+                yield self.finding(name, (1, f"the file says that it belongs in {wanted}"))
 
 
 class RecordStale(Check):
-    """Every record below results/ was made from today's sources of its version."""
+    """The newest record of each address was made from today's sources of its version."""
 
     id = "record-stale"
     severity = "warning"
 
     def run(self, catalogue: Catalogue) -> Iterator[Finding]:
         """Records whose version changed or went."""
-        for path in catalogue.record_files():
-            name = relative(path, catalogue.root)
-            record = _readable(catalogue, name)
-            if record is not None and catalogue.is_stale(record):
+        for name, record in catalogue.records.items():
+            if catalogue.is_stale(record):
                 kernel = f"{record.kernel.design} {record.kernel.version}"
                 yield self.finding(name, (1, f"the sources of {kernel} changed since"))

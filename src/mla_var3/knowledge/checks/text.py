@@ -260,7 +260,7 @@ class PathDead(DocumentCheck):
             path = re.sub(r":\d+$", "", span)
             if not _REPO_PATH.fullmatch(path) or not _inside(catalogue.root / path, catalogue.root):
                 continue
-            if not (catalogue.root / path).exists():
+            if not (catalogue.root / path).exists() and path not in catalogue.records:
                 yield document.line_at(offset), f"path {path!r} does not exist"
 
 

@@ -1,0 +1,123 @@
+"""What the work of a record costs by today's cost models, and the bounds that follow from it.
+
+A record names its problem and its tilings. FLOPs and bytes follow from those by the version's own
+cost model, stage by stage, so a mended model tells of old records too. What the version no longer
+says, since it lost the field or the stage that the record names, is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mla_var3 import roofline
+from mla_var3.devices import Device, load
+from mla_var3.errors import DeviceFigureError, HyperMlaError
+from mla_var3.evidence import Passed, Record, Stage
+from mla_var3.roofline import Prediction
+from mla_var3.runtime import registry
+from mla_var3.workloads import Cost
+
+Tilings = Mapping[str, Mapping[str, Any]]
+
+
+def cost(record: Record, stage: Stage | None = None) -> Cost | None:
+    """FLOPs and DRAM bytes of a record's whole work, the least that it can be, or of one stage.
+
+    Args:
+        record: The record.
+        stage: One of its stages; the whole by default.
+
+    Returns:
+        None for a run that did not pass, and where today's version does not tell.
+    """
+    if not isinstance(record.outcome, Passed):
+        return None
+    kernel = record.kernel
+    version = f"{kernel.design}@{kernel.language}", kernel.version
+    problem = json.dumps(record.problem, sort_keys=True)
+    try:
+        if stage is None:
+            return _whole(*version, problem)
+        tilings = {each.name: each.tiling for each in record.outcome.stages}
+        device = roofline.device_of(record)
+        ran_on = device.key if device is not None else ""
+        return _stages(*version, problem, json.dumps(tilings), ran_on).get(stage.name)
+    except (HyperMlaError, TypeError, KeyError):  # Old tilings have other fields, old plans types.
+        return None
+
+
+def plan_of(design: str, version: str, problem: str) -> Any:
+    """The plan of a problem given as JSON."""
+    return registry.find(design, version).plan_of(json.loads(problem))
+
+
+@functools.lru_cache(maxsize=8192)
+def _whole(design: str, version: str, problem: str) -> Cost:
+    found: Cost = plan_of(design, version, problem)._algorithmic_flops_bytes()
+    return found
+
+
+@functools.lru_cache(maxsize=8192)
+def _stages(design: str, version: str, problem: str, tilings: str, ran_on: str) -> dict[str, Cost]:
+    """Cost of each stage by its path, under the tilings of the record, on its device."""
+    plan, recorded = plan_of(design, version, problem), json.loads(tilings)
+    with contextlib.suppress(DeviceFigureError):  # Its grids are then the reference device's.
+        plan = plan.resolve(load(ran_on).machine(plan.dtype)) if ran_on else plan
+    stages = plan.plan(*plan.prepare_inputs("meta")).stages()
+    other = {
+        kernel.name: dataclasses.replace(kernel.tiling, **recorded[path])
+        for path, kernel in stages
+        if path in recorded and kernel.tiling.values() != recorded[path]
+    }
+    if other:  # Another split of the keys changes what the combine reads too.
+        plan = dataclasses.replace(plan, tilings=other)
+        stages = plan.plan(*plan.prepare_inputs("meta")).stages()
+    return {path: kernel.cost for path, kernel in stages}
+
+
+def bound(
+    record: Record, stage: Stage | None = None, device: Device | None = None
+) -> Prediction | None:
+    """What no kernel can beat, for a record's whole work or that of one stage.
+
+    Args:
+        record: The record.
+        stage: One of its stages; the whole by default.
+        device: The device; ``roofline.device_of(record)`` by default.
+
+    Returns:
+        None for a run that did not pass, where a rate is UNKNOWN, and where the work is not known.
+    """
+    return _at(record, stage, device, bound=True)
+
+
+def reference(
+    record: Record, stage: Stage | None = None, device: Device | None = None
+) -> Prediction | None:
+    """The same work at rates that were attained, named by ``rates.sources``; no bound."""
+    return _at(record, stage, device, bound=False)
+
+
+def _at(
+    record: Record, stage: Stage | None, device: Device | None, *, bound: bool
+) -> Prediction | None:
+    device = device or roofline.device_of(record)
+    if device is None or (found := cost(record, stage)) is None:
+        return None
+    rates = roofline.rates_of(device, roofline.dtype_of(record), bound=bound)
+    return None if rates is None else roofline.predict(found.flops, found.bytes, rates, device.key)
+
+
+def fraction(record: Record, stage: Stage | None = None) -> float | None:
+    """Share of the bound that a timed run, or one stage of it, reached: 1 is the bound itself."""
+    outcome = record.outcome
+    if not isinstance(outcome, Passed):
+        return None
+    duration = stage.duration if stage is not None else outcome.total
+    least = bound(record, stage) if duration is not None else None
+    return None if duration is None or least is None else least.time_us / duration.median_us
