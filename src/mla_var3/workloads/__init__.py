@@ -40,13 +40,12 @@ __all__ = [
 
 @functools.cache
 def workloads() -> dict[str, Workload]:
-    """Every workload by its key, in order."""
+    """Every workload by its key, in order: what modules of this folder call ``WORKLOAD``."""
     modules = (
         importlib.import_module(f"{__name__}.{found.name}")
         for found in pkgutil.iter_modules(__path__)
-        if found.name != "base"
     )
-    found = (module.WORKLOAD for module in modules)
+    found = (module.WORKLOAD for module in modules if hasattr(module, "WORKLOAD"))
     return {workload.key: workload for workload in sorted(found, key=lambda w: w.key)}
 
 
