@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import time
 import venv
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import nox
 
@@ -23,6 +24,8 @@ nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "virtualenv"
 
 ROOT = Path(__file__).parent
+#: The package's commands; `hypermla` runs the same ones.
+COMMANDS = runpy.run_path(str(ROOT / "src/mla_var3/app/sessions.py"))["COMMANDS"]
 CONSTRAINTS = ROOT / "constraints.txt"
 #: Sessions that run kernels share one environment, since torch and the compilers are large.
 WORKBENCH = ROOT / ".nox" / "workbench"
@@ -69,12 +72,12 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     python(session, "-m", "pytest", *arguments, **env)
 
 
-def tool(session: nox.Session, module: str, *arguments: str) -> None:
+def tool(session: nox.Session, module: str, *arguments: str, extras: tuple[str, ...] = ()) -> None:
     """Run one of the package's command lines on the session's arguments, to its own exit code.
 
     nox makes every failure a 1; here 1 means a wrong kernel, 2 bad input, 130 an interrupt.
     """
-    install(session)
+    install(session, *extras)
     child = subprocess.Popen([PYTHON, "-m", module, *arguments, *session.posargs])
     while True:
         try:
@@ -147,83 +150,18 @@ def types(session: nox.Session) -> None:
     python(session, "-m", "mypy")
 
 
-@shared
-def check(session: nox.Session) -> None:
-    """check [-- D [V]]: correctness of one version, of a design, or of all."""
-    tool(session, "mla_var3.app.commands", "check")
+def command(name: str, told: Any) -> None:
+    """Make the session of one of the package's commands."""
+
+    def session_of(session: nox.Session) -> None:
+        tool(session, told.module, *told.arguments, extras=told.extras)
+
+    session_of.__doc__ = told.help
+    nox.session(session_of, name=name, venv_backend="none")
 
 
-@shared
-def profile(session: nox.Session) -> None:
-    """profile -- D [V] [flags]: static without a GPU, else annotation; see --help after D."""
-    tool(session, "mla_var3.kernel")
-
-
-@shared
-def compare(session: nox.Session) -> None:
-    """compare -- D V1 V2: two versions side by side, from their records."""
-    tool(session, "mla_var3.app.commands", "compare")
-
-
-@shared
-def bench(session: nox.Session) -> None:
-    """bench [-- flags]: all designs and versions of one workload on one problem, in one table."""
-    tool(session, "mla_var3.app.commands", "bench")
-
-
-@shared
-def clone(session: nox.Session) -> None:
-    """clone -- D vN vM: a new version vM that starts as a copy of vN."""
-    tool(session, "mla_var3.app.clone")
-
-
-@shared
-def records(session: nox.Session) -> None:
-    """records -- verify|list|show PATH|schema: the committed records."""
-    tool(session, "mla_var3.app.records")
-
-
-@shared
-def codes(session: nox.Session) -> None:
-    """codes -- check|write [D [V]]: whether versions still compile to the committed hashes."""
-    tool(session, "mla_var3.app.codes")
-
-
-@shared
-def run(session: nox.Session) -> None:
-    """run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU."""
-    tool(session, "mla_var3.app.run")
-
-
-@shared
-def conformance(session: nox.Session) -> None:
-    """conformance -- SUITE [flags]: what others wrote (NVIDIA's tests and examples), run here."""
-    install(session, "dev")
-    tool(session, "mla_var3.app.conformance")
-
-
-@shared
-def examples(session: nox.Session) -> None:
-    """examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths."""
-    tool(session, "mla_var3.examples")
-
-
-@shared
-def bundle(session: nox.Session) -> None:
-    """bundle [-- --python=3.12]: project and toolchain for a GPU host without a network."""
-    tool(session, "mla_var3.app.bundle")
-
-
-@shared
-def devices(session: nox.Session) -> None:
-    """devices -- check|list|show KEY: the device files."""
-    tool(session, "mla_var3.devices")
-
-
-@shared
-def knowledge(session: nox.Session) -> None:
-    """knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns."""
-    tool(session, "mla_var3.knowledge")
+for name, told in COMMANDS.items():
+    command(name, told)
 
 
 SITE_ENV = {"DISABLE_MKDOCS_2_WARNING": "true", "NO_MKDOCS_2_WARNING": "1"}

@@ -19,6 +19,7 @@ from generators.write.page import Page
 from generators.write.text import cell, docstring, sections, table
 from mla_var3 import evidence
 from mla_var3.app.options import RunOptions
+from mla_var3.app.sessions import COMMANDS
 from mla_var3.errors import KnowledgeError
 from mla_var3.paths import relative
 from mla_var3.runtime import Tiling
@@ -122,8 +123,10 @@ def api_pages(root: Path) -> list[Page]:
 
 def sessions_of(noxfile: Path) -> dict[str, str]:
     """The nox sessions with the first line of their documentation, in file order."""
-    found = {}
+    found: dict[str, str] = {}
     for node in ast.parse(noxfile.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.For) and ast.unparse(node.iter) == "COMMANDS.items()":
+            found |= {name: command.help for name, command in COMMANDS.items()}
         if not isinstance(node, ast.FunctionDef) or not node.decorator_list:
             continue
         text = ast.get_docstring(node)
@@ -233,7 +236,8 @@ def cli_page(site: Site) -> Page:
         "# Command line",
         "Everything is a nox session: `python -m pip install nox` is the only step before. Each "
         "says what it does while it does it and ends with the paths that it wrote. What stands "
-        "behind `--` goes to the session.",
+        "behind `--` goes to the session. Where the package is installed, `hypermla NAME "
+        "arguments` runs its commands among them, without nox and without the `--`.",
         "## Sessions",
         table(["Session", "Does"], rows),
         "## A run",

@@ -12,6 +12,7 @@ import pytest
 from mla_var3 import front
 from mla_var3.app import cli, launcher
 from mla_var3.app.cli import split_names
+from mla_var3.app.sessions import COMMANDS
 from mla_var3.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from mla_var3.runtime import registry
 
@@ -175,11 +176,17 @@ def test_every_design_has_its_own_form():
         assert f'main", design="{version.design}", language="{version.language}")' in source
 
 
-def test_the_nox_form_runs_the_same_module(monkeypatch):
+@pytest.fixture(scope="module")
+def noxfile():
     pytest.importorskip("nox", reason="nox, which runs the sessions, is not installed here")
     spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
-    noxfile = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(noxfile)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_nox_form_runs_the_same_module(name, noxfile, monkeypatch):
     monkeypatch.setattr(noxfile, "install", lambda *_: None)
     ran = []
 
@@ -191,6 +198,8 @@ def test_the_nox_form_runs_the_same_module(monkeypatch):
             return 0
 
     monkeypatch.setattr(noxfile.subprocess, "Popen", Child)
-    noxfile.profile.func(SimpleNamespace(posargs=["flash_mla", "v1", "--b=3"]))
-    (command,) = ran
-    assert command[1:] == ["-m", "mla_var3.kernel", "flash_mla", "v1", "--b=3"]
+    session = noxfile.nox.registry.get()[name]
+    session.func(SimpleNamespace(posargs=["flash_mla", "v1", "--b=3"]))
+    (command,), wanted = ran, COMMANDS[name]
+    assert command[1:] == ["-m", wanted.module, *wanted.arguments, "flash_mla", "v1", "--b=3"]
+    assert session.__doc__ == wanted.help

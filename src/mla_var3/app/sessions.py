@@ -1,0 +1,73 @@
+"""The commands: what ``nox -s NAME -- ...`` and ``hypermla NAME ...`` run.
+
+noxfile.py runs this file as it is, before anything is installed: it imports nothing of ours.
+"""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command of the project.
+
+    Attributes:
+        module: What ``python -m`` runs.
+        help: One line: the arguments, then what it does.
+        arguments: What stands before the user's arguments.
+        extras: Sets of dependencies that it needs beside the package's own.
+    """
+
+    module: str
+    help: str
+    arguments: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "check": Command(
+        "mla_var3.app.commands",
+        "check [-- D [V]]: correctness of one version, of a design, or of all.",
+        ("check",),
+    ),
+    "profile": Command(
+        "mla_var3.kernel",
+        "profile -- D [V] [flags]: static without a GPU, else annotation; see --help after D.",
+    ),
+    "compare": Command(
+        "mla_var3.app.commands",
+        "compare -- D V1 V2: two versions side by side, from their records.",
+        ("compare",),
+    ),
+    "bench": Command(
+        "mla_var3.app.commands",
+        "bench [-- flags]: all designs and versions of one workload on one problem, in one table.",
+        ("bench",),
+    ),
+    "clone": Command(
+        "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
+    ),
+    "records": Command(
+        "mla_var3.app.records", "records -- verify|list|show PATH|schema: the committed records."
+    ),
+    "run": Command(
+        "mla_var3.app.run",
+        "run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU.",
+    ),
+    "conformance": Command(
+        "mla_var3.app.conformance",
+        "conformance -- SUITE [flags]: what others wrote (NVIDIA's tests and examples), run here.",
+        extras=("dev",),
+    ),
+    "examples": Command(
+        "mla_var3.examples",
+        "examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths.",
+    ),
+    "bundle": Command(
+        "mla_var3.app.bundle",
+        "bundle [-- --python=3.12]: project and toolchain for a GPU host without a network.",
+    ),
+    "devices": Command("mla_var3.devices", "devices -- check|list|show KEY: the device files."),
+    "knowledge": Command(
+        "mla_var3.knowledge",
+        'knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns.',
+    ),
+}
