@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
 
 from generators.model.site import Site
 from generators.write.page import Page
-from mla_var3.emulator.conformance import FOLDER, Outcome, Table, read
+from mla_var3.gpuless.suites import Outcome, find
+from mla_var3.gpuless.tables import Case, Table, read
 from mla_var3.tables import cell, code, table
 
 PATH = "results/conformance.md"
 RECORDS = "results/conformance"
-EXAMPLES = f"{RECORDS}/cutlass-examples.json"
-CUTLASS = "https://github.com/NVIDIA/cutlass/blob"
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -25,10 +24,9 @@ def places(site: Site) -> Mapping[str, str]:
 
 def pages(site: Site) -> list[Page]:
     """One page with all tables; none in a checkout without any."""
-    parts = []
-    if (site.root / EXAMPLES).is_file():
-        parts += _examples(read(site.root / EXAMPLES))
-    parts += _suites(site)
+    found = [read(file) for file in _files(site, "suite")]
+    parts = [part for one in found if not one.files for part in _examples(one)]
+    parts += _suites([one for one in found if one.files])
     parts += _peers(site)
     if not parts:
         return []
@@ -37,52 +35,54 @@ def pages(site: Site) -> list[Page]:
 
 
 def _examples(found: Table) -> list[str]:
-    """NVIDIA's CuTe DSL examples under the emulator."""
-    counts = Counter(o.status for o in found.examples)
-    verdict = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+    """A suite of scripts: NVIDIA's CuTe DSL examples under the emulator."""
+    verdict = ", ".join(f"{n} {outcome.value}" for outcome, n in found.counts().most_common())
     text = (
-        f"{len(found.examples)} runs under the emulator: {verdict}. *Passed* is by the example's "
+        f"{len(found.cases)} runs under the emulator: {verdict}. *Passed* is by the example's "
         "own assertions and without a report; *found* passed them and a report stands; *refused* "
-        "meets what is not emulated or does not compile. CuTe DSL "
-        f"{cell(found.dsl)}, memory model {cell(found.memory_model)}."
+        "meets what is not emulated or does not compile. "
+        f"{_versions(found)}, memory model {cell(str(found.settings['memory_model']))}."
     )
     header = ("Example", "Arguments", "For", "Outcome", "Why", "Emulated (s)", "Clusters")
-    rows = [_row(o, found.cutlass) for o in found.examples]
+    rows = [_row(case, found) for case in found.cases]
     return ["## CuTe DSL examples", text, table(header, rows, right=header[-2:])]
 
 
-def _row(o: Outcome, commit: str) -> tuple[str, ...]:
-    name = o.example.rpartition("/")[2]
-    link = f"[{cell(name)}]({CUTLASS}/{commit}/{FOLDER.as_posix()}/{o.example})"
-    why = "; ".join(dict.fromkeys([o.reason, *(f"{f.kind}: {f.message}" for f in o.findings)]))
-    ran = o.clusters > 0
+def _versions(found: Table) -> str:
+    return ", ".join(f"{cell(name)} {cell(number)}" for name, number in found.toolchain.items())
+
+
+def _row(case: Case, found: Table) -> tuple[str, ...]:
+    path, _, arguments = case.test.partition(" ")
+    place = f"{found.repository}/blob/{found.commit}/{find(found.suite).folder}/{path}"
+    why = "; ".join(dict.fromkeys([case.why, *(f"{f.kind}: {f.message}" for f in case.findings)]))
+    ran = case.clusters > 0
     return (
-        link,
-        code(o.arguments) if o.arguments else "",
-        o.arch,
-        o.status,
+        f"[{cell(path.rpartition('/')[2])}]({place})",
+        code(arguments) if arguments else "",
+        case.arch,
+        case.outcome.value,
         cell(why.strip("; ")),
-        f"{o.emulated_seconds:.2f}" if ran else "",
-        str(o.clusters) if ran else "",
+        f"{case.emulated_seconds:.2f}" if ran else "",
+        str(case.clusters) if ran else "",
     )
 
 
-def _tables(site: Site, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of the tables of a kind, which has its key."""
+def _files(site: Site, kind: str) -> Iterator[Path]:
+    """The tables of a kind, which has its key."""
     for file in sorted((site.root / RECORDS).glob("*.json")):
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if kind in content:
-            yield file.stem, content
+        if kind in json.loads(file.read_text(encoding="utf-8")):
+            yield file
 
 
-def _suites(site: Site) -> list[str]:
+def _suites(found: list[Table]) -> list[str]:
     """Test suites of cuTile kernels in the interpreter."""
     rows, why = [], []
-    for _, suite in _tables(site, "suite"):
-        name = f"[{cell(suite['suite'])}]({suite['repository']}/tree/{suite['commit']})"
-        kinds = ("passed", "refused", "failed", "skipped")
-        counts = (str(sum(f[k] for f in suite["files"])) for k in kinds)
-        rows.append((name, *counts, str(suite["sample"] or "all")))
+    kinds = (Outcome.PASSED, Outcome.REFUSED, Outcome.FAILED, Outcome.SKIPPED)
+    for suite in found:
+        name = f"[{cell(suite.suite)}]({suite.repository}/tree/{suite.commit})"
+        counts = suite.counts()
+        rows.append((name, *(str(counts[kind]) for kind in kinds), str(suite.sample or "all")))
         why += _exceptions(suite)
     header = ("Suite", "Passed", "Refused", "Failed", "Skipped", "Cases of each test")
     shown = table(header, rows, right=header[1:], all_columns=True)
@@ -92,7 +92,8 @@ def _suites(site: Site) -> list[str]:
 def _peers(site: Site) -> list[str]:
     """Tests of other libraries with a kernel of ours in place of theirs."""
     rows = []
-    for name, found in _tables(site, "peer"):
+    for file in _files(site, "peer"):
+        name, found = file.stem, json.loads(file.read_text(encoding="utf-8"))
         address, commit = found["peer"]["repository"], found["peer"]["commit"]
         counts = Counter(one["outcome"] for one in found["cases"])
         reasons = sorted({one["reason"] for one in found["cases"] if "reason" in one})
@@ -114,13 +115,13 @@ def _peers(site: Site) -> list[str]:
     return ["## Tests of other libraries on our kernel", text, shown] if rows else []
 
 
-def _exceptions(suite: dict[str, Any]) -> list[str]:
+def _exceptions(suite: Table) -> list[str]:
     """What did not pass or was not run, one by one, each with its reason."""
-    told = [e for e in suite["exceptions"] if e["outcome"] != "skipped"]
     rows = [
-        (code(e["test"]), str(e["cases"]), e["outcome"], cell(e["explained"] or e["reason"]))
-        for e in told
+        (code(case.test), str(case.cases), case.outcome.value, cell(case.why))
+        for case in suite.cases
+        if case.outcome is not Outcome.SKIPPED
     ]
-    rows += [(code(e["test"]), "", "not run", cell(e["reason"])) for e in suite.get("left_out", ())]
+    rows += [(code(one.test), "", "not run", cell(one.reason)) for one in suite.left_out]
     header = ("Test", "Cases", "Outcome", "Why")
-    return [f"### {cell(suite['suite'])}", table(header, rows, right=("Cases",))] if rows else []
+    return [f"### {cell(suite.suite)}", table(header, rows, right=("Cases",))] if rows else []

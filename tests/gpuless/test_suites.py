@@ -1,4 +1,4 @@
-"""Tables of third-party suites: read, explained, written; the suites themselves run on demand."""
+"""Suites of tests of others: read, explained, tabled, written; they themselves run on demand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mla_var3.errors import InterpreterError, ToolchainError, UnknownNameError
-from mla_var3.gpuless import suites as conformance
+from mla_var3.errors import ToolchainError, UnknownNameError
+from mla_var3.gpuless import suites, tables
+from mla_var3.gpuless.suite_tests import run, run_suite, tabulate
 from mla_var3.gpuless.suites import Exempt, Outcome, Suite
 
 
@@ -50,15 +51,19 @@ RESULTS = [
 
 
 def test_a_table_explains_one_by_one() -> None:
-    table = conformance.tabulate(suite(), RESULTS, sample=2)
-    counts = {outcome.value: table.count(outcome) for outcome in Outcome}
-    assert counts == {"passed": 3, "refused": 2, "failed": 2, "skipped": 1}
+    table = tabulate(suite(), RESULTS, sample=2)
+    assert {k.value: n for k, n in table.counts().items()} == {
+        "passed": 3,
+        "refused": 2,
+        "failed": 2,
+        "skipped": 1,
+    }
     assert table.launches == len(RESULTS)
     assert {c.test.split("::")[1]: c.cases for c in table.unexplained} == {
         "test_case": 1,
         "test_found": 1,
     }
-    text = conformance.describe(table)
+    text = tables.describe(table)
     assert "3 passed, 2 refused, 2 failed, 1 skipped; 8 launches" in text
     assert "not explained: test_some.py::test_case (1): assert 1 == 2" in text
     assert "passed, with tile-outside at test_some.py:3" in text
@@ -66,51 +71,52 @@ def test_a_table_explains_one_by_one() -> None:
 
 def test_tables_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
-    table = conformance.tabulate(suite(), RESULTS, sample=None)
-    path = conformance.write(table)
+    table = tabulate(suite(), RESULTS, sample=None)
+    path = tables.write(table)
     assert path == tmp_path / "results" / "conformance" / "some.json"
-    assert conformance.read("some") == table
+    assert tables.read(path) == table
     path.write_text("{}")
-    with pytest.raises(InterpreterError, match="is not a table"):
-        conformance.read("some")
+    with pytest.raises(ToolchainError, match="is not a table"):
+        tables.read(path)
 
 
 def test_the_suites_of_the_repository() -> None:
-    found = conformance.suites()
-    assert set(found) == {"cutile-python", "tilegym"}
+    found = suites.suites()
+    assert set(found) == {"cutile-python", "tilegym", "cutlass-examples"}
     for path in found.values():
-        read = conformance.read_suite(path)
-        assert all(e.reason.endswith(".") for e in read.exceptions)
+        read = suites.read_suite(path)
+        assert all(len(e.reason.split()) > 4 for e in read.exceptions)
+        assert bool(read.tests) != bool(read.scripts)
     with pytest.raises(UnknownNameError, match="unknown suite 'other'"):
-        conformance.run("other", None, "", None)
+        run("interpreter", "other", None, "", None)
 
 
 @pytest.mark.parametrize("name", ["cutile-python", "tilegym"])
 def test_a_recorded_table_is_of_the_pinned_sources_and_explains_what_failed(name: str) -> None:
-    table = conformance.read(name)
-    assert table.commit == conformance.read_suite(conformance.suites()[name]).commit
-    assert table.count(conformance.Outcome.PASSED) > 100
+    table = tables.read(tables.path_of(name))
+    assert table.commit == suites.read_suite(suites.suites()[name]).commit
+    assert table.counts()[Outcome.PASSED] > 100
     assert not table.unexplained
-    assert not any("/" in word[:1] for case in table.exceptions for word in case.reason.split('"'))
+    assert not any("/" in word[:1] for case in table.cases for word in case.reason.split('"'))
 
 
 def test_bad_suites_and_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.toml").write_text("[suite]\ncommit = 'x'\n")
-    with pytest.raises(InterpreterError, match="is not a suite"):
-        conformance.read_suite(tmp_path / "bad.toml")
-    with pytest.raises(InterpreterError, match="there is no checkout of some"):
-        conformance.sources(suite(), tmp_path / "nowhere")
+    with pytest.raises(ToolchainError, match="is not a suite"):
+        suites.read_suite(tmp_path / "bad.toml")
+    with pytest.raises(ToolchainError, match="there is no checkout of some"):
+        suites.sources(suite(), tmp_path / "nowhere")
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     with pytest.raises(ToolchainError, match="git fetch failed"):
-        conformance.sources(suite(), None)
+        suites.sources(suite(), None)
 
 
 def test_a_suite_runs(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "def test_one(): pass\n\ndef test_graph(): raise ValueError('no graphs')\n"
     )
-    table = conformance.run_suite(suite(), tmp_path)
+    table = run_suite("interpreter", suite(), tmp_path)
     assert [(f.passed, f.refused) for f in table.files] == [(1, 1)]
-    assert table.exceptions[0].explained == "No GPU."
-    with pytest.raises(InterpreterError, match="no test of some ran"):
-        conformance.run_suite(suite(), tmp_path, only="nothing")
+    assert table.cases[0].explained == "No GPU."
+    with pytest.raises(ToolchainError, match="no test of some ran"):
+        run_suite("interpreter", suite(), tmp_path, only="nothing")

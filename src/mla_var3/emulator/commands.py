@@ -175,6 +175,6 @@ def _table(lines: object) -> None:
 
 def _conformance(argv: list[str], prog: str) -> int:
     """Run NVIDIA's CuTe DSL examples under the emulator and write the table of what happened."""
-    from mla_var3.emulator import conformance
+    from mla_var3.emulator import examples
 
-    return conformance.main(argv, prog)
+    return examples.main(argv, prog)

@@ -16,11 +16,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
-from mla_var3.emulator.conformance import write
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.report import Diagnostic
 from mla_var3.errors import EmulatorError
-from mla_var3.paths import repo_root
+from mla_var3.paths import repo_root, write_atomic
 
 SCHEMA = 1
 BUGS = Path("tests/emulator/seeded.toml")
@@ -230,7 +229,7 @@ def _report(d: Diagnostic, names: Mapping[str, str]) -> Report:
 def save(outcomes: Iterable[Outcome], path: Path | None = None) -> Table:
     """Write the table, in the order of the file that lists the bugs."""
     done = Table(dsl=version("nvidia-cutlass-dsl"), outcomes=tuple(outcomes))
-    write(path or repo_root() / TABLE, done)
+    write_atomic(path or repo_root() / TABLE, done.model_dump_json(indent=1) + "\n")
     return done
 
 

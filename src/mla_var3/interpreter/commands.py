@@ -89,9 +89,9 @@ def conformance(argv: Sequence[str]) -> int:
         return suite, checkout, only, sample
 
     suite, checkout, only, sample = arguments.parse(settings, argv, f"{PROG} conformance")
-    from mla_var3.gpuless import suites as tables
+    from mla_var3.gpuless import suite_tests
 
-    return tables.run(suite, checkout, only, sample)
+    return suite_tests.run("interpreter", suite, checkout, only, sample)
 
 
 def fuzz(argv: Sequence[str]) -> int:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from generators.pages import suites
-from mla_var3.emulator.conformance import Finding, Outcome, Table, write
+from mla_var3.gpuless.suites import Outcome
+from mla_var3.gpuless.tables import Case, Found, Table
 from tests.generators.planted import small_site
 
-FOUND = Finding(kind="race", message="shared 0x10 | is <b>read</b>", at="a.py:3")
+FOUND = Found(kind="race", message="shared 0x10 | is <b>read</b>", at="a.py:3")
 TABLE = Table(
-    dsl="4.8.1",
-    cutlass="abc",
-    memory_model="default",
-    schedules=1,
-    examples=[
-        Outcome(example="x/good.py", arch="sm_90a", arguments="--m 1", status="passed",
-                seconds=2, emulated_seconds=0.5, clusters=3),
-        Outcome(example="x/bad.py", arch="sm_80", arguments="", status="found", seconds=2,
-                reason="argued so", findings=[FOUND]),
-    ],
+    suite="cutlass-examples",
+    repository="https://x.org/cutlass",
+    commit="abc",
+    toolchain={"dsl": "4.8.1"},
+    settings={"memory_model": "default"},
+    cases=(
+        Case(test="x/good.py --m 1", arch="sm_90a", outcome=Outcome.PASSED, seconds=2,
+             emulated_seconds=0.5, clusters=3),
+        Case(test="x/bad.py", arch="sm_80", outcome=Outcome.FOUND, seconds=2,
+             explained="argued so", findings=(FOUND,)),
+    ),
 )  # fmt: skip
 
 
 def test_every_run_stands_with_its_outcome_and_why(tree):
-    write(tree.root / suites.EXAMPLES, TABLE)
+    path = tree.root / suites.RECORDS / "cutlass-examples.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(TABLE.model_dump_json(), encoding="utf-8")
     (page,) = suites.pages(small_site(tree))
     assert "2 runs under the emulator: 1 passed, 1 found" in page.content
     good, bad = (line for line in page.content.splitlines() if ".py]" in line)
@@ -33,7 +37,8 @@ def test_every_run_stands_with_its_outcome_and_why(tree):
 
 
 SUITE = """{"suite": "tiles", "repository": "https://x.org/tiles", "commit": "abc", "sample": 2,
-"files": [{"file": "a.py", "passed": 3, "refused": 0, "failed": 1, "skipped": 2}], "exceptions": [
+"toolchain": {},
+"files": [{"file": "a.py", "passed": 3, "refused": 0, "failed": 1, "skipped": 2}], "cases": [
 {"test": "a.py::test_one", "outcome": "failed", "cases": 1, "reason": "no",
  "explained": "<b>so</b>"},
 {"test": "a.py::test_two", "outcome": "skipped", "cases": 2, "reason": "none", "explained": ""}],

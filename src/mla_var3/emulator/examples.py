@@ -1,0 +1,87 @@
+"""NVIDIA's CuTe DSL examples in the emulator: which run, which are refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from mla_var3 import arguments
+from mla_var3.emulator.options import Options, model
+from mla_var3.gpuless import suite_scripts
+from mla_var3.gpuless.suite_scripts import Choice, Product, Ran
+from mla_var3.gpuless.suites import Script, find
+from mla_var3.gpuless.tables import Found
+
+SUITE = "cutlass-examples"
+
+
+@dataclass(frozen=True)
+class Conformance(Choice):
+    """Run NVIDIA's CuTe DSL examples and write a table of what happened to each.
+
+    The table is written whenever an example ends, so that an interrupt loses none that ended.
+
+    Attributes:
+        checkout: A checkout of NVIDIA/cutlass; by default what ``examples fetch`` made.
+        only: Run the examples whose path contains this, and keep the rest of the table.
+        resume: Keep what the table has of unchanged files, and run what is missing.
+        workers: Examples at a time, each in a process of its own.
+        limit: Seconds after which an example is stopped.
+        memory_model: Assumptions about hardware.
+        seeds: Schedules per example.
+    """
+
+    memory_model: Literal["default", "strict"] = "default"
+    seeds: int = 1
+
+
+def main(argv: Sequence[str], prog: str) -> int:
+    """Entry point of the command."""
+    chosen: Conformance = arguments.parse(Conformance, argv, prog)
+    return suite_scripts.run(find(SUITE), product(chosen), chosen)
+
+
+def product(chosen: Conformance) -> Product:
+    """The emulator, as a suite's scripts are run by it."""
+    settings = {"memory_model": chosen.memory_model, "schedules": chosen.seeds}
+    return Product(partial(examine, chosen), settings, _warm)
+
+
+def _warm() -> None:
+    import torch
+
+    from mla_var3.emulator import host, script  # noqa: F401
+
+    host.require_dsl()
+    torch.set_num_threads(1)
+
+
+def examine(chosen: Conformance, script: Script) -> Ran:
+    """Run an example under each schedule; beside others it keeps to one core.
+
+    Raises:
+        Exception: Whatever ended it.
+    """
+    from mla_var3.emulator.script import run_script
+
+    jobs = 1 if chosen.workers > 1 else 0
+    seconds, clusters, instructions = 0.0, 0, 0
+    found: dict[tuple[str, str, str | None], Found] = {}
+    for seed in [None, *range(1, chosen.seeds)]:
+        options = Options(model=model(chosen.memory_model), seed=seed, jobs=jobs)
+        run = run_script(Path(script.path), script.arguments.split(), options, script.arch)
+        if run.ended.error is not None:
+            raise run.ended.error
+        if run.ended.code:
+            raise SystemExit(run.ended.code)
+        for launch in run.launches:
+            seconds += launch.seconds
+            clusters += launch.clusters
+            instructions += int(launch.counts.warps.sum())
+        for d in run.diagnostics:
+            at, other = str(d.at), str(d.other) if d.other else None
+            found[d.kind, at, other] = Found(kind=d.kind, message=d.message, at=at, other=other)
+    return Ran(list(found.values()), seconds, clusters, instructions)
