@@ -16,7 +16,7 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from mla_var3.kernel.cute_python.mla.thin_mla.words import (
+from mla_var3.kernel.cute_python.kit.l2_words import (
     EMPTY, NAN, any_empty, clear, get, put,
 )
 
