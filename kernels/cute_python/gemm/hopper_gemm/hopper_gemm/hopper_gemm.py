@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -17,7 +17,8 @@ from cutlass import range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import SmemAllocator
 
-from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
+from mla_var3.kernel.cute_python.kit.gemm_plan import GemmPlan
+from mla_var3.kernel.cute_python.kit.gemm_tiles import (
     ELEMENT_BYTES,
     GROUP_M,
     MMA_STEPS,
@@ -25,40 +26,20 @@ from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
     SLABS_IN_FLIGHT,
     TILE_K,
     TILE_N,
-    TmaGemmPlan,
     shared_tiles,
     store_tile,
     tiled_mma,
     tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.runtime import Tiling
 from mla_var3.runtime.cute_kernel import CuteTiling
-
-if TYPE_CHECKING:
-    import torch
 
 TILE_M = GROUP_M
 THREADS = 128
 STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
 #: Named barrier of the warpgroup (0 is the CTA's own).
 EPILOGUE = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(TmaGemmPlan):
-    """Problem and launch of the base version."""
-
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": CuteTiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return CuteTiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"gemm": [CuteTiling()]}
-
-    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return self.launch(Kernel.gemm, lambda x: Kernel(), inputs)
 
 
 class Kernel:
@@ -155,3 +136,17 @@ class Kernel:
         for k in range_constexpr(MMA_STEPS):
             cute.gemm(mma, acc, a[None, None, k, stage], b[None, None, k, stage], acc)
         warpgroup.commit_group()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(GemmPlan):
+    """Problem and launch."""
+
+    kernel = Kernel
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": CuteTiling}
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        return {"gemm": [CuteTiling()]}
+
+    def host(self, tiling: CuteTiling) -> Kernel:
+        return Kernel()

@@ -8,104 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import range_constexpr
-from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.nvgpu import warpgroup
 from cutlass.utils import SmemAllocator
 
-from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
-    ELEMENT_BYTES,
-    GROUP_M,
-    MMA_STEPS,
+from mla_var3.kernel.cute_python.kit.gemm_plan import StagesPlan, StagesTiling
+from mla_var3.kernel.cute_python.kit.gemm_ring import EPILOGUE, RingGemm
+from mla_var3.kernel.cute_python.kit.gemm_tiles import (
     SLAB,
     SLABS_IN_FLIGHT,
     TILE_K,
-    TILE_N,
-    TmaGemmPlan,
-    require_stages,
     shared_tiles,
     store_tile,
-    tiled_mma,
-    tma_atom,
     tma_parts,
 )
-from mla_var3.runtime import KernelPlan, RuntimeObject
-from mla_var3.runtime.cute_kernel import CuteTiling
-from mla_var3.workloads import option
-
-if TYPE_CHECKING:
-    import torch
-
-TILE_M = GROUP_M
-THREADS = 128
-STEP_BYTES = (TILE_M + TILE_N) * TILE_K * ELEMENT_BYTES
-#: Named barrier of the warpgroup (0 is the CTA's own).
-EPILOGUE = 1
-WARPS = THREADS // 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tiling(CuteTiling):
+class Tiling(StagesTiling):
     """How far loads run ahead."""
 
-    stages: int = option(4, "steps of the k loop in shared memory", minimum=2)
 
-    def validate(self, plan: KernelPlan) -> None:
-        super().validate(plan)
-        require_stages(self.stages, TILE_M, SLABS_IN_FLIGHT)
+class Kernel(RingGemm):
+    """One warpgroup that loads and multiplies."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(TmaGemmPlan):
-    """Problem and launch of v1."""
-
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return Tiling()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {"gemm": [Tiling(stages=stages) for stages in (2, 3, 4)]}
-
-    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        return self.launch(Kernel.gemm, lambda x: Kernel(x.stages), inputs)
-
-
-class Kernel:
-    """Host and device half; the element type is that of a."""
-
-    def __init__(self, stages: int):
-        self.stages = stages
-
-    # ---- host half -------------------------------------------------------------------------
-    @cute.jit
-    def __call__(self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, stream: cuda.CUstream):
-        """Launch c [m,n] = a [m,k] @ b [n,k]^T."""
-        dtype = self.dtype = a.element_type
-
-        @cute.struct
-        class Storage:
-            full: cute.struct.MemRange[cutlass.Int64, self.stages]
-            free: cute.struct.MemRange[cutlass.Int64, self.stages]
-            a: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_M * TILE_K], 1024]
-            b: cute.struct.Align[cute.struct.MemRange[dtype, self.stages * TILE_N * TILE_K], 1024]
-            c: cute.struct.Align[cute.struct.MemRange[dtype, SLABS_IN_FLIGHT * SLAB * SLAB], 1024]
-
-        self.storage = Storage
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        load_a, load_b = tma_atom(load, a, TILE_M), tma_atom(load, b, TILE_N)
-        store_c = tma_atom(store, c, SLAB)
-        self.gemm(*load_a, *load_b, *store_c).launch(
-            grid=(cute.ceil_div(c.shape[1], TILE_N), cute.ceil_div(c.shape[0], TILE_M), 1),
-            block=(THREADS, 1, 1),
-            stream=stream,
-        )
-
-    # ---- device half -----------------------------------------------------------------------
     @cute.kernel
     def gemm(
         self,
@@ -122,15 +50,9 @@ class Kernel:
         storage = SmemAllocator().allocate(self.storage)
         self.init_barriers(storage, warp_index)
 
-        s_a = shared_tiles(storage.a, self.dtype, TILE_M, self.stages)  # [TILE_M, TILE_K, stages]
-        s_b = shared_tiles(storage.b, self.dtype, TILE_N, self.stages)  # [TILE_N, TILE_K, stages]
-        mma = tiled_mma(self.dtype).get_slice(0)
-        operands = (
-            mma.make_fragment_A(mma.partition_A(s_a)),
-            mma.make_fragment_B(mma.partition_B(s_b)),
-        )
-        acc = mma.make_fragment_C(mma.partition_shape_C((TILE_M, TILE_N)))
+        operands, acc = self.registers(storage, 0)
         acc.fill(0.0)
+        s_a, s_b = self.tiles(storage)
         from_a = (load_a, *tma_parts(load_a, s_a, a))
         from_b = (load_b, *tma_parts(load_b, s_b, b))
         full, free = storage.full.data_ptr(), storage.free.data_ptr()
@@ -153,41 +75,10 @@ class Kernel:
         store_tile(acc, s_c, store_c, c, row, column, 0, EPILOGUE)
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
-    @cute.jit
-    def init_barriers(self, storage, warp_index):
-        if warp_index == 0:
-            with cute.arch.elect_one():
-                for stage in range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(storage.full.data_ptr() + stage, 1)
-                    cute.arch.mbarrier_init(storage.free.data_ptr() + stage, WARPS)
-        cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
 
-    @cute.jit
-    def load(self, from_a, from_b, row, column, step, stage, full):
-        """One warp asks for the tiles of a step; ``full`` counts their bytes."""
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(full, STEP_BYTES)
-        load_a, s_a, g_a = from_a
-        load_b, s_b, g_b = from_b
-        cute.copy(load_a, g_a[None, row, step], s_a[None, stage], tma_bar_ptr=full)
-        cute.copy(load_b, g_b[None, column, step], s_b[None, stage], tma_bar_ptr=full)
+@dataclass(frozen=True, kw_only=True)
+class Plan(StagesPlan):
+    """Problem and launch."""
 
-    @cute.jit
-    def multiply(self, acc, operands, full, step):
-        """Issue C += A B^T of one step once its tiles have landed, as one commit group."""
-        stage = step % self.stages
-        cute.arch.mbarrier_wait(full + stage, step // self.stages & 1)
-        mma = tiled_mma(self.dtype)
-        mma.set(warpgroup.Field.ACCUMULATE, True)
-        a, b = operands
-        warpgroup.fence()
-        for k in range_constexpr(MMA_STEPS):
-            cute.gemm(mma, acc, a[None, None, k, stage], b[None, None, k, stage], acc)
-        warpgroup.commit_group()
-
-    @cute.jit
-    def release(self, free, step):
-        """A warp has read the tiles of a step."""
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(free + step % self.stages)
+    kernel = Kernel
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"gemm": Tiling}

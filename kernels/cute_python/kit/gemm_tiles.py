@@ -1,24 +1,11 @@
-"""What all versions share: the plan, a warpgroup's tile, layouts, TMA views, how C leaves."""
+"""Tiles of a product on Hopper: shared memory, TMA, wgmma, and how C leaves."""
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
 
 import cutlass.cute as cute
 from cutlass import Float32, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 from cutlass.utils import hopper_helpers
-
-from mla_var3.errors import PlanError
-from mla_var3.runtime import KernelPlan, RuntimeObject
-from mla_var3.runtime.cute_kernel import CuteKernel, Dynamic, require_shared_memory
-from mla_var3.workloads.gemm import GemmProblem
-
-if TYPE_CHECKING:
-    import torch
 
 #: A warpgroup accumulates 64x256 of C, which takes 128 registers of each of its threads.
 GROUP_M, TILE_N = 64, 256
@@ -27,67 +14,6 @@ TILE_K, MMA_STEPS = 64, 4
 #: C leaves in slabs of 64x64, two of them in flight per warpgroup.
 SLAB, SLABS_IN_FLIGHT = 64, 2
 ELEMENT_BYTES = 2
-#: TMA wants rows that start on 16 bytes.
-ROW_ELEMENTS = 8
-#: Shared memory that a block of sm_90 may ask for, and what barriers and alignment take of it.
-SHARED_BYTES, BARRIER_BYTES = 232448, 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class TmaGemmPlan(GemmProblem, KernelPlan):
-    """Products whose C leaves by TMA, and their launch."""
-
-    def validate(self) -> None:
-        super().validate()
-        if self.n % ROW_ELEMENTS:
-            raise PlanError(
-                f"n={self.n} is not a multiple of {ROW_ELEMENTS}: TMA stores rows of C that start "
-                "on 16 bytes"
-            )
-
-    def check_plans(self) -> list[Self]:
-        """The shared problems, n rounded up to what TMA stores."""
-        return [
-            dataclasses.replace(plan, n=-(-plan.n // ROW_ELEMENTS) * ROW_ELEMENTS)
-            for plan in super().check_plans()
-        ]
-
-    def launch(
-        self,
-        kernel_fn: Callable[..., Any],
-        host_fn: Callable[[Any], Any],
-        inputs: tuple[torch.Tensor, ...],
-    ) -> RuntimeObject:
-        """A launch on ``inputs`` and a fresh output.
-
-        Args:
-            kernel_fn: The device function; its name is the stage's.
-            host_fn: The host function for a tiling.
-            inputs: a, b.
-        """
-        a, b = inputs
-        c = self.empty_output(a.device)
-        arguments = tuple(Dynamic(x, (0,)) for x in (a, b, c))
-        stage = next(iter(self.tiling_types))
-        return CuteKernel(
-            kernel_fn,
-            lambda x: (host_fn(x), arguments),
-            input_tensors={"a": a, "b": b},
-            output_tensors={"c": c},
-            tiling=self.tiling(stage),
-            autotune_configs=self._autotune_configs()[stage],
-            algorithmic_flops_bytes_fn=self._algorithmic_flops_bytes,
-        )
-
-
-def require_stages(stages: int, tile_m: int, slabs: int) -> None:
-    """Raise TilingError unless a ring of stages fits shared memory beside the slabs of C."""
-    require_shared_memory(
-        SHARED_BYTES,
-        stages=stages * (tile_m + TILE_N) * TILE_K * ELEMENT_BYTES,
-        slabs=slabs * SLAB * SLAB * ELEMENT_BYTES,
-        barriers=BARRIER_BYTES,
-    )
 
 
 def tiled_mma(dtype, groups=1, columns=TILE_N):
