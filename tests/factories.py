@@ -6,6 +6,7 @@ import datetime
 from typing import Any
 
 from mla_var3 import evidence
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.runtime import costs, registry
 from mla_var3.workloads import Cost
 
@@ -29,13 +30,13 @@ def protocol() -> evidence.Protocol:
     )
 
 
-def static_facts(arch: str = "sm_90", **changes: Any) -> evidence.CutileFacts:
+def static_facts(arch: str = "sm_90", **changes: Any) -> CutileFacts:
     fields = {
         "kernel": "flash_mla", "registers": 168, "shared_bytes": 1024, "threads_per_block": 384,
         "warps_per_block": 12, "instructions": 900, "mma_path": "HGMMA",
         "mma_instructions": {"HGMMA.64x64x16.F32.BF16": 9}, "tma_loads": 3, "tma_stores": 1,
     }  # fmt: skip
-    return evidence.CutileFacts(arch=arch, **{**fields, **changes})
+    return CutileFacts(arch=arch, **{**fields, **changes})
 
 
 def stage(name: str = "attention", **changes: Any) -> evidence.Stage:

@@ -31,7 +31,7 @@ from generators.model.site import Site
 from generators.write import figures
 from generators.write.text import cell, sections
 from mla_var3.devices.limits import SmLimits
-from mla_var3.evidence import RegisterBudget, Stage, StaticFacts
+from mla_var3.evidence import Stage, StaticFacts
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import Tile, find
 from mla_var3.runtime.registry import Version
@@ -88,13 +88,6 @@ class Compiled:
         return math.ceil(tile.rows * tile.columns / (tile.threads or self.threads))
 
     @property
-    def registers(self) -> int:
-        """Registers of a thread that holds tiles: more than at launch where it asks for them."""
-        budgets: tuple[RegisterBudget, ...] = getattr(self.facts, "register_budgets", ())
-        asked = (budget.registers for budget in budgets if budget.direction == "inc")
-        return max(asked, default=self.facts.registers)
-
-    @property
     def stages(self) -> int | None:
         """Steps of its loop that shared memory holds, where its tiling says so."""
         stages = self.stage.tiling.get("stages")
@@ -131,8 +124,8 @@ class Compiled:
         ]
         of = f", of which {' and '.join(taken)}" if taken else ""
         most = self.limits.registers_per_thread
-        more = self.registers != facts.registers
-        later = f", {self.registers} where it computes (setmaxnreg)" if more else ""
+        more = facts.most_registers != facts.registers
+        later = f", {facts.most_registers} where it computes (setmaxnreg)" if more else ""
         return (
             f"{facts.arch}: {facts.registers} of {most} registers per thread at launch{later}{of}."
         )
@@ -248,7 +241,7 @@ def _caption(panels: list[Compiled]) -> str:
     if any(p.is_lower_bound and p.tiles for p in panels):
         lower = " The compiler chose the warps; those that only copy hold no tile, so a tile takes "
         lower += "at least the registers shown."
-    if any(p.registers != p.facts.registers for p in panels):
+    if any(p.facts.most_registers != p.facts.registers for p in panels):
         lower += " Warps that compute ask for more registers than at launch (setmaxnreg); theirs "
         lower += "are shown."
     return (
@@ -288,7 +281,7 @@ def _shares(shown: Compiled) -> list[tuple[int, str, str]]:
         (shown.registers_of(tile), color, f"{tile.name}, {tile.rows} x {tile.columns} fp32")
         for tile, color in zip(kept, (BLUE, PURPLE, ORANGE), strict=False)
     ]
-    used, most = shown.registers, shown.limits.registers_per_thread
+    used, most = shown.facts.most_registers, shown.limits.registers_per_thread
     other = max(0, used - sum(count for count, *_ in found))
     found += [(other, QUIET, "all else" if found else "used"), (most - used, EDGE, "free")]
     return [share for share in found if share[0] > 0]

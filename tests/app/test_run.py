@@ -8,7 +8,7 @@ import pytest
 
 from mla_var3.app import conformance, run
 from mla_var3.errors import HyperMlaError, UnknownNameError, UsageError
-from mla_var3.evidence import CutileFacts
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.paths import repo_root
 from tests.factories import static_facts
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mla_var3 import evidence
 from mla_var3.evidence import runs
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.paths import kernels_dir
 from tests.factories import COMMIT, correctness, device, protocol, record_of, stage
 
@@ -29,12 +30,12 @@ def duration(median: float = 10.0, samples: int = 50, **changes: Any) -> evidenc
     return evidence.Duration(**{**fields, "samples": samples, **changes})
 
 
-def facts(**changes: Any) -> evidence.CutileFacts:
+def facts(**changes: Any) -> CutileFacts:
     fields = {
         "kernel": "flash_mla", "arch": "sm_90", "registers": 168, "threads_per_block": 384,
         "instructions": 900, "mma_path": "HGMMA", "spill_loads": 3,
     }  # fmt: skip
-    return evidence.CutileFacts(**{**fields, **changes})
+    return CutileFacts(**{**fields, **changes})
 
 
 def passed(**changes: Any) -> evidence.Passed:

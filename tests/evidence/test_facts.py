@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from mla_var3.evidence import CuteFacts, CutileFacts, Remark, StaticFacts
-from mla_var3.evidence.facts import Facts
+from mla_var3.evidence import Remark, StaticFacts
+from mla_var3.evidence.facts import Facts, kinds
+from mla_var3.languages import languages
+from mla_var3.languages.cute.facts import CuteFacts
+from mla_var3.languages.cutile.facts import CutileFacts
 
 
 def remark(line, message="m", count=1, file="kernels/k.py"):
@@ -79,3 +85,32 @@ def test_facts_cannot_be_changed():
     made: StaticFacts = facts()
     with pytest.raises(ValidationError, match="frozen"):
         made.registers = 3
+
+
+def test_each_language_that_compiles_brings_its_facts():
+    assert kinds().keys() == {key for key, language in languages().items() if language.archs}
+    assert {"cutile-dsl": CutileFacts, "cute-dsl": CuteFacts}.items() <= kinds().items()
+
+
+def test_a_new_language_s_facts_are_read_without_a_change_here(tmp_path):
+    folder = tmp_path / "third"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""A language."""\n')
+    (folder / "facts.py").write_text(
+        "from typing import Literal\n"
+        "from mla_var3.evidence import StaticFacts\n\n"
+        "class ThirdFacts(StaticFacts):\n"
+        '    language: Literal["third-dsl"] = "third-dsl"\n'
+        "    lanes: int = 0\n"
+    )
+    code = (
+        "import mla_var3.languages as home\n"
+        f"home.__path__.append({str(tmp_path)!r})\n"
+        "from pydantic import TypeAdapter\n"
+        "from mla_var3.evidence.facts import Facts\n"
+        "given = {'language': 'third-dsl', 'kernel': 'k', 'arch': 'sm_90', 'lanes': 4}\n"
+        "found = TypeAdapter(Facts).validate_python(given)\n"
+        "print(type(found).__name__, found.lanes)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "ThirdFacts 4\n", done.stderr

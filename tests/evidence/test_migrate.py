@@ -11,6 +11,7 @@ from mla_var3 import evidence
 from mla_var3.errors import RecordError
 from mla_var3.evidence import integrity
 from mla_var3.evidence.migrate import observed, record_of
+from mla_var3.languages.cutile.facts import CutileFacts
 
 PREDICTION = {
     "device": "nvidia-h200-sxm", "time_us": 990.436, "bound": "compute", "intensity": 1137.069,
@@ -80,7 +81,7 @@ def test_what_was_observed_stays_and_what_followed_from_it_goes():
     assert made.key == "nvidia-h200-sxm/cutile/mla/flash_attention/v0/b1-bf16-causal/event"
     assert made.outcome.total.model_dump() == DURATION
     facts = made.outcome.stages[0].static
-    assert isinstance(facts, evidence.CutileFacts)
+    assert isinstance(facts, CutileFacts)
     assert (facts.registers, facts.mma_path) == (168, "HGMMA")
     text = run_of(old()).text()
     for gone in ("flops", "bytes", "predictions", "roofline_fraction", "occupancy", "mma_note",

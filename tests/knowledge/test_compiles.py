@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.errors import KnowledgeError, UnknownNameError
-from mla_var3.evidence import CuteFacts, CutileFacts
-from mla_var3.evidence.facts import RegisterBudget, Remark
+from mla_var3.evidence.facts import Remark
 from mla_var3.knowledge import compiles, pages, render_evidence
 from mla_var3.knowledge.directives import render
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.schema import ObservationEvidence
+from mla_var3.languages.cute.facts import CuteFacts, RegisterBudget
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.paths import repo_root
 
 from .trees import PAGE

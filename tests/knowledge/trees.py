@@ -11,6 +11,7 @@ from typing import Any
 from mla_var3 import evidence
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.pages import Catalogue, Design, load_all
+from mla_var3.languages.cutile.facts import CutileFacts
 
 #: What the sources of every version of the tree are; a record with others is stale.
 SOURCES = {"kernels/cutile/mla/flash_mla/flash_mla.py": "a" * 40}
@@ -250,7 +251,7 @@ def make_record(
                 "grid": [2, 99],
                 "flops": 1000,
                 "bytes": 100,
-                "static": evidence.CutileFacts.model_validate(facts),
+                "static": CutileFacts.model_validate(facts),
                 **(stage or {}),
             }
         ],

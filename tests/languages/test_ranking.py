@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from mla_var3 import devices
 from mla_var3.errors import DeviceFigureError, TilingError
-from mla_var3.evidence import CutileFacts
 from mla_var3.languages import ranking
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.languages.ranking import density, fill, rank, reason_to_prune, spread
 from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
 from mla_var3.static.occupancy import Occupancy

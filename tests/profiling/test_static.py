@@ -19,6 +19,7 @@ from mla_var3.errors import (
     UnknownNameError,
 )
 from mla_var3.languages.cutile import toolchain
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.profiling import static
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.static import device_for, parse_archs, resolved, static_profile_plan
@@ -211,7 +212,7 @@ class TestWhatCannotBe:
 
     def test_a_kernel_that_does_not_compile_is_a_failed_record(self, monkeypatch):
         def refused(jobs, **_):
-            facts = evidence.CutileFacts(kernel="k", arch="sm_90", error="no room")
+            facts = CutileFacts(kernel="k", arch="sm_90", error="no room")
             return [languages.Compiled(facts, {}) for _ in jobs]
 
         monkeypatch.setattr(static, "compile_jobs", refused)

@@ -4,6 +4,7 @@ import pytest
 from factories import correctness, costs_as, duration, passed, record, stage, static_facts
 
 from mla_var3 import evidence
+from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.profiling.summary import render
 
 
@@ -35,7 +36,7 @@ def test_one_line_per_target_has_the_worst_of_its_stages():
 
 
 def test_multiplications_that_wait_for_each_other_are_what_limits():
-    facts = evidence.CuteFacts(
+    facts = CuteFacts(
         kernel="b",
         arch="sm_90",
         threads_per_block=384,

@@ -5,15 +5,7 @@ A file per run and design below ``results/``, appended to and never replaced (``
 table.
 """
 
-from mla_var3.evidence.facts import (
-    BarrierGroup,
-    CuteFacts,
-    CutileFacts,
-    LineFacts,
-    RegisterBudget,
-    Remark,
-    StaticFacts,
-)
+from mla_var3.evidence.facts import LineFacts, Remark, StaticFacts
 from mla_var3.evidence.fingerprint import Fingerprint
 from mla_var3.evidence.frame import frame
 from mla_var3.evidence.model import (
@@ -60,12 +52,9 @@ __all__ = [
     "CPU",
     "SCHEMA_VERSION",
     "STATIC",
-    "BarrierGroup",
     "CheckedCase",
     "Clocks",
     "Correctness",
-    "CuteFacts",
-    "CutileFacts",
     "Device",
     "Duration",
     "Energy",
@@ -80,7 +69,6 @@ __all__ = [
     "Passed",
     "Protocol",
     "Record",
-    "RegisterBudget",
     "Remark",
     "Run",
     "Scalar",

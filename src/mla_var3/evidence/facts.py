@@ -1,4 +1,6 @@
-"""What a compiler made of one kernel for one arch: typed, for each language that compiles.
+"""What a compiler made of one kernel for one arch: what all languages have, typed.
+
+Each language that compiles adds its own facts in the module ``facts`` of its folder.
 
 Only what was read from the compiler's output stands here. Occupancy, and whether a path is the
 arch's fast one, follow from these facts and a device, and are worked out when they are read
@@ -7,19 +9,25 @@ arch's fast one, follow from these facts and a device, and are worked out when t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import importlib
+import importlib.util
+import pkgutil
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_serializer
+from pydantic_core import CoreSchema, core_schema
 
 RemarkKind = Literal["passed", "missed", "failed", "analysis"]
 
 
-class _Model(BaseModel):
+class FactsModel(BaseModel):
+    """Frozen, without fields that nobody declared."""
+
     # Schemas are built as they are first used: a third of the time that the import took.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
-class Remark(_Model):
+class Remark(FactsModel):
     """What the compiler did, or could not do, with one operation of the source.
 
     Attributes:
@@ -39,7 +47,7 @@ class Remark(_Model):
     count: int = 1
 
 
-class LineFacts(_Model):
+class LineFacts(FactsModel):
     """SASS instructions that the cubin's line table ascribes to one source line (static counts).
 
     The optimizer moves code between lines, so counts of neighboring lines run into each other.
@@ -63,7 +71,7 @@ class LineFacts(_Model):
     tma: int = 0
 
 
-class StaticFacts(_Model):
+class StaticFacts(FactsModel):
     """Facts of one compiled kernel; the same inputs and toolchain always give the same facts.
 
     When ``error`` is set the compile failed: no figure means anything, and all are left out when
@@ -100,6 +108,9 @@ class StaticFacts(_Model):
         async_copies: Asynchronous copies of the older kind (LDGSTS).
         lines: Instructions by source line.
     """
+
+    #: What a language says of a compile beside these, also of one that failed.
+    asked: ClassVar[tuple[str, ...]] = ()
 
     language: str
     kernel: str
@@ -144,6 +155,21 @@ class StaticFacts(_Model):
         return ""
 
     @property
+    def most_registers(self) -> int:
+        """Registers of a thread that holds tiles: more than at launch where it asks for them."""
+        return self.registers
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What the compiler says that it could not do, each once."""
+        return ()
+
+    @property
+    def synchronization(self) -> tuple[str, ...]:
+        """Barriers in shared memory and register budgets, in words."""
+        return ()
+
+    @property
     def spills(self) -> bool:
         """Whether the code touches local memory."""
         return self.spill_instructions > 0
@@ -159,117 +185,35 @@ class StaticFacts(_Model):
         if self.error is None:
             content.pop("error", None)
             return content
-        kept = ("language", "kernel", "arch", "hints", "target", "toolchain", "error")
+        kept = ("language", "kernel", "arch", "toolchain", "error", *self.asked)
         return {key: value for key, value in content.items() if key in kept}
 
 
-class CutileFacts(StaticFacts):
-    """Facts of a cuTile kernel.
+class _AnyLanguage:
+    """Validates facts as those of the language that they name."""
 
-    Attributes:
-        hints: Compiler hints that were set, opt_level included.
-        mma_ops: Matrix multiplications in the tile IR, after inlining.
-        mma_tile_flops: FLOPs per block if each of those runs once (multiply-add = 2).
-        remarks: Compiler remarks in source order.
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices = {key: handler.generate_schema(kind) for key, kind in kinds().items()}
+        return core_schema.tagged_union_schema(choices, discriminator="language")
+
+
+def kinds() -> dict[str, type[StaticFacts]]:
+    """The class of each language's facts by the language's key.
+
+    It is what the module ``facts`` of a folder in ``mla_var3.languages`` derives from
+    ``StaticFacts``: the one thing of languages that reading a record needs, found by name, so that
+    a language is added in its own folder alone.
     """
-
-    language: Literal["cutile-dsl"] = "cutile-dsl"
-    hints: dict[str, int] = Field(default_factory=dict)
-    mma_ops: int = Field(0, ge=0)
-    mma_tile_flops: int = Field(0, ge=0)
-    remarks: tuple[Remark, ...] = ()
-
-    @property
-    def mma_work(self) -> int:
-        """FLOPs of a block if each matrix multiplication runs once."""
-        return self.mma_tile_flops
+    languages = importlib.import_module("mla_var3.languages")
+    for folder in pkgutil.iter_modules(languages.__path__):
+        name = f"{languages.__name__}.{folder.name}"
+        if folder.ispkg and importlib.util.find_spec(f"{name}.facts"):
+            importlib.import_module(f"{name}.facts")
+    found = {kind.model_fields["language"].default: kind for kind in StaticFacts.__subclasses__()}
+    return dict(sorted(found.items()))
 
 
-class BarrierGroup(_Model):
-    """Neighboring mbarriers that are initialized for the same number of arrivals.
-
-    Attributes:
-        barriers: How many.
-        arrivals: Arrivals that complete a phase of each.
-    """
-
-    barriers: int
-    arrivals: int
-
-
-class RegisterBudget(_Model):
-    """One ``setmaxnreg``: registers per thread that a warpgroup goes down or up to."""
-
-    direction: Literal["dec", "inc"]
-    registers: int
-
-
-class CuteFacts(StaticFacts):
-    """Facts of one device kernel that the CuTe DSL compiled.
-
-    Counts are of instructions in the code, not of those executed: a loop's body counts once, and
-    as often as the compiler unrolled it.
-
-    Attributes:
-        language: The language's key.
-        target: What the compiler was asked for, such as ``sm_90a``.
-        dynamic_shared_known: Whether the launch asks for a constant amount of shared memory. When
-            not, ``shared_bytes`` counts the static part alone, and says nothing of occupancy.
-        mbarriers: mbarriers that are initialized, as ptxas counts them.
-        barrier_groups: Them by place and arrivals, in the order of shared memory; empty where the
-            addresses are worked out at run time.
-        mbarrier_waits: Waits for an mbarrier (one per ``SYNCS.PHASECHK`` that may suspend).
-        mbarrier_arrivals: Arrivals at an mbarrier.
-        transaction_bytes: Bytes that a TMA barrier is told to expect, each figure once.
-        pipeline_stages: Depth of the deepest ring of TMA loads that the barriers and the shared
-            memory allow; None where there is none, or it cannot be told, as with tcgen05 (see
-            ``reading.stages``).
-        wgmma: Warpgroup multiplications.
-        wgmma_waits: Waits for them (``WARPGROUP.DEPBAR``).
-        wgmma_serialized: Whether each multiplication is waited for before the next: ptxas says so
-            (C7514), or puts in waits (C7517) until there is one per multiplication.
-        tcgen05_mma: Multiplications of the fifth-generation tensor cores.
-        warp_mma: Warp-level multiplications.
-        tma_multicast: TMA loads that write to several blocks of a cluster.
-        register_budgets: ``setmaxnreg`` instructions, in the order of the PTX.
-        ptx_instructions: Instructions of the PTX.
-        ptx_version: Such as ``9.4``.
-        warnings: What ptxas warns of, each once.
-    """
-
-    language: Literal["cute-dsl"] = "cute-dsl"
-    target: str = ""
-    dynamic_shared_known: bool = True
-    mbarriers: int = Field(0, ge=0)
-    barrier_groups: tuple[BarrierGroup, ...] = ()
-    mbarrier_waits: int = Field(0, ge=0)
-    mbarrier_arrivals: int = Field(0, ge=0)
-    transaction_bytes: tuple[int, ...] = ()
-    pipeline_stages: int | None = None
-    wgmma: int = Field(0, ge=0)
-    wgmma_waits: int = Field(0, ge=0)
-    wgmma_serialized: bool = False
-    tcgen05_mma: int = Field(0, ge=0)
-    warp_mma: int = Field(0, ge=0)
-    tma_multicast: int = Field(0, ge=0)
-    register_budgets: tuple[RegisterBudget, ...] = ()
-    ptx_instructions: int = Field(0, ge=0)
-    ptx_version: str = ""
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def serialized(self) -> str:
-        if not self.wgmma_serialized:
-            return ""
-        return (
-            f"serialized wgmma: the assembler waits {self.wgmma_waits} times for {self.wgmma} "
-            "multiplications, each before the next"
-        )
-
-    @property
-    def waits_per_wgmma(self) -> float | None:
-        """Waits for warpgroup multiplications per multiplication; None without any."""
-        return self.wgmma_waits / self.wgmma if self.wgmma else None
-
-
-Facts = Annotated[CutileFacts | CuteFacts, Field(discriminator="language")]
+#: Facts of any language that compiles.
+Facts = Annotated[StaticFacts, _AnyLanguage()]

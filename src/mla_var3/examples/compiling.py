@@ -10,13 +10,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from mla_var3 import forked
-from mla_var3.evidence import CuteFacts
 from mla_var3.examples import harness
 from mla_var3.examples.catalog import Entry
 from mla_var3.examples.model import Compiled, CompiledKernel
 from mla_var3.examples.pin import EXAMPLES, FOLDER
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import reading, toolchain
+from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static import tools
 from mla_var3.static.cache import Cache, key_of
 from mla_var3.static.occupancy import of_facts

@@ -9,6 +9,7 @@ from mla_var3 import evidence
 from mla_var3.examples import pin, show
 from mla_var3.examples.learning import PATHS, Learning, LearningPath, Place, Step
 from mla_var3.examples.model import PATTERN_TITLES
+from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime import registry
 from mla_var3.static.occupancy import of_facts
@@ -188,7 +189,7 @@ def facts(root: Path, learning: Learning, step: Step) -> list[str]:
 
 def _recorded(record: evidence.Record) -> Iterator[str]:
     for stage in getattr(record.outcome, "stages", ()):
-        if isinstance(stage.static, evidence.CuteFacts):
+        if isinstance(stage.static, CuteFacts):
             held = of_facts(stage.static) if stage.static.dynamic_shared_known else None
             room = f", {held.blocks_per_sm} per SM, limited by {held.limiter}" if held else ""
             yield f"`{stage.name}` for sm_90: {show.figures(stage.static)}{room}"

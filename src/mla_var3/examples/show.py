@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mla_var3.evidence import CuteFacts
 from mla_var3.examples.model import PATTERN_TITLES, CompiledKernel, Example
+from mla_var3.languages.cute.facts import CuteFacts
 
 _FIGURES = (
     ("registers", "registers per thread"), ("spill_loads", "LDL"), ("spill_stores", "STL"),

@@ -21,7 +21,7 @@ from mla_var3 import inputs
 from mla_var3.blobs import blob_id, blob_of
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.evidence import Git, git_state
-from mla_var3.evidence.facts import CuteFacts, CutileFacts, Facts, StaticFacts
+from mla_var3.evidence.facts import Facts, StaticFacts
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.compiling import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
@@ -171,23 +171,9 @@ def words(facts: StaticFacts, counted: Sequence[str] = ()) -> str:
             tensor_cores(facts),
             f"{facts.tma_loads} TMA loads",
             *(f"{facts.instruction_mix.get(name, 0)} {name}" for name in counted),
-            *barriers(facts),
+            *facts.synchronization,
         ]
     )
-
-
-def barriers(facts: StaticFacts) -> list[str]:
-    """Barriers in shared memory and register budgets of a CuTe kernel, in words."""
-    if not isinstance(facts, CuteFacts):
-        return []
-    budgets = [f"setmaxnreg.{b.direction} {b.registers}" for b in facts.register_budgets]
-    return [f"{facts.mbarriers} mbarriers", *dict.fromkeys(budgets)]
-
-
-def refusals(facts: StaticFacts) -> list[str]:
-    """What the compiler says that it could not do, each once."""
-    remarks = facts.remarks if isinstance(facts, CutileFacts) else ()
-    return list(dict.fromkeys(r.message for r in remarks if r.kind in ("missed", "failed")))
 
 
 def tensor_cores(facts: StaticFacts) -> str:

@@ -230,7 +230,7 @@ def quoted_words(item: Cited, catalogue: Catalogue) -> str:
     if not isinstance(item, CompiledEvidence):
         return item.quoted
     return "; ".join(
-        f"{case}: {', '.join([compiles.words(facts, item.count), *compiles.refusals(facts)])}"
+        f"{case}: {', '.join([compiles.words(facts, item.count), *facts.unmet])}"
         for case, facts in compiled_cases(item, catalogue).items()
     )
 
@@ -284,8 +284,8 @@ def _compiled_row(item: CompiledEvidence, case: str, facts: StaticFacts) -> list
         cell(compiles.tensor_cores(facts)),
         str(facts.tma_loads),
         *map(str, counted),
-        cell(", ".join(compiles.barriers(facts))),
-        cell("; ".join(compiles.refusals(facts)) if item.refused else ""),
+        cell(", ".join(facts.synchronization)),
+        cell("; ".join(facts.unmet) if item.refused else ""),
     ]
 
 

@@ -131,7 +131,7 @@ close(out, torch.einsum("bhsk,hkd->bhsd", o_latent.float(), wv.float()))
     "a3-underfilled-concurrency": [
         Setup(
             """
-from mla_var3.evidence import CutileFacts
+from mla_var3.languages.cutile.facts import CutileFacts
 
 facts_a = facts_b = CutileFacts(
     kernel="k", arch="sm_90", registers=255, threads_per_block=256, shared_bytes=100_000
@@ -490,7 +490,7 @@ assert len(set(_autotune_configs(None)["attention"])) == 4 * 3 * 2 * 2
     "o13-static-pruning": [
         Setup(
             """
-from mla_var3.evidence import CutileFacts
+from mla_var3.languages.cutile.facts import CutileFacts
 
 # snippet
 

@@ -22,9 +22,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from mla_var3 import forked
 from mla_var3.errors import ToolchainError
-from mla_var3.evidence import CuteFacts
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import ptx, reach, reading, signature, sources, toolchain
+from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static import tools
 from mla_var3.static.cache import Cache, key_of
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mla_var3.emulator import Diagnostic as Found
     from mla_var3.emulator import Emulation, Options
-    from mla_var3.evidence.facts import CuteFacts
+    from mla_var3.languages.cute.facts import CuteFacts
 
 #: What is emulated: the oldest arch with everything that our kernels use and the emulator knows.
 ARCH = "sm_90"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mla_var3.errors import PlanError
-from mla_var3.evidence import CuteFacts, StaticFacts
+from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob
 from mla_var3.languages.cute.compile import (
     FACTS,
@@ -15,6 +15,7 @@ from mla_var3.languages.cute.compile import (
     HostJob,
     compile_hosts,
 )
+from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.languages.cute.kernel import CuteKernel
 from mla_var3.runtime.kernel import Kernel
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mla_var3.errors import ToolchainError
-from mla_var3.evidence import BarrierGroup, CuteFacts, RegisterBudget
 from mla_var3.gpuless.ptx import Kernel
 from mla_var3.languages.cute import launches, ptx
+from mla_var3.languages.cute.facts import BarrierGroup, CuteFacts, RegisterBudget
 from mla_var3.static import sass
 from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source

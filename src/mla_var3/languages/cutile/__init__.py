@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mla_var3.evidence import CutileFacts, Fingerprint, StaticFacts
+from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.languages.cutile.levers import LEVERS
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from mla_var3.errors import ToolchainError
-from mla_var3.evidence import CutileFacts, StaticFacts
+from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled
 from mla_var3.languages.base import CompileJob as KernelJob
 from mla_var3.languages.cutile import toolchain
+from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.static import sass, tools
