@@ -346,7 +346,8 @@ class Sync:
                 f"{barrier.threads or 'all'}",
                 who=m.who(fragment.s),
             )
-        if not barrier.warps.isdisjoint(fragment.warps):
+        # A warp that arrived and now waits counts twice, as threads are counted: it may mean to.
+        if not wait and not barrier.warps.isdisjoint(fragment.warps):
             m.reporter.add(
                 "barrier-mismatch",
                 pc,

@@ -213,8 +213,12 @@ class Bulk:
         m = self.machine
         clip = t.clipped(box)
         start, span, shape, strides = t.window(box, clip)
-        region = m.memory_map.find(t.base)
         empty = any(last <= first for first, last in clip)
+        region = m.memory_map.find(t.base)
+        if not empty and (region is None or t.is_ragged):
+            # Such a map begins where its tensor does not: its boxes say which tensor that is.
+            start &= (1 << 64) - 1
+            region = m.memory_map.find(start)
         if not empty and (region is None or start < region.base or start + span > region.end):
             near = region.label if region else "no allocation"
             m.reporter.add(
@@ -226,7 +230,7 @@ class Bulk:
             return None
         if region is None:
             return None
-        at = (start - region.low) if not empty else 0
+        at = 0 if empty else start - region.low
         view = region.views[t.element][at // t.element :]
         return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
 

@@ -48,6 +48,10 @@ BYTES = 128
 FOUR_BITS = 11
 
 
+#: Extent from which on a dimension is none of a tensor's.
+RAGGED = 1 << 30
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor in global memory and the box that one copy moves; innermost dimension first.
@@ -134,6 +138,15 @@ class TensorMap:
     def element(self) -> int:
         """Bytes per element."""
         return ELEMENT[self.kind]
+
+    @cached_property
+    def is_ragged(self) -> bool:
+        """Whether its extents are no tensor's: rows are placed by coordinates that wrap around.
+
+        Kernels for sequences of different lengths make such maps, whose one dimension is clipped
+        where a sequence ends, and whose others take the base there.
+        """
+        return max(self.dims) >= RAGGED
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
