@@ -133,3 +133,58 @@ def test_a_ragged_map_reads_its_sequence_and_zeros(offset: int, length: int, shi
 def test_a_ragged_map_beyond_the_tensor_is_reported(shifted: bool) -> None:
     _, _, found = ragged(18, 4, shifted)
     assert "out-of-bounds" in {d.kind for d in found}
+
+
+# Rows of a tile beyond the tensor's end are read with the others, and what they hold is discarded.
+TAIL = (
+    HEAD.replace("PARAMETERS", ".param .u64 x, .param .u64 out, .param .u32 n")
+    + """.shared .align 16 .b8 tile[128];
+ld.param.u64 %rd1, [x]; ld.param.u64 %rd2, [out]; ld.param.u32 %r1, [n];
+mov.u32 %r2, %tid.x; mul.wide.u32 %rd3, %r2, 4; add.u64 %rd1, %rd1, %rd3; add.u64 %rd2, %rd2, %rd3;
+shl.b32 %r3, %r2, 2; mov.u32 %r4, tile; add.u32 %r3, %r3, %r4; setp.lt.u32 %p1, %r2, %r1;
+@%p1 ld.global.f32 %f1, [%rd1];
+@%p1 st.shared.f32 [%r3], %f1;
+bar.sync 0;
+ld.shared.f32 %f2, [%r3]; mul.f32 %f3, %f2, 0f40000000;
+USE
+st.global.f32 [%rd2], %f4;
+ret;
+}
+"""
+)
+USES = {
+    "selected": "selp.f32 %f4, %f3, 0f00000000, %p1;",
+    "guarded": "mov.f32 %f4, 0f00000000; @%p1 mov.f32 %f4, %f3;",
+    "used": "mov.f32 %f4, %f3;",
+    "times zero": "selp.f32 %f5, 0f3F800000, 0f00000000, %p1; mul.f32 %f4, %f3, %f5;",
+    "largest": "max.f32 %f4, %f3, 0fC2C80000;",
+    "least": "min.f32 %f4, %f3, 0f42C80000;",
+    "only whether": "setp.gt.f32 %p2, %f3, 0f00000000; selp.f32 %f4, %f2, 0f00000000, %p1; @!%p1 selp.f32 %f4, 0f3F800000, 0f40000000, %p2;",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("options", WAYS, ids=["lowest", "seed", "strict"])
+def test_values_of_unwritten_rows_that_are_discarded(use: str, options: Options) -> None:
+    x = np.arange(1, 33, dtype=np.float32)
+    out = np.full(32, -1, np.float32)
+    before = x.copy()
+    done = launch(
+        TAIL.replace("USE", USES[use]), [x, out, 20], 1, 32, options=options, unwritten=[out]
+    )
+    discarded = use in ("selected", "guarded") and options.model is not STRICT
+    kinds = [] if discarded else ["uninitialized-read"]
+    assert [d.kind for d in done.diagnostics] == kinds
+    assert (x == before).all()
+    assert (out[:20] == 2 * x[:20]).all() or use == "only whether"
+    if discarded:
+        assert (out[20:] == 0).all()
+
+
+def test_what_other_bytes_do_leaves_no_trace() -> None:
+    x, out = np.ones(32, np.float32), np.zeros(32, np.float32)
+    text = TAIL.replace("USE", "atom.global.add.f32 %f5, [%rd1], 0f3F800000; " + USES["selected"])
+    for _ in range(2):
+        done = launch(text, [x, out, 20], 1, 32)
+        assert not done.diagnostics
+    assert (x == 3).all()

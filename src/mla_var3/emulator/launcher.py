@@ -6,8 +6,8 @@ import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -180,16 +180,94 @@ def run(
 ) -> Launch:
     """Run a program with its parameters packed; see ``launch``."""
     _possible(program, grid, block, cluster, shared)
+    every = {r.base: r for r in [*_variables(program), *regions]}
+
+    def once(how: Options) -> Launch:
+        return _once(program, parameters, grid, block, cluster, shared, every, how)
+
+    excused = options.checks and options.model.unused_reads and options.stop is None
+    before = _contents(every) if excused else None
+    done = once(options)
+    if before is None or not any(map(_is_unwritten_read, done.diagnostics)):
+        return done
+    if _is_the_same_whatever_was_there(once, options, every, before, done):
+        done.diagnostics = [d for d in done.diagnostics if not _is_unwritten_read(d)]
+    return done
+
+
+#: Bytes of memory above which a launch is not run again to learn what a read does to it.
+MOST_KEPT = 1 << 28
+#: Other bytes that shared memory may have held: in floats a large number, and NaN.
+FILLS = (0x7B, 0xFF)
+Contents = list[tuple[bytes, NDArray[np.bool_] | None]]
+
+
+def _variables(program: Program) -> list[Region]:
+    return [
+        Region(int(a.ctypes.data), a.nbytes, f"variable {n}") for n, a in program.storage.items()
+    ]
+
+
+def _contents(regions: Mapping[int, Region]) -> Contents | None:
+    """What memory holds, and what of it is known; None where that is too much to keep."""
+    if sum(r.size for r in regions.values()) > MOST_KEPT:
+        return None
+    return [
+        (r.data.tobytes(), None if r.known is None else r.known.copy()) for r in regions.values()
+    ]
+
+
+def _put_back(regions: Mapping[int, Region], contents: Contents) -> None:
+    for region, (data, known) in zip(regions.values(), contents, strict=True):
+        region.data[:] = np.frombuffer(data, np.uint8)
+        region.known = known
+
+
+def _is_unwritten_read(d: Diagnostic) -> bool:
+    return d.kind == "uninitialized-read" and d.message.startswith("shared ")
+
+
+def _is_the_same_whatever_was_there(
+    once: Callable[[Options], Launch],
+    options: Options,
+    regions: Mapping[int, Region],
+    before: Contents,
+    done: Launch,
+) -> bool:
+    """Whether a launch leaves the same behind with other bytes in unwritten shared memory."""
+    after = _contents(regions)
+    assert after is not None
+    left = [data for data, _ in after]
+    try:
+        for fill in FILLS:
+            _put_back(regions, before)
+            again = once(replace(options, fill=fill, counting="off", timeline=False))
+            now = [r.data.tobytes() for r in regions.values()]
+            if (now, again.printed) != (left, done.printed):
+                return False
+    except EmulatorError:
+        return False
+    finally:
+        _put_back(regions, after)
+    return True
+
+
+def _once(
+    program: Program,
+    parameters: bytes,
+    grid: Dim3,
+    block: Dim3,
+    cluster: Dim3,
+    shared: int,
+    regions: Mapping[int, Region],
+    options: Options,
+) -> Launch:
     began = time.perf_counter()
     reporter = Reporter(program.kernel, options.schedule, options.model.name)
     counts = Counts(program, options.counting)
-    own = [
-        Region(int(a.ctypes.data), a.nbytes, f"variable {n}") for n, a in program.storage.items()
-    ]
-    unique = {r.base: r for r in [*own, *regions]}
     granule = _granule(program)
     memory_map = GlobalMemory(
-        list(unique.values()), reporter, options.model, granule, options.checks
+        list(regions.values()), reporter, options.model, granule, options.checks
     )
 
     def machine() -> Machine:

@@ -64,7 +64,7 @@ class Machine:
         self._threads()
         self.clocks = Clocks(self.warps_per_cta * self.ctas)
         end = program.static_shared + dynamic_shared
-        self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks)
+        self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
         self.cta_offset = self.cta * self.shared.size
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.warps_per_cta)
         self.parameters = Parameters(parameters)

@@ -25,6 +25,8 @@ class Model:
         reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
             counts as much as one by the side that wrote.
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
+        unused_reads: Shared memory may be read before anything has written it where what the launch
+            leaves behind is the same whatever it held: the values were discarded.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Model:
     relaxed_publishes: bool = True
     reader_fences: bool = True
     exit_drains: bool = True
+    unused_reads: bool = True
 
 
 DEFAULT = Model("default")
@@ -41,6 +44,7 @@ STRICT = Model(
     relaxed_publishes=False,
     reader_fences=False,
     exit_drains=False,
+    unused_reads=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 
@@ -62,6 +66,7 @@ class Options:
         timeline: Keep what happened when, for one cluster.
         multiprocessors: What the emulated device says it has.
         stop: A Python line at which to print who is where, barriers and tiles.
+        fill: The byte that shared memory holds before anything has written it.
     """
 
     checks: bool = True
@@ -74,6 +79,7 @@ class Options:
     timeline: bool = False
     multiprocessors: int = 4
     stop: Stop | None = None
+    fill: int = 0xA5
 
     @property
     def schedule(self) -> str:

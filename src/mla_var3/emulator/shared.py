@@ -12,7 +12,6 @@ from mla_var3.emulator.options import Model
 from mla_var3.emulator.program import SHARED_START
 from mla_var3.emulator.report import Reporter
 
-POISON = 0xA5
 OFFSET = 0xFFFFFF
 #: A stamp is the actor's clock, the lane, and the instruction (see ``ptx.MAX_INSTRUCTIONS``).
 PC_BITS, LANE_BITS = 20, 5
@@ -38,8 +37,8 @@ AFTER_READ = {
 class SharedMemory:
     """Bytes of all CTAs of a cluster, one after the other, each ``size`` long."""
 
-    def __init__(self, ctas: int, end: int, granule: int, clocks: Clocks) -> None:
-        self.ctas, self.end = ctas, end
+    def __init__(self, ctas: int, end: int, granule: int, clocks: Clocks, fill: int) -> None:
+        self.ctas, self.end, self.fill = ctas, end, fill
         self.size = -(-end // 1024) * 1024
         total = self.size * ctas
         self.bytes = np.zeros(total, np.uint8)
@@ -60,7 +59,7 @@ class SharedMemory:
 
     def start(self) -> None:
         """Poison everything for the next cluster."""
-        self.bytes[:] = POISON
+        self.bytes[:] = self.fill
         self.known[:] = False
 
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
