@@ -1,6 +1,7 @@
 """No page of a built site runs anything but the theme's code.
 
-The page for missing addresses holds no text of ours, so what it runs is what every page may run.
+The page for missing addresses holds no text of ours, so what it runs, and what it allows, is what
+every page may.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Annotated
 
@@ -19,14 +21,11 @@ from mla_var3.errors import KnowledgeError
 #: The page that holds the theme alone.
 BARE = "404.html"
 
-_SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"<([a-z][\w-]*)((?:\"[^\"]*\"|'[^']*'|[^'\">])*)>", re.IGNORECASE)
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_HANDLER = re.compile(r"[\s/\"']on[a-z]+\s*=", re.IGNORECASE)
-_SCHEME = re.compile(r"=\s*[\"']?[\s\x00-\x20]*(javascript|vbscript|data:text)", re.IGNORECASE)
-_EMBEDDING = {"iframe", "object", "embed", "applet", "base"}
+_SCHEME = re.compile(r"[\s\x00-\x20]*(javascript|vbscript|data:text)", re.IGNORECASE)
+_EMBEDDING = {"iframe", "object", "embed", "applet", "base", "foreignobject", "animate", "set"}
 #: What differs between pages of one theme: the way to the top of the site.
-_WAY = re.compile(r'(?<=new URL\(")[./]*(?="|,)|(?<=src=")[./]*')
+_WAY = re.compile(r"^(?!//)[^:]*?(?=assets/)")
+_BASE, _DATA = "data-base", "application/json"
 
 
 def faults(folder: Path) -> Iterator[str]:
@@ -40,30 +39,69 @@ def faults(folder: Path) -> Iterator[str]:
     """
     if not (folder / BARE).is_file():
         raise KnowledgeError(f"{folder} is not a built site: it has no {BARE}")
-    allowed = set(scripts(inputs.read_text(folder / BARE)))
+    bare = read(inputs.read_text(folder / BARE))
     for page in sorted(folder.rglob("*.html")):
-        text = inputs.read_text(page)
-        found = [script for script in scripts(text) if script not in allowed]
-        for what in [*(f"a script: {script[:60]!r}" for script in found), *active(text)]:
+        found = read(inputs.read_text(page))
+        said = [*(f"a script: {x[:60]!r}" for x in found.scripts if x not in bare.scripts)]
+        if found.policy != bare.policy:
+            said.append(f"another policy: {found.policy[:60]!r}")
+        for what in [*said, *found.active]:
             yield f"{page.relative_to(folder)} holds {what}"
 
 
-def scripts(text: str) -> Iterator[str]:
-    """Each script of a page as it would run on the top page; data in a script does not run."""
-    for attributes, body in _SCRIPT.findall(text):
-        if "application/json" not in attributes:
-            yield _WAY.sub("", f"{attributes}>{body}")
+def read(text: str) -> Read:
+    """What a page could run."""
+    found = Read()
+    found.feed(text)
+    found.close()
+    return found
 
 
-def active(text: str) -> Iterator[str]:
-    """Event handlers, addresses that run, and frames in a page."""
-    for name, attributes in _TAG.findall(_SCRIPT.sub("", text)):
-        if name.lower() in _EMBEDDING:
-            yield f"an element <{name}>"
-        if _HANDLER.search(_QUOTED.sub('""', attributes)):
-            yield f"an event handler in <{name}>"
-        if _SCHEME.search(attributes):
-            yield f"an address that runs in <{name}>"
+class Read(HTMLParser):
+    """What a page could run.
+
+    Attributes:
+        policy: The policy that stands before everything else.
+        scripts: Each script: its attributes and its text, but for data, which does not run.
+        active: Event handlers, addresses that run, and frames.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.policy = ""
+        self.scripts: list[str] = []
+        self.active: list[str] = []
+        self._open: str | None = None
+        self._seen = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "script":
+            own = given.get("type") == _DATA and "src" not in given
+            same = sorted((n, _WAY.sub("", v)) for n, v in given.items() if n != _BASE)
+            self._open = None if own else "".join(f" {name}={value!r}" for name, value in same)
+            if self._open is not None:
+                self.scripts.append(self._open)
+        elif given.get("http-equiv", "").lower() == "content-security-policy" and not self._seen:
+            self.policy = given.get("content", "")
+        self._seen |= tag not in ("html", "head")
+        self.active += self._dangers(tag, given)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = None
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None:
+            self.scripts[-1] += f">{data}"
+
+    def _dangers(self, tag: str, given: dict[str, str]) -> Iterator[str]:
+        if tag in _EMBEDDING:
+            yield f"an element <{tag}>"
+        for name, value in given.items():
+            if name.startswith("on"):
+                yield f"an event handler in <{tag}>"
+            if _SCHEME.match(value) and name not in ("content", "title", "aria-label", "alt"):
+                yield f"an address that runs in <{tag}>"
 
 
 def scan(folder: Annotated[tyro.conf.Positional[Path], arguments.named("FOLDER")]) -> int:

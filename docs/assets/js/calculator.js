@@ -6,10 +6,6 @@
 
   const MIXED = "mla_var6_plus";
 
-  function compile(expression, names) {
-    return new Function("{" + names.join(",") + "}", "return " + expression + ";");
-  }
-
   // Values to a text with three significant digits and a unit prefix.
   function scaled(value, unit) {
     const prefixes = ["", "k", "M", "G", "T", "P", "E"];
@@ -30,14 +26,13 @@
 
   // Work and time of every design at given rates, the mixed one at any n.
   function model(spec, sizes, device) {
-    const names = [...Object.keys(sizes), "n", "tflops", "gbps", "flops", "bytes"];
     const ceilings = { tflops: device.tflops, gbps: device.gbps };
-    const timeOf = compile(spec.time_us, names);
-    const powerOf = compile(device.power, ["flops", "bytes"]);
+    const timeOf = formula(spec.time_us);
+    const powerOf = formula(device.power);
     const kernels = spec.kernels.map((kernel) => ({
       name: kernel.name,
-      flops: compile(kernel.flops, names),
-      bytes: compile(kernel.bytes, names),
+      flops: formula(kernel.flops),
+      bytes: formula(kernel.bytes),
     }));
 
     function at(kernel, n) {

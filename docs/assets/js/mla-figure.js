@@ -3,8 +3,6 @@
 (function () {
   "use strict";
 
-  const NAMES = ["b", "h", "s", "t", "n"];
-
   function us(value) {
     return value < 1000 ? Number(value.toPrecision(3)) + " us"
       : Number((value / 1000).toPrecision(3)) + " ms";
@@ -17,16 +15,16 @@
 
   function model(spec) {
     const compiled = Object.entries(spec.formulas).map(([key, parts]) => [key,
-      new Function(...NAMES, "return [" + parts.flops + ", " + parts.bytes + "];")]);
-    const powerOf = spec.power && new Function("flops", "bytes", "return " + spec.power.us + ";");
+      [formula(parts.flops), formula(parts.bytes)]]);
+    const powerOf = spec.power && formula(spec.power.us);
     return (key, sizes) => {
-      const [flops, bytes] = new Map(compiled).get(key)(...NAMES.map((name) => sizes[name]));
+      const [flops, bytes] = new Map(compiled).get(key).map((part) => part(sizes));
       const tensor = flops / (spec.rates.tflops * 1e6);
       const memory = bytes / (spec.rates.gbps * 1e3);
       const found = { flops, bytes, tensor, memory, time: Math.max(tensor, memory) };
       if (!spec.power) return found;
       const cost = spec.power;
-      const power = powerOf(flops, bytes);
+      const power = powerOf({ flops, bytes });
       const time = Math.max(found.time, power);
       const clock = Math.min(1, flops / (cost.tflops * 1e6) / time);
       const work = cost.flop * flops * clock ** 2 + cost.byte * bytes;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,10 @@ MAX_REGISTERS = 1 << 20
 MAX_INSTRUCTIONS = 1 << 20
 MAX_SHARED = 232448
 MAX_LOCAL = 512 << 10
+MAX_GLOBAL = 256 << 20
+#: Bytes of parameters that a launch takes, and of alignment that a compiler asks for.
+MAX_PARAMETERS = 32764
+MAX_ALIGNMENT = 1 << 16
 
 TYPE = r"\.(pred|[busf]\d+)"
 ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -37,7 +42,9 @@ WIDEST = 1024
 #: Components of a vector register; r, g, b and a are other names for the same.
 COMPONENTS = "xyzw"
 #: What Python says of text that cannot be what it stands for.
-FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
+FAULTS = (
+    LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, struct.error,
+)  # fmt: skip
 LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 
 
@@ -263,7 +270,18 @@ def _initial(text: str, width: int, count: int) -> bytes:
 
 
 def _bounded(kernel: Kernel) -> None:
-    for space, most in (("shared", MAX_SHARED), ("local", MAX_LOCAL)):
+    if kernel.parameter_bytes > MAX_PARAMETERS:
+        raise EmulatorError(
+            f"kernel {kernel.name} has {kernel.parameter_bytes} bytes of parameters, over "
+            f"{MAX_PARAMETERS}"
+        )
+    if (widest := max((v.align for v in kernel.variables.values()), default=0)) > MAX_ALIGNMENT:
+        raise EmulatorError(f"kernel {kernel.name} aligns to {widest} bytes, over {MAX_ALIGNMENT}")
+    spaces = (
+        ("shared", MAX_SHARED), ("local", MAX_LOCAL), ("global", MAX_GLOBAL), ("const", MAX_GLOBAL),
+        ("param", MAX_PARAMETERS),
+    )  # fmt: skip
+    for space, most in spaces:
         total = sum(v.size for v in kernel.variables.values() if v.space == space)
         if total > most:
             raise EmulatorError(

@@ -7,7 +7,9 @@ import pytest
 from generators.build import scan
 from mla_var3.errors import KnowledgeError
 
-THEME = '<script src="{}assets/bundle.js"></script><script>scope=new URL("{}",location)</script>'
+THEME = (
+    '<script src="{}assets/bundle.js"></script><script src="assets/t.js" data-base="{}"></script>'
+)
 
 
 @pytest.fixture
@@ -47,6 +49,9 @@ def test_text_that_runs_nothing_is_fine(site, text, capsys):
         ('<a href="javascript:alert(1)">', "an address that runs in <a>"),
         ("<a href=' JavaScript:alert(1)'>", "an address that runs in <a>"),
         ('<iframe srcdoc="x">', "an element <iframe>"),
+        ('<script data-x="application/json">alert(1)</script>', "a script: "),
+        ('<script type="application/json" src="x.js"></script>', "a script: "),
+        ('<p title=">" onclick="x()">', "an event handler in <p>"),
     ],
 )
 def test_what_would_run_is_found(site, text, said, capsys):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mla_var3.emulator.lower import forms
-from mla_var3.gpuless.ptx import Instruction, bits
+from mla_var3.gpuless.ptx import FAULTS, Instruction, bits
 
 if TYPE_CHECKING:
     from mla_var3.emulator.program import Program
@@ -78,7 +78,7 @@ def lower(writer: Writer, instruction: Instruction) -> list[str]:
     op = Op(writer, instruction, "t" if guarded else "s")
     try:
         body = FAMILIES[instruction.parts[0]](op)
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError, NotLowered):
+    except FAULTS:
         body = [f"machine.unsupported({instruction.pc})"]
     if not guarded:
         return body
