@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import zlib
 from fractions import Fraction
 
 import numpy as np
@@ -467,7 +468,7 @@ def test_floats_against_exact_rationals(op: str) -> None:
     wide = len(parts) > 1 and parts[-2] == "f32"
     kinds = ["f32", *[parts[-1]] * (count - 1), "f32"] if wide else [parts[-1]] * (count + 1)
     mode = next((p for p in parts if p in ("rz", "rm", "rp")), "rn")
-    random = np.random.default_rng(abs(hash(op)) % 2**32)
+    random = np.random.default_rng(zlib.crc32(op.encode()))
     n = 96
     inputs = []
     for kind in kinds[1:]:
@@ -495,3 +496,115 @@ def test_floats_against_exact_rationals(op: str) -> None:
             assert decoded(got, kinds[0])[0] == "nan", (op, given_, hex(got))
         else:
             assert got == wanted, (op, [hex(int(x)) for x in given_], hex(got), hex(wanted))
+
+
+# Conversions -------------------------------------------------------------------------------------
+
+INTEGERS = {f"{sign}{width}": (sign == "s", width) for sign in "us" for width in (8, 16, 32, 64)}
+WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, **{k: w for k, (_, w) in INTEGERS.items()}}
+WORDS = {8: np.uint16, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+CONVERSIONS = sorted(
+    op
+    for form in FORMS
+    if form.name == "cvt" and form.status == "run"
+    for op in form.opcodes()
+    if all(part in WIDTHS for part in op.split(".")[-2:])
+)
+
+
+def rounded(value: Fraction, mode: str) -> int:
+    """An exact number as an integer."""
+    down = value.numerator // value.denominator
+    match mode:
+        case "rmi":
+            return down
+        case "rpi":
+            return down + (value != down)
+        case "rzi":
+            return down + (value < 0 and value != down)
+    return round(value)  # Python's ties are to even.
+
+
+def clamped(value: int, kind: str) -> int:
+    signed, width = INTEGERS[kind]
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    return min(max(value, low), high)
+
+
+def converted(op: str, code: int) -> int | None:
+    """What a conversion gives, in the bits of its type; None for NaN."""
+    parts = op.split(".")[1:]
+    to, source = parts[-2:]
+    whole = next((p for p in parts if p in ("rni", "rzi", "rmi", "rpi")), None)
+    mode = next((p for p in parts if p in ("rz", "rm", "rp")), "rn")
+    if "ftz" in parts and source == "f32":
+        code = flushed(code, source)
+    if source in INTEGERS:
+        signed, width = INTEGERS[source]
+        value: Number = Fraction(code - (code >> width - 1 << width) if signed else code)
+        sign = False
+    else:
+        value, sign = decoded(code, source)
+    if to in INTEGERS:
+        return _to_integer(value, sign, whole, to, "sat" in parts or source not in INTEGERS)
+    if value == "nan":
+        return 0 if "sat" in parts else None
+    exponent_bits, fraction_bits = FLOATS[to]
+    top = 1 << exponent_bits + fraction_bits
+    if value == "inf":
+        out = (1 << exponent_bits) - 1 << fraction_bits | top * sign
+    else:
+        exact = Fraction(value)
+        out = encoded(Fraction(rounded(exact, whole)) if whole else exact, to, mode, sign)
+        out = flushed(out, to) if "ftz" in parts and to == "f32" else out
+    if "relu" in parts and out & top:
+        return 0
+    if "sat" in parts:
+        number, negative = decoded(out, to)
+        if negative or number == 0:
+            return 0
+        return encoded(Fraction(1), to, "rn", False) if number == "inf" or number > 1 else out
+    return out
+
+
+def _to_integer(value: Number, sign: bool, whole: str | None, to: str, clamps: bool) -> int:
+    width = INTEGERS[to][1]
+    mask = (1 << width) - 1
+    if value == "nan":
+        return 1 << 63 if width == 64 else 0
+    if value == "inf":
+        return clamped(-(1 << 70) if sign else 1 << 70, to) & mask
+    number = rounded(Fraction(value), whole or "rzi")
+    return (clamped(number, to) if clamps else number) & mask
+
+
+@pytest.mark.parametrize("op", CONVERSIONS)
+def test_conversions_against_exact_rationals(op: str) -> None:
+    to, source = op.split(".")[-2:]
+    random = np.random.default_rng(zlib.crc32(op.encode()))
+    width = WIDTHS[source]
+    codes = random.integers(0, 2**width, 96, dtype=np.uint64)
+    if source in FLOATS:
+        exponent_bits, fraction_bits = FLOATS[source]
+        bias = (1 << exponent_bits - 1) - 1
+        near = random.integers(bias - 3, min(bias + 34, (1 << exponent_bits) - 1), 96)
+        low = codes & np.uint64((1 << fraction_bits) - 1 & ~((1 << max(0, fraction_bits - 9)) - 1))
+        sign = codes & np.uint64(1 << width - 1)
+        ties = sign | near.astype(np.uint64) << np.uint64(fraction_bits) | low
+        codes = np.where(random.random(96) < 0.6, ties, codes)
+        inf = (1 << exponent_bits) - 1 << fraction_bits
+        codes[:6] = [0, 1 << width - 1, inf, inf | 1 << width - 1, inf + 1, 1]
+    else:
+        few = random.integers(0, width, 96).astype(np.uint64)
+        codes[::3] = (codes >> few)[::3]  # Numbers of every length.
+        codes[1::6] = (np.uint64(1) << few)[1::6] + np.uint64(1)
+        codes &= np.uint64((1 << width) - 1)
+    given_ = codes.astype(WORDS[width])
+    out = evaluate(f"{op} %o, %i0;", [given_], WORDS[WIDTHS[to]])
+    mask = (1 << WIDTHS[to]) - 1
+    for code, got in zip(codes.tolist(), (out & WORDS[WIDTHS[to]](mask)).tolist(), strict=True):
+        wanted = converted(op, code)
+        if wanted is None:
+            assert decoded(got, to)[0] == "nan", (op, hex(code), hex(got))
+        else:
+            assert got == wanted, (op, hex(code), hex(got), hex(wanted))

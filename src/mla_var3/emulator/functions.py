@@ -128,15 +128,26 @@ def to_small(x: Any, kind: str) -> Any:
 
 
 def directed(x: Any, dtype: Any, mode: str) -> Any:
-    """float64 values to ``dtype``, rounded to nearest (rn), zero (rz), down (rm) or up (rp)."""
-    x = np.asarray(x, F64)
+    """Wider values to ``dtype``, rounded to nearest (rn), zero (rz), down (rm) or up (rp)."""
+    x = np.asarray(x)
+    x = x if x.dtype == np.longdouble else x.astype(F64)
     y = x.astype(dtype)
     if mode == "rn":
         return y
-    back = y.astype(F64)
+    back = y.astype(x.dtype)
     over = {"rz": np.abs(back) > np.abs(x), "rm": back > x, "rp": back < x}[mode]
     target = {"rz": 0.0, "rm": -np.inf, "rp": np.inf}[mode]
     return np.where(over, np.nextafter(y, np.asarray(target, dtype)), y)
+
+
+def odd_integer(x: Any) -> Any:
+    """64-bit integers to float64 whose last bit is odd where it is not exact.
+
+    Another rounding, to a narrower format, is then right.
+    """
+    exact = np.asarray(x).astype(np.longdouble)  # Has 64 bits or more.
+    near = np.atleast_1d(exact.astype(F64))
+    return formats.odd32(near, (exact - near.astype(np.longdouble)).astype(F64))
 
 
 def half(x: Any) -> Any:

@@ -44,6 +44,8 @@ def _values(op: Op, operand: int, kind: str) -> str:
 
 def _to_float(op: Op, to: str, source: str) -> list[str]:
     text = _values(op, 1, source)
+    if not _is_float(source):
+        text = _exact(text, to, source, op.rounding())
     whole = next((INTEGER_ROUNDING[m] for m in INTEGER_ROUNDING if op.has(m)), None)
     if whole:
         text = f"{ROUND[whole]}({text})"
@@ -52,12 +54,29 @@ def _to_float(op: Op, to: str, source: str) -> list[str]:
         text = f"fn.saturate({text})"
     mode = op.rounding()
     if to == "bf16":
-        return op.put(f"formats.to_bf16({text}, '{mode}')" if mode in ("rn", "rz") else "", "u16")
+        return op.put(_to_bf16(text, source, mode), "u16")
     if mode != "rn":
         text = f"fn.directed({text}, {numpy_name(to)}, '{mode}')"
     else:
         text = f"({text}).astype({numpy_name(to)})"
     return op.put(f"fn.flush({text})" if op.has("ftz") and to == "f32" else text, to)
+
+
+def _exact(text: str, to: str, source: str, mode: str) -> str:
+    """Integers as what is rounded once from here on."""
+    if to == "f64":
+        return text if mode == "rn" or bits(source) < 64 else f"({text}).astype(np.longdouble)"
+    if bits(source) == 64:
+        return f"fn.odd_integer({text})"
+    return text if to == "f32" else f"({text}).astype(F64)"
+
+
+def _to_bf16(text: str, source: str, mode: str) -> str:
+    if source in ("f32", "f16"):
+        return f"formats.to_bf16({text}, '{mode}')"
+    if mode == "rz":
+        return f"formats.to_bf16(fn.directed({text}, F32, 'rz'), 'rz')"
+    return f"fn.to_small({text}, 'bf16')"
 
 
 def _to_integer(op: Op, to: str, source: str) -> list[str]:
