@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import mla_var3
+from mla_var3.languages import languages
 
 ROOT = Path(mla_var3.__file__).parent
 #: Rooms that may import a package, by package.
@@ -70,26 +71,32 @@ def test_generators_ask_the_language_for_cutiles_words(word):
     assert [p.name for p in pages if word in p.read_text(encoding="utf-8")] == []
 
 
-#: Package of each language's kernels, its door and what runs it without a GPU.
+#: What runs the kernels of one language alone; the emulator runs all that compile to PTX.
+PRODUCTS = {"cutile": "interpreter"}
+#: Key of each language and the package of its kernels, by its folder.
 LANGUAGES = {
-    "cute": ("cute_python", "cute_kernel", "emulator"),
-    "cutile": ("cutile", "ct_kernel", "interpreter"),
-    "library": ("library", "library_kernel", ""),
+    type(language).__module__.split(".")[2]: (language.key, language.package)
+    for language in languages().values()
 }
+DOORS = sorted((ROOT / "runtime").glob("*_kernel.py"))
 
 
-def test_every_language_has_its_rooms_here():
+def test_languages_are_the_folders_of_their_room():
     folders = {path.parent.name for path in (ROOT / "languages").glob("*/__init__.py")}
-    assert folders == LANGUAGES.keys()
+    assert folders == LANGUAGES.keys() > PRODUCTS.keys()
+    assert all((ROOT / "kernel" / package).is_dir() for _, package in LANGUAGES.values())
+    assert DOORS
 
 
 def rooms_of_others(language: str) -> tuple[str, ...]:
     """Packages that neither a language nor its kernels may name."""
     found = []
-    for other, (kernels, door, _) in LANGUAGES.items():
+    for other, (_, kernels) in LANGUAGES.items():
         if other != language:
-            found += [f"languages.{other}", f"kernel.{kernels}", f"runtime.{door}"]
-    return tuple(f"mla_var3.{name}" for name in found)
+            room = f"mla_var3.languages.{other}"
+            found += [room, f"mla_var3.kernel.{kernels}"]
+            found += [f"mla_var3.runtime.{p.stem}" for p in DOORS if strangers(p, (room,))]
+    return tuple(found)
 
 
 def named(path: Path) -> set[str]:
@@ -110,9 +117,9 @@ def strangers(path: Path, rooms: tuple[str, ...]) -> set[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_language_names_no_other(language):
-    kernels, _, _ = LANGUAGES[language]
+    _, kernels = LANGUAGES[language]
     others = rooms_of_others(language)
-    products = {runs for other, (_, _, runs) in LANGUAGES.items() if other != language and runs}
+    products = {runs for other, runs in PRODUCTS.items() if other != language}
     own = [*(ROOT / "languages" / language).rglob("*.py")]
     assert own
     inner = (*others, *(f"mla_var3.{product}" for product in products))

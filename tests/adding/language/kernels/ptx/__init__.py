@@ -1,0 +1,3 @@
+"""Kernels in PTX."""
+
+LANGUAGE = "ptx"

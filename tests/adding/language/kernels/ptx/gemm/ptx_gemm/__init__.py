@@ -1,0 +1,1 @@
+"""One matrix product: what a thread per element does."""

@@ -1,0 +1,1 @@
+"""One normalization per row: the row stays in registers."""

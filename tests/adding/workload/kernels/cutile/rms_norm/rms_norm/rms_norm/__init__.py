@@ -1,0 +1,1 @@
+"""v0: a row per block."""
