@@ -127,16 +127,21 @@ class Language(Protocol):
             UnknownNameError: An arch that its compiler does not know.
         """
 
-    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
-        """What tells a launch of a compiled kernel from others: its machine code and its launch.
+    def fingerprints(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Fingerprint | str]:
+        """What tells each launch from others; for one that does not compile, why.
 
         Args:
-            kernel: Bound to tensors of the full size, under the tiling that was compiled; meta
-                tensors do.
-            compiled: What ``compile_many`` gave for it.
-
-        Raises:
-            ToolchainError: It did not compile.
+            jobs: Kernels bound to tensors of the full size; meta tensors do.
+            workers: Compilers at a time; the number of cores by default.
+            cache_dir: Cache folder; the user's by default.
+            progress: Told of each job that had to be compiled.
         """
 
     def call(self, texts: Sequence[str]) -> str | None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from mla_var3 import devices, evidence, languages
 from mla_var3.errors import HyperMlaError, PlanError
+from mla_var3.evidence import Fingerprint
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.compiling import Progress, compile_jobs
+from mla_var3.languages.compiling import Progress, summary
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -97,14 +98,27 @@ def compiled(
         if not isinstance(stages, str)
         for _, kernel in stages
     ]
-    made = iter(compile_jobs(jobs, workers=workers, cache_dir=cache_dir, progress=progress))
+    made = iter(
+        languages.find(version.language).fingerprints(
+            jobs,
+            workers=workers,
+            cache_dir=cache_dir,
+            progress=lambda _, facts: progress(summary(facts)),
+        )
+    )
     results: list[Compiled] = []
     for case, stages in zip(cases, found, strict=True):
         if isinstance(stages, str):
             results.append(Compiled(case=case, error=stages))
         else:
-            results.append(_read(case, [(name, kernel, next(made)) for name, kernel in stages]))
+            results.append(_compiled(case, {name: next(made) for name, _ in stages}))
     return results
+
+
+def _compiled(case: Case, stages: Mapping[str, Fingerprint | str]) -> Compiled:
+    if refused := [one for one in stages.values() if isinstance(one, str)]:
+        return Compiled(case=case, error=refused[0])
+    return Compiled.model_validate({"case": case, "stages": stages})
 
 
 def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
@@ -121,15 +135,6 @@ def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
         if (reason := language.cannot_compile(arch) or language.refuses(kernel, arch)) is not None:
             return reason
     return stages
-
-
-def _read(case: Case, rows: Sequence[tuple[str, Kernel, languages.Compiled]]) -> Compiled:
-    if error := next((one.facts.error for _, _, one in rows if one.facts.error), None):
-        return Compiled(case=case, error=error)
-    stages = {
-        name: languages.find(kernel.language).fingerprint(kernel, one) for name, kernel, one in rows
-    }
-    return Compiled(case=case, stages=stages)
 
 
 def toolchain(version: Version) -> dict[str, str]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mla_var3.emulator.dispatch import Dispatch, dispatches
 from mla_var3.errors import PlanError
-from mla_var3.evidence import Fingerprint
+from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.evidence.fingerprint import digest
+from mla_var3.languages.base import CompileJob
 from mla_var3.languages.cute import export, loader, parameters, signature
 from mla_var3.languages.cute.compile import CUBIN, HEADER, HOST, PTX
-from mla_var3.languages.cute.jobs import require_cute
+from mla_var3.languages.cute.jobs import compile_jobs, require_cute
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.static.elf import code_digest
 
@@ -26,6 +28,21 @@ from mla_var3.static.elf import code_digest
 _TAG, _ROOM = 0x5A, 1 << 34
 _FIRST = _TAG << 40
 _WORD = struct.Struct("<Q")
+
+
+def fingerprints(
+    jobs: Sequence[CompileJob],
+    *,
+    workers: int | None,
+    cache_dir: Path | None,
+    progress: Callable[[CompileJob, StaticFacts], None],
+) -> list[Fingerprint | str]:
+    """See :meth:`mla_var3.languages.base.Language.fingerprints`."""
+    made = compile_jobs(jobs, workers=workers, cache_dir=cache_dir, timeout=None, progress=progress)
+    return [
+        one.facts.error or fingerprint(job.kernel, one.files)
+        for job, one in zip(jobs, made, strict=True)
+    ]
 
 
 def fingerprint(kernel: Kernel, files: Mapping[str, bytes]) -> Fingerprint:

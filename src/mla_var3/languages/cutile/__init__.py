@@ -85,10 +85,19 @@ class _Cutile:
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
 
-    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+    def fingerprints(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Fingerprint | str]:
         from mla_var3.languages.cutile import fingerprint
 
-        return fingerprint.fingerprint(kernel, compiled.facts, compiled.files)
+        return fingerprint.fingerprints(
+            jobs, workers=workers, cache_dir=cache_dir, progress=progress
+        )
 
     def call(self, texts: Sequence[str]) -> str | None:
         return None

@@ -46,6 +46,7 @@ _FRONT_END = threading.Lock()
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
 
+_ENTRY = re.compile(r"^entry @[^(]*\(", re.MULTILINE)
 _MMA_OP = re.compile(r"= mma[a-z_]* ")
 _TILE_SHAPE = re.compile(r"tile<(\d+(?:x\d+)+)x")
 _HINTS = ("num_ctas", "occupancy", "num_worker_warps")
@@ -253,6 +254,28 @@ def _bytecode(job: TileJob, signature: Any) -> bytes:
     except TileError as error:
         raise _RefusedError(_sentence(error)) from error
     return buffer.getvalue()
+
+
+def intermediate(job: TileJob, cache_dir: Path | None = None) -> str | None:
+    """The kernel as tileiras takes it, without its name and its places in the source.
+
+    Args:
+        job: The kernel.
+        cache_dir: As for :func:`compile_kernel`.
+
+    Returns:
+        The text and the hints; None where the front end refuses the kernel.
+    """
+    task = _prepare(job)
+    if task.error is not None:
+        return None
+    runner = tools.Runner()
+    with Cache(cache_dir).scratch() as folder:
+        (folder / BYTECODE).write_bytes(task.bytecode)
+        done = runner.run(toolchain.find("tileirdisasm"), [folder / BYTECODE])
+    if done.returncode:
+        raise ToolchainError(f"tileirdisasm failed: {tools.one_line(done.stderr)}")
+    return f"{sorted(task.base.hints.items())}\n{_ENTRY.sub('entry @(', done.stdout)}"
 
 
 def _sentence(error: Any) -> str:

@@ -56,8 +56,15 @@ class _Library:
             raise ToolchainError(f"{jobs[0].kernel.name}: {self.cannot_compile(jobs[0].arch)}")
         return []
 
-    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
-        raise ToolchainError(f"{kernel.name}: nothing of it is compiled here")
+    def fingerprints(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Fingerprint | str]:
+        return [str(self.cannot_compile(job.arch)) for job in jobs]
 
     def call(self, texts: Sequence[str]) -> str | None:
         from mla_var3.languages.library.call import call_digest

@@ -1,0 +1,215 @@
+"""Edits of kernels and workloads, and which versions they concern: in a copy of the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mla_var3
+from mla_var3 import paths
+from mla_var3.evidence import builds, revisions, states
+from tests.evidence.making import passed, record, stage
+
+GEMM, FLASH = "cutile/gemm/gemm", "cutile/mla/flash_mla"
+GEMM_V0, FLASH_V0 = f"kernels/{GEMM}/gemm/gemm.py", f"kernels/{FLASH}/flash_mla/flash_mla.py"
+PROBLEMS, COSTS = (f"src/mla_var3/workloads/mla/{name}.py" for name in ("problems", "costs"))
+
+
+class Copy:
+    """The package with two designs, one version each, and their tables."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        package = Path(mla_var3.__file__).parent
+        shutil.copytree(
+            package, root / "src/mla_var3", ignore=shutil.ignore_patterns("kernel", "__pycache__")
+        )
+        (root / "src/mla_var3/kernel").symlink_to(root / "kernels")
+        shutil.copytree(paths.repo_root() / "knowledge/devices", root / "knowledge/devices")
+        for place in ("", "cutile"):
+            self._take(f"{place}/__init__.py".lstrip("/"))
+        for design, name in ((GEMM, "gemm"), (FLASH, "flash_mla")):
+            self._take(f"{design}/__init__.py")
+            self._take(f"{design}/{name}")
+
+    def _take(self, name: str) -> None:
+        source, place = paths.kernels_dir() / name, self.root / "kernels" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.is_file():
+            shutil.copy(source, place)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        file = self.root / name
+        text = file.read_text()
+        assert old in text, f"{name} no longer says {old!r}"
+        file.write_text(text.replace(old, new))
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """A command over codes in the copy: its exit code and what it prints."""
+        environment = {
+            **os.environ, "PYTHONPATH": str(self.root / "src"), "HYPERMLA_ROOT": str(self.root),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "mla_var3.app.codes", *arguments],
+            cwd=self.root, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert not done.stderr, done.stderr
+        return done.returncode, done.stdout
+
+    def again(self) -> Copy:
+        """The copy as it is on disk, for one further edit."""
+        place = self.root.with_name(f"{self.root.name}-edited")
+        shutil.copytree(self.root, place, symlinks=True)
+        (place / "src/mla_var3/kernel").unlink()
+        (place / "src/mla_var3/kernel").symlink_to(place / "kernels")
+        made = Copy.__new__(Copy)
+        made.root = place
+        return made
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Copy:
+    """The copy, with the tables of what it compiles to."""
+    made = Copy(tmp_path_factory.mktemp("tables") / "copy")
+    code, said = made.run("write", "--arch=sm_90")
+    assert code == 0, said
+    assert "wrote results/fingerprints/cutile/gemm/gemm.json" in said
+    code, said = made.run("workloads")
+    assert "new revision of mla.LatentProblem" in said
+    return made
+
+
+@pytest.fixture
+def copy(written, tmp_path) -> Copy:
+    made = written.again()
+    yield made
+    shutil.rmtree(made.root)
+
+
+def changed(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith("CHANGED")]
+
+
+def test_edits_that_compile_to_the_same_change_nothing(copy):
+    copy.edit(GEMM_V0, "    acc = ct.zeros", "    # A comment.\n    acc = ct.zeros")
+    copy.edit(GEMM_V0, '"""Grid (column tiles, row tiles)', '"""Other words')
+    copy.edit(GEMM_V0, "acc", "total")  # a renamed variable
+    copy.edit(GEMM_V0, "def gemm(", "def product(")
+    copy.edit(GEMM_V0, "            gemm,\n", "            product,\n")
+    copy.edit(
+        COSTS,
+        "def flash_mla_cost(",
+        "def flash_mla_cost_(*_, **__):\n    ...\n\n\ndef flash_mla_cost(",
+    )
+    copy.edit(
+        PROBLEMS,
+        "        return flash_mla_cost(",
+        "        return 2 * Cost(1, 1) if 0 else flash_mla_cost(",
+    )
+    code, said = copy.run("check")
+    assert (code, changed(said)) == (0, []), said
+    code, said = copy.run("workloads")
+    assert (code, changed(said)) == (0, []), said
+
+
+def test_a_doubled_scale_changes_its_workload_and_the_kernels_that_are_passed_it(copy):
+    copy.edit(PROBLEMS, "return 1.0 / math.sqrt(self.d_qk)", "return 2.0 / math.sqrt(self.d_qk)")
+    code, said = copy.run("workloads")
+    assert code == 1
+    assert "CHANGED mla.LatentProblem: input1; lse; o" in said  # Inputs aim at a score
+    assert "same gemm.GemmProblem" in said
+    code, said = copy.run("check")
+    assert code == 1
+    assert {line.split()[1] for line in changed(said)} == {"flash_mla"}
+    assert "scalars of flash_mla" in said
+
+
+def test_another_grid_is_named_and_refused_until_it_is_declared(copy):
+    copy.edit(GEMM_V0, "ct.cdiv(self.m, x.tile_m))", "ct.cdiv(self.m, x.tile_m) + 1)")
+    code, said = copy.run("check")
+    assert code == 1
+    assert {line.split()[1] for line in changed(said)} == {"gemm"}
+    assert "grid of gemm " in said
+    code, said = copy.run("write", "gemm", "v0")
+    assert code == 1
+    assert (
+        '1 versions were not written: mend them, or declare the change with --changed="why"' in said
+    )
+    code, said = copy.run("write", "gemm", "v0", "--changed=a grid with one row more")
+    assert code == 0
+    table = builds.read(builds.path_of("cutile", "gemm", "gemm", copy.root / "results"))
+    new, old = table.versions["v0"].builds
+    assert new.why == "a grid with one row more"
+    assert not set(new.sources) & set(old.sources)
+
+
+class TestStates:
+    """Reading the tables, without a compiler."""
+
+    @pytest.fixture(autouse=True)
+    def _in(self, copy, monkeypatch):
+        monkeypatch.setenv("HYPERMLA_ROOT", str(copy.root))
+        monkeypatch.setattr("mla_var3.evidence.sources.kernels_dir", lambda: copy.root / "kernels")
+        self.copy = copy
+        table = builds.read(builds.path_of("cutile", "gemm", "gemm"))
+        self.case = table.versions["v0"].today.compiled[0].case
+        self.sources = {name: file.blob for name, file in table.versions["v0"].files.items()}
+
+    def made(self, **changes):
+        fields = {
+            "kernel": {
+                "layer": "gemm", "design": "gemm", "sources": self.sources,
+            },
+            "problem": self.case.problem, "toolchain": {"cuda-tile": "1.7.0"},
+            "outcome": passed(stages=[stage("gemm", tiling=self.case.tilings[0])]),
+        }  # fmt: skip
+        return record(**{**fields, **changes})
+
+    def test_equal_sources_are_fresh(self):
+        assert states.state_of(self.made()) == states.State("fresh")
+
+    def test_a_comment_is_fresh_and_an_edit_is_not_until_it_is_compiled(self):
+        self.copy.edit(GEMM_V0, "    acc = ct.zeros", "    # A comment.\n    acc = ct.zeros")
+        assert states.state_of(self.made()).kind == "fresh"
+        self.copy.edit(GEMM_V0, "acc", "total")
+        state = states.state_of(self.made())
+        assert state.kind == "code changed"
+        assert state.reasons == (
+            f"{GEMM_V0} changed since it was last compiled: run `nox -s codes -- write`",
+        )
+        assert self.copy.run("write", "gemm")[0] == 0
+        assert states.state_of(self.made()).kind == "fresh"
+
+    def test_another_grid_is_the_reason(self):
+        self.copy.edit(GEMM_V0, "ct.cdiv(self.m, x.tile_m))", "ct.cdiv(self.m, x.tile_m) + 1)")
+        assert self.copy.run("write", "gemm", "--changed=why")[0] == 0
+        device = {"target": "nvidia-h200-sxm", "mode": "disabled"}
+        from tests.factories import device as gpu
+
+        (reason,) = states.state_of(self.made(device=gpu(), **device)).reasons
+        assert reason.startswith("grid of gemm ")
+
+    def test_other_tools_are_no_warning(self):
+        state = states.state_of(self.made(toolchain={"cuda-tile": "1.6.0"}))
+        assert state == states.State("toolchain moved", ("cuda-tile 1.6.0 -> 1.7.0",))
+        assert not state.is_stale
+        assert states.state_of(self.made(toolchain={"cuda-tile": "1.7"})).kind == "fresh"
+
+    def test_another_revision_of_the_workload_is(self):
+        path = revisions.path_of()
+        table = revisions.read(path)
+        known = table.problems["gemm.GemmProblem"]
+        other = known[0].model_copy(update={"id": "0" * 16, "why": "inputs of another seed"})
+        revisions.write(revisions.Table(problems={"gemm.GemmProblem": (*known, other)}), path)
+        state = states.state_of(self.made())
+        assert state.kind == "code changed"
+        assert state.reasons == (
+            "inputs, reference or tolerance of gemm.GemmProblem changed (inputs of another seed)",
+        )
