@@ -10,13 +10,15 @@ from factories import correctness, costs_as, duration, passed, record, stage, st
 
 from mla_var3 import evidence
 from mla_var3.app import records as commands
-from mla_var3.app import verify
+from mla_var3.app import refuting, verify
 from mla_var3.errors import RecordError, UnknownNameError
 from mla_var3.evidence import integrity, sources
-from mla_var3.paths import kernels_dir
+from mla_var3.paths import kernels_dir, results_dir
 from mla_var3.runtime import registry
 from tests.repository import git
 
+#: What the committed workloads give on their check problems.
+TABLE = results_dir() / "fingerprints/workloads.json"
 TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
 
 
@@ -54,9 +56,23 @@ def sound(commit):
     def write(**changes):
         fields = {"git": evidence.Git(commit=commit, dirty=False), "outcome": passed(), **changes}
         made = record(**{"problem": plan.problem(), "slug": plan.slug(), **fields})
-        return evidence.write(made)[0]
+        checked = plan.shrunk() if made.is_static else plan
+        return evidence.write(of_problem(made, checked.problem()))[0]
 
     return write
+
+
+def of_problem(made: evidence.Record, problem) -> evidence.Record:
+    """The record with its check of a problem, where it has one and the test named no other."""
+    result = made.outcome
+    if getattr(result, "correctness", None) is None:
+        return made
+    cases = [
+        case.model_copy(update={"problem": problem}) if case.problem == {"b": 1} else case
+        for case in result.correctness.cases
+    ]
+    checked = result.correctness.model_copy(update={"cases": cases})
+    return made.model_copy(update={"outcome": result.model_copy(update={"correctness": checked})})
 
 
 def timed(median: float = 1000.0) -> evidence.Passed:
@@ -260,14 +276,74 @@ class TestFaults:
         assert faults(capsys) == []
 
 
-def test_stale_records_are_listed_and_are_no_fault(sound, capsys, monkeypatch):
+class TestContradictions:
+    """What no run can have observed; ``sound`` writes each twin that nothing speaks against."""
+
+    def test_a_tolerance_that_the_workload_does_not_give(self, sound, root, monkeypatch, capsys):
+        refuting._outputs.cache_clear()
+        table = root / "results/fingerprints/workloads.json"
+        table.parent.mkdir(parents=True)
+        table.write_bytes(TABLE.read_bytes())
+        sound()
+        assert faults(capsys) == []
+        sound(version="v1", outcome=passed(correctness=correctness(tolerance=0.5)))
+        (fault,) = faults(capsys)
+        assert "its tolerance is 0.5, and its workload gives 0.002, 0.004" in fault
+        refuting._outputs.cache_clear()
+
+    def test_a_small_check_of_another_problem(self, sound, capsys):
+        other = registry.find("flash_mla", "v0").plan_class()(b=2, s=2).shrunk().problem()
+        cases = [evidence.CheckedCase(problem={**other, "t": 99}, max_relative_error=1e-3)]
+        sound(outcome=passed(correctness=correctness(cases=cases)))
+        (fault,) = faults(capsys)
+        assert "its check is not of b1-h16-s1-t200-p64-k512-bf16, its problem made small" in fault
+
+    @pytest.mark.parametrize(
+        ("facts", "said"),
+        [
+            ({"registers": 256, "threads_per_block": 128},
+             "256 registers per thread, and sm_90 at most 255"),
+            ({"shared_bytes": 232449},
+             "232449 bytes of shared memory per block, and sm_90 at most 232448"),
+            ({"threads_per_block": 1056, "registers": 32}, "1056 threads per block"),
+            ({"registers": 255, "threads_per_block": 384}, "97920 registers per block"),
+        ],
+    )  # fmt: skip
+    def test_what_a_block_of_the_arch_cannot_have(self, sound, capsys, facts, said):
+        sound(outcome=passed(stages=[stage(static=static_facts(**facts))]))
+        assert any(said in fault for fault in faults(capsys))
+
+    def test_what_it_just_can_have(self, sound, capsys):
+        facts = static_facts(registers=168, threads_per_block=384, shared_bytes=232448)
+        sound(outcome=passed(stages=[stage(static=facts)]))
+        assert faults(capsys) == []
+
+    def test_a_time_without_a_check(self, sound, capsys):
+        sound(outcome=timed().model_copy(update={"correctness": None}), **TIMED)
+        (fault,) = faults(capsys)
+        assert "mode event times nothing unchecked" in fault
+
+    def test_a_key_twice_in_one_run(self, sound, capsys):
+        path = sound(outcome=timed(), **TIMED)
+        (path.parent / f"{path.stem}-2.json").write_bytes(path.read_bytes())
+        assert any("another file of its run states the same" in fault for fault in faults(capsys))
+        edit(path, lambda r: r["entries"].append(r["entries"][0]))
+        assert any("event stands in it twice" in fault for fault in faults(capsys))
+
+
+def test_records_of_changed_code_are_listed_with_the_reason_and_are_no_fault(
+    sound, capsys, monkeypatch
+):
     path = sound()
-    monkeypatch.setattr(verify.evidence, "is_stale", lambda _: True)
+    state = evidence.State("code changed", ("grid of attention 132 -> 128",))
+    monkeypatch.setattr(verify.evidence, "state_of", lambda _: state)
     assert commands.main(["verify"]) == 0
     out = capsys.readouterr().out
     (made,) = evidence.records_of(path)
-    assert f"stale {evidence.address(made)}@aaaa\n" in out
-    assert "1 records, 0 of them measured again since: 0 with faults, 1 stale" in out
+    assert f"{evidence.address(made)}@aaaa code changed: grid of attention 132 -> 128\n" in out
+    assert (
+        "1 records, 0 of them measured again since: 0 with faults, 1 of changed code, 0 of" in out
+    )
     assert path.is_file()
 
 

@@ -207,7 +207,7 @@ def old_states(version: Version) -> list[State]:
     found: dict[str, tuple[Mapping[str, str], dict[str, Case]]] = {}
     for record in _records(version):
         sources = record.kernel.sources
-        if not sources or (known is not None and known.build_of(sources) is not None):
+        if not sources or (known is not None and _is_built(known.build_of(sources))):
             continue
         _, cases = found.setdefault(builds.state_digest(sources), (sources, {}))
         if (case := evidence.states.case_of(record)) is not None:
@@ -217,6 +217,11 @@ def old_states(version: Version) -> list[State]:
         State(design, version.version, sources, tuple(cases.values()))
         for sources, cases in found.values()
     ]
+
+
+def _is_built(build: Build | None) -> bool:
+    """Whether a build has what its sources compile to; what failed is tried again."""
+    return build is not None and not any(one.error for one in build.compiled)
 
 
 def keep_old(version: Version, states: Sequence[tuple[State, Sequence[Compiled]]], say: Say) -> str:
@@ -236,6 +241,7 @@ def keep_old(version: Version, states: Sequence[tuple[State, Sequence[Compiled]]
     others = list(kept.builds[1:])
     for state, made in states:
         digest = builds.state_digest(state.sources)
+        others = _without(others, digest)
         if made and all(_is_same(today, one) for one in made):
             today = _extended(today, [digest], [])
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +27,7 @@ def verify() -> int:
     """Hold every file against its content hash, every record against repository, device, bounds.
 
     Returns:
-        0 when none has a fault, else 1; stale records are listed and are not a fault.
+        0 when none has a fault, else 1; records of changed code are listed, and are not a fault.
     """
     from mla_var3 import evidence
     from mla_var3.app import verify as verifier
@@ -41,15 +42,18 @@ def verify() -> int:
             print(f"FAULT {verdict.name}: {fault}")
     made = [v.record for v in verdicts if v.record is not None]
     standing = {id(record) for record in evidence.newest(made)}
-    stale = [v.name for v in verdicts if v.stale and id(v.record) in standing]
-    for name in stale:
-        print(f"stale {name}")
+    states = [(v.name, v.state) for v in verdicts if v.state and id(v.record) in standing]
+    for name, state in states:
+        if state.is_stale:
+            print(f"{name} {state}")
+    kinds = Counter(state.kind for _, state in states)
     if not integrity.repository_known():
         print("not verified: no git history, so sources and commits could not be looked up")
     wrong = sum(bool(v.faults) for v in verdicts)
     print(
         f"{len(made)} records, {len(made) - len(standing)} of them measured again since: "
-        f"{wrong} with faults, {len(stale)} stale"
+        f"{wrong} with faults, {kinds['code changed']} of changed code, "
+        f"{kinds['toolchain moved']} of a moved toolchain"
     )
     return EXIT_FAULTS if wrong else 0
 
@@ -61,7 +65,7 @@ def list_(
     version: str | None = None,
     mode: str | None = None,
 ) -> int:
-    """List records, one line each: status, median time, address, run, and whether it is stale.
+    """List records, one line each: status, median time, address, run; the state if not fresh.
 
     Args:
         target: Device key, static/sm_90, or cpu.
@@ -106,8 +110,9 @@ def _line(record: Record) -> str:
 
     total = record.outcome.total if isinstance(record.outcome, evidence.Passed) else None
     time = f"{total.median_us:10.1f} us" if total else " " * 13
-    stale = "  stale" if evidence.is_stale(record) else ""
-    return f"{record.outcome.status:<8}{time}  {evidence.address(record)}@{record.run}{stale}"
+    state = evidence.state_of(record)
+    said = "" if state.kind == "fresh" else f"  {state}"
+    return f"{record.outcome.status:<8}{time}  {evidence.address(record)}@{record.run}{said}"
 
 
 def show(record: Annotated[tyro.conf.Positional[str], named("RECORD")]) -> int:

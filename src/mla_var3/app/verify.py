@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import evidence, languages, roofline
+from mla_var3.app import refuting
 from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
-from mla_var3.evidence import Passed, Record, Run, integrity
+from mla_var3.evidence import Passed, Record, Run, contradictions, integrity
 from mla_var3.runtime import costs, registry
 
 
@@ -22,17 +23,18 @@ class Verdict:
         name: The file below the results folder, or the record's address and run.
         faults: What is wrong, one sentence each.
         record: The record; None for a file as a whole.
-        stale: Whether its sources have changed since.
+        state: Whether it is of what today's sources compile to; None for a file as a whole.
     """
 
     name: str
     faults: tuple[str, ...]
     record: Record | None = None
-    stale: bool = False
+    state: evidence.State | None = None
 
 
 def verify(root: Path) -> Iterator[Verdict]:
     """A verdict on each file below ``root``, in path order, and on each of its records."""
+    seen: set[str] = set()
     for path in evidence.files(root):
         place = path.relative_to(root)
         try:
@@ -42,9 +44,11 @@ def verify(root: Path) -> Iterator[Verdict]:
             continue
         yield Verdict(place.as_posix(), tuple(file_faults(run, place, path)))
         for record in run.records:
-            stale = evidence.is_stale(record)
+            state = evidence.state_of(record)
             name = f"{evidence.address(record)}@{record.run}"
-            yield Verdict(name, tuple(faults(record, stale)), record, stale)
+            twice = ["another file of its run states the same"] if name in seen else []
+            seen.add(name)
+            yield Verdict(name, (*twice, *faults(record, state.is_stale)), record, state)
 
 
 def sweep(root: Path) -> list[Path]:
@@ -70,11 +74,13 @@ def faults(record: Record, stale: bool) -> Iterator[str]:
 
     Args:
         record: The record.
-        stale: Whether its sources have changed since.
+        stale: Whether its code or its workload has changed since.
     """
     yield from integrity.faults(record)
+    yield from contradictions.faults(record)
     yield from unknown_names(record)
     yield from unlike_the_device(record)
+    yield from refuting.beyond_the_arch(record)
     yield from unlike_the_version(record, stale)
     yield from below_the_bound(record)
 
@@ -129,7 +135,7 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
 
     Args:
         record: The record.
-        stale: Whether it was made from other sources, whose sizes may be others.
+        stale: Whether its code or workload has changed since, and so perhaps what it takes.
     """
     kernel = record.kernel
     try:
@@ -147,6 +153,8 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
         return
     if plan.slug() != record.slug:
         yield f"its problem is {plan.slug()}, and its slug {record.slug}"
+    if not stale:
+        yield from refuting.unlike_the_workload(record, version)
 
 
 def below_the_bound(record: Record) -> Iterator[str]:

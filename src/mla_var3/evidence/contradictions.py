@@ -5,8 +5,7 @@ None of this proves that a run took place; see ``evidence.integrity`` for what a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from mla_var3.evidence.model import Duration, Passed, Record
@@ -14,8 +13,9 @@ from mla_var3.evidence.sources import KERNELS
 
 #: Modes that run the version on a GPU at its own problem.
 ON_A_GPU = ("event", "annotation", "ncu", "nsys")
-#: How far below one of several stages the whole may lie: each is timed on its own, in a GPU that is
-#: warmer or cooler. 503 pairs of whole and stage lie above 1.000.
+#: How far below one of several stages the whole may lie, by its median as by its least time: each
+#: is timed on its own, with other clocks. Of 881 committed pairs one median lies at 0.96, one least
+#: time at 0.93, and none of both kinds below 0.98.
 ROOM = 0.95
 
 
@@ -76,15 +76,8 @@ def _total(outcome: Passed) -> Iterator[str]:
                 f"the whole took {total.median_us:g} us, and its only stage {stage.name} "
                 f"{part.median_us:g} us"
             )
-        elif total.min_us < ROOM * part.min_us:
+        elif total.median_us < ROOM * part.median_us and total.min_us < ROOM * part.min_us:
             yield (
-                f"the whole took {total.min_us:g} us at least, and its stage {stage.name} "
-                f"{part.min_us:g} us"
+                f"the whole took {total.median_us:g} us, and its stage {stage.name} alone "
+                f"{part.median_us:g} us"
             )
-
-
-def twice(keys: Iterable[str]) -> Iterator[str]:
-    """Keys that come more than once; within a run a key names one observation."""
-    for key, count in Counter(keys).items():
-        if count > 1:
-            yield f"{key} stands {count} times in one run"

@@ -36,6 +36,9 @@ class State:
     kind: Kind
     reasons: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.kind + (f": {'; '.join(self.reasons)}" if self.reasons else "")
+
     @property
     def is_stale(self) -> bool:
         """Whether it is no evidence for today's version: the only state that is warned of."""

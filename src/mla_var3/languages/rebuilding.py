@@ -30,6 +30,28 @@ _ASKED = TypeAdapter(tuple[tuple[str, str, tuple[Case, ...]], ...])
 _MADE = TypeAdapter(tuple[tuple[Compiled, ...], ...])
 #: What a tree takes of the package besides its kernels.
 _LEFT_OUT = shutil.ignore_patterns("kernel", "__pycache__")
+#: Names by which older sources call what has another place today, by the file that gets them.
+_OLDER_NAMES = {
+    "runtime/__init__.py": """
+from mla_var3.runtime.ct_kernel import (
+    INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, require_power_of_two,
+)
+from mla_var3.workloads import Cost, option
+""",
+    "mla/__init__.py": """
+from mla_var3.runtime import KernelPlan
+from mla_var3.workloads import mla
+
+LatentPlan, DecompressedPlan, MixedPlan = (
+    type(name, (problem, KernelPlan), {"__module__": __name__})
+    for name, problem in {
+        "LatentPlan": mla.LatentProblem,
+        "DecompressedPlan": mla.DecompressedProblem,
+        "MixedPlan": mla.MixedProblem,
+    }.items()
+)
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -123,6 +145,11 @@ def _grow(tree: _Tree, root: Path, replaced: set[str]) -> None:
     shutil.copytree(package, root / "src" / package.name, ignore=_LEFT_OUT)
     shutil.copytree(kernels_dir(), root / KERNELS, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "src" / package.name / "kernel").symlink_to(root / KERNELS)
+    for name, text in _OLDER_NAMES.items():
+        place = root / "src" / package.name / name
+        place.parent.mkdir(exist_ok=True)
+        with place.open("a", encoding="utf-8") as file:
+            file.write(text)
     for folder in replaced:
         shutil.rmtree(root / folder, ignore_errors=True)
     for name, blob in tree.files.items():

@@ -116,6 +116,7 @@ def compile_hosts(
     cache_dir: Path | None = None,
     timeout: float = TIMEOUT_S,
     progress: Callable[[HostJob, HostCompiled], None] = lambda _job, _result: None,
+    facts: bool = True,
 ) -> list[HostCompiled]:
     """Compile host functions side by side.
 
@@ -125,6 +126,8 @@ def compile_hosts(
         cache_dir: Cache folder; ``$HYPERMLA_CACHE_DIR`` or the user's cache folder by default.
         timeout: Seconds each compile may take.
         progress: Told of each job as it ends.
+        facts: Whether to assemble and disassemble what was compiled for its facts, a third of the
+            time; without, they hold no figure.
 
     Returns:
         Results in the order of the jobs. A kernel that the arch does not allow, that the compiler
@@ -140,7 +143,7 @@ def compile_hosts(
     tasks = [_prepare(job) for job in jobs]
     done: dict[int, HostCompiled] = {}
     for number, task in enumerate(tasks):
-        if found := _known(task, cache):
+        if found := _known(task, cache, facts):
             done[number] = found
             progress(task.job, found)
     with cache.scratch() as folder:
@@ -152,7 +155,7 @@ def compile_hosts(
             timeout=timeout,
             explain=toolchain.sentence,
         ):
-            done[number] = _finish(tasks[number], ended, cache, folder)
+            done[number] = _finish(tasks[number], ended, cache, folder, facts)
             progress(tasks[number].job, done[number])
     cache.trim()
     return [done[number] for number in range(len(tasks))]
@@ -225,18 +228,26 @@ def refusal(host: Any, arch: str) -> str | None:
     return archs.refusal(archs.features(reach.identifiers(host)), arch)
 
 
-def _known(task: _Task, cache: Cache) -> HostCompiled | None:
+def _known(task: _Task, cache: Cache, facts: bool) -> HostCompiled | None:
     """The result where it needs no compiler: refused for its arch, or in the cache."""
     if task.refusal is not None:
         return task.failed(task.refusal)
-    if task.key is None or (files := cache.get(task.key)) is None:
+    if task.key is None:
         return None
-    try:
-        facts = _FACTS.validate_json(files[FACTS])
-        return HostCompiled(facts, {} if facts[0].error else files, task.prefix)
-    except (KeyError, ValidationError):
-        cache.discard(task.key)
-        return None
+    for key in (task.key,) if facts else (task.key, _unread(task.key)):
+        if (files := cache.get(key)) is None:
+            continue
+        try:
+            known = _FACTS.validate_json(files[FACTS])
+            return HostCompiled(known, {} if known[0].error else files, task.prefix)
+        except (KeyError, ValidationError):
+            cache.discard(key)
+    return None
+
+
+def _unread(key: str) -> str:
+    """Key of what was compiled without reading its facts."""
+    return key_of({"unread": key})
 
 
 def _build(task: _Task, folder: Path) -> dict[str, bytes]:
@@ -272,17 +283,20 @@ def without_binary(ir: str) -> str:
 
 
 def _finish(
-    task: _Task, ended: forked.Ended[dict[str, bytes]], cache: Cache, folder: Path
+    task: _Task, ended: forked.Ended[dict[str, bytes]], cache: Cache, folder: Path, facts: bool
 ) -> HostCompiled:
     if ended.result is None:
         result = task.failed(ended.failure or "it gave no result")
         if ended.crashed:  # The machine's fault as much as the kernel's: not kept.
             return result
+    elif facts:
+        read, more = _read(task, ended.result, folder)
+        result = HostCompiled(read, ended.result | more, task.prefix)
     else:
-        facts, more = _read(task, ended.result, folder)
-        result = HostCompiled(facts, ended.result | more, task.prefix)
+        result = HostCompiled((task.base,), ended.result, task.prefix)
     if task.key is not None:
-        cache.put(task.key, {**result.files, FACTS: _FACTS.dump_json(result.facts, indent=1)})
+        key = task.key if facts or result.error else _unread(task.key)
+        cache.put(key, {**result.files, FACTS: _FACTS.dump_json(result.facts, indent=1)})
     return result
 
 

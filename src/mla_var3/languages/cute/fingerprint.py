@@ -19,8 +19,16 @@ from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.languages.base import CompileJob
 from mla_var3.languages.cute import export, loader, parameters, signature
-from mla_var3.languages.cute.compile import CUBIN, HEADER, HOST, PTX
-from mla_var3.languages.cute.jobs import compile_jobs, require_cute
+from mla_var3.languages.cute.compile import (
+    CUBIN,
+    HEADER,
+    HOST,
+    PTX,
+    HostJob,
+    compile_hosts,
+    identity,
+)
+from mla_var3.languages.cute.jobs import require_cute
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.static.elf import code_digest
 
@@ -38,10 +46,26 @@ def fingerprints(
     progress: Callable[[CompileJob, StaticFacts], None],
 ) -> list[Fingerprint | str]:
     """See :meth:`mla_var3.languages.base.Language.fingerprints`."""
-    made = compile_jobs(jobs, workers=workers, cache_dir=cache_dir, timeout=None, progress=progress)
+    asked = [HostJob(*require_cute(job.kernel).host(), job.arch) for job in jobs]
+    names = [identity(one) or f"{place} cannot be told" for place, one in enumerate(asked)]
+    # Problems that differ in what is given at the launch share a compile.
+    unique = dict(zip(names, asked, strict=True))
+    made = dict(
+        zip(
+            unique,
+            compile_hosts(
+                list(unique.values()),
+                workers=workers,
+                cache_dir=cache_dir,
+                progress=lambda _, result: progress(jobs[0], result.facts[0]),
+                facts=False,
+            ),
+            strict=True,
+        )
+    )
     return [
-        one.facts.error or fingerprint(job.kernel, one.files)
-        for job, one in zip(jobs, made, strict=True)
+        made[name].error or fingerprint(job.kernel, made[name].files)
+        for name, job in zip(names, jobs, strict=True)
     ]
 
 

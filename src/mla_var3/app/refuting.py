@@ -1,0 +1,85 @@
+"""What a record states against its workload and its arch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from mla_var3 import devices, roofline
+from mla_var3.errors import DeviceFigureError, HyperMlaError, UnknownNameError
+from mla_var3.evidence import Passed, Record, StaticFacts, revisions
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads.observing import name_of, problem_of
+
+#: Most threads of a block on every arch (CUDA programming guide, "Compute Capabilities").
+BLOCK_THREADS = 1024
+
+
+def unlike_the_workload(record: Record, version: Version) -> Iterator[str]:
+    """A tolerance that its workload does not give, or a small check of another problem.
+
+    Args:
+        record: A record of today's code and workload.
+        version: Its version.
+    """
+    outcome = record.outcome
+    if not isinstance(outcome, Passed) or (checked := outcome.correctness) is None:
+        return
+    try:
+        plans = [version.plan_of(case.problem) for case in checked.cases]
+    except HyperMlaError as error:
+        yield f"its check is of a problem that {version.key} does not take: {error}"
+        return
+    given = {value for plan in plans for value in tolerances(plan)}
+    if given and checked.tolerance not in given:
+        told = ", ".join(f"{value:g}" for value in sorted(given))
+        yield f"its tolerance is {checked.tolerance:g}, and its workload gives {told}"
+    if record.is_static:
+        small = version.plan_of(record.problem).shrunk().problem()
+        if any(case.problem != small for case in checked.cases):
+            yield f"its check is not of {version.plan_of(small).slug()}, its problem made small"
+
+
+def tolerances(plan: KernelPlan) -> set[float]:
+    """What the outputs of a problem may err by over the whole; empty where that is not observed."""
+    return {plan.tolerance(name).whole for name in _outputs(name_of(problem_of(type(plan))))}
+
+
+@functools.cache
+def _outputs(problem: str) -> tuple[str, ...]:
+    known = revisions.read(revisions.path_of()).problems.get(problem, ())
+    return tuple({name for one in known[-1].observed for name in one.tolerance} if known else ())
+
+
+def beyond_the_arch(record: Record) -> Iterator[str]:
+    """Registers, threads or shared memory that a block of its arch cannot have."""
+    if isinstance(record.outcome, Passed):
+        for facts in record.outcome.facts:
+            if facts.ok:
+                yield from _beyond(facts, roofline.device_of(record))
+
+
+def _beyond(facts: StaticFacts, device: devices.Device | None) -> Iterator[str]:
+    try:
+        device = device or devices.default_for_arch(facts.arch)
+        limits = device.sm_limits()
+    except (UnknownNameError, DeviceFigureError):
+        return
+    rows = (
+        ("registers per thread", facts.registers, limits.registers_per_thread),
+        ("threads per block", facts.threads_per_block, BLOCK_THREADS),
+        (
+            "bytes of shared memory per block",
+            facts.shared_bytes,
+            limits.shared_memory_per_block_max,
+        ),
+        (
+            "registers per block",
+            facts.registers * facts.threads_per_block,
+            limits.registers_per_sm,
+        ),
+    )
+    for what, stated, most in rows:
+        if stated > most:
+            yield f"{facts.kernel} has {stated} {what}, and {facts.arch} at most {most}"
