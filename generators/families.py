@@ -119,6 +119,12 @@ def load(root: Path | None = None) -> Site:
     for path in catalogue.record_files():
         evidence.read(path)  # The index passes over what is not sound; a site does not.
     runs = (Run(name, item, catalogue.is_stale(item)) for name, item in catalogue.records.items())
+    standing = {id(record) for record in catalogue.records.values()}
+    earlier = (
+        Run(evidence.address(item), item, catalogue.is_stale(item))
+        for item in catalogue.index.records
+        if item.is_timed and id(item) not in standing
+    )
     site = Site(
         catalogue.root,
         catalogue,
@@ -126,6 +132,7 @@ def load(root: Path | None = None) -> Site:
         tuple(runs),
         device_files.all_devices(),
         analyses=ANALYSES,
+        earlier=tuple(earlier),
     )
     addresses: dict[str, str] = {}
     for family in FAMILIES:

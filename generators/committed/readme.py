@@ -14,6 +14,7 @@ from generators.model.site import Site
 from generators.write.text import us
 from mla_var3 import devices, front
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence.compare import said
 from mla_var3.languages import languages
 from mla_var3.paths import repo_root, write_atomic
 
@@ -59,7 +60,7 @@ def picture(site: Site) -> str:
     title = f"Latent attention on one {devices.load(DEVICE).name}, {problem}"
     message = (
         f"{title}: {len(runs)} versions timed in one run, from {us(first)} ({_name(runs[0])}) to "
-        f"{us(last)} ({_name(runs[-1])}), {first / last:.0f}x faster."
+        f"{us(last)} ({_name(runs[-1])}), {said(first, last)}."
     )
     height = 40 + ROW * len(runs) + 10
     return (
@@ -74,7 +75,7 @@ def _row(place: int, run: Run, first: float, last: float) -> list[str]:
     y, time = 44 + ROW * place, run.total.median_us
     low = last / 2  # The fastest keeps a bar.
     long = (WIDTH - LEFT - RIGHT) * math.log(time / low) / math.log(first / low)
-    gain = f"{first / time:.0f}x faster" if place else ""
+    gain = said(first, time) if place else ""
     says = f'{us(time)}<tspan class="quiet" dx="6">{gain}</tspan>'
     return [
         f'<text x="{LEFT - 10}" y="{y}" text-anchor="end">{html.escape(_name(run))}</text>',

@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from generators.draw import shapes
-from generators.model.compare import NOISE, level
+from generators.model.compare import level
 from generators.write.text import us
 from mla_var3.devices.ceilings import Ceilings
+from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge import metrics
 from mla_var3.roofline import svg
 
@@ -105,7 +106,7 @@ class Times:
         found = sorted((y, line.label) for line in self.lines for x, y in line.points if x == value)
         (best, fastest), (worst, slowest) = found[0], found[-1]
         near = [label for y, label in found[1:] if level(y, best)]
-        tied = f", {near[0]} within {NOISE:.0%}" if near else ""
+        tied = f", {near[0]} within {NOISE:.1%}" if near else ""
         text = f"At {self.axis}={value:g} {fastest} is the fastest with {us(best)}{tied}"
         if len(found) > 1:
             text += f", {slowest} the slowest with {us(worst)}"

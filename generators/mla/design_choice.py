@@ -18,6 +18,7 @@ from generators.write import figures
 from generators.write.source import repo_name
 from generators.write.text import cell, sections, table, us
 from mla_var3 import devices
+from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import slug
 from mla_var3.roofline import predict
@@ -382,7 +383,7 @@ def _span(counts: list[int], found: Comparison) -> str:
 
 
 _TIED = (
-    f"Tied are two whose medians differ by less than {compare.NOISE:.0%}, or lie in the range of "
+    f"Tied are two whose medians differ by less than {NOISE:.1%}, or lie in the range of "
     "each other's samples."
 )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from generators.model import compare, problems, targets
+from generators.model import problems, targets
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
@@ -14,10 +12,16 @@ from generators.pages import ladder
 from generators.pages.kernels import run_version
 from generators.write import figures, verdicts
 from generators.write.text import cell, sections, table
+from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said
 from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads import workloads
 from mla_var3.workloads.mla import WORKLOAD
 
+#: What a ratio against the first library does not say.
+CONDITIONS = (
+    "FlashMLA reads its cache by pages and a length per sequence; ours read one contiguous cache "
+    "of equal lengths."
+)
 TITLE = "Against FlashMLA and other libraries"
 #: Libraries by their design, the one that all are compared with first.
 PEERS: Mapping[str, str] = {
@@ -40,7 +44,7 @@ def section(site: Site, link: Link) -> str:
         verdict(site),
         "Medians on the device named, each row of one run in interleaved rounds. Every problem "
         "measured in a common run is here, lost ones too. The fastest of ours there is "
-        f"shown that does the same work. As fast means within {compare.NOISE:.0%}.",
+        f"shown that does the same work. As fast means within {NOISE:.1%}.",
         full,
         "With a prefix that all sequences share and whose keys and values were decompressed "
         "beforehand, which FlashMLA does not use:"
@@ -59,40 +63,22 @@ def lead(site: Site, address: str) -> str:
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
     peer, suits = next(iter(PEERS)), _alike(site)
-    found = [_fastest_of(runs, suits, [peer]) for runs in _groups(site)]
-    pairs = [(mine, peers[peer]) for mine, peers in found if mine and peers]
+    beside = [_fastest_of(runs, suits, [peer]) for runs in _groups(site)]
+    pairs = [(mine, peers[peer]) for mine, peers in beside if mine and peers]
     if not pairs:
         return ""
-    words = Counter(_word(*pair) for pair in pairs)
-    counts = ", ".join(f"{word} at {words[word]}" for word in ("faster", "as fast", "slower"))
-    ahead = [pair for pair in pairs if _word(*pair) == "faster"]
-    most = ""
-    if ahead:
-        mine, _ = max(ahead, key=_gain)
-        where = cell(problems.problem_of(mine.record))
-        middle, top = (_lead(found(map(_gain, ahead))) for found in (statistics.median_low, max))
-        typical = f"{middle} at the median and " if middle != top else ""
-        most = f", by {typical}up to {top} ({where})"
+    found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
+    words: tuple[Word, ...] = ("faster", "as fast", "slower")
+    counts = ", ".join(f"{word} at {found.count(word)}" for word in words)
+    middle, most, least = (said(gain, 1.0) for gain in (found.median, found.best.gain,
+                                                        found.worst.gain))  # fmt: skip
+    best, worst = (cell(str(problems.problem_of(pair.after))) for pair in (found.best, found.worst))
+    spread = f"; at the median over all {middle}, from {least} ({worst}) to {most} ({best})"
     return (
         f"**Of {len(pairs)} problems at which kernels of ours ran beside {PEERS[peer]} in one run, "
-        f"the fastest of ours is {counts}{most}.** Which version that is depends on the problem."
+        f"the fastest of ours is {counts}{spread if len(pairs) > 1 else ''}.** Which version that "
+        f"is depends on the problem. {CONDITIONS}"
     )
-
-
-def _gain(pair: tuple[Run, Run]) -> float:
-    mine, theirs = pair
-    return theirs.total.median_us / mine.total.median_us
-
-
-def _lead(gain: float) -> str:
-    return verdicts.percent(1.0, gain).removesuffix(" faster")
-
-
-def _word(mine: Run, theirs: Run) -> str:
-    ours, others = mine.total.median_us, theirs.total.median_us
-    if compare.level(ours, others):
-        return "as fast"
-    return "faster" if ours < others else "slower"
 
 
 def _alike(site: Site) -> Callable[[Run], bool]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from generators.model import problems
-from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
+from mla_var3 import evidence
+from mla_var3.evidence import Record
+from mla_var3.evidence.compare import Comparison, versus, word
 from mla_var3.knowledge import metrics
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
-
-#: Times that differ by less count as equal: the same kernel moves by as much.
-NOISE = 0.03
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ def alike(one: Run, other: Run) -> bool:
 
 
 def level(one: float, other: float) -> bool:
-    """Whether two times differ by less than noise."""
-    return max(one, other) < min(one, other) * (1 + NOISE)
+    """Whether two times are as fast as each other; see ``mla_var3.evidence.compare``."""
+    return word(one, other) == "as fast"
 
 
 def fastest(runs: Iterable[Run]) -> list[Run]:
@@ -118,31 +117,34 @@ def worst(run: Run, metric: str) -> float | None:
     return max((float(value) for value in found if not isinstance(value, str)), default=None)
 
 
-Word = Literal["start", "not measured", "negative result", "mixed", "faster", "slower", "neutral"]
+Word = Literal["start", "not measured", "negative result", "mixed", "faster", "slower", "as fast"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One problem at which a version and the one before ran in the same run.
+    """One problem at which a run timed a version and the one before.
 
     Attributes:
         run: The version's run.
         at: What tells the problem from the others.
-        gain: Time before over time after.
+        compared: Both records.
         stale: Whether the sources of one of the two have changed since.
     """
 
     run: Run
     at: str
-    gain: float
+    compared: Comparison
     stale: bool
 
     @property
-    def word(self) -> Literal["faster", "slower", "neutral"]:
+    def gain(self) -> float:
+        """Time before over time after."""
+        return self.compared.gain
+
+    @property
+    def word(self) -> evidence.compare.Word:
         """Which way it went, if any."""
-        if abs(1 - 1 / self.gain) < NOISE:
-            return "neutral"
-        return "faster" if self.gain > 1 else "slower"
+        return self.compared.word
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Verdict:
             return "not measured"
         if len(self.words) > 1:
             return "mixed"
-        return next(iter(self.words), "neutral")
+        return next(iter(self.words), "as fast")
 
     @cached_property
     def extremes(self) -> tuple[Step, Step]:
@@ -181,12 +183,13 @@ class Verdict:
     @cached_property
     def words(self) -> set[Literal["faster", "slower"]]:
         """Which ways the problems went, but for those that did not change."""
-        return {step.word for step in self.steps if step.word != "neutral"}
+        found = {step.word for step in self.steps}
+        return {word for word in ("faster", "slower") if word in found}
 
     @property
     def changed(self) -> int:
         """At how many problems it is faster or slower."""
-        return sum(step.word != "neutral" for step in self.steps)
+        return sum(step.word != "as fast" for step in self.steps)
 
     @property
     def largest(self) -> Step | None:
@@ -213,17 +216,17 @@ def of(site: Site, version: Version, before: Version | None) -> Verdict:
 
 def _step(old: Run, new: Run, varying: list[str]) -> Step:
     at = problems.sizes(new.record, varying) or str(problems.problem_of(new.record))
-    return Step(new, at, old.total.median_us / new.total.median_us, old.stale or new.stale)
+    return Step(new, at, Comparison(old.record, new.record), old.stale or new.stale)
 
 
 def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]:
-    """Runs of two versions that timed the same problem in the same run, each with its best n."""
-    old, new = _fastest(site.runs_of(before)), _fastest(site.runs_of(after))
-    return [(old[key], run) for key, run in new.items() if key in old]
+    """Where one run timed both at the same problem, each with its best n: the newest such run."""
+    old, new = site.timed_of(before), site.timed_of(after)
+    found = versus((run.record for run in old), (run.record for run in new), _problem)
+    runs = {id(run.record): run for run in (*old, *new)}
+    return [(runs[id(pair.before)], runs[id(pair.after)]) for pair in found.pairs]
 
 
-def _fastest(runs: Iterable[Run]) -> dict[tuple[object, ...], Run]:
+def _problem(record: Record) -> Hashable:
     """By what times must share to compare; a version may take a problem in several ways."""
-    timed = [run for run in runs if run.is_timed and run.record.run is not None]
-    slowest_first = sorted(timed, key=lambda run: -run.total.median_us)
-    return {together(run): run for run in slowest_first}
+    return record.target, record.mode, problems.problem_of(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,7 @@ class Site:
         catalogue: Knowledge, devlogs and access to records.
         versions: All kernel versions, by language, workload, design and number.
         runs: The newest record of each address, numbers in it by value.
+        earlier: Timed records that were measured again since; they are compared, not listed.
         devices: All device files, by key.
         addresses: Page of each file of the checkout that has one; see ``Family.places``.
         copied: Files without a page that pages link to; they are published as they are.
@@ -71,6 +72,7 @@ class Site:
     devices: tuple[device_files.Device, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
+    earlier: tuple[Run, ...] = ()
     analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
     @cached_property
@@ -107,17 +109,23 @@ class Site:
         # The workload with most designs comes first: it is what the project is about.
         return dict(sorted(grouped.items(), key=lambda item: (-len(item[1]), item[0])))
 
+    def timed_of(self, version: Version) -> list[Run]:
+        """Timed records of a version, those that were measured again among them."""
+        wanted = version.language, version.design, version.version
+        found = [*self.runs_of(version), *self._earlier.get(wanted, [])]
+        return [run for run in found if run.is_timed]
+
     def runs_of(self, version: Version) -> list[Run]:
         """Records of a version."""
         return self._runs.get((version.language, version.design, version.version), [])
 
     @functools.cached_property
     def _runs(self) -> dict[tuple[str, str, str], list[Run]]:
-        grouped: dict[tuple[str, str, str], list[Run]] = {}
-        for run in self.runs:
-            kernel = run.record.kernel
-            grouped.setdefault((kernel.language, kernel.design, kernel.version), []).append(run)
-        return grouped
+        return _by_version(self.runs)
+
+    @functools.cached_property
+    def _earlier(self) -> dict[tuple[str, str, str], list[Run]]:
+        return _by_version(self.earlier)
 
     @functools.cached_property
     def open_axes(self) -> dict[tuple[str, str], list[str]]:
@@ -169,3 +177,11 @@ def relative(page: str, target: str) -> str:
 def is_inside(path: Path, root: Path) -> bool:
     """Whether a path, links followed, lies below ``root``."""
     return path.resolve().is_relative_to(root.resolve())
+
+
+def _by_version(runs: Iterable[Run]) -> dict[tuple[str, str, str], list[Run]]:
+    grouped: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        kernel = run.record.kernel
+        grouped.setdefault((kernel.language, kernel.design, kernel.version), []).append(run)
+    return grouped

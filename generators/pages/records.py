@@ -13,13 +13,15 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.pages.version_pages import checked, why_not
-from generators.write import figures, verdicts
+from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, sections, table, us
 from mla_var3 import evidence, roofline
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
 from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
+from mla_var3.evidence.compare import said as said_of
+from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import costs, tiling_text
 from mla_var3.static.occupancy import of_facts
@@ -155,8 +157,9 @@ def _time(site: Site, run: Run, link: Link) -> str:
     best = min(same, key=_median)
     if best is run:
         return f"{said}; the fastest of its run."
-    behind = verdicts.ratio(best.total.median_us, run.total.median_us)
-    return f"{said}; {behind} than {run_version(site, best, link)}, the fastest of its run."
+    name = run_version(site, best, link)
+    behind = than(best.total.median_us, run.total.median_us, name)
+    return f"{said}; {behind}, the fastest of its run."
 
 
 def _same(site: Site, run: Run) -> list[Run]:
@@ -324,7 +327,7 @@ class _Place(NamedTuple):
 
 def _earlier(site: Site, run: Run) -> str:
     """What the same run gave before: nothing that was measured is replaced."""
-    earlier = site.catalogue.index.history[run.record.key]
+    earlier = site.catalogue.index.history.get(run.record.key, [])
     rows = [
         [f"{record.time:%Y-%m-%d %H:%M}", cell(record.run), figures.duration(_total(record))]
         for record in reversed(earlier)
@@ -353,7 +356,7 @@ def _compared(site: Site, run: Run, link: Link) -> str:
             str(number),
             "**this one**" if other is run else run_version(site, other, link),
             figures.duration(other.total),
-            "" if other is run else verdicts.ratio(run.total.median_us, other.total.median_us),
+            "" if other is run else said_of(run.total.median_us, other.total.median_us),
         ]
         for number, other in shown
     ]

@@ -16,6 +16,7 @@ from generators.write.page import Page
 from generators.write.text import cell, factored, meta, sections, table
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
+from mla_var3.evidence.compare import NOISE, repeats
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import costs
@@ -127,7 +128,7 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
             "A record whose kernel sources have changed since is **stale**, is marked so and "
             "ranks behind every fresh one. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
-            "ratios are formed within one run only.",
+            f"ratios are formed within one run only. {_noise(site)}",
             table(head, rows) or "No record is committed yet.",
             "All records in one table that sorts and filters: "
             f"[explorer]({link('results/explorer')}). All that was ever measured, in "
@@ -138,6 +139,15 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
             _champions(site, by_target, link),
         ),
         nav=("Results",),
+    )
+
+
+def _noise(site: Site) -> str:
+    """When two times count as equal, and why."""
+    found = len(repeats(site.catalogue.index.records))
+    return (
+        f"Medians of one run that differ by less than {NOISE:.1%} are as fast as each other: of "
+        f"{found} ratios that a later run measured again, nine of ten had moved by less."
     )
 
 

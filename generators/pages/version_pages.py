@@ -28,6 +28,7 @@ from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
 from generators.write.text import cell, docstring, fold, meta, sections, table
 from mla_var3.evidence import Correctness, Failed, Skipped
+from mla_var3.evidence.compare import NOISE, than
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.registry import Version
@@ -145,9 +146,9 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     at = cell(str(problems.problem_of(mine.record)))
     if best is mine:
         return f"The fastest of its run at {at}: {figures.duration(mine.total)}."
-    behind = verdicts.ratio(best.total.median_us, mine.total.median_us)
+    behind = than(best.total.median_us, mine.total.median_us, run_version(site, best, link))
     return (
-        f"At {at} it is {behind} than {run_version(site, best, link)}, the fastest of that run "
+        f"At {at} it is {behind}, the fastest of that run "
         f"({figures.duration(mine.total)} against {figures.duration(best.total)})."
     )
 
@@ -157,7 +158,7 @@ def _chips_note(found: Verdict) -> str:
         return ""
     return (
         f"Change in time against {found.before.version}, each in one run; a minus is faster. Less "
-        f"than {compare.NOISE:.0%} either way counts as no change."
+        f"than {NOISE:.1%} either way counts as no change."
     )
 
 

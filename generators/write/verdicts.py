@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from generators.model.compare import NOISE, Step, Verdict, level
+from generators.model.compare import Step, Verdict
 from generators.model.run import Run
 from generators.write.figures import duration
 from generators.write.text import cell
-from mla_var3.knowledge import metrics
-from mla_var3.knowledge.evidence import change_text
+from mla_var3.evidence.compare import NOISE, said, than
 
 #: Mark of what rests on a stale record.
 STALE = " (stale)"
@@ -15,11 +14,11 @@ STALE = " (stale)"
 
 def ratio(before: float, after: float) -> str:
     """How two times of one run compare, as people read it: ``1.8x faster``, ``2.1x slower``."""
-    return change_text(metrics.metric("total_us"), before / after)
+    return said(before, after)
 
 
 def against(mine: Run, other: Run, name: str) -> str:
-    """How a run compares with another of the same run: ``5 % faster than FlashMLA (70.9 us ..)``.
+    """How a run compares with another of the same run: ``1.1x faster than FlashMLA (70.9 us ..)``.
 
     Args:
         mine: The run that the sentence is about.
@@ -28,27 +27,12 @@ def against(mine: Run, other: Run, name: str) -> str:
     """
     ours, theirs = mine.total.median_us, other.total.median_us
     both = f"({duration(mine.total).removesuffix(' us')} against {duration(other.total)})"
-    if level(ours, theirs):
-        return f"as fast as {name} {both}"
-    return f"{percent(ours, theirs)} than {name} {both}"
-
-
-def percent(ours: float, theirs: float) -> str:
-    """A time against another in percent, or as a factor where that is large."""
-    word, factor = ("faster", theirs / ours) if ours < theirs else ("slower", ours / theirs)
-    if factor >= PERCENT_BELOW:
-        return ratio(theirs, ours)
-    share = f"{abs(1 - ours / theirs) * 100:.0f}"
-    return "equal" if share == "0" else f"{share} % {word}"
-
-
-#: From this factor on people say how many times rather than percent.
-PERCENT_BELOW = 1.5
+    return f"{than(theirs, ours, name)} {both}"
 
 
 def gain(step: Step) -> str:
     """The gain of a step as people say it: ``1.8x faster``."""
-    return percent(1.0, step.gain)
+    return step.compared.said
 
 
 def place(step: Step) -> str:
@@ -94,7 +78,7 @@ def headline(verdict: Verdict) -> str:
     if up and down:
         return f"Up to {gain(most)} {than} at {place(most)}, up to {gain(least)} at {place(least)}"
     if not up and not down:
-        return f"As fast as {before}, within {NOISE:.0%} at every problem measured"
+        return f"As fast as {before}, within {NOISE:.1%} at every problem measured"
     telling = most if up else least
     upto = "" if len(verdict.steps) == 1 else "Up to "
     return f"{upto}{gain(telling)} {than} at {place(telling)}"
@@ -102,17 +86,21 @@ def headline(verdict: Verdict) -> str:
 
 def badge(verdict: Verdict) -> str:
     """The verdict as a mark: a shape, a word and the changes from least to most."""
-    said = span(verdict)
-    if said and verdict.word in ("faster", "slower"):
-        return mark(verdict.word, said)
-    if verdict.before and verdict.word == "neutral":
-        said = f"as fast as {verdict.before.version}"
-    return mark(verdict.word, ", ".join(filter(None, [verdict.word, said])))
+    spanned = span(verdict)
+    if spanned and verdict.word in ("faster", "slower"):
+        return mark(verdict.word, spanned)
+    if verdict.before and verdict.word == "as fast":
+        return mark(verdict.word, f"as fast as {verdict.before.version}")
+    return mark(verdict.word, ", ".join(filter(None, [verdict.word, spanned])))
+
+
+#: Classes that are not a word's first.
+KINDS = {"as fast": "neutral"}
 
 
 def mark(word: str, text: str) -> str:
     """A mark whose class names its colour and shape."""
-    kind = word.split()[0]
+    kind = KINDS.get(word, word.split()[0])
     return f'<span class="badge badge--{kind}">{cell(text)}</span>'
 
 
@@ -124,7 +112,7 @@ def bar(share: float) -> str:
 def chips(steps: tuple[Step, ...]) -> str:
     """A chip per problem: where, and the change in time with its sign."""
     shown = "".join(
-        f'<li class="chip chip--{step.word}"><span>{cell(step.at)}</span> '
+        f'<li class="chip chip--{KINDS.get(step.word, step.word)}"><span>{cell(step.at)}</span> '
         f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong>{STALE * step.stale}</li>"
         for step in steps
     )

@@ -25,7 +25,7 @@ def compiled(**facts) -> Record:
     return record(outcome=passed(stages=[stage(static=static_facts(**facts))]))
 
 
-def duel(*pairs: tuple[Record, Record]) -> winner.Duel:
+def duel(*pairs: tuple[Record, Record]) -> winner.SideBySide:
     return winner.duel(("v0", "v1"), pairs)
 
 
@@ -39,11 +39,11 @@ def printed(*tables) -> str:
 def test_the_winner_and_by_how_much():
     found = duel((timed(100.0), timed(50.0)), (timed(100.0, s=2), timed(80.0, s=2)))
     assert found.verdict == (
-        "v1 wins: 2.0x faster at best, 1.2x faster at worst against v0, in one run on "
+        "v1 wins: 2x faster at best, 1.2x faster at worst against v0, in one run on "
         "nvidia-h200-sxm; ahead at 2 of 2 problems."
     )
     back = duel((timed(50.0), timed(100.0)))
-    assert back.verdict.startswith("v0 wins: 2.0x faster at best against v1")
+    assert back.verdict.startswith("v0 wins: 2x faster at best against v1")
 
 
 @given(st.floats(1.0, 1e6), st.floats(0.98, 1.02))
@@ -81,7 +81,7 @@ def test_many_problems_fit_a_screen():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([("a", timed(10.0)), ("b", timed(30.0))], "; 3.0x faster than b, the next."),
+        ([("a", timed(10.0)), ("b", timed(30.0))], "; 3x faster than b, the next."),
         ([("a", timed(10.0)), ("b", timed(30.0, run="b"))], "next is b, 30.0 us in another run."),
         ([("a", None)], "No winner: nothing was timed or compiled."),
     ],

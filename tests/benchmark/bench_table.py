@@ -13,6 +13,7 @@ from typing import Any
 
 from mla_var3 import evidence
 from mla_var3.paths import out_dir
+from mla_var3.runtime import costs
 
 BENCH = ("mla_var3.app.commands", "bench")
 KERNEL = ("mla_var3.kernel",)
@@ -24,7 +25,7 @@ QUERY_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128)
 def recorded(folder: Path) -> Iterator[evidence.Record]:
     """The records below a run's folder: the one place that reads them."""
     for path in sorted((folder / "results").rglob("*.json")):
-        yield evidence.read(path)
+        yield from evidence.records_of(path)
 
 
 def row(record: evidence.Record) -> dict[str, Any]:
@@ -37,14 +38,16 @@ def row(record: evidence.Record) -> dict[str, Any]:
         return {**fields, "error": record.outcome.error}
     if record.outcome.total is None:
         return fields
-    total = record.outcome.total
+    total, work = record.outcome.total, costs.cost(record)
+    rates = {
+        "tflops": work.flops / total.median_us / 1e6, "gbps": work.bytes / total.median_us / 1e3,
+    } if work else {}  # fmt: skip
     return {
         **fields,
         "median_us": total.median_us,
         "min_us": total.min_us,
         "max_us": total.max_us,
-        "tflops": record.outcome.flops / total.median_us / 1e6,
-        "gbps": record.outcome.bytes / total.median_us / 1e3,
+        **rates,
     }
 
 

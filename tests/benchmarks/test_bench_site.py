@@ -82,7 +82,7 @@ def build(tree: Path, site: Path) -> Build:
 
 def count_records(tree: Path) -> int:
     """Records of a tree."""
-    return sum(1 for _ in (tree / "results").rglob("*.json"))
+    return sum(len(evidence.records_of(path)) for path in evidence.files(tree / "results"))
 
 
 def add_records(tree: Path, count: int) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from generators.pages.reference import sessions_of
-from mla_var3 import devices, languages, workloads
+from mla_var3 import devices, evidence, languages, workloads
 from mla_var3.app import benching, bundle, options, run
 from mla_var3.arguments import parse
+from mla_var3.evidence import is_address
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
 from tests.generators.checking import ROOT
@@ -99,7 +100,8 @@ def _knowledge(arguments: list[str], new: set[str]) -> None:
     command, *rest = arguments
     assert command in {"lint", "query", "match", "reference"}
     if command == "match":
-        assert (ROOT / rest[0]).is_file() or "…" in rest[0], rest[0]
+        assert is_address(rest[0]) or "…" in rest[0], rest[0]
+        assert "…" in rest[0] or evidence.at(rest[0])
     if command == "query":
         assert knowledge.main(arguments) == 0
 

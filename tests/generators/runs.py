@@ -8,6 +8,7 @@ from dataclasses import replace
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import records, results
+from mla_var3 import evidence
 from mla_var3.devices import all_devices
 from tests.factories import device, duration, passed, record
 
@@ -23,7 +24,7 @@ def timed(version: str, median: float, run: str = "aaaa", stale: bool = False, *
     known = fields["target"] in {found.key for found in all_devices()}
     fields.setdefault("device", device(fields["target"]) if known else None)
     made = record(version=version, **{"outcome": outcome, **fields})
-    return Run(f"results/{made.path.as_posix()}", made, stale)
+    return Run(evidence.address(made), made, stale)
 
 
 def at(design: str, version: str, s: int, median: float, stale: bool = False, **sizes) -> Run:
@@ -35,7 +36,7 @@ def at(design: str, version: str, s: int, median: float, stale: bool = False, **
 
 def on(site: Site, *runs: Run) -> Site:
     """The site with these runs alone."""
-    made = replace(site, runs=runs)
+    made = replace(site, runs=runs, earlier=())
     places = {**site.addresses, **records.places(made), **results.places(made)}
     return replace(made, addresses=places)
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3 import evidence
+from mla_var3.evidence.compare import neighbors
 from mla_var3.knowledge import history
 from mla_var3.knowledge.backtest import backtest
 from mla_var3.knowledge.history import PRIOR, Gain, expected
@@ -30,13 +31,13 @@ def catalogue(tree):
 
 def test_a_step_joins_neighbors_of_one_run():
     v0, v1, other = timed("v0", 400.0), timed("v1", 100.0), timed("v1", 100.0, run="r2")
-    assert [s.gain for s in history.steps_of([v0, v1])] == [4.0]
-    assert list(history.steps_of([v0, other])) == []
-    assert list(history.steps_of([v0, timed("v1", 100.0, slug="b2")])) == []
+    assert [s.gain for s in neighbors([v0, v1])] == [4.0]
+    assert list(neighbors([v0, other])) == []
+    assert list(neighbors([v0, timed("v1", 100.0, slug="b2")])) == []
 
 
 def test_a_step_applied_what_the_next_version_uses_or_no_longer_violates(catalogue):
-    (step,) = history.steps_of(history.timed(catalogue))
+    (step,) = neighbors(history.timed(catalogue))
     assert [p.pattern.id for p in history.applied(step, catalogue)] == ["a1-spill", "o1-group"]
 
 

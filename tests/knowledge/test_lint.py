@@ -62,8 +62,12 @@ def unreadable(tree: Tree) -> None:
     (tree.root / "knowledge" / "gone.md").symlink_to(tree.root / "nowhere.md")
 
 
+#: A record that nobody made.
+GONE = AFTER.replace("/v1/", "/v7/")
+
+
 def misplace_record(tree: Tree) -> None:
-    tree.record(make_record("v1"), "results/static/sm_90/flash_mla/v1/b2/static.json")
+    tree.record(make_record("v1"), "results/static/sm_90/flash_mla/x.json")
 
 
 def stale(tree: Tree) -> None:
@@ -317,11 +321,10 @@ FAULTS = [
             "  - record:"),
     Planted("evidence-path", sub(f"  - record: {AFTER}", "  - record: /etc/passwd"), PAGE,
             "  - record:"),
-    Planted("evidence-record-missing", sub(f"  - record: {AFTER}", "  - record: results/no.json"),
+    Planted("evidence-record-missing", sub(f"  - record: {AFTER}", f"  - record: {GONE}"),
             PAGE, "  - record:", "does not exist"),
-    Planted("evidence-record-missing", both(
-        sub(f"  - record: {AFTER}", "  - record: results/bad.json"),
-        write("results/bad.json", "{}")), PAGE, "  - record:", "not a sound record"),
+    Planted("evidence-path", sub(f"  - record: {AFTER}", "  - record: results/no.json"), PAGE,
+            "  - record:", "no address"),
     Planted("evidence-seeded", sub(f"  - record: {AFTER}\n    metric: mma_path",
                                    "  - seeded: no_kernel/no-bug"), PAGE, "  - seeded:"),
     Planted("evidence-compiled", sub(f"  - record: {AFTER}\n    metric: mma_path",
@@ -358,7 +361,7 @@ FAULTS = [
     Planted("evidence-stale", stale, PAGE, "    after:", "flash_mla v1", alone=False),
     Planted("record-unsound", write("results/x.json", "{}"), "results/x.json"),
     Planted("record-unsound", misplace_record,
-            "results/static/sm_90/flash_mla/v1/b2/static.json", says="belongs at"),
+            "results/static/sm_90/flash_mla/x.json", says="belongs in"),
     Planted("record-stale", stale, AFTER, says="flash_mla v1"),
     # learning paths and examples
     Planted("learning-file", write(LESSON_FILE, LESSON), LESSON_FILE,

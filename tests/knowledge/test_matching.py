@@ -11,6 +11,7 @@ from mla_var3.knowledge.history import PRIOR
 from mla_var3.knowledge.matching import WORTH, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
 from mla_var3.runtime import costs
+from mla_var3.workloads import Cost
 
 from .trees import ANTI, H200, PAGE, PROTOCOL, failed_record, make_record, timed_record
 
@@ -146,17 +147,18 @@ def test_the_best_record_of_a_page_counts(tree):
 def at_bound(fraction):
     """Times of a stage whose FLOPs would take ``fraction`` of them at the H200's bound."""
     us = costs.bound(make_record("v0", target="nvidia-h200-sxm", mode="disabled", device=H200,
-                                    stage=WORK, outcome=WORK)).time_us / fraction  # fmt: skip
+                                    )).time_us / fraction  # fmt: skip
     duration = {"median_us": us, "min_us": us, "max_us": us, "samples": 1}
     return {
         "total": duration,
         "protocol": PROTOCOL,
-        "stage": {**WORK, "duration": duration},
-        **WORK,
+        "stage": {"duration": duration},
     }
 
 
-WORK = {"flops": 10**12, "bytes": 10**9}
+@pytest.fixture(autouse=True)
+def work(cost):
+    cost[""] = Cost(10**12, 10**9)
 
 
 def near(fraction, **changes):

@@ -10,7 +10,7 @@ from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.evidence import Skipped
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.metrics import reading, readings, regime_of
-from mla_var3.workloads import workloads
+from mla_var3.workloads import Cost, workloads
 
 from .trees import DURATION, PROTOCOL, failed_record, make_record, timed_record
 
@@ -76,10 +76,9 @@ def test_a_failed_record_states_its_problem_alone():
     assert origins == {"plan"}
 
 
-def test_what_cannot_be_known_is_left_out():
-    odd = make_record(
-        target="cpu", mode="disabled", problem={"s": None}, stage={"bytes": 0, "static": None}
-    )
+def test_what_cannot_be_known_is_left_out(cost):
+    cost[""] = Cost(1000, 0)
+    odd = make_record(target="cpu", mode="disabled", problem={"s": None}, stage={"static": None})
     found = values(odd)
     for name in ("arch", "regime", "shared_rows", "waves", "intensity", "missed_remarks"):
         assert name not in found

@@ -6,6 +6,7 @@ import pytest
 
 from mla_var3 import devices
 from mla_var3.knowledge import metrics
+from mla_var3.workloads import Cost
 
 from .trees import H200, PROTOCOL, make_record, timed_record
 
@@ -15,10 +16,7 @@ def two_stages(shared, total_us=20.0, names=("attention.old", "attention.new")):
     record = timed_record("v0")
     stage = record.outcome.stages[0]
     facts = stage.static.model_copy(update={"shared_bytes": shared})
-    stages = [
-        stage.model_copy(update={"name": name, "static": facts, "flops": flops})
-        for name, flops in zip(names, (900, 100), strict=True)
-    ]
+    stages = [stage.model_copy(update={"name": name, "static": facts}) for name in names]
     times = ("median_us", "min_us", "max_us")
     total = record.outcome.total.model_copy(update=dict.fromkeys(times, total_us))
     return record.model_copy(
@@ -44,7 +42,8 @@ def test_overlap_is_what_running_together_saves(total, saved):
     assert values(two_stages(1024, total), "overlap") == [pytest.approx(saved)]
 
 
-def test_shares_of_the_work_add_up_to_one():
+def test_shares_of_the_work_add_up_to_one(cost):
+    cost |= {"attention.old": Cost(900, 1), "attention.new": Cost(100, 1)}
     assert values(two_stages(1024), "flops_share") == [0.9, 0.1]
 
 
@@ -59,10 +58,6 @@ def test_the_protocol_says_whether_l2_was_flushed(flushed):
     assert values(record, "l2_flushed") == [flushed]
 
 
-def test_traffic_is_measured_in_l2_sizes():
-    device_l2 = devices.load(H200["key"]).l2_bytes
-    record = timed_record("v0")
-    stage = record.outcome.stages[0].model_copy(update={"bytes": 2 * device_l2})
-    outcome = record.outcome.model_copy(update={"stages": [stage]})
-    (found,) = values(record.model_copy(update={"outcome": outcome}), "bytes_over_l2")
-    assert found == 2
+def test_traffic_is_measured_in_l2_sizes(cost):
+    cost[""] = Cost(1, 2 * devices.load(H200["key"]).l2_bytes)
+    assert values(timed_record("v0"), "bytes_over_l2") == [2]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mla_var3 import evidence
+from mla_var3.evidence import runs
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.pages import Catalogue, Design, load_all
 from mla_var3.languages.cutile.facts import CutileFacts
@@ -249,14 +249,10 @@ def make_record(
                 "kernel": "flash_mla",
                 "tiling": {"tile_m": 64, "tile_n": 64, "num_worker_warps": None, **(tiling or {})},
                 "grid": [2, 99],
-                "flops": 1000,
-                "bytes": 100,
                 "static": CutileFacts.model_validate(facts),
                 **(stage or {}),
             }
         ],
-        "flops": 1000,
-        "bytes": 100,
     } | (outcome or {})
     return evidence.Record.model_validate(
         {
@@ -276,6 +272,7 @@ def make_record(
             "device": device,
             "toolchain": {"cuda-tile": "1.7.0"} if toolchain is None else toolchain,
             "outcome": passed,
+            "run": "tree",
             "time": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
         }
     )
@@ -351,9 +348,17 @@ class Tree:
         self.write(name, text.replace(old, new))
 
     def record(self, record: evidence.Record, name: str | None = None) -> str:
-        name = name or f"results/{record.path.as_posix()}"
-        self.write(name, json.dumps(record.model_dump(mode="json", exclude_none=True)))
-        return name
+        """Write a record in place of one of the same key; returns its address."""
+        run = runs.started(record)
+        kernel = record.kernel
+        own = f"results/{run.folder}/{kernel.version}-{record.slug}-{record.mode}.json"
+        self.write(name or own, run.text())
+        return evidence.address(record)
+
+    def forget(self, address: str) -> None:
+        """Remove a record."""
+        *folder, version, slug, mode = address.split("/")
+        self.root.joinpath(*folder, f"{version}-{slug}-{mode}.json").unlink()
 
     def catalogue(self) -> Catalogue:
         return load_all(self.root, designs=DESIGNS, is_stale=is_stale)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3 import evidence
-from tests.factories import duration, passed, record
+from tests.factories import costs_as, duration, passed, record
 
 FOLDER = Path(__file__).parents[1] / "benchmark"
 
@@ -66,6 +66,7 @@ def test_the_table_compares_within_a_run_and_problem(table, monkeypatch, tmp_pat
         return 0
 
     monkeypatch.setattr(table, "run", bench)
+    costs_as(monkeypatch)
     assert table.main("all", table.BENCH, ["--s=1"]) == 0
     path = Path(capsys.readouterr().out.removeprefix("table: ").strip())
     assert path.is_relative_to(tmp_path / "out/benchmark/all")

@@ -26,12 +26,11 @@ TIMED = (
 def timed(design: str, version: str, s: int, time_us: float, fresh: bool = True) -> Record:
     """A record of a run on a GPU."""
     name = registry.find(design, version).name
-    work = {"flops": 2 * 24 * 128 * s * 4096 * 1088, "bytes": 24 * 4096 * 576 * 2}
     time = Duration(median_us=time_us, min_us=time_us * 0.99, max_us=time_us * 1.02, samples=50)
     tiling = {"tile_m": 64, "tile_n": 64, "occupancy": None}
-    stages = [factories.stage(name, tiling=tiling, grid=[48, 2], duration=time, **work)]
+    stages = [factories.stage(name, tiling=tiling, grid=[48, 2], duration=time)]
     made = factories.record(
-        design, version, factories.passed(stages=stages, total=time, correctness=None, **work),
+        design, version, factories.passed(stages=stages, total=time, correctness=None),
         problem={**SIZES, "s": s, "causal": False}, slug=f"b24-h128-s{s}-t4096-bf16",
         mode="event", target=GPU, run="5e55104",
     )  # fmt: skip

@@ -4,9 +4,8 @@ from mla_var3 import evidence
 from mla_var3.paths import results_dir
 from mla_var3.static.occupancy import of_facts
 
-(record,) = evidence.find(
-    results_dir() / "static/sm_90/cute_python/gemm/hopper_gemm/v0", mode="static"
-)
+FOLDER = results_dir() / "static/sm_90/cute_python/gemm/hopper_gemm"
+record, *_ = evidence.newest(evidence.find(FOLDER, version="v0", mode="static"))
 (stage,) = record.outcome.stages
 held = of_facts(stage.static)
 print(f"{stage.static.shared_bytes} bytes per block, limited by {held.limiter}")

@@ -3,7 +3,7 @@
 from mla_var3 import evidence
 from mla_var3.paths import results_dir
 
-FOLDER = results_dir() / "static/sm_90/cute_python/mla/flash_mla/v2"
-record = next(evidence.find(FOLDER, mode="static"))
+FOLDER = results_dir() / "static/sm_90/cute_python/mla/flash_mla"
+record, *_ = evidence.newest(evidence.find(FOLDER, version="v2", mode="static"))
 (stage,) = record.outcome.stages
 print(stage.static.tma_stores)

@@ -15,10 +15,11 @@ from rich.table import Table
 
 from mla_var3 import arguments, evidence, languages, workloads
 from mla_var3.app import winner
-from mla_var3.app.naming import faster, value_of
+from mla_var3.app.naming import value_of
 from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
 from mla_var3.evidence import Passed, Record
+from mla_var3.evidence.compare import said
 from mla_var3.paths import relative, write_atomic
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.plan import KernelPlan
@@ -246,7 +247,7 @@ def _cells(record: Record, first: Record | None) -> tuple[str, ...]:
     least, share, than = costs.bound(record), costs.fraction(record), winner.median(first)
     ratio = ""
     if median is not None and than is not None and first is not None and first.run == record.run:
-        ratio = "" if record is first else faster(median, than)
+        ratio = "" if record is first else said(than, median)
     return (
         record.target, record.slug, f"{median:.1f}" if median is not None else "", ratio,
         f"{least.time_us:.1f}" if least is not None else "", f"{1 / share:.2f}" if share else "",

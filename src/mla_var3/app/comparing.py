@@ -8,9 +8,9 @@ from rich.table import Table
 
 from mla_var3 import evidence
 from mla_var3.app import winner
-from mla_var3.app.naming import faster
 from mla_var3.errors import RecordError, UsageError
 from mla_var3.evidence import Correctness, Passed, Record
+from mla_var3.evidence.compare import said
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
@@ -177,5 +177,5 @@ def against(label: str, before: Figure, after: Figure, one_run: bool) -> str:
     if isinstance(before, str) or isinstance(after, str) or not before or not after:
         return ""
     if label.endswith(MEASURED):
-        return faster(after, before) if one_run else "other run"
+        return said(before, after) if one_run else "other run"
     return f"{after / before:.2f}x"

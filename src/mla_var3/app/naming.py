@@ -1,4 +1,4 @@
-"""How versions are named on command lines, and how figures are compared in words."""
+"""How versions are named on command lines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
-
-#: Times closer than this are not told apart: a median repeats within about half a percent.
-EQUAL = 0.005
 
 
 def value_of(flag: str, argv: Sequence[str]) -> str | None:
@@ -35,12 +32,3 @@ def language_note(version: Version, asked: str | None) -> str | None:
 def asked_language(design: str, lang: str | None) -> str | None:
     """The language that a name or ``--lang`` asks for."""
     return lang or design.partition("@")[2] or None
-
-
-def faster(time_us: float, than_us: float) -> str:
-    """``1.8x faster`` or ``2.1x slower`` than the other; both of one run."""
-    ratio = than_us / time_us
-    if abs(ratio - 1) <= EQUAL:
-        return "as fast"
-    factor, word = (ratio, "faster") if ratio > 1 else (1 / ratio, "slower")
-    return f"{factor:.{2 if factor < 1.1 else 1}f}x {word}"

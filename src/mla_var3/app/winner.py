@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 from rich.table import Table
 
 from mla_var3 import evidence
-from mla_var3.app.naming import EQUAL, faster
 from mla_var3.evidence import Passed, Record, StaticFacts
+from mla_var3.evidence.compare import Comparison, Versus, median_us, than
 from mla_var3.runtime import costs
 
 #: Rows of a table on one screen.
 ROWS = 16
-#: A mean over problems that is closer to 1 names no winner.
-CLEAR = 0.03
 Pair = tuple[Record, Record]
 
 
@@ -41,42 +38,39 @@ def spills_of(record: Record) -> int:
 
 
 @dataclass(frozen=True)
-class Duel:
-    """Two versions at everything that both have a record of.
+class SideBySide:
+    """What the records of two versions say, as a screen shows it.
 
     Attributes:
         names: The versions, as readers tell them apart.
-        timed: Pairs timed in one run.
+        timed: The second against the first, wherever a run timed both.
         compiled: Pairs compiled for one arch.
     """
 
     names: tuple[str, str]
-    timed: tuple[Pair, ...]
+    timed: Versus
     compiled: tuple[Pair, ...]
 
     @property
     def verdict(self) -> str:
         """Which of the two to take, in one sentence."""
-        ratios = sorted(_ratio(pair) for pair in self.timed)
-        if not ratios:
+        timed = self.timed
+        if not timed.pairs:
             return self._on_paper
-        mean = statistics.geometric_mean(ratios)
-        if abs(mean - 1) <= CLEAR:
-            least, most = faster(1, ratios[0]), faster(1, ratios[-1])
-            span = " to ".join(dict.fromkeys((least, most)))
+        if timed.word == "as fast":
+            span = " to ".join(dict.fromkeys((timed.worst.said, timed.best.said)))
             return f"No clear winner: {self.names[1]} is {span} {self._against(self.names[0])}."
-        winner, loser = self.names[::-1] if mean > 1 else self.names
-        if mean < 1:
-            ratios = sorted(1 / ratio for ratio in ratios)
-        won = sum(ratio > 1 + EQUAL for ratio in ratios)
-        least = f", {faster(1, ratios[0])} at worst" if len(ratios) > 1 else ""
+        won, sign = self.names[::-1], timed.word
+        if sign == "slower":
+            won, timed = self.names, timed.turned
+        least = f", {timed.worst.said} at worst" if len(timed.pairs) > 1 else ""
         return (
-            f"{winner} wins: {faster(1, ratios[-1])} at best{least} {self._against(loser)}; "
-            f"ahead at {won} of {len(ratios)} problems."
+            f"{won[0]} wins: {timed.best.said} at best{least} {self._against(won[1])}; "
+            f"ahead at {timed.count('faster')} of {len(timed.pairs)} problems."
         )
 
     def _against(self, other: str) -> str:
-        places = dict.fromkeys(record.target for record, _ in self.timed)
+        places = dict.fromkeys(pair.before.target for pair in self.timed.pairs)
         return f"against {other}, in one run on {' and '.join(places)}"
 
     @property
@@ -92,45 +86,44 @@ class Duel:
         )
 
 
-def _ratio(pair: Pair) -> float:
-    before, after = median(pair[0]), median(pair[1])
-    assert before is not None
-    assert after is not None
-    return before / after
-
-
-def duel(names: tuple[str, str], pairs: Iterable[Pair]) -> Duel:
+def duel(names: tuple[str, str], pairs: Iterable[Pair]) -> SideBySide:
     """Two versions, from the records of the same target, mode and problem."""
     pairs = list(pairs)
-    timed = [pair for pair in pairs if pair[0].run == pair[1].run and all(map(median, pair))]
-    return Duel(names, tuple(timed), tuple(p for p in pairs if all(map(facts_of, p))))
+    timed = (
+        Comparison(one, other)
+        for one, other in pairs
+        if one.run == other.run and one.is_timed and other.is_timed
+    )
+    return SideBySide(names, Versus(tuple(timed)), tuple(p for p in pairs if all(map(facts_of, p))))
 
 
-def duel_tables(found: Duel) -> list[Table]:
+def duel_tables(found: SideBySide) -> list[Table]:
     """Times problem by problem, and what the compiler made of both, arch by arch."""
     made = []
-    if found.timed:
+    if found.timed.pairs:
         made.append(_times(found))
     if found.compiled:
         made.append(_compiled(found))
     return made
 
 
-def _times(found: Duel) -> Table:
+def _times(found: SideBySide) -> Table:
     """A row per problem, named by what tells it from the others."""
-    problems = [{"on": one.target, **one.problem} for one, _ in found.timed]
+    pairs = found.timed.pairs
+    problems = [{"on": pair.before.target, **pair.before.problem} for pair in pairs]
     names = list(dict.fromkeys(name for problem in problems for name in problem))
     differing = [n for n in names if len({problem.get(n) for problem in problems}) > 1] or names
     fixed = _axes({n: problems[0].get(n) for n in names if n not in differing})
     table = _table(f"us at {fixed}" if fixed else "us", "problem", *found.names, "")
     rows = [
-        ([problem.get(name) for name in differing], median(one) or 0.0, median(other) or 0.0)
-        for problem, (one, other) in zip(problems, found.timed, strict=True)
+        ([problem.get(name) for name in differing], pair)
+        for problem, pair in zip(problems, pairs, strict=True)
     ]
     rows.sort(key=lambda row: [(isinstance(v, str), v or 0) for v in row[0]])
-    for values, before, after in rows[:ROWS]:
+    for values, pair in rows[:ROWS]:
         at = _axes(dict(zip(differing, values, strict=True)))
-        table.add_row(at, f"{before:,.1f}", f"{after:,.1f}", faster(after, before))
+        times = (f"{median_us(record):,.1f}" for record in (pair.before, pair.after))
+        table.add_row(at, *times, pair.said)
     if len(rows) > ROWS:
         table.caption = f"{len(rows) - ROWS} more problems: --verbose"
     return table
@@ -153,7 +146,7 @@ _JUDGED: dict[str, Callable[[Record], str]] = {
 }
 
 
-def _compiled(found: Duel) -> Table:
+def _compiled(found: SideBySide) -> Table:
     table = _table(f"compiled, {found.names[0]} to {found.names[1]}", "arch", *_JUDGED)
     worst: dict[str, Pair] = {}
     for pair in found.compiled:
@@ -196,8 +189,8 @@ def podium(found: Sequence[tuple[str, Record | None]]) -> str:
     if len(timed) > 1:
         after, second, other = timed[1]
         one_run = record.run == other.run
-        how = faster(time, after) if one_run else f"{after:,.1f} us in another run"
-        said += f"; {how} than {second}, the next" if one_run else f"; next is {second}, {how}"
+        how = f"next is {second}, {after:,.1f} us in another run"
+        said += f"; {than(after, time, second)}, the next" if one_run else f"; {how}"
     return f"{said}."
 
 

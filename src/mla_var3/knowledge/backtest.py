@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mla_var3.evidence.compare import Comparison, neighbors
 from mla_var3.knowledge import history
-from mla_var3.knowledge.history import Gain, Step
+from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.matching import match
 from mla_var3.knowledge.pages import Catalogue
 
@@ -31,7 +32,7 @@ class Case:
             "see also" counts for nothing.
     """
 
-    step: Step
+    step: Comparison
     applied: tuple[str, ...]
     advised: tuple[str, ...]
 
@@ -45,7 +46,8 @@ class Case:
         where = "-" if self.place is None else self.place
         applied = ", ".join(self.applied) or "no page describes it"
         first = ", ".join(self.advised[:TOP]) or "silence"
-        return f"{where:>2}  {self.step.gain:5.2f}x  {self.step}: {applied}; advised {first}"
+        step = f"{where:>2}  {self.step.gain:5.2f}x  {history.name(self.step)}"
+        return f"{step}: {applied}; advised {first}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def backtest(catalogue: Catalogue) -> Backtest:
     """Replay the advice over every timed record of a checkout."""
     records = history.timed(catalogue)
     gains = history.gains(catalogue)
-    steps = [step for step in history.steps_of(records) if step.gain >= GAINED]
+    steps = [step for step in neighbors(records) if step.gain >= GAINED]
     cases = tuple(_case(step, catalogue, gains) for step in steps)
     advised = tuple(
         tuple(found.page.pattern.id for found in match(record, catalogue, gains))
@@ -96,9 +98,9 @@ def backtest(catalogue: Catalogue) -> Backtest:
     return Backtest(cases, advised)
 
 
-def _case(step: Step, catalogue: Catalogue, gains: Mapping[str, Sequence[Gain]]) -> Case:
+def _case(step: Comparison, catalogue: Catalogue, gains: Mapping[str, Sequence[Gain]]) -> Case:
     known = {
-        page: [gain for gain in found if gain.transition != step.transition]
+        page: [gain for gain in found if gain.transition != history.transition(step)]
         for page, found in gains.items()
     }
     advised = match(step.before, catalogue, known)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge import analysis, evidence, markdown, metrics
-from mla_var3.knowledge.evidence import Comparison, Link, ratio_text, repo_path
+from mla_var3.knowledge.evidence import Change, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
 from mla_var3.knowledge.schema import Cited, ExternalEvidence
 from mla_var3.tables import cell
@@ -87,7 +87,7 @@ def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
     before, after = context.catalogue.pair(first, second)
     evidence.check_comparable(before, after, [metric])
     where = stage[0] if stage else None
-    ratio = Comparison(
+    ratio = Change(
         metrics.reading(before, metric, where), metrics.reading(after, metric, where)
     ).ratio
     if ratio is None:

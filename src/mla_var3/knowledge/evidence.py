@@ -11,6 +11,7 @@ from mla_var3.emulator import seeded
 from mla_var3.emulator.seeded import Bug, Outcome
 from mla_var3.errors import EmulatorError, KnowledgeError
 from mla_var3.evidence import Passed, Record, StaticFacts
+from mla_var3.evidence.compare import said
 from mla_var3.knowledge import compiles, metrics
 from mla_var3.knowledge.metrics import Metric, Reading, Value
 from mla_var3.knowledge.pages import Catalogue, Design, Document
@@ -38,8 +39,8 @@ def repo_path(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One metric of two records.
+class Change:
+    """How one metric moves from one record to another.
 
     Attributes:
         before: Reading of the first record.
@@ -78,12 +79,10 @@ def change_text(metric: Metric, ratio: float | None) -> str:
     """What a ratio of before over after says, as people read it: ``1.8x faster`` of a time."""
     if ratio is None or metric.origin != "time" or metric.better != "lower":
         return ratio_text(ratio)
-    if ratio_text(ratio) == "1x":
-        return "equal"
-    return f"{ratio_text(ratio)} faster" if ratio > 1 else f"{ratio_text(1 / ratio)} slower"
+    return said(ratio, 1.0)
 
 
-def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
+def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Change]:
     """The metrics of a pair of records.
 
     Raises:
@@ -94,7 +93,7 @@ def compare(evidence: PairEvidence, catalogue: Catalogue) -> list[Comparison]:
     before, after = catalogue.pair(evidence.before, evidence.after)
     check_comparable(before, after, evidence.metric)
     return [
-        Comparison(
+        Change(
             metrics.reading(before, name, evidence.stage),
             metrics.reading(after, name, evidence.stage),
         )
@@ -456,7 +455,7 @@ def _measured_rows(
         for reading in metrics.readings_of(record, metric):
             before = earlier.get(reading.stage)
             comparable = not is_timed(metric.name) or (old is not None and same_run(old, record))
-            ratio = Comparison(before, reading).ratio if before and comparable else None
+            ratio = Change(before, reading).ratio if before and comparable else None
             rows.append(
                 [
                     _metric_cell(metric, reading.stage),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mla_var3.evidence import KernelIdentity, Passed, Record, Scalar
+from mla_var3.evidence import KernelIdentity, Record, Scalar
+from mla_var3.evidence.compare import Comparison, neighbors
 from mla_var3.knowledge import triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
@@ -20,40 +21,16 @@ Transition = tuple[str, str, str, str]
 PRIOR = {"high": 2.0, "medium": 1.4, "low": 1.1}
 
 
-@dataclass(frozen=True)
-class Step:
-    """A version and the next one, on one problem in one run.
-
-    Attributes:
-        before: Record of the earlier version.
-        after: Record of the later one.
-    """
-
-    before: Record
-    after: Record
-
-    @property
-    def gain(self) -> float:
-        """How many times faster the later version is; below 1 it is slower."""
-        return total_us(self.before) / total_us(self.after)
-
-    @property
-    def transition(self) -> Transition:
-        """Which versions it leads between, whatever the problem."""
-        kernel = self.before.kernel
-        return kernel.language, kernel.layer, kernel.design, kernel.version
-
-    def __str__(self) -> str:
-        kernel = self.before.kernel
-        to = self.after.kernel.version
-        return f"{kernel.language} {kernel.design} {kernel.version} to {to}, {self.before.slug}"
+def transition(step: Comparison) -> Transition:
+    """Which versions a step leads between, whatever the problem."""
+    kernel = step.before.kernel
+    return kernel.language, kernel.layer, kernel.design, kernel.version
 
 
-def total_us(record: Record) -> float:
-    """Median time of a timed run."""
-    assert isinstance(record.outcome, Passed)
-    assert record.outcome.total is not None
-    return record.outcome.total.median_us
+def name(step: Comparison) -> str:
+    """A step in words."""
+    kernel, to = step.before.kernel, step.after.kernel.version
+    return f"{kernel.language} {kernel.design} {kernel.version} to {to}, {step.before.slug}"
 
 
 def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
@@ -67,30 +44,14 @@ def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
 
 def of_version(catalogue: Catalogue, kernel: KernelIdentity) -> list[Record]:
     """The newest committed records of one version, for each target, problem and mode."""
-    return [r for r in catalogue.records.values() if _name(r.kernel) == _name(kernel)]
+    return [r for r in catalogue.records.values() if _version(r.kernel) == _version(kernel)]
 
 
-def _name(kernel: KernelIdentity) -> tuple[str, ...]:
+def _version(kernel: KernelIdentity) -> tuple[str, ...]:
     return kernel.package, kernel.layer, kernel.design, kernel.version
 
 
-def steps_of(found: Iterable[Record]) -> Iterator[Step]:
-    """Neighboring versions on one problem and device in the newest run that timed both."""
-    rows: dict[tuple[str, ...], dict[tuple[str, int], Record]] = defaultdict(dict)
-    for record in found:
-        kernel = record.kernel
-        row = (record.target, kernel.language, kernel.layer, kernel.design, record.slug)
-        rows[row][record.run, int(kernel.version[1:])] = record
-    for runs in rows.values():
-        steps: dict[int, Step] = {}
-        for (run, number), before in runs.items():
-            after, known = runs.get((run, number + 1)), steps.get(number)
-            if after is not None and (known is None or known.before.time <= before.time):
-                steps[number] = Step(before, after)
-        yield from (steps[number] for number in sorted(steps))
-
-
-def applied(step: Step, catalogue: Catalogue) -> list[Document]:
+def applied(step: Comparison, catalogue: Catalogue) -> list[Document]:
     """Pages that a step followed: optimizations it took up, anti-patterns it left behind."""
     before, after = step.before.kernel, step.after.kernel
 
@@ -123,12 +84,12 @@ def gains(catalogue: Catalogue, layer: str = "*") -> dict[str, list[Gain]]:
     triggers, since the others cannot have moved it.
     """
     found: dict[str, list[Gain]] = defaultdict(list)
-    for step in steps_of(timed(catalogue, layer)):
+    for step in neighbors(timed(catalogue, layer)):
         pages = applied(step, catalogue)
         if not pages:
             continue
         values = triggers.Values(joined(step.before, of_version(catalogue, step.before.kernel)))
-        gain = Gain(step.gain, step.before.problem, step.transition)
+        gain = Gain(step.gain, step.before.problem, transition(step))
         for page in pages:
             if triggers.fired(page.pattern, values):
                 found[page.pattern.id].append(gain)

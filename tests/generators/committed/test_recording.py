@@ -30,7 +30,7 @@ def shown(lines):
     """The records that the recorded run wrote, as they are committed."""
     named = re.findall(r"^record (results/\S+\.json)$", "\n".join(lines), re.MULTILINE)
     assert named, AGAIN
-    return [evidence.read(ROOT / name) for name in named]
+    return [record for name in named for record in evidence.records_of(ROOT / name)]
 
 
 def words(text: str) -> list[str]:

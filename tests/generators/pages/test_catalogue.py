@@ -202,7 +202,7 @@ def test_conditions_that_could_end_the_code_are_words(text):
 
 
 def test_a_page_that_cannot_be_rendered_is_named(tree):
-    tree.replace(PAGE, "static.json registers }}", "static.json total_us }}")
+    tree.replace(PAGE, "static registers }}", "static total_us }}")
     with pytest.raises(KnowledgeError, match=r"o1-group\.md: .*states no total_us"):
         catalogue.pages(small_site(tree))
 

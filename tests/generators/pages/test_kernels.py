@@ -11,6 +11,7 @@ from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.pages import kernels, ladder, version_pages
 from generators.write import compiled, devlogs, figures, source, verdicts
+from mla_var3 import evidence
 from mla_var3.evidence import CheckedCase
 from mla_var3.knowledge.pages import load
 from mla_var3.runtime import registry
@@ -28,7 +29,7 @@ def found(site):
 
 
 def run(made, stale: bool = False) -> Run:
-    return Run(f"results/{made.path.as_posix()}", made, stale)
+    return Run(evidence.address(made), made, stale)
 
 
 def version_page(site, version: str) -> str:
@@ -236,7 +237,7 @@ def steps_of(site, *medians: tuple[float, float], run_after: str = "aaaa"):
 def test_a_verdict_reads_as_people_say_it(site):
     faster = steps_of(site, (10.0, 5.0), (10.0, 9.9))
     assert (faster.word, verdicts.headline(faster)) == ("faster", "Up to 2x faster than v1 at s=1")
-    assert [step.word for step in faster.steps] == ["faster", "neutral"]
+    assert [step.word for step in faster.steps] == ["faster", "as fast"]
     mixed = steps_of(site, (10.0, 5.0), (10.0, 20.0))
     assert mixed.word == "mixed"
     assert verdicts.headline(mixed) == "Up to 2x faster than v1 at s=1, up to 2x slower at s=4"
@@ -256,8 +257,8 @@ def test_a_verdict_reads_as_people_say_it(site):
     )
     assert verdicts.span(steps_of(site, (10.0, 5.0))) == "2x faster than v1"
     level = steps_of(site, (10.0, 10.2))
-    assert (level.word, verdicts.headline(level)[:14]) == ("neutral", "As fast as v1,")
-    assert "neutral, as fast as v1" in verdicts.badge(level)
+    assert (level.word, verdicts.headline(level)[:14]) == ("as fast", "As fast as v1,")
+    assert "as fast as v1" in verdicts.badge(level)
 
 
 def test_what_rests_on_a_stale_record_says_so(site):

@@ -90,7 +90,8 @@ def test_ids_and_files_of_a_skill_exist(site, name):
     ids = set(re.findall(r"\b(?:[oa]\d+|cutile|cute)-[a-z0-9-]+\b(?=\.md)", text))
     assert ids <= set(site.catalogue.by_id)
     for file in checkout_files(text):
-        assert file.exists(), file
+        name = file.relative_to(ROOT).as_posix()
+        assert file.exists() or name in site.catalogue.records, file
 
 
 def test_the_catalogue_skill_has_every_pattern(site):
@@ -140,7 +141,7 @@ def test_measured_ratios_of_a_skill_come_from_one_run_and_lead_to_it(site):
         after = site.catalogue.record(name)
         slug = re.sub(r"-d\d+(-k\d+)-n\d+", r"\1", after.slug)
         before = site.catalogue.record(
-            f"results/nvidia-h200-sxm/cutile/mla/flash_mla/v2/{slug}/event.json"
+            f"results/nvidia-h200-sxm/cutile/mla/flash_mla/v2/{slug}/event"
         )
         assert before.run == after.run
         times = [record.outcome.total.median_us for record in (before, after)]

@@ -32,7 +32,7 @@ def test_a_record_says_its_number_first_and_how_it_came_to_be(site):
     assert "3x slower than [flash&#95;mla v1]" in section
     for fact in ("What", "Where", "When", "How", "Correctness", "Toolchain"):
         assert f"- **{fact}**: " in section
-    assert "/event.json)" in section
+    assert "/event.json)" in section, "the record itself, with its run"
     beside = rows(section, "In the same run")
     assert [row[1].strip("*")[:8] for row in beside] == ["[flash&#", "this one"]
 

@@ -24,10 +24,16 @@ from mla_var3.devices.model import UNKNOWN
 from mla_var3.evidence import Failed, Skipped
 from mla_var3.knowledge.symptoms import SYMPTOMS
 from mla_var3.workloads import workloads
-from tests.factories import passed, stage, static_facts
+from tests.factories import costs_as, passed, stage, static_facts
 from tests.generators.checking import dead_links, see
 from tests.generators.runs import GPU, SIZES, at, on, rows, timed
 from tests.site import site_records, site_tree
+
+
+@pytest.fixture(autouse=True)
+def cost(monkeypatch):
+    """A cost model that is easily followed."""
+    costs_as(monkeypatch)
 
 
 def page(site: Site, path: str):
@@ -78,7 +84,7 @@ def test_a_roofline_has_every_problem_of_every_design(site):
 
 
 def test_nothing_that_was_only_compiled_stands_under_a_roof(site):
-    made = timed("v1", 1.0, target="static/sm_120", mode="static", outcome=passed(), run=None)
+    made = timed("v1", 1.0, target="static/sm_120", mode="static", outcome=passed())
     assert "<svg" not in page(on(site, made), "results/sm_120.md").content
 
 
@@ -145,14 +151,16 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
     )
     found = rows(peers.section(made, lambda name: "L"), "## Against FlashMLA")
     assert [row[2] for row in found] == [
-        "[9 % faster than FlashMLA (70 against 77 us)](L)",
+        "[1.1x faster than FlashMLA (70 against 77 us)](L)",
         "[3x slower than FlashMLA (300 against 100 us)](L) (stale)",
         "[as fast as FlashMLA (800 against 810 us)](L)",
     ]
     said = peers.verdict(made)
-    assert "faster at 1, as fast at 1, slower at 1, by up to 9 % (" in said
+    assert "faster at 1, as fast at 1, slower at 1; at the median over all as fast, " in said
+    assert "from 3x slower (" in said
+    assert "to 1.1x faster (" in said
     more = [at("flash_mla@cute-dsl", "v5", 8, 100.0), at("deepseek_flash_mla", "v0", 8, 150.0)]
-    assert "by 9 % at the median and up to 1.5x (" in peers.verdict(on(made, *made.runs, *more))
+    assert "over all 1.06x faster, from 3x slower (" in peers.verdict(on(made, *made.runs, *more))
 
 
 def test_results_lead_to_the_advisor(site, pages):
@@ -327,13 +335,13 @@ def test_the_bound_of_a_ladder_is_that_of_the_whole_work():
 def test_what_all_versions_share_is_said_once_and_each_reason_too(site):
     facts = [static_facts("sm_120", registers=n, mma_path="HMMA") for n in (255, 90)]
     compiled = [
-        timed(v, 1.0, target="static/sm_120", mode="static", run=None,
+        timed(v, 1.0, target="static/sm_120", mode="static",
               outcome=passed(stages=[stage("flash_mla", static=made)]))
         for v, made in zip(("v0", "v1"), facts, strict=True)
     ]  # fmt: skip
     refused = [
         timed(v, 2.0, target="static/sm_120", mode="static", outcome=Skipped(reason="needs sm_90"),
-              slug=f"s{v}", run=None)
+              slug=f"s{v}")
         for v in ("v0", "v1")
     ]  # fmt: skip
     text = page(on(site, *compiled, *refused), "results/sm_120.md").content

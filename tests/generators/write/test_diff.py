@@ -12,6 +12,7 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.write import devlogs, diff, effects, remarks
 from generators.write.devlogs import Story
+from mla_var3 import evidence
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import LineFacts
 from mla_var3.knowledge.changes import compare
@@ -43,7 +44,7 @@ def compiled(version: str, line: int, stale: bool = False, tools: str = "1", **f
     outcome = passed(stages=[stage(name, static=made)])
     fields = {"version": version, "outcome": outcome, "target": "static/sm_90"}
     done = record(**fields, toolchain={"tool": tools})
-    return Run(f"results/{done.path.as_posix()}", done, stale)
+    return Run(evidence.address(done), done, stale)
 
 
 def section(site: Site, *runs: Run, story: Story | None = None) -> str:

@@ -14,6 +14,7 @@ from mla_var3.roofline.prediction import predict
 from mla_var3.workloads.base import Cost
 
 #: Times by the model that differ by less than this share count as equal.
+#: A model has no noise: that of measured times is ``evidence.compare.NOISE``, another matter.
 TIE = 0.01
 
 
