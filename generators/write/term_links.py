@@ -3,6 +3,9 @@
 ``Linker`` adds a line ``*[name](target): meaning`` per term that a page may use; the extension
 takes these lines away and turns the first use of each name in running text into a link. Headings,
 code, links, tables and formulas stay as they are.
+
+Not the extension abbr with the theme's tooltips, which was tried: over 23 pages it marks all 683
+uses where 273 are the first of a page, those in headings too, and leads to no page of the glossary.
 """
 
 from __future__ import annotations

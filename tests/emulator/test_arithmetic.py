@@ -268,9 +268,9 @@ def test_narrow_registers_keep_their_sign() -> None:
 def test_registers_of_several_components() -> None:
     a = np.arange(N, dtype=np.uint32)
     body = (
-        ".reg .v2 .b32 %v<2>; .reg .v4 .b32 %w; mov.b32 %v0.x, %i0; add.u32 %v0.y, %i0, 7; "
-        "mov.b32 %w.z, %v0.y; mov.b32 %w.a, 3; mov.b64 %rd1, %v0; shr.u64 %rd2, %rd1, 32; "
-        "cvt.u32.u64 %r1, %rd2; mad.lo.u32 %o, %w.b, %w.w, %r1;"
+        ".reg .v2 .b32 %v<2>; .reg .v4 .b32 abcd; mov.b32 %v0.x, %i0; add.u32 %v0.y, %i0, 7; "
+        "mov.b32 abcd.z, %v0.y; mov.b32 abcd.a, 3; mov.b64 %rd1, %v0; shr.u64 %rd2, %rd1, 32; "
+        "cvt.u32.u64 %r1, %rd2; mad.lo.u32 %o, abcd.b, abcd.w, %r1;"
     )
     assert (evaluate(body, [a], np.uint32) == (a + 7) * 4).all()
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import formats
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import Memory, Parameters
+from mla_var3.emulator.budgets import Budgets
 from mla_var3.emulator.clocks import Clocks
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
@@ -70,6 +71,7 @@ class Machine:
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
         self.fenced_epoch = 0
+        self.budgets = Budgets(self.warps_per_cta, self.ctas, reporter)
         self.memory, self.sync, self.warps = Memory(self), Sync(self), Warps(self)
         self.mma, self.cp_async, self.bulk = Mma(self), CpAsync(self), Bulk(self)
         self._registers()
@@ -201,6 +203,7 @@ class Machine:
         self.progress = self.steps = self.asked = self.ticks = 0
         self.fenced_epoch = 0
         self.printed: list[str] = []
+        self.budgets.start()
         self.clocks.start()
         for unit in (self.shared, self.memory, self.sync, self.bulk, self.cp_async, self.wgmma):
             unit.start()
@@ -220,6 +223,8 @@ class Machine:
         return ended
 
     def _at_exit(self) -> None:
+        if not self.scheduler.stuck:
+            self.budgets.finish()
         last = len(self.program.kernel.instructions) - 1
         for at, barrier in self.sync.mbarriers.items():
             if barrier.tx and not self.scheduler.stuck:
@@ -277,14 +282,8 @@ class Machine:
         )
 
     def set_registers(self, count: int, s: Any, pc: int) -> None:
-        """``setmaxnreg``: nothing to do but to check the count."""
-        if count % 8 or not 24 <= count <= 256:
-            self.reporter.add(
-                "register-budget",
-                pc,
-                f"setmaxnreg with {count} registers",
-                missing="a multiple of 8 from 24 to 256",
-            )
+        """``setmaxnreg``: nothing to do but to check."""
+        self.budgets.ask(count, self.warps_of(s), pc)
 
     def rank_of(self, address: Any, s: Any) -> Any:
         """``getctarank``."""

@@ -28,7 +28,7 @@ KINDS = {
     "deadlock": "no thread can go on",
     "descriptor": "a matrix or tensor descriptor that cannot mean what it says",
     "left-pending": "a thread ended with copies that nobody waited for",
-    "register-budget": "setmaxnreg with a count that is not allowed",
+    "register-budget": "setmaxnreg with a count that is not allowed, or by part of a warpgroup",
 }
 
 

@@ -442,7 +442,7 @@ class _Body:
                 return f"{{{', '.join(parts)}}}"
             return parts["xyzwrgba".index(match[2][1]) % 4]
 
-        return re.sub(r"(%[\w$]+)(\.[xyzwrgba]\b)?", component, operands)
+        return re.sub(r"([%A-Za-z_$][\w$]*)(\.[xyzwrgba]\b)?", component, operands)
 
     def _renamed(self, token: str) -> str:
         for scope in reversed(self.scopes):

@@ -1,0 +1,83 @@
+"""Registers that warps ask for with ``setmaxnreg``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mla_var3.emulator.report import Reporter
+
+#: Warps that execute a ``setmaxnreg`` together.
+GROUP = 4
+LANES = 32
+#: Registers of a multiprocessor, from which those of a CTA are taken.
+FILE = 65536
+
+
+class Budgets:
+    """What each warp of a cluster asked for last, and where.
+
+    Args:
+        warps: Warps of a CTA.
+        ctas: CTAs of the cluster.
+        reporter: Told of what cannot be.
+    """
+
+    def __init__(self, warps: int, ctas: int, reporter: Reporter) -> None:
+        self.warps, self.ctas, self.reporter = warps, ctas, reporter
+        self.asked: dict[int, tuple[int, int]] = {}
+        self.times: dict[int, list[int]] = {}
+
+    def start(self) -> None:
+        """A new cluster."""
+        self.asked, self.times = {}, {}
+
+    def ask(self, count: int, warps: Sequence[int], pc: int) -> None:
+        """Warps ask for so many registers per thread."""
+        if count % 8 or not 24 <= count <= 256:
+            self.reporter.add(
+                "register-budget",
+                pc,
+                f"setmaxnreg with {count} registers",
+                missing="a multiple of 8 from 24 to 256",
+            )
+        for warp in warps:
+            self.asked[warp] = (count, pc)
+            self.times.setdefault(warp, []).append(pc)
+
+    def finish(self) -> None:
+        """The cluster has ended: every warp has asked for what it wants."""
+        for cta in range(self.ctas) if self.asked else ():
+            mine = range(cta * self.warps, (cta + 1) * self.warps)
+            for group in self._groups(mine):
+                self._together(group)
+            self._fits(mine)
+
+    def _groups(self, warps: range) -> Iterator[range]:
+        for first in warps[::GROUP]:
+            yield range(first, min(first + GROUP, warps.stop))
+
+    def _together(self, group: range) -> None:
+        """All warps of a warpgroup execute the same."""
+        told = [self.times.get(warp, []) for warp in group]
+        pcs = max(told, key=len)
+        alone = [warp - group.start for warp, seen in zip(group, told, strict=True) if seen != pcs]
+        if alone:
+            self.reporter.add(
+                "register-budget",
+                pcs[0],
+                f"{len(group) - len(alone)} of the {len(group)} warps of a warpgroup execute "
+                "setmaxnreg",
+                missing="the same setmaxnreg in every warp of the warpgroup",
+            )
+
+    def _fits(self, warps: range) -> None:
+        """What a CTA's warps ask for is there: else an increase waits for ever."""
+        asked = [self.asked[warp] for warp in warps if warp in self.asked]
+        total = LANES * sum(count for count, _ in asked)
+        if total > FILE:
+            self.reporter.add(
+                "register-budget",
+                max(asked)[1],
+                f"the warps of a CTA ask for {total} registers, and a multiprocessor has {FILE}",
+                missing="smaller counts, or larger decreases before",
+            )

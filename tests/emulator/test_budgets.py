@@ -1,0 +1,48 @@
+"""Registers that warpgroups ask for: together, and no more than there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from mla_var3.emulator import launch
+
+TEXT = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k()
+.reqntid 384, 1, 1
+{
+.reg .pred %p<3>; .reg .b32 %r<4>;
+mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 5; setp.lt.u32 %p1, %r2, 4; setp.ge.u32 %p2, %r2, WHO;
+@!%p1 bra CONSUMER;
+@%p2 bra END;
+setmaxnreg.dec.sync.aligned.u32 FEW;
+bra END;
+CONSUMER:
+setmaxnreg.inc.sync.aligned.u32 MANY;
+END:
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "who", "said"),
+    [
+        (24, 240, 4, None),
+        (40, 232, 4, None),
+        (40, 240, 4, "ask for 66560 registers"),
+        (24, 240, 1, "1 of the 4 warps of a warpgroup execute setmaxnreg"),
+        (24, 240, 3, "3 of the 4 warps"),
+        (24, 236, 4, "setmaxnreg with 236 registers"),
+        (16, 240, 4, "setmaxnreg with 16 registers"),
+    ],
+)
+def test_register_budgets(few: int, many: int, who: int, said: str | None) -> None:
+    text = TEXT.replace("FEW", str(few)).replace("MANY", str(many)).replace("WHO", str(who))
+    found = launch(text, [], 2, 384).diagnostics
+    if said is None:
+        assert not found, found[0]
+    else:
+        assert [d.kind for d in found] == ["register-budget"]
+        assert said in found[0].message
