@@ -38,15 +38,15 @@ def same_bits(one: Inputs, other: Inputs) -> bool:
 def test_parts_and_what_ctas_share_depend_on_the_length_alone(b, t, parts):
     plan = make(*DESIGN, b=b, h=128, s=1, t=t, invariant=2048)
     assert plan.part_count == parts
-    assert plan.default_tiling("flash_mla_v5").splits == 1
-    assert {x.splits for x in plan._autotune_configs()["flash_mla_v5"]} == {1}
+    assert plan.default_tiling("attention").splits == 1
+    assert {x.splits for x in plan._autotune_configs()["attention"]} == {1}
 
 
 def test_what_would_change_the_order_is_refused():
     with pytest.raises(PlanError, match="parts=2 and invariant=2048: give one of them"):
         make(*DESIGN, parts=2, invariant=2048).validate()
     plan = make(*DESIGN, b=1, h=16, s=1, t=256, invariant=128)
-    tiling: Tiling = type(plan.default_tiling("flash_mla_v5"))(splits=2)
+    tiling: Tiling = type(plan.default_tiling("attention"))(splits=2)
     with pytest.raises(TilingError, match="splits=2 merges in another order"):
         tiling.validate(plan)
 

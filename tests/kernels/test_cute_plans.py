@@ -16,8 +16,8 @@ from mla_var3.runtime.check import check_plan, compare, poison_outputs
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
 FLASH_MLA = ("flash_mla", *(f"flash_mla_v{i}" for i in range(1, 13)))
-#: Versions whose CTAs meet through L2.
-MEETING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
+#: Versions whose CTAs exchange through L2.
+EXCHANGING = ("flash_mla_v10", "flash_mla_v11", "flash_mla_v12")
 HOPPER_GEMM = ("hopper_gemm", *(f"hopper_gemm_v{i}" for i in range(1, 5)))
 HOPPER_ATTENTION = ("hopper_attention", *(f"hopper_attention_v{i}" for i in range(1, 4)))
 SHARED_PREFIX = ("mla_shared_prefix", *(f"mla_shared_prefix_v{i}" for i in range(1, 6)))
@@ -103,13 +103,13 @@ def test_no_slab_past_the_columns_is_stored():
     ],
 )
 def test_v4_chooses_what_ctas_share_by_the_row_tiles(sizes, splits, share, blocks):
-    tiling = plan_class("flash_mla_v4")(t=4096, **sizes).default_tiling("flash_mla_v4")
+    tiling = plan_class("flash_mla_v4")(t=4096, **sizes).default_tiling("attention")
     assert (tiling.splits, tiling.share, tiling.blocks) == (splits, share, blocks)
 
 
 def test_v4_refuses_splits_that_do_not_run_at_once():
     plan = plan_class("flash_mla_v4")(b=64, h=128, s=1)
-    refuses(plan, "flash_mla_v4", r"2\*128 row tiles = 256 blocks", splits=2, share=1)
+    refuses(plan, "attention", "splits=2 and share=1 take 256 CTAs at once", splits=2, share=1)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_v5_fills_the_sms_with_parts(sizes, parts):
     ],
 )
 def test_v7_keeps_to_pairs_by_default(sizes, splits, share, blocks):
-    tiling = plan_class("flash_mla_v7")(**sizes).default_tiling("flash_mla_v7")
+    tiling = plan_class("flash_mla_v7")(**sizes).default_tiling("attention")
     assert (tiling.splits, tiling.share, tiling.blocks) == (splits, share, blocks)
 
 
@@ -145,14 +145,14 @@ def test_v7_keeps_to_pairs_by_default(sizes, splits, share, blocks):
     [
         (r"splits\*share = 2\*4 exceeds 4 CTAs", {"splits": 2, "share": 4}),
         ("blocks=130 is not a positive multiple of 4", {"splits": 1, "share": 4, "blocks": 130}),
-        ("splits=2 and share=2 take 256 blocks at once", {"splits": 2, "share": 2}),
+        ("splits=2 and share=2 take 256 CTAs at once", {"splits": 2, "share": 2}),
     ],
 )
 def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
-    refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "flash_mla_v7", said, **fields)
+    refuses(plan_class("flash_mla_v7")(b=64, h=128, s=1), "attention", said, **fields)
 
 
-@pytest.mark.parametrize("name", MEETING)
+@pytest.mark.parametrize("name", EXCHANGING)
 @pytest.mark.parametrize(
     ("sizes", "splits", "share", "parts"),
     [
@@ -167,24 +167,24 @@ def test_v7_refuses_clusters_that_do_not_run_at_once(said, fields):
 )
 def test_v10_splits_and_shares_where_all_ctas_run_at_once(name, sizes, splits, share, parts):
     plan = plan_class(name)(**sizes)
-    tiling = plan.default_tiling(name)
+    tiling = plan.default_tiling("attention")
     assert (tiling.splits, tiling.share, plan.part_count) == (splits, share, parts)
 
 
-@pytest.mark.parametrize("name", MEETING)
+@pytest.mark.parametrize("name", EXCHANGING)
 def test_v10_has_a_place_for_every_cta_that_splits(name):
     plan = plan_class(name)(b=3, h=64 * 3, s=1, t=4096, parts=2)
-    exchange, signals = plan.meeting("cpu")
+    exchange, signals = plan.exchanged("cpu").values()
     assert exchange.shape == (plan.blocks(2, 2), 64 * 256 + 2 * 64)
     assert not signals.any()
-    assert plan_class(name)(b=64, h=128, s=1).meeting("cpu")[0].shape[0] == 1
+    assert plan_class(name)(b=64, h=128, s=1).exchanged("cpu")["exchange"].shape[0] == 1
 
 
-@pytest.mark.parametrize("name", MEETING)
+@pytest.mark.parametrize("name", EXCHANGING)
 def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run(name):
-    said = "splits=2 and share=2 take 256 blocks at once, more than the 132 of blocks and SMs"
+    said = "splits=2 and share=2 take 256 CTAs at once, more than the 132 of blocks and SMs"
     fields = {"splits": 2, "share": 2, "blocks": 256}
-    refuses(plan_class(name)(b=64, h=128, s=1), name, said, **fields)
+    refuses(plan_class(name)(b=64, h=128, s=1), "attention", said, **fields)
 
 
 @pytest.mark.exhaustive  # Six minutes, most of them the emulator's.
@@ -203,8 +203,8 @@ def test_v10_refuses_ctas_that_would_wait_for_those_that_do_not_run(name):
 )
 def test_four_ctas_that_share_and_split_are_right(name, sizes, tiling):
     plan = plan_class(name)(b=1, h=128, parts=1, **sizes)
-    chosen = dataclasses.replace(plan.default_tiling(name), **tiling)
-    result = check_plan(dataclasses.replace(plan, tilings={name: chosen}))
+    chosen = dataclasses.replace(plan.default_tiling("attention"), **tiling)
+    result = check_plan(dataclasses.replace(plan, tilings={"attention": chosen}))
     assert result.ok, result.explain()
 
 

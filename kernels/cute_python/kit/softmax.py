@@ -6,7 +6,7 @@ import operator
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, range_constexpr
+from cutlass import Float32, const_expr, range_constexpr
 
 from mla_var3.kernel.cute_python.kit.slabs import KEYS
 
@@ -25,7 +25,10 @@ def reduced(combine, values):
 
 @cute.jit
 def softmax(wg, tile, lazy: cutlass.Constexpr):
-    """Scores to weights under a running maximum; ``shrink`` is what older sums are worth."""
+    """Scores to weights under a running maximum; ``shrink`` is what older sums are worth.
+
+    With ``lazy`` a maximum is raised only by more than that (log2); None raises it in each tile.
+    """
     if (tile + 1) * KEYS > wg.limit[2]:
         mask(wg, tile)
     for r in range_constexpr(2):
@@ -34,7 +37,7 @@ def softmax(wg, tile, lazy: cutlass.Constexpr):
         top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
         top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
         old, top = wg.row_max[r], top * wg.scale_log2
-        new = top if top - old > lazy else old
+        new = raised(old, top, lazy)
         wg.shrink[r] = cute.math.exp2(old - new, fastmath=True)
         wg.row_max[r] = new
         for i in mine:
@@ -42,6 +45,15 @@ def softmax(wg, tile, lazy: cutlass.Constexpr):
         total = reduced(operator.add, [wg.score[i] for i in mine])
         wg.row_sum[r] = wg.row_sum[r] * wg.shrink[r] + total
     round_weights(wg)
+
+
+@cute.jit
+def raised(old, top, lazy: cutlass.Constexpr):
+    """The running maximum after a tile whose highest score is ``top``."""
+    new = cute.arch.fmax(old, top)
+    if const_expr(lazy is not None):
+        new = top if top - old > lazy else old
+    return new
 
 
 @cute.jit

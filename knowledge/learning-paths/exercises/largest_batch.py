@@ -6,8 +6,8 @@ from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v3 import flash_mla_v3 
 
 
 def is_split(batch):
-    plan = version.FlashMlaV3Plan(b=batch, h=128, s=1, t=4096)
-    return plan.default_tiling("flash_mla_v3").splits == 2
+    plan = version.Plan(b=batch, h=128, s=1, t=4096)
+    return plan.default_tiling("attention").splits == 2
 
 
 print(max(itertools.takewhile(is_split, itertools.count(1))))

@@ -13,7 +13,9 @@ Names = Mapping[str, str]
 
 #: What the names of the day said of versions: ``flash_mla_v12``, ``mla_var6_plus_v4_latent``.
 _VERSION = re.compile(r"_v\d+(?=_|$)")
-_ATTENTION = {"flash_attention": "attention", "hopper_attention": "attention"}
+_ATTENTION = {
+    "flash_attention": "attention", "flash_mla": "attention", "hopper_attention": "attention",
+}  # fmt: skip
 _OF_VAR6_PLUS = {
     "mla_var6_plus": "attention", "mla_var6_plus_latent": "latent",
     "mla_var6_plus_decompressed": "decompressed", "mla_var6_plus_combine": "combine",
@@ -28,6 +30,7 @@ STAGES: Mapping[tuple[str, str], Names] = {
     ("cute-dsl", "cutlass_mla_decode"): {"cutlass_mla_decode": "attention"},
     ("cute-dsl", "cutlass_mla_decode_fp8"): {"cutlass_mla_decode_fp8": "attention"},
     ("cute-dsl", "flash_attention"): {"flash_attention": "attention"},
+    ("cute-dsl", "flash_mla"): {"flash_mla": "attention"},
     ("cute-dsl", "hopper_attention"): {"hopper_attention": "attention"},
     ("cute-dsl", "hopper_gemm"): {"hopper_gemm": "gemm"},
     ("cute-dsl", "mla_shared_prefix"): {"mla_shared_prefix": "attention"},
@@ -46,9 +49,12 @@ STAGES: Mapping[tuple[str, str], Names] = {
 #: The same of kernel functions.
 KERNELS: Mapping[tuple[str, str], Names] = {
     ("cute-dsl", "flash_attention"): _ATTENTION,
+    ("cute-dsl", "flash_mla"): _ATTENTION,
     ("cute-dsl", "hopper_attention"): _ATTENTION,
     ("cute-dsl", "hopper_gemm"): {"hopper_gemm": "gemm"},
-    ("cute-dsl", "mla_shared_prefix"): {**_ATTENTION, "mla_shared_prefix": "attention"},
+    ("cute-dsl", "mla_shared_prefix"): {
+        **_ATTENTION, "mla_shared_prefix": "attention", "own_tokens": "attention",
+    },
     ("cute-dsl", "mla_var6_plus"): _ATTENTION,
     ("cute-dsl", "thin_mla"): {"thin_mla": "attention"},
     ("cutile-dsl", "flash_attention"): _ATTENTION,

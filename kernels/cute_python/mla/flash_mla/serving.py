@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from mla_var3.kernel.cute_python.kit.slabs import ROPE
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import Plan
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
 from mla_var3.languages.cute.loader import Library
@@ -29,7 +29,7 @@ EMULATED_SMS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedPlan(FlashMlaV5Plan):
+class ServedPlan(Plan):
     """v5 with the softmax scale that its caller gives."""
 
     given: float = dataclasses.field(default=1.0, metadata={"hidden": True})

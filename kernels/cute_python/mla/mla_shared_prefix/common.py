@@ -11,11 +11,9 @@ from mla_var3.errors import PlanError, TilingError
 from mla_var3.kernel.cute_python.kit.head_items import GROUPS, Shape
 from mla_var3.kernel.cute_python.kit.head_plan import require_room
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
+from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
-    FlashMlaV5,
-    FlashMlaV5Tiling,
-)
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH, Combine
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
@@ -56,7 +54,7 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
     """Tilings, partial results and kernels, for every version of the design."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "latent": FlashMlaV5Tiling,
+        "latent": PairTiling,
         "decompressed": PrefixTiling,
         "combine": CuteTiling,
     }
@@ -103,16 +101,16 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
             "combine": [CuteTiling()],
         }
 
-    def latent_tiling(self) -> FlashMlaV5Tiling:
+    def latent_tiling(self) -> PairTiling:
         """As in flash_mla: what fills the SMs."""
         tiles = -(-self.h * self.s // ROWS)
         sms = self.target.sm_count // 2 * 2
         if 2 * tiles * self.b <= sms:
-            return FlashMlaV5Tiling(splits=2, blocks=sms)
+            return PairTiling(splits=2, blocks=sms)
         if tiles == 1:
-            return FlashMlaV5Tiling(blocks=sms)
+            return PairTiling(blocks=sms)
         tiles += tiles % 2
-        return FlashMlaV5Tiling(share=2, blocks=sms // tiles * tiles or sms)
+        return PairTiling(share=2, blocks=sms // tiles * tiles or sms)
 
     # ---- sizes -----------------------------------------------------------------------------
     @property
@@ -185,8 +183,8 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
         """Attention over the own tokens, by flash_mla's kernel."""
         _, q, qpe, z, kpe, *_ = inputs
         return self.bind(
-            FlashMlaV5.flash_mla_v5,
-            lambda x: FlashMlaV5(self.causal, x.lazy, x.splits, x.share, x.blocks),
+            LatentKernel.attention,
+            lambda x: LatentKernel(self.causal, x),
             {"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe},
             self.own_outputs(q),
             (self.scale / LN_2,),

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mla_var3.kernel.cute_python.kit.latent_tiling import L2Tiling
 from mla_var3.kernel.cute_python.kit.rope_plan import RopeTiling
 from mla_var3.kernel.cute_python.kit.shared_rows import SharedRowsKernel
 from mla_var3.kernel.cute_python.kit.shared_rows_plan import SharedRowsPlan
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_var6_plus.parts import NewestTokens, OldPlan
 from mla_var3.runtime import Tiling
 
@@ -21,10 +21,10 @@ class OldOnAllPlan(OldPlan):
 
     def default_tiling(self, stage: str) -> Tiling:
         tiling = super().default_tiling(stage)
-        if isinstance(tiling, FlashMlaV12Tiling) and tiling.splits == 1:
-            idle = self.room - tiling.blocks
-            if idle > self.room // 16:
-                return dataclasses.replace(tiling, blocks=self.room)
+        if isinstance(tiling, L2Tiling) and tiling.splits == 1:
+            idle = self.room() - tiling.blocks
+            if idle > self.room() // 16:
+                return dataclasses.replace(tiling, blocks=self.room())
         return tiling
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,37 +10,70 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import range_constexpr
 
+from mla_var3.kernel.cute_python.kit.l2_kernel import L2PieceKernel
+from mla_var3.kernel.cute_python.kit.l2_plan import L2Plan
+from mla_var3.kernel.cute_python.kit.latent_tiling import L2Tiling
+from mla_var3.kernel.cute_python.kit.piece_epilogue import L2PartPieceEpilogue
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.kit.rope_plan import RopePlan, RopeTiling
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
-    FlashMlaV12,
-    FlashMlaV12Plan,
-)
-from mla_var3.runtime import RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteKernel
+from mla_var3.kernel.cute_python.kit.schedule import Schedule
+from mla_var3.runtime import Tiling
+from mla_var3.runtime.cute_kernel import CuteTiling
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import seen_pairs
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
-def with_host(kernel: RuntimeObject, change: Callable[[Any], Any]) -> RuntimeObject:
-    """The kernel, launched with the same arguments by another host function."""
-    assert isinstance(kernel, CuteKernel)
-    launch = kernel.launch_fn
+class Latent(L2PieceKernel):
+    """The kernel of flash_mla v12."""
 
-    def changed(tiling: Any) -> tuple[Any, tuple[Any, ...]]:
-        host, arguments = launch(tiling)
-        return change(host), arguments
+    epilogue_type = L2PartPieceEpilogue
 
-    kernel.launch_fn = changed
-    return kernel
+
+def of_all_tokens(work, newer):
+    """The extents of a launch with the ``newer`` keys that follow."""
+    rows, queries, keys, sequences, parts = work
+    return rows, queries, keys + newer, sequences, parts
+
+
+@dataclass(frozen=True)
+class OldSchedule(Schedule):
+    """Tiles up to the end of the mask: those past the own keys load zeros, and are hidden."""
+
+    newer: int = 0
+
+    @cute.jit
+    def place(self, work, item):
+        """That of an item among all tokens."""
+        return Schedule.place(self, of_all_tokens(work, self.newer), item)
+
+
+class OldTokens(Latent):
+    """The same under the mask of a longer context, of which ``newer`` tokens follow."""
+
+    def __init__(self, causal, tiling, partial, newer):
+        super().__init__(causal, tiling, partial)
+        self.newer = newer
+        self.schedule = OldSchedule(causal, tiling.splits, tiling.share, tiling.blocks, newer)
+
+    @cute.jit
+    def start(self, wg, storage, work, first, first_key, phase):
+        """Limits of the whole context, cut off at the own keys."""
+        extents = of_all_tokens(work, self.newer)
+        Latent.start(self, wg, storage, extents, first, first_key, phase)
+        for i in range_constexpr(3):
+            wg.limit[i] = cutlass.min(wg.limit[i], work[2] - first_key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OldPlan(FlashMlaV12Plan):
+class OldPlan(L2Plan):
     """flash_mla v12 over the first t of t + newer tokens; kpe may hold the others too."""
+
+    stage = "old"
+    kernel = Latent
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"old": L2Tiling, "merge": CuteTiling}
 
     newer: int = option(0, "tokens that follow, and that the mask counts", minimum=0)
 
@@ -48,43 +81,10 @@ class OldPlan(FlashMlaV12Plan):
         end = self.t if last is None else last
         return seen_pairs(self.s, self.t + self.newer, self.causal, first, end)
 
-    def attend(
-        self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
-    ) -> RuntimeObject:
-        kernel = super().attend(inputs, outputs)
-        kernel.name = "old"
-        masked = self.causal and self.newer
-        return with_host(kernel, lambda x: OldTokens(x, self.newer)) if masked else kernel
-
-
-class OldTokens(FlashMlaV12):
-    """The kernel of flash_mla v12 under the mask of a longer context.
-
-    Args:
-        like: What else it is compiled for.
-        newer: Tokens that follow.
-    """
-
-    def __init__(self, like: FlashMlaV12, newer: int):
-        super().__init__(like.causal, like.lazy, like.splits, like.share, like.blocks, like.partial)
-        self.newer = newer
-
-    def of_all_tokens(self, work):
-        """The extents with the keys that follow."""
-        rows, queries, keys, sequences, parts = work
-        return rows, queries, keys + self.newer, sequences, parts
-
-    @cute.jit
-    def place(self, work, item):
-        """Tiles up to the end of the mask: those past the own keys load zeros, and are hidden."""
-        return FlashMlaV12.place(self, self.of_all_tokens(work), item)
-
-    @cute.jit
-    def start(self, wg, storage, work, first, first_key, phase):
-        """Limits of the whole context, cut off at the own keys."""
-        FlashMlaV12.start(self, wg, storage, self.of_all_tokens(work), first, first_key, phase)
-        for i in range_constexpr(3):
-            wg.limit[i] = cutlass.min(wg.limit[i], work[2] - first_key)
+    def host(self, tiling: Any) -> Latent:
+        if self.causal and self.newer:
+            return OldTokens(self.causal, tiling, self.part_count > 1, self.newer)
+        return super().host(tiling)
 
 
 class NewestTokens(RopeKernel):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
+from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import SharedPrefixPlan
 from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, Tiling
 
@@ -38,12 +38,12 @@ class Plan(SharedPrefixPlan):
         free = sms - self.latent_tiling().blocks if self.together else sms
         return dataclasses.replace(tiling, blocks=free)
 
-    def latent_tiling(self) -> FlashMlaV5Tiling:
+    def latent_tiling(self) -> PairTiling:
         if not self.together:
             return super().latent_tiling()
         tiles = -(-self.h * self.s // ROWS)
         half = min(tiles * self.b, self.target.sm_count // 2)
-        return FlashMlaV5Tiling(share=2 if tiles > 1 else 1, blocks=max(half // 2 * 2, 2))
+        return PairTiling(share=2 if tiles > 1 else 1, blocks=max(half // 2 * 2, 2))
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         parts, combine = self.stages(*inputs)

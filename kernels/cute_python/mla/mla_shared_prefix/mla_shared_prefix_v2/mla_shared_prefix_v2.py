@@ -13,24 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import cuda.bindings.driver as cuda
-import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, range_constexpr
-from cutlass.cute.nvgpu import cpasync
 from cutlass.utils import SmemAllocator
 
 from mla_var3.errors import TilingError
+from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
+from mla_var3.kernel.cute_python.kit.latent_tiling import MAX_LAZY, PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
-from mla_var3.kernel.cute_python.kit.slabs import SLAB, SLABS, as_keys, as_rows, slab_layout
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
+from mla_var3.kernel.cute_python.kit.schedule import ClusterSchedule
+from mla_var3.kernel.cute_python.kit.warpgroups import (
     CONSUMER_REGISTERS,
-    CONSUMERS,
-    MAX_LAZY,
     PRODUCER_REGISTERS,
     THREADS,
-    FlashMlaV5,
-    Free,
 )
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
     LN_2,
@@ -119,42 +116,29 @@ class Plan(SharedPrefixPlan):
         )  # fmt: skip
 
 
-class Own(FlashMlaV5):
-    """flash_mla v5 on the first blocks of a grid."""
+class OwnBlocks(ClusterSchedule):
+    """Items of the own tokens, on the first blocks of a grid."""
+
+    def items(self, work):
+        """First item of this block, one past the last, and the step."""
+        rows, _, _, sequences, _ = work
+        first = cute.arch.block_idx()[0]
+        return first, cute.ceil_div(rows, ROWS) * sequences, self.blocks
+
+
+class Own(LatentKernel):
+    """The kernel of flash_mla on the first blocks of a grid."""
+
+    schedule_type = OwnBlocks
 
     def __init__(self, causal: bool, lazy: float, blocks: int):
-        super().__init__(causal, lazy, splits=1, share=1, blocks=blocks)
-
-    @cute.jit
-    def prepare(self, q, qpe, z, kpe, o):
-        """Shared memory, and loads of q [b,h,s,512] to kpe [b,t,64] and stores of o."""
-        dtype = self.dtype = q.element_type
-
-        @cute.struct
-        class Storage:
-            q_full: cute.struct.MemRange[cutlass.Int64, 1]
-            full: cute.struct.MemRange[cutlass.Int64, 2 * SLABS]
-            free: cute.struct.MemRange[cutlass.Int64, len(Free)]
-            maxima: cute.struct.MemRange[Float32, 2 * ROWS]
-            sums: cute.struct.MemRange[Float32, 2 * ROWS]
-            q: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * SLAB * SLAB], 1024]
-            kv: cute.struct.Align[cute.struct.MemRange[dtype, 2 * SLABS * SLAB * SLAB], 1024]
-            weights: cute.struct.Align[cute.struct.MemRange[dtype, SLAB * SLAB], 1024]
-
-        self.storage = Storage
-        slab = cute.slice_(slab_layout(dtype, 1), (None, None, 0))
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        rows = [
-            cpasync.make_tiled_tma_atom(operation, as_rows(x), slab, (SLAB, SLAB))
-            for operation, x in ((load, q), (load, qpe), (store, o))
-        ]
-        keys = [cpasync.make_tiled_tma_atom(load, as_keys(x), slab, (SLAB, SLAB)) for x in (z, kpe)]
-        return (*rows[0], *rows[1]), (*keys[0], *keys[1]), tuple(rows[2])
+        super().__init__(causal, PairTiling(lazy=lazy, blocks=blocks))
+        self.blocks = blocks
 
     @cute.jit
     def load(self, storage, operands, warp_index):
         """A warp for each half of a tile."""
-        q_loads, kv_loads, _, _ = operands
+        q_loads, kv_loads, _ = operands
         for group in range_constexpr(4):
             if warp_index == group:
                 self.produce(storage, q_loads, kv_loads, self.work(operands), group)
@@ -162,21 +146,14 @@ class Own(FlashMlaV5):
     @cute.jit
     def compute(self, storage, operands, scale_log2, number):
         """A warpgroup for each half of the output."""
-        _, _, o_store, lse = operands
         for side in range_constexpr(2):
             if number == side:
-                self.consume(storage, self.work(operands), scale_log2, (*o_store, lse), side)
+                self.consume(storage, self.work(operands), scale_log2, operands[2], (), side)
 
     def work(self, operands):
         """Rows, queries, keys, sequences, and parts of each."""
-        _, kv_loads, o_store, lse = operands
-        (rows, _, outputs), (keys, _, sequences) = o_store[1].shape, kv_loads[1].shape
-        return rows, lse.shape[2], keys, sequences, outputs // sequences
-
-    def items(self, work):
-        rows, _, _, sequences, _ = work
-        first = cute.arch.block_idx()[0]
-        return first, cute.ceil_div(rows, ROWS) * sequences, self.blocks
+        _, kv_loads, outputs = operands
+        return self.schedule.work(None, kv_loads[1], *outputs[1:])
 
 
 class OtherBlocks(RopeKernel):
@@ -219,7 +196,7 @@ class BothParts:
         stream: cuda.CUstream,
     ):
         """Launch; shapes as those of the parts' own host halves."""
-        own = (*self.own.prepare(q_latent, qpe, z, kpe, o_old), lse_old)
+        own = self.own.prepare(q_latent, qpe, z, kpe, o_old, lse_old)
         prefix = self.prefix.prepare(
             *self.prefix.views(q, qpe, key, value, prefix_pe, o_new, lse_new)
         )

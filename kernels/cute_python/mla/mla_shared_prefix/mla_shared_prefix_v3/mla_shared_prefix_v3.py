@@ -13,20 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cutlass.cute as cute
-from cutlass import Float32, const_expr, range_constexpr
+from cutlass import Float32, const_expr
 from cutlass.utils import SmemAllocator
 
 from mla_var3.kernel.cute_python.kit.head_items import GROUPS, Shape
 from mla_var3.kernel.cute_python.kit.head_loads import WARPS
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
+from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
+from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    PRODUCER_REGISTERS,
-    FlashMlaV5,
-    FlashMlaV5Tiling,
-)
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import Combine
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
     LN_2,
@@ -49,13 +44,13 @@ class Plan(SharedPrefixPlan):
         """Whether there are both parts; while ``prefix`` is open, as if."""
         return self.prefix not in (0, self.t)
 
-    def latent_tiling(self) -> FlashMlaV5Tiling:
+    def latent_tiling(self) -> PairTiling:
         """With one tile of rows per head half of the SMs at most, so that both parts begin."""
         if self.row_tiles > 1 or not self.together:
             return super().latent_tiling()
         tiles = -(-self.h * self.s // ROWS)
         half = min(tiles * self.b, self.target.sm_count // 2)
-        return FlashMlaV5Tiling(share=2 if tiles > 1 else 1, blocks=max(half // 2 * 2, 2))
+        return PairTiling(share=2 if tiles > 1 else 1, blocks=max(half // 2 * 2, 2))
 
     def splits(self, tiling: PrefixTiling) -> int:
         """Pieces of the prefix: the fewest that give the SMs a block each, but for a rest."""
@@ -74,8 +69,8 @@ class Plan(SharedPrefixPlan):
     def latent(self, *inputs: torch.Tensor) -> CuteKernel:
         return self.instead_of(
             super().latent(*inputs),
-            OwnTokens.flash_mla_v5,
-            lambda x: OwnTokens(self.causal, x.lazy, x.splits, x.share, x.blocks),
+            OwnTokens.attention,
+            lambda x: OwnTokens(self.causal, x),
             (self.scale / LN_2,),
         )
 
@@ -110,48 +105,12 @@ class Plan(SharedPrefixPlan):
         return self.bind(kernel_fn, host_fn, inputs, outputs, numbers, cost, plain.name)
 
 
-class OwnTokens(FlashMlaV5):
-    """flash_mla v5, which lets the next launch begin beside it."""
+class OwnTokens(LatentKernel):
+    """The kernel of flash_mla, which lets the next launch begin beside it."""
 
-    @cute.kernel
-    def flash_mla_v5(
-        self,
-        load_q: cute.CopyAtom,
-        q: cute.Tensor,
-        load_qpe: cute.CopyAtom,
-        qpe: cute.Tensor,
-        load_z: cute.CopyAtom,
-        z: cute.Tensor,
-        load_kpe: cute.CopyAtom,
-        kpe: cute.Tensor,
-        store_o: cute.CopyAtom,
-        o: cute.Tensor,
-        lse: cute.Tensor,
-        scale_log2: Float32,
-    ):
-        """Grid (blocks)."""
+    def begin(self, outputs):
+        """The next launch may begin."""
         cute.arch.griddepcontrol_launch_dependents()
-        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        storage = SmemAllocator().allocate(self.storage)
-        self.init_barriers(storage, warp_index)
-
-        work = (o.shape[0], lse.shape[2], z.shape[0], z.shape[2], o.shape[2] // z.shape[2])
-        if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            q_tensors, kv_tensors = (load_q, q, load_qpe, qpe), (load_z, z, load_kpe, kpe)
-            for group in range_constexpr(4):
-                if warp_index == CONSUMERS // 32 + group:
-                    self.produce(storage, q_tensors, kv_tensors, work, group)
-            if const_expr(self.splits > 1):
-                self.cluster_sync()  # the two of merge
-                self.cluster_sync()
-        else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            outputs = (store_o, o, lse)
-            for side in range_constexpr(2):
-                if warp_index // 4 == side:
-                    self.consume(storage, work, scale_log2, outputs, side)
-        self.cluster_sync()  # neither leaves while the other may still write to it
 
 
 class Dependent:

@@ -34,8 +34,8 @@ from mla_var3.kernel.cute_python.kit.head_tiles import (
     tma_keys,
     tma_rows,
 )
+from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import (
     LATENT,
     WIDTH,
@@ -77,7 +77,7 @@ class Plan(PlanOfV3):
     """Launches of v4: two where the prefix is in one piece, else those of v3."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "latent": FlashMlaV5Tiling,
+        "latent": PairTiling,
         "decompressed": WholeStepTiling,
         "combine": CuteTiling,
     }
@@ -108,7 +108,7 @@ class Plan(PlanOfV3):
             rings += [WholeStepTiling(keys=64, stages=4)]
         return {**super()._autotune_configs(), "decompressed": rings}
 
-    def latent_tiling(self) -> FlashMlaV5Tiling:
+    def latent_tiling(self) -> PairTiling:
         """As in v3, and no block waits for another's half."""
         tiling = super().latent_tiling()
         return dataclasses.replace(tiling, splits=1) if self.whole else tiling

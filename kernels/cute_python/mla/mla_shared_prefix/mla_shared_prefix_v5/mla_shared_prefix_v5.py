@@ -14,22 +14,16 @@ from typing import TYPE_CHECKING, ClassVar
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, const_expr, range_constexpr
-from cutlass.cute.nvgpu import cpasync
-from cutlass.utils import SmemAllocator
+from cutlass import Float32, Int32, Int64, const_expr
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.kit.slabs import ROWS, SLAB, SLABS, as_keys, as_rows, slab_layout
+from mla_var3.kernel.cute_python.kit.l2_kernel import L2PieceKernel
+from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
+from mla_var3.kernel.cute_python.kit.piece_epilogue import L2PartPieceEpilogue
+from mla_var3.kernel.cute_python.kit.queries import SlabQueries
+from mla_var3.kernel.cute_python.kit.rings import Free
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v5.flash_mla_v5 import FlashMlaV5Tiling
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    PRODUCER_REGISTERS,
-    THREADS,
-    FlashMlaV12,
-    Free,
-)
+from mla_var3.kernel.cute_python.kit.warpgroups import THREADS
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v4.mla_shared_prefix_v4 import (  # noqa: E501
     Plan as PlanOfV4,
 )
@@ -48,7 +42,7 @@ LAZY = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AheadTiling(FlashMlaV5Tiling):
+class AheadTiling(PairTiling):
     """That of flash_mla, and how much of the prefix is asked for ahead."""
 
     ahead: int = option(0, "tokens of the prefix that are fetched into L2 meanwhile", minimum=0)
@@ -81,10 +75,8 @@ class Plan(PlanOfV4):
             return super().latent(*inputs)
         _, q, qpe, z, kpe, key, value, *_ = inputs
         return self.bind(
-            AheadOwnTokens.own_tokens,
-            lambda x: AheadOwnTokens(
-                self.causal, x.lazy, share=x.share, blocks=x.blocks, ahead=x.ahead
-            ),
+            AheadOwnTokens.attention,
+            lambda x: AheadOwnTokens(self.causal, x),
             {"q_latent": q, "qpe": qpe, "z": z, "kpe": kpe, "key": key, "value": value},
             self.own_outputs(q),
             (self.scale / LN_2,),
@@ -93,22 +85,58 @@ class Plan(PlanOfV4):
         )
 
 
-class AheadOwnTokens(FlashMlaV12):
-    """flash_mla v12 without splits, which lets the next launch begin beside it.
+class OwnEpilogue(L2PartPieceEpilogue):
+    """Without splits nothing is exchanged, and takes no shared memory."""
 
-    Args:
-        causal: Whether a mask is aligned at the bottom right.
-        lazy: How far a maximum may lag.
-        share: Row tiles of a cluster.
-        blocks: CTAs that stay.
+    def fields(self):
+        """No further fields of shared memory."""
+        return {}
+
+
+@dataclass
+class AheadQueries(SlabQueries):
+    """Queries slab by slab; once on their way, the warp that loads none asks for the prefix.
+
+    Attributes:
         ahead: Tokens of the prefix to fetch into L2, of each group.
     """
 
-    def __init__(self, causal: bool, lazy: float, *, share: int, blocks: int, ahead: int):
-        super().__init__(causal, lazy, 1, share, blocks)
-        self.ahead = ahead
+    ahead: int
 
-    # ---- host half -------------------------------------------------------------------------
+    @cute.jit
+    def load(self, storage, q_loads, block, batch, parity, group: cutlass.Constexpr):
+        """An item's queries, and its share of the prefix."""
+        SlabQueries.load(self, storage, q_loads, block, batch, parity, group)
+        if const_expr(group == Free.ODD_RIGHT and self.ahead > 0):
+            self.fetch_ahead(q_loads, block, batch)
+
+    @cute.jit
+    def fetch_ahead(self, q_loads, block, batch):
+        """An item's share of the last tokens of the prefix, which it begins with, into L2."""
+        key, value = self.prefix
+        groups, tokens, heads, width = key.shape
+        _, blocks, _, sequences = q_loads.sources[0].shape
+        share = cute.ceil_div(cutlass.min(self.ahead, tokens) * groups, blocks * sequences)
+        first = (batch * blocks + block) * share
+        with cute.arch.elect_one():
+            for i in cutlass.range(first, first + share, unroll=1):
+                token = tokens - 1 - i // groups
+                if token >= 0:
+                    for x in (key, value):
+                        fetch_into_l2(
+                            x, (i % groups, token, 0, 0), heads * width * x.element_type.width // 8
+                        )
+
+
+class AheadOwnTokens(L2PieceKernel):
+    """The kernel of flash_mla v12 without splits, which lets the next launch begin beside it."""
+
+    epilogue_type = OwnEpilogue
+
+    def __init__(self, causal: bool, tiling: AheadTiling):
+        super().__init__(causal, tiling)
+        self.queries = AheadQueries(tiling.ahead)
+
     @cute.jit
     def __call__(
         self,
@@ -137,111 +165,18 @@ class AheadOwnTokens(FlashMlaV12):
             scale_log2: Softmax scale over ln 2.
             stream: Where to launch.
         """
-        dtype = self.dtype = q.element_type
-
-        @cute.struct
-        class Storage:
-            q_full: cute.struct.MemRange[cutlass.Int64, SLABS]
-            full: cute.struct.MemRange[cutlass.Int64, 2 * SLABS]
-            free: cute.struct.MemRange[cutlass.Int64, len(Free)]
-            maxima: cute.struct.MemRange[Float32, 2 * ROWS]
-            sums: cute.struct.MemRange[Float32, 2 * ROWS]
-            q: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * SLAB * SLAB], 1024]
-            kv: cute.struct.Align[cute.struct.MemRange[dtype, 2 * SLABS * SLAB * SLAB], 1024]
-            weights: cute.struct.Align[cute.struct.MemRange[dtype, SLAB * SLAB], 1024]
-
-        self.storage = Storage
-        slab = cute.slice_(slab_layout(dtype, 1), (None, None, 0))
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        load_q, load_qpe = [
-            cpasync.make_tiled_tma_atom(load, as_rows(x), slab, (SLAB, SLAB)) for x in (q, qpe)
-        ]
-        if const_expr(self.share > 1):
-            load = cpasync.CopyBulkTensorTileG2SMulticastOp()
-        load_z, load_kpe = [
-            cpasync.make_tiled_tma_atom(
-                load, as_keys(x), slab, (SLAB, SLAB), num_multicast=self.share
-            )
-            for x in (z, kpe)
-        ]
-        store = cpasync.CopyBulkTensorTileS2GOp()
-        store_o = cpasync.make_tiled_tma_atom(store, as_rows(o), slab, (SLAB, SLAB))
-        items = cute.ceil_div(q.shape[1] * q.shape[2], ROWS * self.share) * o.shape[0]
-        loads = (*load_q, *load_qpe, *load_z, *load_kpe)
-        self.own_tokens(*loads, *store_o, lse, (key, value), scale_log2).launch(
-            grid=(cutlass.min(self.blocks // self.share, items) * self.share, 1, 1),
-            cluster=(self.share, 1, 1),
+        q_loads, kv_loads, outputs = self.prepare(q, qpe, z, kpe, o, lse)
+        self.attention(q_loads, kv_loads, (), (*outputs, key, value), scale_log2).launch(
+            **self.schedule.launch(q, o),
             block=(THREADS, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
         )
 
-    # ---- device half -----------------------------------------------------------------------
-    @cute.kernel
-    def own_tokens(
-        self,
-        load_q: cute.CopyAtom,
-        q: cute.Tensor,
-        load_qpe: cute.CopyAtom,
-        qpe: cute.Tensor,
-        load_z: cute.CopyAtom,
-        z: cute.Tensor,
-        load_kpe: cute.CopyAtom,
-        kpe: cute.Tensor,
-        store_o: cute.CopyAtom,
-        o: cute.Tensor,
-        lse: cute.Tensor,
-        prefix: tuple,
-        scale_log2: Float32,
-    ):
-        """Grid (blocks)."""
+    def begin(self, outputs):
+        """The next launch may begin; the prefix stands behind the outputs."""
         cute.arch.griddepcontrol_launch_dependents()
-        self.prefix = prefix
-        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        storage = SmemAllocator().allocate(self.storage)
-        if warp_index == CONSUMERS // 32:
-            for load in (load_q, load_qpe, load_z, load_kpe):
-                cpasync.prefetch_descriptor(load)
-        self.init_barriers(storage, warp_index)
-
-        work = (o.shape[0], lse.shape[2], z.shape[0], z.shape[2], o.shape[2] // z.shape[2])
-        if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            q_tensors, kv_tensors = (load_q, q, load_qpe, qpe), (load_z, z, load_kpe, kpe)
-            for group in range_constexpr(4):
-                if warp_index == CONSUMERS // 32 + group:
-                    self.produce(storage, q_tensors, kv_tensors, work, group)
-        else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            outputs = (store_o, o, lse)
-            for side in range_constexpr(2):
-                if warp_index // 4 == side:
-                    self.consume(storage, work, scale_log2, outputs, lse, side)
-        self.cluster_sync()  # neither leaves while the other may still write to it
-
-    @cute.jit
-    def load_queries(self, storage, q_loads, block, batch, parity, group: cutlass.Constexpr):
-        """As in v12; once they are on their way, the warp that loads none asks for the prefix."""
-        FlashMlaV12.load_queries(self, storage, q_loads, block, batch, parity, group)
-        if const_expr(group == Free.ODD_RIGHT and self.ahead > 0):
-            self.fetch_ahead(q_loads, block, batch)
-
-    @cute.jit
-    def fetch_ahead(self, q_loads, block, batch):
-        """An item's share of the last tokens of the prefix, which it begins with, into L2."""
-        key, value = self.prefix
-        groups, tokens, heads, width = key.shape
-        _, blocks, _, sequences = q_loads.sources[0].shape
-        share = cute.ceil_div(cutlass.min(self.ahead, tokens) * groups, blocks * sequences)
-        first = (batch * blocks + block) * share
-        with cute.arch.elect_one():
-            for i in cutlass.range(first, first + share, unroll=1):
-                token = tokens - 1 - i // groups
-                if token >= 0:
-                    for x in (key, value):
-                        fetch_into_l2(
-                            x, (i % groups, token, 0, 0), heads * width * x.element_type.width // 8
-                        )
+        self.queries.prefix = outputs[3:]
 
 
 def fetch_into_l2(x, at, count):

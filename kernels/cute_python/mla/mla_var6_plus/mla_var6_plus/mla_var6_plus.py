@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
+from mla_var3.kernel.cute_python.kit.latent_tiling import L2Tiling
 from mla_var3.kernel.cute_python.kit.rope_plan import RopeTiling
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v12.flash_mla_v12 import FlashMlaV12Tiling
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import ROPE
 from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix.mla_shared_prefix import (
@@ -34,17 +34,13 @@ if TYPE_CHECKING:
     import torch
 
 
-#: What a stage is called by the plan of its part.
-INNER = {"old": "flash_mla_v12"}
-
-
 def part_of(plan: KernelPlan, stage: str) -> KernelPlan:
     """The plan that a stage belongs to, which its tilings are valid for."""
     return plan.part(stage) if isinstance(plan, Plan) else plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class OldTiling(FlashMlaV12Tiling):
+class OldTiling(L2Tiling):
     """That of flash_mla v12."""
 
     def validate(self, plan: KernelPlan) -> None:
@@ -124,18 +120,17 @@ class Plan(MixedProblem, KernelPlan):
     def common(self, *stages: str) -> dict[str, Any]:
         """What a part has of the whole, and the tilings of its stages."""
         names = ("b", "h", "s", "p", "dtype", "machine")
-        tilings = {INNER.get(x, x): self.tilings[x] for x in stages if x in self.tilings}
+        tilings = {x: self.tilings[x] for x in stages if x in self.tilings}
         return {name: getattr(self, name) for name in names} | {"tilings": tilings}
 
     # ---- tilings ---------------------------------------------------------------------------
     def default_tiling(self, stage: str) -> Tiling:
-        return self.owned(stage, self.part(stage).default_tiling(INNER.get(stage, stage)))
+        return self.owned(stage, self.part(stage).default_tiling(stage))
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {
-            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[inner]]
+            stage: [self.owned(stage, x) for x in self.part(stage)._autotune_configs()[stage]]
             for stage in self.tiling_types
-            for inner in [INNER.get(stage, stage)]
         }
 
     def owned(self, stage: str, tiling: Tiling) -> Tiling:
