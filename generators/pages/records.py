@@ -143,7 +143,7 @@ def _said(site: Site, run: Run, link: Link) -> str:
     if found is not None:
         parts.append("Its output is right." if found.status == "passed" else "**Wrong output.**")
     if run.stale:
-        parts.append("**Stale**: the sources have changed since.")
+        parts.append("**Stale**: the code has changed since.")
     return " ".join(filter(None, parts))
 
 

@@ -125,8 +125,8 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
             meta(description="Rooflines, leaderboards and every record"),
             "# Results",
             "Every figure here is read from a record of what one run observed. "
-            "A record whose kernel sources have changed since is **stale**, is marked so and "
-            "ranks behind every fresh one. Times "
+            "A record whose machine code, launch or workload has changed since is **stale**, is "
+            "marked so and ranks behind every fresh one. Times "
             "of different runs stand side by side, since conditions are recorded with them; "
             f"ratios are formed within one run only. {_noise(site)}",
             table(head, rows) or "No record is committed yet.",

@@ -48,6 +48,10 @@ COMMANDS = {
     "records": Command(
         "mla_var3.app.records", "records -- verify|list|show PATH|schema: the committed records."
     ),
+    "codes": Command(
+        "mla_var3.app.codes",
+        "codes -- check|write [D [V]]: whether versions compile to what they were measured as.",
+    ),
     "run": Command(
         "mla_var3.app.run",
         "run -- [--arch=ARCH] SCRIPT [ARGS]: any cuTile or CuTe script, without a GPU.",

@@ -404,7 +404,7 @@ class EvidenceBasis(DocumentCheck):
 
 
 class EvidenceStale(DocumentCheck):
-    """A record that is named as evidence was made from today's sources."""
+    """A record that is named as evidence is of the code that today's sources compile to."""
 
     id = "evidence-stale"
     severity = "warning"
@@ -415,7 +415,7 @@ class EvidenceStale(DocumentCheck):
             record = _readable(catalogue, name)
             if record is not None and catalogue.is_stale(record):
                 kernel = f"{record.kernel.design} {record.kernel.version}"
-                yield line, f"the sources of {kernel} changed since {name} was made"
+                yield line, f"the code of {kernel} changed since {name} was made"
 
 
 class RecordUnsound(Check):
@@ -439,7 +439,7 @@ class RecordUnsound(Check):
 
 
 class RecordStale(Check):
-    """The newest record of each address was made from today's sources of its version."""
+    """The newest record of each address is of the code that today's sources compile to."""
 
     id = "record-stale"
     severity = "warning"
@@ -449,4 +449,4 @@ class RecordStale(Check):
         for name, record in catalogue.records.items():
             if catalogue.is_stale(record):
                 kernel = f"{record.kernel.design} {record.kernel.version}"
-                yield self.finding(name, (1, f"the sources of {kernel} changed since"))
+                yield self.finding(name, (1, f"the code of {kernel} changed since"))
