@@ -62,8 +62,22 @@ def parse(target: Any, argv: Sequence[str], prog: str, description: str | None =
     for argument in argv:
         if not argument or re.fullmatch(r"--[\w.-]+=", argument):
             raise UsageError(f"{argument or 'an argument'} is empty; see {prog} --help")
+    if twice := _twice(argv):
+        raise UsageError(f"--{twice} is given twice; see {prog} --help")
     with events.on_parse_error(refuse):
         return read(argv)
+
+
+def _twice(argv: Sequence[str]) -> str | None:
+    """The first flag that gets a value more than once, of which one would be ignored."""
+    seen = set()
+    for argument in argv:
+        if not (found := re.match(r"--(\w[\w.-]*)(?:=|$)", argument)):
+            continue
+        if (name := found[1].replace("-", "_")) in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _sentence(

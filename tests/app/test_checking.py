@@ -25,6 +25,20 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@pytest.fixture(autouse=True)
+def few(request, monkeypatch):
+    """No problems but those of the workload, unless a test is about the others."""
+    if "made" not in request.node.name:
+        monkeypatch.setattr(checking, "MADE", 0)
+
+
+def test_problems_are_made_where_a_language_runs_them_fast():
+    version = registry.find("flash_mla", "v1")
+    assert len(checking.problems(version)) == 9 + checking.MADE
+    slow = registry.find("flash_mla@cute-dsl", "v1")
+    assert len(checking.cases_of(slow)) == len(slow.plan_class()().check_plans())
+
+
 class TestCheck:
     @pytest.fixture
     def threads(self, monkeypatch):

@@ -53,6 +53,9 @@ def test_the_verdict_comes_first():
     right = render([compiled("sm_90")])
     assert right.startswith("# ")
     assert ": right, relative error 1.0e-03 (allowed 4e-03) against torch fp32" in right
+    small = evidence.CheckedCase(problem={"b": 2, "t": None})
+    other = render([record(outcome=passed(correctness=correctness(cases=[small])))])
+    assert "against torch fp32, checked at b=2" in other.splitlines()[0]
     case = evidence.CheckedCase(problem={})
     wrong = passed(correctness=correctness("failed", message="o is wrong", cases=[case]))
     said = render([record(outcome=wrong)]).splitlines()[0]

@@ -9,17 +9,20 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 
 from mla_var3 import forked, languages
 from mla_var3.errors import HyperMlaError, NotExecutableError
-from mla_var3.runtime import cases, registry
+from mla_var3.runtime import cases, coverage, registry
 from mla_var3.runtime.cases import Case
+from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.registry import Version
 
 EXIT_FAILED = 1
+#: Problems that are made for each version beside those of its workload.
+MADE = 20
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class CheckOutcome:
         explanation: What is wrong; empty when nothing is.
         skipped: Why it was not run; empty when it was.
         order: The order in which its blocks started; None where nobody chose it.
+        facts: Which ways its branches, loops and indices went.
     """
 
     version: str
@@ -41,6 +45,7 @@ class CheckOutcome:
     explanation: str = ""
     skipped: str = ""
     order: str | None = None
+    facts: Facts = field(default_factory=dict, repr=False)
 
     def line(self) -> str:
         """Verdict with markup for the console."""
@@ -67,7 +72,18 @@ def check(versions: Sequence[Version], console: Console) -> int:
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
     console.print(f"tried {tried(versions, outcomes)}", markup=False)
+    for name, missing in unreached(outcomes).items():
+        console.print(f"{name}: not reached on a CPU: {'; '.join(missing)}", markup=False)
     return EXIT_FAILED if wrong else 0
+
+
+def unreached(outcomes: Sequence[CheckOutcome]) -> dict[str, list[str]]:
+    """By version, what none of its problems went through; such a version is checked in part."""
+    facts: dict[str, list[Facts]] = {}
+    for outcome in outcomes:
+        facts.setdefault(outcome.version, []).append(outcome.facts)
+    found = {name: coverage.gaps(coverage.joined(parts)) for name, parts in facts.items()}
+    return {name: missing for name, missing in found.items() if missing}
 
 
 def tried(versions: Sequence[Version], outcomes: Sequence[CheckOutcome]) -> str:
@@ -115,13 +131,15 @@ def cases_of(version: Version) -> list[Case]:
     """How the small problems of a version are run here.
 
     A GPU starts blocks as it likes, and may lack the registers or the memory for another tiling.
+    Where a language runs them fast, problems are made beside those of the workload.
     """
     import torch
 
     plan = version.plan_class()()
     if torch.cuda.is_available():
         return [Case(small, "default", "forward") for small in plan.check_plans()]
-    return cases.cases(plan)
+    fast = languages.find(version.language).cpu_problems is None
+    return cases.cases(plan, MADE if fast else 0)
 
 
 def problems(version: Version) -> list[int]:
@@ -180,5 +198,5 @@ def _check_one(design: str, version: str, index: int) -> CheckOutcome:
     orders = {execution.order for execution in result.executions}
     return CheckOutcome(
         found.key, plan.slug(), result.max_relative_error, result.explain(),
-        order=orders.pop() if len(orders) == 1 else None,
+        order=orders.pop() if len(orders) == 1 else None, facts=coverage.of(result.executions),
     )  # fmt: skip

@@ -126,6 +126,7 @@ def _launch(
         steps,
         time.perf_counter() - started,
         rt.watched,
+        rt.facts,
     )
     record(report)
     return report

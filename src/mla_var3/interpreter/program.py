@@ -23,12 +23,12 @@ from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.names import assigned_name
 from mla_var3.interpreter.probes import Probes, probed
-from mla_var3.interpreter.report import SourceLine, Watched
+from mla_var3.interpreter.report import Facts, SourceLine, Watched
 from mla_var3.interpreter.values import is_scalar_type, to_tensor
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.memory import Memory
-    from mla_var3.interpreter.report import DiagnosticLog
+    from mla_var3.interpreter.report import DiagnosticLog, Facts
 
 Env = list[Any]
 Step = Callable[[Env, "Runtime"], Any]
@@ -43,6 +43,11 @@ def loc_of(op: Any) -> Any:
     while loc.call_site is not None and (loc.filename or "").startswith(_CUTILE):
         loc = loc.call_site
     return loc
+
+
+def placed(where: SourceLine) -> str:
+    """A line as reports name it, without the folder."""
+    return f"{where[0].rpartition('/')[2]}:{where[1]}"
 
 
 def line_of(op: Any) -> SourceLine:
@@ -100,6 +105,11 @@ class Runtime:
     print_blocks: tuple[tuple[int, int, int], ...] | None = None
     watched: list[Watched] = field(default_factory=list)
     judged: set[str] = field(default_factory=set)
+    facts: Facts = field(default_factory=dict)
+
+    def went(self, kind: str, place: str, way: str) -> None:
+        """Notes which way something in the kernel went."""
+        self.facts.setdefault((kind, place), set()).add(way)
 
     def spend(self, steps: int, where: SourceLine) -> None:
         """Counts steps against the limit.

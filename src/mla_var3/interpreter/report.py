@@ -11,6 +11,9 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 
 SourceLine = tuple[str, int]
+#: What a launch went through: a kind (``branch``, ``loop``, ``tile``, ``edge``, ``block``) and a
+#: place, with the ways in which it went.
+Facts = dict[tuple[str, str], set[str]]
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class LaunchReport:
         steps: Typed-IR operations executed.
         seconds: Wall time, without the front end.
         watched: Values of the lines in ``Options.watch``, in the order in which they came.
+        facts: Which ways each branch, loop, tile index and tile edge went.
     """
 
     kernel: str
@@ -127,6 +131,7 @@ class LaunchReport:
     steps: int = 0
     seconds: float = 0.0
     watched: list[Watched] = field(default_factory=list)
+    facts: Facts = field(default_factory=dict)
 
     @property
     def mma_flops(self) -> int:

@@ -50,8 +50,8 @@ def parse_archs(text: str | None, language: str) -> tuple[str, ...]:
     if text is None:
         return spoken.archs
     known = list(spoken.known_archs())
-    archs = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    for arch in archs or [text]:
+    archs = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for arch in archs:
         if arch not in known:
             raise UnknownNameError("arch", arch, known)
     return tuple(archs)

@@ -5,7 +5,8 @@ A function of records, as ``report`` is; the report holds the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mla_var3 import evidence, roofline
 from mla_var3.evidence import Correctness, Passed, Record, Stage
@@ -41,12 +42,23 @@ def _verdict(found: Sequence[Record]) -> str:
     for record in found:
         if isinstance(record.outcome, evidence.Failed):
             return f"failed on {cell(record.target)}: {cell(record.outcome.error)}"
+    first = found[0]
     passed = [record.outcome for record in found if isinstance(record.outcome, Passed)]
     checks = [outcome.correctness for outcome in passed if outcome.correctness is not None]
     wrong = next((check for check in checks if check.status == "failed"), None)
     if wrong is not None:
         return f"wrong, {_error(wrong)}" + (f": {cell(wrong.message)}" if wrong.message else "")
-    return f"right, {_error(checks[0])}" if checks else "not checked in this run"
+    if not checks:
+        return "not checked in this run"
+    return f"right, {_error(checks[0])}{_elsewhere(first.problem, checks[0])}"
+
+
+def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
+    """On which problem the outputs were compared, where that is another one than the run's."""
+    checked = check.cases[0].problem
+    other = {k: v for k, v in checked.items() if v is not None and problem.get(k, v) != v}
+    sizes = ", ".join(f"{name}={value}" for name, value in other.items())
+    return f", checked at {cell(sizes)}" if sizes else ""
 
 
 def _error(check: Correctness) -> str:

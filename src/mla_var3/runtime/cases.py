@@ -7,17 +7,20 @@ problems take turns, so that each way of running costs no problem more.
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from mla_var3.errors import TilingError
+from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime.execution import Order
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.tiling import Tiling
 
 Sizes = Literal["default", "halved", "doubled"]
 
+#: Of the chance by which problems are made.
+SEED = 20
 ORDERS: tuple[Order, ...] = get_args(Order)
 SIZES: tuple[Sizes, ...] = get_args(Sizes)
 
@@ -37,9 +40,41 @@ class Case:
     order: Order
 
 
-def cases(plan: KernelPlan) -> list[Case]:
-    """The small problems of a plan, each with a tiling and an order; every pair of these occurs."""
-    return [_case(small, i) for i, small in enumerate(plan.check_plans())]
+def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
+    """The small problems of a plan, each with a tiling and an order; every pair of these occurs.
+
+    Args:
+        plan: The plan.
+        made: How many problems are made beside those that the plan has.
+    """
+    those = [_case(small, i) for i, small in enumerate(plan.check_plans())]
+    return [*those, *_made(plan, made, len(those))]
+
+
+def _made(plan: KernelPlan, count: int, first: int) -> Iterator[Case]:
+    """Problems by chance, always the same, that the plan's own checks let through."""
+    rng = random.Random(SEED)
+    found: set[str] = set()
+    for _ in range(4 * count):
+        if len(found) == count:
+            return
+        small = plan.varied(rng)
+        if small is None or small.slug() in found:
+            continue
+        case = _case(small, first + len(found))
+        if _is_possible(case.plan):
+            found.add(small.slug())
+            yield case
+
+
+def _is_possible(plan: KernelPlan) -> bool:
+    """Whether a plan takes these sizes; what it refuses, nobody can run."""
+    try:
+        plan.validate()
+        plan.plan(*plan.prepare_inputs("meta"))
+    except (PlanError, TilingError):
+        return False
+    return True
 
 
 def _case(plan: KernelPlan, number: int) -> Case:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
 #: Orders in which the blocks of a launch may start; a kernel that is right takes any.
 Order = Literal["forward", "reverse", "random"]
+
+
+#: A kind and a place of a kernel, and which ways it went there.
+Facts = dict[tuple[str, str], set[str]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Execution:
         bytes_stored: Bytes that stores wrote, likewise.
         diagnostics: What was found.
         order: The order in which its blocks started; None where nobody can choose it.
+        facts: Which ways its branches, loops, tile indices and tile edges went.
     """
 
     kernel: str
@@ -54,6 +59,7 @@ class Execution:
     bytes_stored: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     order: str | None = None
+    facts: Facts = field(default_factory=dict)
 
 
 _RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)

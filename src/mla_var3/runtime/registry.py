@@ -250,6 +250,8 @@ def find(design: str, version: str | None = None, language: str | None = None) -
     """
     grouped = designs()
     name, _, given = design.replace("-", "_", design.partition("@")[0].count("-")).partition("@")
+    if design.endswith("@"):
+        raise UnknownNameError("design", design, sorted(grouped))
     wanted_language = language or given or preferred(name)
     own = [v for v in versions() if v.design == name]
     if not own:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 MAX_EXTENT = 1 << 24
 
 
+#: Lengths of problems made for ``check``.
+TOKENS = (1, 3, 17, 64, 65, 130, 200, 333)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttentionProblem(Problem):
     """Softmax attention.
@@ -33,11 +37,11 @@ class AttentionProblem(Problem):
 
     covers: ClassVar[str] = "softmax attention over keys and values in DRAM"
 
-    b: int = option(4, "batch: sequences", minimum=1)
-    h: int = option(16, "heads", minimum=1)
-    s: int = option(4096, "query tokens per sequence", minimum=1)
-    t: int = option(4096, "context length: keys per sequence", minimum=1)
-    d: int = option(128, "head dimension", minimum=16)
+    b: int = option(4, "batch: sequences", tries=(1, 2, 3), minimum=1)
+    h: int = option(16, "heads", tries=(1, 2, 3, 5), minimum=1)
+    s: int = option(4096, "query tokens per sequence", tries=TOKENS, minimum=1)
+    t: int = option(4096, "context length: keys per sequence", tries=TOKENS, minimum=1)
+    d: int = option(128, "head dimension", tries=(64, 128), minimum=16)
     causal: bool = option(False, "bottom-right aligned causal mask")
 
     def validate(self) -> None:

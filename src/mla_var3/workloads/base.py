@@ -7,8 +7,9 @@ launched (``mla_var3.runtime.plan.KernelPlan``).
 from __future__ import annotations
 
 import dataclasses
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_type_hints
 
@@ -30,7 +31,8 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         default: The default value.
         help: One line for ``--help`` and the CLI reference: the meaning, with its unit.
-        metadata: Further metadata; ``minimum`` is checked by ``validate``.
+        metadata: Further metadata; ``minimum`` is checked by ``validate``, and ``tries`` are the
+            values that problems made for ``check`` take.
     """
     return dataclasses.field(default=default, metadata={"help": help, **metadata})
 
@@ -74,6 +76,11 @@ class Tolerance:
     row: float
     kind: Literal["relative", "absolute"] = "relative"
 
+
+#: Pieces that keys, blocks and the like are cut into by problems made for ``check``.
+PIECES = (None, 1, 2, 3, 7)
+#: Most FLOPs, and most elements of an axis product, of such a problem: a second on one core.
+MOST_FLOPS = 2e8
 
 #: Largest accepted ||out - ref|| / ||ref|| by dtype. Outputs rounded to bf16 carry about
 #: 2**-9 / sqrt(3) = 1.1e-3 and operands rounded before a second product as much again; fp16 has
@@ -122,6 +129,42 @@ class Problem(ABC):
     @abstractmethod
     def shrunk(self) -> Self:
         """The same kind of problem, small enough to run on a CPU within a second or so."""
+
+    def varied(self, rng: random.Random) -> Self | None:
+        """The same kind of problem with other values of every axis and flag, small enough to run.
+
+        Args:
+            rng: Where the values come from.
+
+        Returns:
+            The problem; None where chance finds none that is valid and small.
+        """
+        for _ in range(200):
+            values = {
+                f.name: rng.choice(found) for f in self._varying() if (found := self._tries(f))
+            }
+            try:
+                made = dataclasses.replace(self, **values)
+                made.validate()
+                if made._algorithmic_flops_bytes().flops <= MOST_FLOPS:
+                    return made
+            except PlanError:
+                continue
+        return None
+
+    def _varying(self) -> list[dataclasses.Field[Any]]:
+        return [f for f in dataclasses.fields(self) if f.name != "machine"]
+
+    def _tries(self, field: dataclasses.Field[Any]) -> Sequence[Any]:
+        """Values that a field takes; none where it keeps its own."""
+        if "tries" in field.metadata:
+            return tuple(field.metadata["tries"])
+        if field.name == "dtype":
+            return tuple(self.dtypes)
+        if isinstance(field.default, bool):
+            return (False, True)
+        pieces = field.default is None and not field.metadata.get("hidden")
+        return PIECES if pieces else ()
 
     def extreme(self) -> str:
         """What is extreme about the inputs, for the line that says what was tried."""

@@ -19,6 +19,10 @@ MAX_EXTENT = 1 << 20
 THIN_BELOW = 128
 
 
+#: Extents of problems made for ``check``: one tile and several, whole and ragged.
+EXTENTS = (1, 7, 64, 130, 256, 385, 700)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmProblem(Problem):
     """One matrix product.
@@ -28,9 +32,11 @@ class GemmProblem(Problem):
 
     covers: ClassVar[str] = "one matrix product, operands and result in DRAM"
 
-    m: int = option(8192, "rows of A and C", minimum=1)
-    n: int = option(8192, "rows of B, columns of C", minimum=1)
-    k: int = option(8192, "columns of A and B: the sum's length", minimum=1)
+    m: int = option(8192, "rows of A and C", tries=EXTENTS, minimum=1)
+    n: int = option(8192, "rows of B, columns of C", tries=EXTENTS, minimum=1)
+    k: int = option(
+        8192, "columns of A and B: the sum's length", tries=(8, 40, 64, 72, 264, 520), minimum=1
+    )
 
     def validate(self) -> None:
         super().validate()

@@ -23,7 +23,7 @@ from mla_var3.interpreter.ops.undetermined import (
     poisoned,
 )
 from mla_var3.interpreter.ops.views import TileView
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
+from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of, placed
 from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.values import from_memory, same_in_memory, to_memory
 
@@ -36,6 +36,23 @@ def across_blocks(op: Any) -> bool:
 def strong(op: Any) -> bool:
     """Tells whether an access is ordered (relaxed or stronger) with those of other blocks."""
     return op.memory_order is not MemoryOrder.WEAK and across_blocks(op)
+
+
+def _moving(op: Any, lo: Lowering) -> list[tuple[int, int]]:
+    """Axis and slot of each index of an access that is not a constant."""
+    return [(n, lo.slot(i)) for n, i in enumerate(op.index) if lo.constant(i) is None]
+
+
+def _noted(
+    env: Env, rt: Runtime, tiles: TileView, box: Box, moving: list[tuple[int, int]], place: str
+) -> None:
+    """Notes which tiles an access took along its moving axes, and whether they met the edge."""
+    for axis, slot in moving:
+        where = f"{place}, axis {axis} of {tiles.view.array.name}"
+        rt.went("tile", where, "later" if env[slot] > 0 else "first")
+        if (width := tiles.tile[axis]) > 1:
+            whole = box.lo[axis] == 0 and box.hi[axis] == width
+            rt.went("edge", where, "whole" if whole else "ragged")
 
 
 class Box:
@@ -195,6 +212,7 @@ def tile_load(op: Any, lo: Lowering) -> Any:
     view, index, r = lo.slot(op.view), lo.slots(op.index), lo.slot(op.result_vars[0])
     lo.slot(op.result_vars[1])
     where, ordered = line_of(op), strong(op)
+    place, moving = placed(where), _moving(op, lo)
     unchecked = any(op.inbounds)
     acquires = op.memory_order is MemoryOrder.ACQUIRE and op.result_vars[0].name in lo.used
     acquires = acquires and across_blocks(op)
@@ -212,6 +230,7 @@ def tile_load(op: Any, lo: Lowering) -> Any:
             sparse_load(env, rt, tiles, starts)
             return
         box = Box(tiles, starts)
+        _noted(env, rt, tiles, box, moving, place)
         if box.empty:
             report_outside(rt, tiles, where, "loads", [env[i] for i in index])
             env[r] = outside_tile(rt, tiles.tile, dtype, tiles.padding)
@@ -262,6 +281,7 @@ def tile_store(op: Any, lo: Lowering) -> Any:
     view, index, tile = lo.slot(op.view), lo.slots(op.index), lo.slot(op.tile)
     lo.slot(op.result_var)
     where, ordered = line_of(op), strong(op)
+    place, moving = placed(where), _moving(op, lo)
     unchecked = any(op.inbounds)
     releases = op.memory_order is MemoryOrder.RELEASE and across_blocks(op)
     dtype = op.tile.get_type().dtype
@@ -283,6 +303,7 @@ def tile_store(op: Any, lo: Lowering) -> Any:
             scatter(rt, array, offsets, valid, value, dtype, where, ordered, found)
             return
         box = Box(tiles, starts)
+        _noted(env, rt, tiles, box, moving, place)
         if box.empty:
             report_outside(rt, tiles, where, "stores", [env[i] for i in index])
             memory.traffic(where).stores += 1

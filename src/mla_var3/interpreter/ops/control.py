@@ -26,6 +26,7 @@ from mla_var3.interpreter.program import (
     Signal,
     Wait,
     line_of,
+    placed,
 )
 from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.show import large, nested, window
@@ -69,7 +70,7 @@ def loop(op: Any, lo: Lowering) -> Any:
 
     if op.is_for_loop:
         bounds = lo.slots((op.start, op.stop, op.step))
-        counter = lo.slot(op.induction_var)
+        counter, place = lo.slot(op.induction_var), placed(where)
 
         def counted(env: Env, rt: Runtime) -> Run:
             if rt.taints:
@@ -81,6 +82,8 @@ def loop(op: Any, lo: Lowering) -> Any:
                     "the step of a range must be positive"
                 )
             _hand_over(env, rt, initial, body_vars)
+            turns = len(range(start, stop, by))
+            rt.went("loop", place, "none" if not turns else "one" if turns == 1 else "many")
             idle = 0
             for i in range(start, stop, by):
                 rt.spend(size, where)
@@ -146,11 +149,12 @@ def _never_ends(rt: Runtime, where: SourceLine) -> InterpreterError:
 def ifelse(op: Any, lo: Lowering) -> Any:
     """A branch on a scalar."""
     cond, results, where = lo.slot(op.cond), lo.slots(op.result_vars), line_of(op)
-    then, other = lo.block(op.then_block), lo.block(op.else_block)
+    then, other, place = lo.block(op.then_block), lo.block(op.else_block), placed(where)
 
     def step(env: Env, rt: Runtime) -> Run:
         if rt.taints:
             in_decision(rt, (cond,), where, "a branch")
+        rt.went("branch", place, "taken" if env[cond] else "passed")
         signal = yield from (then if env[cond] else other).run(env, rt)
         if signal is None or signal.kind != END:
             return signal

@@ -209,6 +209,7 @@ def tile_bid(op: Any, lo: Lowering) -> Any:
 
     def step(env: Env, rt: Runtime) -> None:
         env[r] = rt.block[axis]
+        rt.went("block", f"axis {axis} of the grid", "later" if rt.block[axis] else "first")
 
     return step
 

@@ -115,4 +115,5 @@ def _execution(report: LaunchReport, order: str) -> Execution:
             Diagnostic(d.kind, d.severity, d.file, d.line, d.message) for d in report.diagnostics
         ),
         order,
+        {(kind, f"{place} ({report.kernel})"): way for (kind, place), way in report.facts.items()},
     )

@@ -96,18 +96,37 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
     return decorate
 
 
+#: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
+LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 130, 200, 400)
+QUERIES = (1, 2, 3, 5, 16, 17, 65, 130)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MlaProblem(Problem):
     """Sizes that all designs share."""
 
-    b: int = option(64, "batch: sequences", minimum=1)
-    h: int = option(128, "query heads (128; 16 to 64 after tensor parallelism)", minimum=1)
-    s: int = option(1, "query tokens per sequence (1 decode, up to 127 speculative)", minimum=1)
-    t: int = option(4096, "context length: keys per sequence", minimum=1)
-    p: int = option(64, "rotary position dimension", minimum=16)
+    b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9), minimum=1)
+    h: int = option(
+        128,
+        "query heads (128; 16 to 64 after tensor parallelism)",
+        tries=(1, 2, 3, 16, 17, 33, 128),
+        minimum=1,
+    )
+    s: int = option(
+        1, "query tokens per sequence (1 decode, up to 127 speculative)", tries=QUERIES, minimum=1
+    )
+    t: int = option(
+        4096,
+        "context length: keys per sequence",
+        tries=(1, 3, 17, 64, 65, 130, 200, 257, 600, 2500),
+        minimum=1,
+    )
+    p: int = option(64, "rotary position dimension", tries=(16, 32, 64), minimum=16)
     causal: bool = option(False, "bottom-right aligned causal mask")
     #: Factor on the last of the random queries, and so on its scores, which else are near 1.
-    spread: float = dataclasses.field(default=1.0, metadata={"hidden": True})
+    spread: float = dataclasses.field(
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 48.0)}
+    )
     #: Added to each score of the last query; see ``FAR``.
     shift: float = dataclasses.field(default=0.0, metadata={"hidden": True})
 
@@ -226,7 +245,7 @@ class LatentProblem(MlaProblem):
         "attention up to the latent output, which the caller still multiplies with Wv"
     )
 
-    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
@@ -333,7 +352,7 @@ class DecompressedProblem(MlaProblem):
 
     covers: ClassVar[str] = "attention over keys and values that were all decompressed beforehand"
 
-    d: int = option(128, "head dimension without the position part", minimum=16)
+    d: int = option(128, "head dimension without the position part", tries=HEADS, minimum=16)
 
     @property
     def head_dim(self) -> int:
@@ -381,11 +400,16 @@ class MixedProblem(MlaProblem):
         "the product with Wv as well, given the newest keys and values decompressed"
     )
 
-    s: int = option(16, "query tokens per sequence (1 decode, up to 127 speculative)", minimum=1)
-    d: int = option(128, "head dimension without the position part", minimum=16)
-    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    s: int = option(
+        16, "query tokens per sequence (1 decode, up to 127 speculative)", tries=QUERIES, minimum=1
+    )
+    d: int = option(128, "head dimension without the position part", tries=HEADS, minimum=16)
+    k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
     n: int | None = option(
-        None, "newest tokens kept decompressed, 0 to t; by default the cost model's best", minimum=0
+        None,
+        "newest tokens kept decompressed, 0 to t; by default the cost model's best",
+        tries=OLD,
+        minimum=0,
     )
 
     @property
@@ -499,13 +523,18 @@ class SharedPrefixProblem(MlaProblem):
     )
 
     shared: int | None = option(
-        None, "first tokens common to a group; by default three quarters of t", minimum=0
+        None, "first tokens common to a group; by default three quarters of t", tries=OLD, minimum=0
     )
-    groups: int = option(1, "groups of neighboring sequences, each with its own prefix", minimum=1)
-    d: int = option(128, "head dimension without the position part", minimum=16)
-    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    groups: int = option(
+        1, "groups of neighboring sequences, each with its own prefix", tries=(1, 2, 3), minimum=1
+    )
+    d: int = option(128, "head dimension without the position part", tries=HEADS, minimum=16)
+    k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
     prefix: int | None = option(
-        None, "shared tokens kept decompressed; by default the cost model's best", minimum=0
+        None,
+        "shared tokens kept decompressed; by default the cost model's best",
+        tries=OLD,
+        minimum=0,
     )
 
     @property

@@ -1,0 +1,115 @@
+"""Wrong kernels as an adversary would make them: the check on a CPU finds each.
+
+Every edit is right on the problems that one would try first, and wrong elsewhere.
+``HYPERMLA_WRONG=all`` runs all of them; by default a few are.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.kernels.wrong import Wrong, verdict
+
+LATENT, MIXED = "kernels/cutile/mla/flash_mla", "kernels/cutile/mla/mla_var6_plus"
+SPLIT, PREFIX = "kernels/cutile/mla/flash_mla_split_kv", "kernels/cutile/mla/mla_shared_prefix"
+PLAIN, GEMM = "kernels/cutile/mla/flash_attention", "kernels/cutile/gemm/gemm"
+FP8 = "kernels/cutile/mla/flash_mla_fp8/flash_mla_fp8/flash_mla_fp8.py"
+FORMS = {"latent": ("flash_mla@cutile-dsl", "v0", f"{LATENT}/flash_mla/flash_mla.py"),
+    "plain": ("flash_attention@cutile-dsl", "v0", f"{PLAIN}/flash_attention/flash_attention.py"),
+    "split": ("flash_mla_split_kv", "v0", f"{SPLIT}/flash_mla_split_kv/flash_mla_split_kv.py"),
+    "reduce": ("flash_mla_split_kv", "v0", f"{SPLIT}/common.py"),
+    "combine": ("mla_var6_plus@cutile-dsl", "v4", f"{MIXED}/common.py"),
+    "new": ("mla_var6_plus@cutile-dsl", "v4", f"{MIXED}/mla_var6_plus_v4/decompressed.py"),
+    "old": ("mla_var6_plus@cutile-dsl", "v4", f"{MIXED}/mla_var6_plus_v4/latent.py"),
+    "prefix": ("mla_shared_prefix@cutile-dsl", "v0", f"{PREFIX}/mla_shared_prefix/decompressed.py"),
+    "own": ("mla_shared_prefix@cutile-dsl", "v0", f"{PREFIX}/mla_shared_prefix/latent.py"),
+    "fp8": ("flash_mla_fp8", "v0", FP8),
+    "gemm": ("gemm@cutile-dsl", "v0", f"{GEMM}/gemm/gemm.py"),
+    "persistent": ("gemm@cutile-dsl", "v1", f"{GEMM}/gemm_v1/gemm_v1.py"),
+}  # fmt: skip
+#: Form, text, what stands in its place, and why one would overlook it.
+EDITS = [
+    ("latent", "z, (batch, j, 0)", "z, (batch % 2, j, 0)", "more than two sequences"),
+    ("latent", "kpe, (batch, j, 0), (1, TILE_N, P)", "kpe, (batch, j, 0), (1, TILE_N, 64)",
+     "another rotary dimension"),
+    ("latent", "range(ct.cdiv(keys, TILE_N))", "range(ct.minimum(ct.cdiv(keys, TILE_N), 33))",
+     "more keys than 33 tiles of 64"),
+    ("latent", "row + (keys - queries + 1)", "row % 128 + (keys - queries + 1)",
+     "more queries than 128 with the mask"),
+    ("latent", "lse, (batch, head, tile_s)", "lse, (batch, head, 0)", "a second tile of queries"),
+    ("plain", "value, (batch, j, head, 0)", "value, (batch, j, head % 17, 0)",
+     "more heads than seventeen"),
+    ("plain", "key, (batch, j, head, 0)", "key, (batch, j, head % 32, 0)", "more heads than 32"),
+    ("plain", "lse, (batch, head, tile_s)", "lse, (batch % 3, head, tile_s)", "a fourth sequence"),
+    ("plain", "o, at, out", "o, (batch, head, ct.minimum(tile_s, 1), 0), out",
+     "a third tile of queries"),
+    ("split", "stop * split // splits, stop * (split + 1) // splits",
+     "stop * split // ct.minimum(splits, 5), stop * (split + 1) // ct.minimum(splits, 5)",
+     "more pieces than five"),
+    ("split", "lse, (batch, split, tile_r)", "lse, (batch % 2, split, tile_r)",
+     "a third sequence"),
+    ("split", "row % QUERIES", "ct.minimum(row, 1023) % QUERIES", "more rows than 1,024"),
+    ("split", "ct.maximum(full, begin), end)", "ct.maximum(full, begin), stop)",
+     "pieces that end before the first masked tile"),
+    ("reduce", "range(ct.cdiv(o_parts.shape[1], TILE_SPLITS))",
+     "range(ct.minimum(ct.cdiv(o_parts.shape[1], TILE_SPLITS), 1))",
+     "more pieces than a tile holds"),
+    ("reduce", "(batch, i, row, tile_k)", "(batch, i, row % 640, tile_k)", "more rows than 640"),
+    ("reduce", "(batch, i, row),", "(batch % 2, i, row),", "a third sequence"),
+    ("combine", "o, (tile_b, head, tile_s, 0), out", "o, (0, head, tile_s, 0), out",
+     "a second tile of sequences"),
+    ("combine", "lses, (i, tile_b, head, tile_s)", "lses, (i, 0, head, tile_s)",
+     "a second tile of sequences"),
+    ("combine", "wv, (head, c, 0)", "wv, (head % 17, c, 0)", "more heads than seventeen"),
+    ("combine", "for i in range(NEW_SPLITS):",
+     "for i in range(NEW_SPLITS if NEW_SPLITS < 5 else 5):", "more pieces than five"),
+    ("combine", "range(K // TILE_K)", "range(512 // TILE_K)", "another latent dimension"),
+    ("new", "ct.bid(0), tiles * heads * splits * batches, ct.num_blocks(0)",
+     "ct.bid(0), ct.minimum(tiles * heads * splits * batches, 9 * ct.num_blocks(0)), "
+     "ct.num_blocks(0)", "more than nine rounds of the persistent blocks"),
+    ("new", "item // tiles % heads #1", "item // tiles % heads % 17", "more heads than seventeen"),
+    ("new", "seen = keys - queries + 1", "seen = ct.minimum(keys - queries, 150) + 1",
+     "more new tokens than 150 with the mask"),
+    ("new", "near = (batch, j, head, 0)", "near = (batch, ct.minimum(j, 2), head, 0)",
+     "more new tokens than three tiles"),
+    ("old", "seen = keys + new - QUERIES + 1", "seen = keys + ct.maximum(new, 1) - QUERIES + 1",
+     "no new token, with the mask and several queries"),
+    ("old", "kpe, (batch, j, 0)", "kpe, (batch, ct.minimum(j, 5), 0)", "more than six tiles"),
+    ("old", "item // tiles // splits\n", "item // tiles // splits % 2\n", "a third sequence"),
+    ("prefix", "near = (group, j, head, 0)", "near = (0, j, head, 0)", "a second group"),
+    ("prefix", "at = (group, tile_b, head, tile_s, 0)", "at = (group, 0, head, tile_s, 0)",
+     "a second tile of sequences"),
+    ("prefix", "place = (ct.bid(2), tile_b, head, tile_s)",
+     "place = (ct.bid(2), tile_b, head % 16, tile_s)", "more heads than sixteen"),
+    ("own", "limit = row % QUERIES + seen", "limit = row % 512 % QUERIES + seen",
+     "rows past 512 that do not begin a head"),
+    ("own", "q, (batch, tile_r, 0)", "q, (batch % 4, tile_r, 0)", "a fifth sequence"),
+    ("fp8", "scales, at,", "scales, (batch, ct.minimum(j, 3), 0),", "a fifth tile of keys"),
+    ("fp8", "at = (batch, j, 0)", "at = (batch % 2, j, 0)", "a third sequence"),
+    ("gemm", "b, (tile_n, step)", "b, (tile_n, step % 32)", "a sum of more than 32 tiles"),
+    ("gemm", "range(ct.cdiv(a.shape[1], TILE_K))", "range(a.shape[1] // TILE_K + 1)",
+     "a sum that fills its tiles"),
+    ("persistent", "ct.bid(0), tiles_m * tiles_n, ct.num_blocks(0)",
+     "ct.bid(0), ct.minimum(tiles_m * tiles_n, 4 * ct.num_blocks(0)), ct.num_blocks(0)",
+     "a fifth round"),
+    ("persistent", "place % height, place // height", "place % GROUP_M, place // height",
+     "a last group of fewer rows"),
+]  # fmt: skip
+WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
+FEW = (0, 9, 13, 16, 25, 38)
+
+
+def chosen() -> list[Wrong]:
+    return WRONG if os.environ.get("HYPERMLA_WRONG") == "all" else [WRONG[i] for i in FEW]
+
+
+@pytest.mark.parametrize("wrong", chosen(), ids=lambda w: f"{w.design}-{w.why}".replace(" ", "_"))
+def test_a_wrong_kernel_is_found(wrong: Wrong) -> None:
+    assert verdict(wrong, 120.0)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.design}-{w.why}".replace(" ", "_"))
+def test_each_edit_has_its_place(wrong: Wrong) -> None:
+    assert wrong.put in wrong.text()

@@ -1,0 +1,112 @@
+"""Wrong kernels: a version with one edit of its sources, run by the problems of its check.
+
+The edited text is what Python and the kernel's compiler read, in a process of its own; no file
+changes.
+"""
+
+from __future__ import annotations
+
+import importlib._bootstrap_external as bootstrap
+import inspect
+import linecache
+import multiprocessing
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mla_var3.app import checking
+from mla_var3.errors import HyperMlaError
+from mla_var3.paths import repo_root
+from mla_var3.runtime import registry
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One edit.
+
+    Attributes:
+        design: Qualified name, such as ``flash_mla@cutile-dsl``.
+        version: Such as ``v0``.
+        file: Path from the top of the checkout.
+        find: Text that stands once in it, or ``#n`` after it says which occurrence.
+        put: What stands there instead.
+        why: What a reader would overlook.
+    """
+
+    design: str
+    version: str
+    file: str
+    find: str
+    put: str
+    why: str = ""
+
+    def text(self) -> str:
+        """The file with the edit made."""
+        source = (repo_root() / self.file).read_text("utf-8")
+        found, _, nth = self.find.rpartition(" #")
+        find, place = (found, int(nth)) if found and nth.isdigit() else (self.find, 0)
+        parts = source.split(find)
+        assert len(parts) > max(place, 1), f"{self.file} holds {find!r} {len(parts) - 1} times"
+        assert place or len(parts) == 2, f"{self.file} holds {find!r} {len(parts) - 1} times"
+        at = place or 1
+        return find.join(parts[:at]) + self.put + find.join(parts[at:])
+
+
+def play(path: Path, text: str) -> None:
+    """Let this process find ``text`` where the file at ``path`` would be read as source."""
+    name = str(path)
+    inner, cached = bootstrap.SourceLoader.get_code, bootstrap.cache_from_source
+    real = {name, str(path.resolve())}
+
+    def cache_from_source(source: str, *args: Any, **kwargs: Any) -> str:
+        if str(Path(source).resolve()) in real:
+            raise NotImplementedError
+        return str(cached(source, *args, **kwargs))
+
+    def get_data(self: Any, file: str) -> bytes:
+        if str(Path(file).resolve()) in real:
+            lines = text.splitlines(keepends=True)
+            linecache.cache[file] = (len(text), None, lines, file)  # type: ignore[assignment]
+            return text.encode()
+        return Path(file).read_bytes()
+
+    bootstrap.cache_from_source = cache_from_source
+    bootstrap.FileLoader.get_data = get_data  # type: ignore[method-assign]
+    assert inner is bootstrap.SourceLoader.get_code
+    assert inspect is sys.modules["inspect"]
+
+
+def verdict(wrong: Wrong, budget: float = 60.0) -> str:
+    """What the check says of a wrong kernel first; empty where it lets it pass."""
+    ours, theirs = multiprocessing.get_context("fork").Pipe(False)
+    process = multiprocessing.get_context("fork").Process(target=_judged, args=(wrong, theirs))
+    process.start()
+    theirs.close()
+    said = ours.recv() if ours.poll(budget) else "does not end"
+    process.kill()
+    process.join()
+    return str(said)
+
+
+def _judged(wrong: Wrong, pipe: Any) -> None:
+    import torch
+
+    from mla_var3.runtime.check import check_plan
+
+    torch.set_num_threads(1)
+    play(repo_root() / wrong.file, wrong.text())
+    said = ""
+    try:
+        version = registry.find(wrong.design, wrong.version)
+        for number in checking.problems(version):
+            case = checking.cases_of(version)[number]
+            result = check_plan(case.plan, "cpu", case.order)
+            if said := result.explain():
+                said = f"{case.plan.slug()}: {said}"
+                break
+    except HyperMlaError as error:
+        said = str(error)
+    except Exception as error:  # noqa: BLE001  # A compiler that refuses the edit has seen it.
+        said = f"{type(error).__name__}: {error}"
+    pipe.send(said)

@@ -1,0 +1,93 @@
+"""What the problems of a check went through, and the problems that are made for it."""
+
+from __future__ import annotations
+
+import random
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from mla_var3.app import checking
+from mla_var3.interpreter import launch
+from mla_var3.runtime import coverage, registry
+from mla_var3.runtime.cases import cases
+from mla_var3.workloads import mla
+from mla_var3.workloads.base import MOST_FLOPS
+from mla_var3.workloads.gemm import GemmProblem
+
+CUTILE = [v for v in registry.versions() if v.language == "cutile-dsl"]
+
+
+@ct.kernel
+def sums(x: ct.Array, y: ct.Array, LIMIT: ct.Constant[int], TILE: ct.Constant[int]):
+    row = ct.bid(0)
+    total = ct.zeros((1, TILE), ct.float32)
+    for i in range(ct.cdiv(x.shape[1], TILE)):
+        total = total + ct.load(x, (row, i), (1, TILE), padding_mode=ct.PaddingMode.ZERO)
+    if row > LIMIT:
+        total = total * 2.0
+    ct.store(y, (row, 0), total)
+
+
+def facts(rows: int, columns: int, limit: int = 0) -> coverage.Facts:
+    x, y = torch.ones(rows, columns), torch.empty(rows, 16)
+    return launch((rows,), sums, (x, y, limit, 16)).facts
+
+
+def said(*runs: coverage.Facts) -> str:
+    return "; ".join(coverage.gaps(coverage.joined(runs)))
+
+
+def test_one_small_launch_leaves_gaps():
+    text = said(facts(1, 16))
+    assert "block axis 0 of the grid never had a second block" in text
+    assert "axis 0 of x was always at tile 0" in text
+    assert "axis 1 of x was always at tile 0" in text
+    assert "never ran more than once" in text
+    assert "was never taken" in text
+
+
+def test_launches_together_close_them():
+    assert said(facts(2, 40), facts(3, 16)) == ""
+    assert "was always taken" in said(facts(3, 40, limit=-1))
+
+
+def test_edges_are_noted_along_moving_axes():
+    found = facts(2, 40)
+    edges = {
+        place.split("axis ")[1]: ways for (kind, place), ways in found.items() if kind == "edge"
+    }
+    assert edges["1 of x"] == {"whole", "ragged"}
+
+
+def test_a_constant_index_is_no_gap():
+    assert not [place for kind, place in facts(2, 16) if kind == "tile" and "axis 1 of y" in place]
+
+
+@pytest.mark.parametrize("problem", [mla.LatentProblem(), mla.MixedProblem(), GemmProblem()])
+def test_made_problems_vary_every_axis(problem):
+    rng = random.Random(0)
+    made = [found for _ in range(40) if (found := problem.varied(rng)) is not None]
+    assert len(made) > 30
+    assert all(one._algorithmic_flops_bytes().flops <= MOST_FLOPS for one in made)
+    for field in problem.option_fields():
+        values = {getattr(one, field.name) for one in made}
+        assert len(values) > 1, field.name
+
+
+@pytest.mark.parametrize("version", CUTILE, ids=lambda v: v.key)
+def test_made_problems_are_the_same_each_time(version):
+    plan = version.plan_class()()
+    made = cases(plan, 5)[len(plan.check_plans()) :]
+    assert made == cases(plan, 5)[len(plan.check_plans()) :]
+    assert len(made) == 5
+
+
+def test_check_says_what_no_problem_reached():
+    outcomes = [
+        checking.CheckOutcome("k v0", "a", facts={("loop", "k.py:3"): {"one"}}),
+        checking.CheckOutcome("k v0", "b", facts={("loop", "k.py:3"): {"none"}}),
+        checking.CheckOutcome("k v1", "a", facts={("loop", "k.py:3"): {"many"}}),
+    ]
+    assert checking.unreached(outcomes) == {"k v0": ["loop k.py:3 never ran more than once"]}
