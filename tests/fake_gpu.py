@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mla_var3 import devices, evidence
-from mla_var3.profiling import recording, running, turns
+from mla_var3.profiling import gpu_lock, recording, running
 from mla_var3.profiling.timing import summarise
 from mla_var3.workloads import Problem
 
@@ -58,6 +58,6 @@ def play_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(recording, "gpu", lambda: (devices.load("nvidia-h200-sxm"), state))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronise)
-    monkeypatch.setattr(turns, "board", lambda: "played")
+    monkeypatch.setattr(gpu_lock, "gpu_uuid", lambda: "played")
     monkeypatch.setattr(running, "Timer", Timer)
     return fake

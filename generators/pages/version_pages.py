@@ -22,10 +22,10 @@ from generators.pages.kernels import (
     version_page,
 )
 from generators.write import devlogs, diff, figures, verdicts
-from generators.write.compiled import facts_tables
 from generators.write.devlogs import Story
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
+from generators.write.static_facts import facts_tables
 from generators.write.text import cell, docstring, fold, meta, sections, table
 from mla_var3.evidence import Correctness, Failed, Skipped
 from mla_var3.evidence.compare import NOISE, than

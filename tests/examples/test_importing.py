@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from mla_var3.errors import KnowledgeError, NotExecutableError, ToolchainError, UsageError
-from mla_var3.examples import compiling, importing, pin, store
+from mla_var3.examples import compile_all, importing, pin, store
 from mla_var3.examples.driving import Fetched
 from mla_var3.examples.model import Compiled
 from mla_var3.paths import kernels_dir, repo_root
@@ -32,7 +32,7 @@ IMPORTED = [v for v in registry.versions() if v.design.startswith("cutlass_")]
 def gemm(tree, monkeypatch):
     """An example that a recipe drives, in the fetched tree; compiling it is taken as done."""
     tree.file(PATH).write_text(GEMM)
-    monkeypatch.setattr(compiling, "compile_entries", lambda entries: {
+    monkeypatch.setattr(compile_all, "compile_entries", lambda entries: {
         entry.name: Compiled(toolchain="t", kernels=(kernel(registers=77),)) for entry in entries
     })  # fmt: skip
     return tree
@@ -97,7 +97,7 @@ def test_two_imports_of_one_name(bring):
 
 def test_an_example_that_does_not_compile(bring, tmp_path, monkeypatch):
     failed = Compiled(toolchain="t", reason="no such instruction")
-    monkeypatch.setattr(compiling, "compile_entries", lambda some: {some[0].name: failed})
+    monkeypatch.setattr(compile_all, "compile_entries", lambda some: {some[0].name: failed})
     with pytest.raises(ToolchainError, match=r"scale.py does not compile: no such instruction"):
         bring()
     assert not (tmp_path / "kernels").exists()

@@ -416,7 +416,7 @@ def test_hopper_attention_writes_o(name):
 
 
 def test_hopper_attention_is_right_where_everything_is_ragged():
-    # One row past the first tile, a last tile of keys that is partly masked, blocks that stay.
+    # One row past the first tile, a last tile of keys that is partly masked, persistent CTAs.
     kind = plan_class("hopper_attention_v3")
     (stage, tiling), *_ = kind.tiling_types.items()
     small = tiling(keys=32, stages=2, blocks=1)
@@ -602,7 +602,7 @@ def right(name: str, sizes: dict[str, object], **tiling: int) -> None:
 @pytest.mark.parametrize(
     ("sizes", "tiling"),
     [
-        # One row past the first tile under a mask; blocks that stay over several heads and groups.
+        # One row past the first tile under a mask; persistent CTAs over several heads and groups.
         ({"b": 1, "h": 2, "s": 65, "t": 70, "d": 64, "causal": True}, {"keys": 32, "stages": 3}),
         ({"b": 2, "h": 2, "s": 3, "t": 150, "dtype": "fp16"}, {"keys": 64, "blocks": 1}),
     ],

@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 
 from mla_var3.errors import KnowledgeError, ToolchainError, UsageError
-from mla_var3.examples import compiling, devlog
+from mla_var3.examples import compile_all, devlog
 from mla_var3.examples.catalog import Entry, find
 from mla_var3.examples.index import annotated
 from mla_var3.examples.model import Example
@@ -174,7 +174,7 @@ def _compiled(root: Path, entry: Entry) -> Example:
     """The example's facts; ToolchainError when it does not compile."""
     from mla_var3.examples import store
 
-    result = compiling.compile_entries([entry])[entry.name]
+    result = compile_all.compile_entries([entry])[entry.name]
     if not result.kernels:
         raise ToolchainError(f"{entry.path} does not compile: {result.reason}")
     return annotated(entry, result, store.read(root).get(entry.name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mla_var3.examples import catalog, compiling, store
+from mla_var3.examples import catalog, compile_all, store
 from mla_var3.examples.checklist import checklist
 from mla_var3.examples.model import Compiled, Example
 from mla_var3.examples.pin import EXAMPLES, Tree
@@ -40,7 +40,7 @@ def index(
     compile_them: bool = True,
     workers: int | None = None,
     cache_dir: Path | None = None,
-    timeout: float = compiling.TIMEOUT_S,
+    timeout: float = compile_all.TIMEOUT_S,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Indexed:
     """Read and compile examples, and write ``knowledge/examples``.
@@ -53,7 +53,7 @@ def index(
         entries: The examples to index.
         compile_them: Whether to compile; without it facts of unchanged files stay.
         workers: Examples compiled at a time.
-        cache_dir: As for :func:`mla_var3.examples.compiling.compile_entries`.
+        cache_dir: As for :func:`mla_var3.examples.compile_all.compile_entries`.
         timeout: Seconds each may take to compile.
         progress: Told of each example as it ends.
     """
@@ -69,7 +69,7 @@ def index(
         progress(_said(len(examples), len(entries), entry, compiled))
 
     if compile_them:
-        compiling.compile_entries(
+        compile_all.compile_entries(
             entries, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=keep
         )
     else:

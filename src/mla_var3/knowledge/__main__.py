@@ -16,7 +16,7 @@ from mla_var3.arguments import named
 from mla_var3.errors import UsageError
 from mla_var3.knowledge import (
     backtest,
-    compiles,
+    cited_kernels,
     linting,
     matching,
     pages,
@@ -130,7 +130,7 @@ def compile_lists(
     Args:
         names: Lists of knowledge/compiles; all by default.
     """
-    for path in compiles.compile_lists(names, print):
+    for path in cited_kernels.compile_lists(names, print):
         print(f"wrote {relative(path, repo_root())}")
     return 0
 

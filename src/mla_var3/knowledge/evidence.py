@@ -12,7 +12,7 @@ from mla_var3.emulator.seeded import Bug, Outcome
 from mla_var3.errors import EmulatorError, KnowledgeError
 from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.evidence.compare import said
-from mla_var3.knowledge import compiles, metrics
+from mla_var3.knowledge import cited_kernels, metrics
 from mla_var3.knowledge.metrics import Metric, Reading, Value
 from mla_var3.knowledge.pages import Catalogue, Design, Document
 from mla_var3.knowledge.schema import (
@@ -215,8 +215,8 @@ def compiled_cases(item: CompiledEvidence, catalogue: Catalogue) -> dict[str, St
         KnowledgeError: The list was not compiled, or has no such case.
         UnknownNameError: There is no such list.
     """
-    listed = compiles.listed(item.compiled, catalogue.root)
-    found = compiles.table(item.compiled, catalogue.root)
+    listed = cited_kernels.listed(item.compiled, catalogue.root)
+    found = cited_kernels.table(item.compiled, catalogue.root)
     return {case: found.facts(case) for case in item.cases or listed.cases}
 
 
@@ -229,7 +229,7 @@ def quoted_words(item: Cited, catalogue: Catalogue) -> str:
     if not isinstance(item, CompiledEvidence):
         return item.quoted
     return "; ".join(
-        f"{case}: {', '.join([compiles.words(facts, item.count), *facts.unmet])}"
+        f"{case}: {', '.join([cited_kernels.words(facts, item.count), *facts.unmet])}"
         for case, facts in compiled_cases(item, catalogue).items()
     )
 
@@ -245,9 +245,9 @@ def source_of(item: Cited) -> str:
 
 def _compiled_table(item: CompiledEvidence, catalogue: Catalogue, link: Link) -> str:
     """What the compiles of an entry gave, one row per case."""
-    listed = compiles.listed(item.compiled, catalogue.root)
+    listed = cited_kernels.listed(item.compiled, catalogue.root)
     cases = compiled_cases(item, catalogue)
-    path = f"{compiles.TABLES}/{item.compiled}.json"
+    path = f"{cited_kernels.TABLES}/{item.compiled}.json"
     tools = " and ".join(
         f"{name} {version}" for name, version in _tools_of(cases.values()).items() if version
     )
@@ -260,7 +260,7 @@ def _compiled_table(item: CompiledEvidence, catalogue: Catalogue, link: Link) ->
 
 
 def _list_of(item: CompiledEvidence) -> str:
-    return f"{compiles.LISTS}/{item.compiled}.toml"
+    return f"{cited_kernels.LISTS}/{item.compiled}.toml"
 
 
 def _tools_of(facts: Iterable[StaticFacts]) -> dict[str, str]:
@@ -280,7 +280,7 @@ def _compiled_row(item: CompiledEvidence, case: str, facts: StaticFacts) -> list
         cell(facts.arch),
         *map(str, numbers),
         str(facts.instructions),
-        cell(compiles.tensor_cores(facts)),
+        cell(cited_kernels.tensor_cores(facts)),
         str(facts.tma_loads),
         *map(str, counted),
         cell(", ".join(facts.synchronization)),

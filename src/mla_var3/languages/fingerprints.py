@@ -14,7 +14,7 @@ from mla_var3.errors import HyperMlaError, PlanError
 from mla_var3.evidence import Fingerprint
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.compiling import Progress
+from mla_var3.languages.stage_facts import Progress
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from mla_var3.errors import DeviceFigureError, TilingError, UnknownNameError
 from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.compiling import compile_jobs
+from mla_var3.languages.stage_facts import compile_jobs
 from mla_var3.runtime import Kernel, Tiling
 from mla_var3.static.occupancy import Occupancy, of_facts
 from mla_var3.static.sass import mma_note

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mla_var3 import evidence
 from mla_var3.paths import write_atomic
-from mla_var3.profiling import binding, counted, folders, page, report, running, turns
+from mla_var3.profiling import binding, counted, folders, gpu_lock, page, report, running
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -66,7 +66,7 @@ def profile(
         ToolchainError: There is no GPU, or the profiler refuses.
     """
     binding.require_gpu(mode)
-    with turns.alone(settings.say):
+    with gpu_lock.held(settings.say):
         return _profile(mode, plan, settings, collect)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError
-from mla_var3.profiling import binding, energy, recording, running, turns
+from mla_var3.profiling import binding, energy, gpu_lock, recording, running
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.timing import Timer, capture, summarise
 from mla_var3.runtime import waiting
@@ -73,7 +73,7 @@ def timed(
         ToolchainError: There is no GPU.
     """
     binding.require_gpu("event")
-    with turns.alone(settings.say):
+    with gpu_lock.held(settings.say):
         return _in_rounds(plans, settings, rounds)
 
 

@@ -17,7 +17,7 @@ from mla_var3.errors import (
     UnknownNameError,
 )
 from mla_var3.languages import Compiled, CompileJob, ranking
-from mla_var3.languages.compiling import compile_jobs, write_artefacts
+from mla_var3.languages.stage_facts import compile_jobs, write_artefacts
 from mla_var3.paths import relative, write_atomic
 from mla_var3.profiling import folders, prologue, recording
 from mla_var3.profiling.settings import ProfileResult, Settings

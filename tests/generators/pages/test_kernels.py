@@ -10,7 +10,8 @@ from generators import families as engine
 from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.pages import kernels, ladder, version_pages
-from generators.write import compiled, devlogs, figures, source, verdicts
+from generators.write import devlogs, figures, source, verdicts
+from generators.write.static_facts import facts_tables as tables_of
 from mla_var3 import evidence
 from mla_var3.evidence import CheckedCase
 from mla_var3.knowledge.pages import load
@@ -135,7 +136,7 @@ def test_files_are_tabs_when_there_are_several():
 
 def facts_tables(runs, earlier=()):
     version, before = registry.find("flash_mla", "v1"), registry.find("flash_mla", "v0")
-    return compiled.facts_tables(runs, version, list(earlier), before, lambda name: f"L:{name}")
+    return tables_of(runs, version, list(earlier), before, lambda name: f"L:{name}")
 
 
 def test_facts_stand_beside_those_of_the_version_before():

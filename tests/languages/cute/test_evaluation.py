@@ -36,7 +36,7 @@ def test_a_grid_is_the_arithmetic_of_the_host_function(m, n):
 
 @settings(max_examples=20, deadline=None)
 @given(m=extents, blocks=st.integers(1, 40))
-def test_blocks_that_stay_are_at_most_the_tiles(m, blocks):
+def test_persistent_ctas_are_at_most_the_tiles(m, blocks):
     (kernel,) = kernels("hopper_gemm", "v3", {"blocks": blocks}, m=m, n=256, k=128)
     assert LANGUAGE.grid(kernel) == (min(blocks, -(-m // 128)), 1, 1)
 

@@ -13,11 +13,11 @@ import torch
 
 from mla_var3 import devices
 from mla_var3.errors import HyperMlaError, InterpreterError, ToolchainError, UnknownNameError
-from mla_var3.languages.compiling import write_artefacts
 from mla_var3.languages.cutile import compile as compiling
 from mla_var3.languages.cutile import toolchain
 from mla_var3.languages.cutile.compile import TileJob, compile_kernel, compile_many, mma_work
 from mla_var3.languages.cutile.facts import CutileFacts
+from mla_var3.languages.stage_facts import write_artefacts
 from mla_var3.static import tools
 from mla_var3.static.occupancy import of_facts
 from mla_var3.static.sass import mma_note

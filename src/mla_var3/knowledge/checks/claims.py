@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from mla_var3 import evidence
 from mla_var3.errors import HyperMlaError, KnowledgeError, RecordError, UnknownNameError
 from mla_var3.evidence import Record, is_address
-from mla_var3.knowledge import compiles, metrics
+from mla_var3.knowledge import cited_kernels, metrics
 from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Problem, entries
 from mla_var3.knowledge.evidence import (
     check_comparable,
@@ -280,10 +280,10 @@ class EvidenceCompiledStale(DocumentCheck):
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for line, item in entries(document, CompiledEvidence, "compiled"):
             try:
-                found = compiles.table(item.compiled, catalogue.root)
+                found = cited_kernels.table(item.compiled, catalogue.root)
             except KnowledgeError:
                 continue  # evidence-compiled
-            if sources := compiles.changed(found, catalogue.root):
+            if sources := cited_kernels.changed(found, catalogue.root):
                 yield line, f"{', '.join(sources)} changed since {item.compiled} was compiled"
 
 

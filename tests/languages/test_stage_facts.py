@@ -3,9 +3,9 @@ import torch
 
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.compiling import analyse, compile_jobs, summary
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.languages.cutile.facts import CutileFacts
+from mla_var3.languages.stage_facts import analyse, compile_jobs, summary
 from mla_var3.runtime.composite import KernelPipeline
 from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
 from mla_var3.runtime.library_kernel import LibraryKernel

@@ -23,7 +23,7 @@ from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.evidence import Git, git_state
 from mla_var3.evidence.facts import Facts, StaticFacts
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.compiling import compile_jobs
+from mla_var3.languages.stage_facts import compile_jobs
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.runtime import registry
 from mla_var3.runtime.kernel import Kernel

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from mla_var3.errors import ToolchainError
-from mla_var3.profiling import turns
+from mla_var3.profiling import gpu_lock
 
 HOLDER = """
 import sys, time
-from mla_var3.profiling import turns
-turns.board = lambda: sys.argv[1]
-with turns.alone(print):
+from mla_var3.profiling import gpu_lock
+gpu_lock.gpu_uuid = lambda: sys.argv[1]
+with gpu_lock.held(print):
     print("mine", flush=True)
     time.sleep(100)
 """
@@ -24,15 +24,15 @@ with turns.alone(print):
 @pytest.fixture
 def board(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(turns.tempfile, "tempdir", None)
-    monkeypatch.setattr(turns, "board", lambda: "a-board")
+    monkeypatch.setattr(gpu_lock.tempfile, "tempdir", None)
+    monkeypatch.setattr(gpu_lock, "gpu_uuid", lambda: "a-board")
     return "a-board"
 
 
 def test_one_process_may_ask_twice(board):
-    with turns.alone(pytest.fail), turns.alone(pytest.fail):
+    with gpu_lock.held(pytest.fail), gpu_lock.held(pytest.fail):
         pass
-    with turns.alone(pytest.fail):
+    with gpu_lock.held(pytest.fail):
         pass
 
 
@@ -45,13 +45,13 @@ def test_another_process_waits_and_a_killed_one_lets_go(board):
         told = []
         with (
             pytest.raises(ToolchainError, match=r"has had GPU a-board for 0\.1 s .*a-board\.lock"),
-            turns.alone(told.append, patience_s=0.1),
+            gpu_lock.held(told.append, patience_s=0.1),
         ):
             pytest.fail("both at once")
         assert told == ["another profiling run has GPU a-board; waiting for it"]
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        with turns.alone(pytest.fail):
+        with gpu_lock.held(pytest.fail):
             pass
     finally:
         holder.kill()
@@ -59,7 +59,7 @@ def test_another_process_waits_and_a_killed_one_lets_go(board):
 
 
 def test_another_board_is_free(board, monkeypatch):
-    with turns.alone(pytest.fail):
-        monkeypatch.setattr(turns, "board", lambda: "another")
-        with turns.alone(pytest.fail):
+    with gpu_lock.held(pytest.fail):
+        monkeypatch.setattr(gpu_lock, "gpu_uuid", lambda: "another")
+        with gpu_lock.held(pytest.fail):
             pass

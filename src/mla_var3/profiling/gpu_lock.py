@@ -15,7 +15,7 @@ from mla_var3.errors import ToolchainError
 PATIENCE_S = 1800.0
 
 
-def board() -> str:
+def gpu_uuid() -> str:
     """UUID of torch's current GPU."""
     import torch
 
@@ -23,7 +23,7 @@ def board() -> str:
 
 
 @contextlib.contextmanager
-def alone(say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterator[None]:
+def held(say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Within this block no other process of this machine profiles on torch's current GPU.
 
     The kernel of the operating system holds the lock, so it ends with its process, however that
@@ -36,7 +36,7 @@ def alone(say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterato
     Raises:
         ToolchainError: Another run still has it.
     """
-    gpu = board()
+    gpu = gpu_uuid()
     lock = FileLock(
         Path(tempfile.gettempdir(), f"hypermla-{gpu}.lock"), mode=0o666, is_singleton=True
     )
