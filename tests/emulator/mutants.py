@@ -408,6 +408,7 @@ MUTANTS = [
         "missing-wgmma-fence",
         "fence wgmma",
     ),
+    _m("gemm", "no wgmma.fence at all", {"fence": ""}, "missing-wgmma-fence", "wgmma"),
     _m("gemm", "no proxy fence before the store", {"proxy": ""}, "missing-proxy-fence", "put out"),
     _m(
         "gemm", "no barrier before the store", {"stored": ""}, "race missing-proxy-fence", "put out"

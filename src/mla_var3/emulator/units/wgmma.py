@@ -37,6 +37,8 @@ class Pending:
     )
     #: Registers written since the last wgmma.fence, and where.
     dirty: dict[int, int] = field(default_factory=dict)
+    #: Whether there was a wgmma.fence, without which no first wgmma may start.
+    fenced: bool = False
 
 
 #: One product: what it is, A's descriptor (None: registers), B's, whether the sum goes on.
@@ -122,6 +124,7 @@ class WarpgroupProducts:
         """``wgmma.fence``."""
         for w in self.machine.warps_of(s):
             self.warps[w].dirty.clear()
+            self.warps[w].fenced = True
 
     def commit(self, _: int, s: Any) -> None:
         """``wgmma.commit_group``."""
@@ -359,6 +362,15 @@ class WarpgroupProducts:
     def _unfenced(self, warp: int, registers: frozenset[int], pc: int) -> None:
         m = self.machine
         for v in range(warp, warp + 4):
+            if not self.warps[v].fenced:
+                self.warps[v].fenced = True
+                m.reporter.add(
+                    "missing-wgmma-fence",
+                    pc,
+                    f"the first wgmma of {m.warp_name(v)} comes before any wgmma.fence",
+                    who=m.warp_name(v),
+                    missing="wgmma.fence before the first wgmma",
+                )
             late = registers & self.warps[v].dirty.keys()
             if late:
                 m.reporter.add(
