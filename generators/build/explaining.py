@@ -1,4 +1,4 @@
-"""Says which terms a page uses: a hook of mkdocs, in whichever process renders the page."""
+"""Hook of mkdocs that lists the terms a page uses before the page is rendered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes pages side by side: a hook of mkdocs, whose own loops then find every page made.
+"""Hook of mkdocs that renders and writes pages in several processes, where mkdocs uses one.
 
 mkdocs turns one page after the other into HTML and puts one after the other into the theme, which
 is most of a build. Here forked processes take pages from one list until none is left, and what
@@ -107,7 +107,7 @@ def on_post_build(config: Any) -> None:
 
 
 def on_build_error(error: Exception) -> None:
-    """The same where a build fails."""
+    """Leave mkdocs as it was where a build fails."""
     on_post_build(None)
 
 
@@ -149,11 +149,11 @@ def _named(file: File) -> Iterator[File]:
 
 
 def _is_made(*_: Any, **__: Any) -> None:
-    """Stands for what mkdocs does with a page where that is done."""
+    """Takes the place of a step of mkdocs that is done already."""
 
 
 def _render(page: Page, config: Any, files: Files) -> None:
-    """What mkdocs does with a page up to its HTML."""
+    """Turn a page into HTML, by the steps that mkdocs takes."""
     page = config.plugins.on_pre_page(page, config=config, files=files)
     page.read_source(config)
     page.markdown = config.plugins.on_page_markdown(
@@ -189,7 +189,7 @@ def _make(own: Sequence[int], shared: Sequence[int], work: Work) -> list[Any]:
 
 
 def _take(shared: Sequence[int], taken: Any) -> Iterator[int]:
-    """What no other process has taken yet."""
+    """Pages of the list that no other process has taken yet."""
     while True:
         with taken.get_lock():
             place = taken.value

@@ -1,4 +1,4 @@
-"""Text without markup passes by the search for markup, as an extension of Python-Markdown.
+"""Extension of Python-Markdown: text that holds no markup is not searched for inline markup.
 
 Python-Markdown searches every text for each of 17 kinds of inline markup. Cells of tables, of which
 the site has most, rarely hold any.
@@ -26,12 +26,12 @@ class _Unmarked(Treeprocessor):
 
 
 def _atomic(text: str | None) -> str | None:
-    """Python-Markdown leaves such strings alone."""
+    """Text without markup as the kind of string that Python-Markdown leaves alone."""
     return text if not text or _START.search(text) else AtomicString(text)
 
 
 class UnmarkedExtension(Extension):
-    """Takes text without markup out of the search for it."""
+    """Marks text that holds no inline markup, so that Python-Markdown does not search it."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Register right before inline markup, whose priority is 20."""

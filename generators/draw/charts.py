@@ -243,7 +243,7 @@ class Roofline:
 
 
 def _spread(values: list[float]) -> list[float]:
-    """Those of an axis that have room for a label: powers of two, where there are several."""
+    """Values of an axis that have room for a label: powers of two, where there are several."""
     powers = [value for value in values if math.log2(value).is_integer()]
     return powers if len(powers) > 1 else values
 
@@ -313,7 +313,7 @@ def _label_ends(axes: Axes, labels: Sequence[tuple[Sequence[float], str, str]]) 
 
 
 def figure(chart: Chart) -> str:
-    """Both drawings as one element of a page; styles show the one that fits."""
+    """Wide and narrow drawing as one element of a page; styles show the one that fits."""
     shown = "\n".join(
         f'<div class="chart__{name}">\n{_svg(chart, width).strip()}\n</div>'
         for name, width in (("wide", WIDE), ("narrow", NARROW))

@@ -172,7 +172,7 @@ class _Drawn:
 
     @property
     def x(self) -> float:
-        """Where its lowest mark stands from the left."""
+        """Distance of the path's lowest mark from the left edge."""
         return self.bottom[0]
 
     @property

@@ -99,7 +99,7 @@ def _groups(site: Site) -> list[list[Run]]:
 def _fastest_of(
     runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str]
 ) -> tuple[Run | None, dict[str, Run]]:
-    """The fastest of ours in one run, and the libraries' beside it."""
+    """Fastest kernel of ours in one run, and the libraries' times of that run."""
     runs = list(runs)
     ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
     peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}

@@ -143,7 +143,7 @@ class Step:
 
     @property
     def word(self) -> evidence.compare.Word:
-        """Which way it went, if any."""
+        """Direction of the change in time."""
         return self.compared.word
 
 
@@ -182,7 +182,7 @@ class Verdict:
 
     @cached_property
     def words(self) -> set[Literal["faster", "slower"]]:
-        """Which ways the problems went, but for those that did not change."""
+        """Directions of all problems whose time changed."""
         found = {step.word for step in self.steps}
         return {word for word in ("faster", "slower") if word in found}
 
@@ -228,5 +228,5 @@ def _pairs(site: Site, before: Version, after: Version) -> list[tuple[Run, Run]]
 
 
 def _problem(record: Record) -> Hashable:
-    """By what times must share to compare; a version may take a problem in several ways."""
+    """Runs by what times must share to compare; a version may take a problem in several ways."""
     return record.target, record.mode, problems.problem_of(record)

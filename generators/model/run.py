@@ -25,7 +25,7 @@ class Run:
 
     @property
     def outcome(self) -> Passed | None:
-        """What a run that ended found; None for one that failed or was skipped."""
+        """Results of a run that passed; None for one that failed or was skipped."""
         return self.record.outcome if isinstance(self.record.outcome, Passed) else None
 
     @property
@@ -34,7 +34,7 @@ class Run:
         return costs.cost(self.record)
 
     def work_of(self, stage: Stage) -> Cost | None:
-        """The same of one of its stages."""
+        """FLOPs and least DRAM bytes of one stage, where today's cost model tells."""
         return costs.cost(self.record, stage)
 
     @property

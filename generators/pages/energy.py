@@ -29,7 +29,7 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """A window beside what the figures say of it.
+    """A measured window and the power that the model gives for it.
 
     Attributes:
         run: Its record and where it lies.

@@ -63,7 +63,7 @@ def raw_of(page: str, anchor: str) -> str:
 
 
 def contents(site: Site) -> list[Page]:
-    """Each record as JSON together with its run, and all that were ever made as one table."""
+    """Files of the records: each as JSON with its run, and all of them as one table."""
     made = [
         Page(raw(run.name), run.record.model_dump_json(indent=1, exclude_none=True) + "\n")
         for run in site.runs

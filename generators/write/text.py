@@ -68,7 +68,7 @@ def factored(head: Sequence[str], rows: Sequence[Sequence[str]], every: str) -> 
 
 
 def fold(title: str, said: str, text: str) -> str:
-    """Text that opens when asked; the line that stays says what is in it. Empty without text."""
+    """Section that opens on a click; its summary line says what is in it. Empty without text."""
     if not text.strip():
         return ""
     told = f"<span>{cell(said)}</span>" if said else ""

@@ -108,7 +108,7 @@ def _sentence(
 
 
 def _misunderstood(flag: str, argv: Sequence[str], allowed: Sequence[str]) -> str:
-    """That the last value of ``flag`` in ``argv`` is none of those allowed."""
+    """Sentence that the last value of ``flag`` in ``argv`` is not allowed, with those that are."""
     value = ""
     for argument, after in zip(argv, [*argv[1:], ""], strict=True):
         name, equals, given = argument.partition("=")

@@ -172,7 +172,7 @@ def _pool(workers: int) -> Iterator[concurrent.futures.Executor]:
 
 
 def _end_in_silence() -> None:
-    """Let an interrupt end this worker, and its parent's end; what there is to say, that says."""
+    """End this worker without a message on an interrupt or with its parent, which reports."""
     forked.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -87,7 +87,7 @@ def _by_key(version: Version) -> dict[tuple[str, str, str], list[Record]]:
 
 
 def _together(left: list[Record], right: list[Record]) -> tuple[Record, Record]:
-    """Both of the newest run that has both, else the newest of each."""
+    """The two records of the newest run that measured both versions, else the newest of each."""
     runs = {record.run: record for record in left}
     shared = [(runs[other.run], other) for other in right if other.run in runs]
     return shared[-1] if shared else (left[-1], right[-1])
@@ -115,7 +115,7 @@ def _names(one: Version, other: Version) -> tuple[str, str]:
 
 
 def _name(version: Version, same_design: bool, same_language: bool) -> str:
-    """What tells a version from the one beside it."""
+    """Name of a version in a comparison: as short as tells it from the other one."""
     name = version.version if same_design else f"{version.design} {version.version}"
     return name if same_language else f"{name}@{version.language}"
 

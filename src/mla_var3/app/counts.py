@@ -89,7 +89,7 @@ class Compared(BaseModel):
 
 
 class Table(BaseModel):
-    """All of it.
+    """The committed comparison of the emulator's counts with the hardware's.
 
     Attributes:
         version: Of this schema.

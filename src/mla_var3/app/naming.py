@@ -19,7 +19,7 @@ def value_of(flag: str, argv: Sequence[str]) -> str | None:
 
 
 def language_note(version: Version, asked: str | None) -> str | None:
-    """That a design exists in several languages and which was taken, unless one was asked for."""
+    """Sentence that names the language taken of several; None where one was asked for."""
     others = registry.other_languages(version)
     if asked is not None or not others:
         return None

@@ -37,11 +37,11 @@ class Case(Protocol):
 
     @property
     def name(self) -> str:
-        """What tells it from others."""
+        """Name of the case, unique within its library."""
 
     @property
     def tiles(self) -> int:
-        """How large it is."""
+        """Size of the case, by which small ones are chosen."""
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -163,7 +163,7 @@ def run(name: str, peer: Peer, options: Options) -> int:
 
 
 def pretending() -> AbstractContextManager[None]:
-    """Tensors that tests ask for on a GPU are on the CPU, where kernels are emulated."""
+    """Context in which tensors for a GPU are made on the CPU, where kernels are emulated."""
     from mla_var3.gpuless.cuda import cuda_on_cpu
     from mla_var3.gpuless.device import Device
 
@@ -172,7 +172,7 @@ def pretending() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def restored(torch: Any) -> Iterator[None]:
-    """The default type and device, which tests set, are as before afterwards."""
+    """Context that restores torch's default type and device, which tests change."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     try:
         yield

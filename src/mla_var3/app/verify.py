@@ -131,7 +131,7 @@ def unlike_the_device(record: Record) -> Iterator[str]:
 
 
 def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
-    """What its version, asked for the same problem, says otherwise.
+    """Faults: what the record's version states differently for the same problem.
 
     Args:
         record: The record.

@@ -54,7 +54,7 @@ def times(factor: float) -> str:
 
 
 def than(before_us: float, after_us: float, name: str) -> str:
-    """The same with what it is compared with: ``1.8x faster than v1``, ``as fast as v1``."""
+    """Comparison in words, with the other version: ``1.8x faster than v1``, ``as fast as v1``."""
     found = said(before_us, after_us)
     return f"{found} {'as' if found == 'as fast' else 'than'} {name}"
 
@@ -93,7 +93,7 @@ class Comparison:
 
     @property
     def said(self) -> str:
-        """The same with how many times: ``1.8x faster``."""
+        """Comparison in words, as a factor: ``1.8x faster``."""
         return said(median_us(self.before), median_us(self.after))
 
 
@@ -134,7 +134,7 @@ class Versus:
 
     @cached_property
     def worst(self) -> Comparison:
-        """Where it gains least."""
+        """The problem at which the version gains least."""
         return min(self.pairs, key=lambda pair: pair.gain)
 
     def count(self, wanted: Word) -> int:

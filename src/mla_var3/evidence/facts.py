@@ -151,7 +151,7 @@ class StaticFacts(FactsModel):
 
     @property
     def serialized(self) -> str:
-        """That its multiplications wait for each other, as a sentence; empty where none does."""
+        """Sentence that the multiplications wait for each other; empty where they do not."""
         return ""
 
     @property

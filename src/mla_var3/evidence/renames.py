@@ -81,5 +81,5 @@ def stage(design: tuple[str, str], name: str) -> str:
 
 
 def kernel(design: tuple[str, str], name: str) -> str:
-    """The same of a kernel function."""
+    """Today's name of a kernel function that was renamed."""
     return KERNELS.get(design, {}).get(_VERSION.sub("", name), name)

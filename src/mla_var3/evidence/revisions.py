@@ -161,7 +161,7 @@ def today(problem: str) -> str | None:
 
 
 def changes(record: Record, problem: str) -> Iterator[str]:
-    """That a record was checked against another reference, or on other inputs, than today's.
+    """Sentence that a record was checked against another reference or on other inputs.
 
     Args:
         record: The record.

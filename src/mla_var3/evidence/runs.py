@@ -100,7 +100,7 @@ class Entry(Strict):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it must not share with another entry of its file."""
+        """Version, problem and mode: no two entries of a file have the same."""
         return self.version, self.slug, self.mode
 
 
@@ -169,7 +169,7 @@ class Run(Strict):
         return tuple(self._record(entry, today=True) for entry in self.entries)
 
     def as_measured(self) -> Iterator[Record]:
-        """The same under the names of stages that the run saw."""
+        """The entry with the names that stages had when it was measured."""
         return (self._record(entry, today=False) for entry in self.entries)
 
     def _record(self, entry: Entry, *, today: bool) -> Record:

@@ -50,7 +50,7 @@ def git(*arguments: str, input: str | None = None) -> str | None:
 
 
 def git_bytes(*arguments: str, input: str | None = None) -> bytes | None:
-    """The same as it comes, for what need not be text."""
+    """Output of a git command as bytes."""
     command = ["git", "-C", str(repo_root()), *arguments]
     said = None if input is None else input.encode()
     try:

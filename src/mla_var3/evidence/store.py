@@ -168,7 +168,7 @@ def read(path: Path) -> Run:
 
 @functools.lru_cache(maxsize=4096)
 def _read(path: Path, modified: int, size: int) -> Run:
-    """As ``read``, once per content: advice, comparisons and pages ask for the same files."""
+    """Read a file, once per content: advice, comparisons and pages ask for the same files."""
     return parse(path.read_bytes(), str(path))
 
 

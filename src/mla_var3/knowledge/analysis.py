@@ -24,7 +24,7 @@ class FigureSpec(Protocol):
 
     @property
     def description(self) -> str:
-        """What it becomes."""
+        """What the directive is replaced by."""
 
     @property
     def render(self) -> Callable[..., str]:

@@ -191,7 +191,7 @@ class _Pair:
                 yield self.old[a:b], self.new[c:d]
 
     def rows(self, moved: Mapping[Place, Line]) -> Iterator[Row]:
-        """Both sides, whole."""
+        """All rows, old and new side by side."""
         for tag, a, b, c, d in self.opcodes:
             if tag == "equal":
                 for old, new in zip(self.old[a:b], self.new[c:d], strict=True):

@@ -75,7 +75,7 @@ class NextStep:
 
     @property
     def _brought(self) -> str:
-        """What it was measured to gain, the least and the most where they differ."""
+        """Gain that was measured for the page: from the least to the most where they differ."""
         ordered = [f"{gain:.3g}x" for gain in sorted(self.measured)]
         ends = dict.fromkeys([*ordered[:1], *ordered[-1:]])
         return f"; measured gain {' to '.join(ends)}" if ends else ""

@@ -48,7 +48,7 @@ def device_of(case: Case) -> devices.Device:
 
 
 def _retiled(plan: KernelPlan, obj: RuntimeObject, case: Case) -> RuntimeObject:
-    """The same launches under the case's tilings, which are told apart by their order."""
+    """Copies of the launches under the tilings of a case, matched by order."""
     stages = [kernel for _, kernel in obj.stages()]
     if len(stages) != len(case.tilings):
         raise PlanError(f"it has {len(stages)} stages, and the case {len(case.tilings)}")

@@ -99,7 +99,7 @@ class Place:
 
     @property
     def figures(self) -> dict[str, float | str | None]:
-        """All of it by column; None for what is not known."""
+        """All figures by column of a table; None for what is not known."""
         work, least, counted = self.work, self.bound, self.dram_bytes
         return {
             "stage": self.stage.name,

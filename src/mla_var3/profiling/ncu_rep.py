@@ -212,7 +212,7 @@ def read(path: Path) -> list[Profiled]:
 
 
 def load(path: Path) -> list[Profiled]:
-    """The same in this process.
+    """Read a report in this process.
 
     Raises:
         ToolchainError: The module is missing, or the file is not a report that it can read.

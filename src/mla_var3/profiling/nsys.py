@@ -82,7 +82,7 @@ def prepare(obj: RuntimeObject) -> Callable[[Within], None]:
 
 @contextlib.contextmanager
 def named(obj: RuntimeObject, within: Within) -> Iterator[None]:
-    """In this block each launch lies in a range of its stage's path."""
+    """Context in which each launch lies in an NVTX range named by its stage's path."""
     kernels = obj.stages()
     for path, kernel in kernels:
         vars(kernel)["launch"] = _in_range(kernel.launch, path, within)

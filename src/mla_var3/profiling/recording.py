@@ -55,7 +55,7 @@ def tools_of(version: Version, *more: str) -> tuple[str, ...]:
 
 
 def identity(version: Version) -> evidence.KernelIdentity:
-    """Who the record is about."""
+    """Language, workload, design and version that a record is about."""
     return evidence.KernelIdentity(
         language=version.language,
         package=version.package,

@@ -53,7 +53,7 @@ class Settings:
         self.progress(text if self.label is None else f"{self.label}: {text}")
 
     def of(self, plan: KernelPlan) -> Settings:
-        """The same with the version found."""
+        """Settings for a plan, its version looked up in the registry."""
         return dataclasses.replace(self, version=self.version_of(plan))
 
     def version_of(self, plan: KernelPlan) -> Version:

@@ -99,7 +99,7 @@ def bound(
 def reference(
     record: Record, stage: Stage | None = None, device: Device | None = None
 ) -> Prediction | None:
-    """The same work at rates that were attained, named by ``rates.sources``; no bound."""
+    """Reference time of the work: at rates that were attained (``rates.sources``); not a bound."""
     return _at(record, stage, device, bound=False)
 
 

@@ -136,7 +136,7 @@ def reached(files: Iterable[Path]) -> list[Path]:
 
 
 def _imported(module: str) -> ModuleType:
-    """The module; whatever its source does wrong is one sentence that names the line."""
+    """Import a module; a fault of its source is one sentence that names the line."""
     try:
         return importlib.import_module(module)
     except HyperMlaError:

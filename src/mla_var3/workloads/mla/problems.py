@@ -487,7 +487,7 @@ class MixedProblem(MlaProblem):
         ]
 
     def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
-        """Both paths, and the product of the latent part with Wv; partial outputs are not work."""
+        """Work of both paths and of the product with Wv; partial outputs are not counted."""
         paths = self.paths_cost()
         b, h, s, d, k = self.b, self.h, self.s, self.d, self.k
         partials = b * h * s * (d + k)
@@ -665,7 +665,7 @@ class SharedPrefixProblem(MlaProblem):
         return self.pairs(self.prefix_tokens)
 
     def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
-        """Both parts, and the product of the latent one with Wv; partial outputs are not work."""
+        """Work of both parts and of the product with Wv; partial outputs are not counted."""
         b, h, s, d, k = self.b, self.h, self.s, self.d, self.k
         paths = self.prefix_part() + self.own_part()
         rows, own = b * h * s, bool(self.own_tokens)
