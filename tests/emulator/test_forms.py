@@ -608,3 +608,106 @@ def test_conversions_against_exact_rationals(op: str) -> None:
             assert decoded(got, to)[0] == "nan", (op, hex(code), hex(got))
         else:
             assert got == wanted, (op, hex(code), hex(got), hex(wanted))
+
+
+# Integers ------------------------------------------------------------------------------------------
+
+
+def number(code: int, kind: str) -> int:
+    """An operand as a number."""
+    width = int(kind[1:])
+    return code - (code >> width - 1 << width) if kind[0] == "s" else code
+
+
+def whole(op: str, codes: list[int]) -> int | None:
+    """What an instruction on integers gives; None where the ISA leaves it open."""
+    name, *parts = op.split(".")
+    kind = parts[-1]
+    width = int(kind[1:])
+    a, b, *rest = [number(c, kind) for c in (*codes[:2], 0)][:2] + codes[2:]
+    low, high = (
+        (-(1 << width - 1), (1 << width - 1) - 1) if kind[0] == "s" else (0, (1 << width) - 1)
+    )
+    if "wide" in parts:
+        third = number(rest[0], kind[0] + str(2 * width)) if name == "mad" else 0
+        return a * b + third
+    third = number(rest[0], kind) if rest else 0
+    match name:
+        case "add" | "sub":
+            out = a + b if name == "add" else a - b
+            return min(max(out, low), high) if "sat" in parts else out
+        case "mul" | "mad":
+            return (a * b >> width if "hi" in parts else a * b) + third
+        case "div" | "rem":
+            if not b:
+                return None
+            quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+            return quotient if name == "div" else a - quotient * b
+        case "min" | "max":
+            out = min(a, b) if name == "min" else max(a, b)
+            return max(out, 0) if "relu" in parts else out
+        case "sad":
+            return abs(a - b) + third
+        case "and" | "or" | "xor":
+            return {"and": a & b, "or": a | b, "xor": a ^ b}[name]
+        case "abs" | "neg" | "not" | "cnot":
+            return {"abs": abs(a), "neg": -a, "not": ~a, "cnot": int(a == 0)}[name]
+        case "shl":
+            return a << min(codes[1], width)
+        case "shr":
+            return a >> min(codes[1], width)
+        case "popc":
+            return codes[0].bit_count()
+        case "clz":
+            return width - codes[0].bit_length()
+        case "brev":
+            return int(f"{codes[0]:0{width}b}"[::-1], 2)
+        case "bfind":
+            found = (~a if a < 0 else a).bit_length() - 1
+            return width - 1 - found if "shiftamt" in parts and found >= 0 else found
+    raise AssertionError(op)
+
+
+#: Operands; those of shifts and counts are not all of the opcode's type.
+ARITY = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor"), 2),
+    **dict.fromkeys(("mad", "sad"), 3),
+    **dict.fromkeys(("abs", "neg", "not", "cnot", "popc", "clz", "brev", "bfind"), 1),
+    **dict.fromkeys(("shl", "shr"), 2),
+}
+WHOLE = sorted(
+    op
+    for form in FORMS
+    if form.name in ARITY and form.status == "run"
+    for op in form.opcodes()
+    if re.search(r"\.[busf](16|32|64)$", op) and not re.search(r"\.(f\d+|cc\..*)$", op)
+)
+
+
+@pytest.mark.parametrize("op", WHOLE)
+def test_integers_against_python(op: str) -> None:
+    name, *parts = op.split(".")
+    width = int(parts[-1][1:])
+    random = np.random.default_rng(zlib.crc32(op.encode()))
+    count = ARITY[name]
+    widths = [width] * count
+    result = 32 if name in ("popc", "clz", "bfind") else width
+    if "wide" in parts:
+        result = 2 * width
+        widths = [width, width, 2 * width][:count]
+    if name in ("shl", "shr"):
+        widths[1] = 32
+    inputs = []
+    for w in widths:
+        codes = random.integers(0, 2**w, 128, dtype=np.uint64)
+        codes[::2] >>= random.integers(0, w, 64).astype(np.uint64)
+        edges = [0, 1, (1 << w) - 1, 1 << w - 1, (1 << w - 1) - 1, w - 1, w, w + 1]
+        codes[1::4] = random.choice(np.array(edges, np.uint64), 32)
+        inputs.append(codes.astype(WORDS[w]))
+    body = f"{op} %o, {', '.join(f'%i{i}' for i in range(count))};"
+    out = evaluate(body, inputs, WORDS[result])
+    for given_, got in zip(zip(*inputs, strict=True), out.tolist(), strict=True):
+        wanted = whole(op, [int(x) for x in given_])
+        if wanted is not None:
+            at = (op, [hex(int(x)) for x in given_])
+            assert got == wanted & (1 << result) - 1, (*at, hex(got), hex(wanted))

@@ -25,7 +25,8 @@ def divide(a: Any, b: Any) -> Any:
     """Signed division that rounds toward zero; a division by zero gives all ones, as nvcc's."""
     wide = I64
     a, b = np.asarray(a).astype(wide), np.asarray(b).astype(wide)
-    quotient = np.abs(a) // np.maximum(np.abs(b), 1)
+    # Magnitudes are unsigned: that of the least number has no other form.
+    quotient = (np.abs(a).astype(U64) // np.maximum(np.abs(b).astype(U64), U64(1))).astype(wide)
     return np.where(b == 0, -1, np.where((a < 0) != (b < 0), -quotient, quotient))
 
 
