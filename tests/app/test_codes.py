@@ -216,3 +216,4 @@ class TestStates:
         assert state.reasons == (
             "inputs, reference or tolerance of gemm.GemmProblem changed (inputs of another seed)",
         )
+        assert states.state_of(self.made(workload="0" * 16)).kind == "fresh"

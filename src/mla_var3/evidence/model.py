@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from mla_var3.evidence.facts import Facts, StaticFacts
+from mla_var3.evidence.fingerprint import Digest
 
 SCHEMA_VERSION: Literal[3] = 3
 
@@ -329,6 +330,9 @@ class Record(Strict):
     run: RunId
     git: Git | None = None
     time: AwareDatetime
+    workload: Digest | None = Field(
+        None, description="revision of inputs, reference and tolerance; the first where left out"
+    )
 
     @property
     def key(self) -> str:

@@ -171,7 +171,7 @@ def changes(record: Record, problem: str) -> Iterator[str]:
     found = _read(path).problems.get(problem, ()) if path.is_file() else ()
     if not found:
         return
-    made = getattr(record, "workload", None) or found[0].id
+    made = record.workload or found[0].id
     if made != found[-1].id:
         why = f" ({found[-1].why})" if found[-1].why else ""
         yield f"inputs, reference or tolerance of {problem} changed{why}"

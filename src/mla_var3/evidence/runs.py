@@ -23,6 +23,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from mla_var3.evidence import renames
 from mla_var3.evidence.facts import Facts
+from mla_var3.evidence.fingerprint import Digest
 from mla_var3.evidence.model import (
     SCHEMA_VERSION,
     Clocks,
@@ -87,6 +88,7 @@ class Entry(Strict):
         mode: The mode.
         time: When it was made.
         clocks: As they were found right after the work.
+        workload: Revision of its inputs, reference and tolerance; the first where left out.
         outcome: What came of it.
     """
 
@@ -96,6 +98,7 @@ class Entry(Strict):
     mode: Mode
     time: AwareDatetime
     clocks: Clocks | None = None
+    workload: Digest | None = None
     outcome: Annotated[StoredPassed | Failed | Skipped, Field(discriminator="status")]
 
     @property
@@ -182,7 +185,7 @@ class Run(Strict):
             problem=entry.problem, slug=entry.slug, mode=entry.mode, target=self.target,
             device=Device(**dict(self.device), **dict(clocks)) if self.device else None,
             toolchain=self.toolchain, outcome=self._outcome(entry.outcome, today), run=self.run,
-            git=self.git, time=entry.time,
+            git=self.git, time=entry.time, workload=entry.workload,
         )  # fmt: skip
 
     def _outcome(self, stored: StoredPassed | Failed | Skipped, today: bool) -> Outcome:
@@ -304,7 +307,8 @@ def _stored(record: Record, protocols: list[Protocol], facts: list[Any]) -> Entr
         outcome = record.outcome
     return Entry(
         version=record.kernel.version, problem=record.problem, slug=record.slug, mode=record.mode,
-        time=record.time, clocks=_clocks(record.device), outcome=outcome,
+        time=record.time, clocks=_clocks(record.device), workload=record.workload,
+        outcome=outcome,
     )  # fmt: skip
 
 

@@ -33,10 +33,16 @@ _LEFT_OUT = shutil.ignore_patterns("kernel", "__pycache__")
 #: Names by which older sources call what has another place today, by the file that gets them.
 _OLDER_NAMES = {
     "runtime/__init__.py": """
-from mla_var3.runtime.ct_kernel import (
-    INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, require_power_of_two,
-)
-from mla_var3.workloads import Cost, option
+
+def __getattr__(name):
+    # Only when asked for: the languages' doors import this package.
+    if name in ("Cost", "option"):
+        return getattr(__import__("mla_var3.workloads", fromlist=[name]), name)
+    if name in (
+        "INV_LOG_2", "ConstBool", "ConstFloat", "ConstInt", "CtKernel", "require_power_of_two"
+    ):
+        return getattr(__import__("mla_var3.runtime.ct_kernel", fromlist=[name]), name)
+    raise AttributeError(name)
 """,
     "mla/__init__.py": """
 from mla_var3.runtime import KernelPlan

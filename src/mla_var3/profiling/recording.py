@@ -12,10 +12,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from mla_var3 import devices, evidence, languages
+from mla_var3.evidence import revisions
 from mla_var3.runtime.check import CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+from mla_var3.workloads.observing import name_of, problem_of
 
 #: Names this process; records that share it were timed in one run and may be compared.
 RUN = uuid.uuid4().hex[:12]
@@ -153,6 +155,7 @@ def make(
         run=RUN,
         git=evidence.git_state(),
         time=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+        workload=revisions.today(name_of(problem_of(type(plan)))),
     )
 
 
