@@ -15,7 +15,9 @@ from mla_var3.emulator.options import Options
 from mla_var3.errors import PlanError, ToolchainError, UsageError
 from mla_var3.paths import repo_root
 from mla_var3.profiling import replay
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.ncu_rep import Metric, Profiled
+from mla_var3.profiling.settings import Settings
 from mla_var3.runtime import registry
 from tests.emulator.kernels import GEMM, MIRROR
 from tests.profiling import reports
@@ -101,7 +103,8 @@ class TestMain:
     @pytest.fixture
     def folder(self, tmp_path, monkeypatch):
         version = registry.find("hopper_gemm", "v1")
-        replay.write(tmp_path, version, version.plan_class()(m=64, n=64, k=64))
+        plan = version.plan_class()(m=64, n=64, k=64)
+        replay.write(tmp_path, Job(version, plan, None, Settings()))
         monkeypatch.setattr(counts.ncu_rep, "read", lambda path: [reports.gemm()])
         return tmp_path
 
@@ -138,7 +141,7 @@ class TestMain:
     def test_a_language_that_is_not_emulated(self, folder, monkeypatch):
         version = registry.find("mla_var6_plus", "v0")
         plan = version.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
-        replay.write(folder, version, plan)
+        replay.write(folder, Job(version, plan, None, Settings()))
         monkeypatch.setattr(counts.ncu, "longest", lambda found, pattern: found[0])
         with pytest.raises(PlanError, match="cutile-dsl is not emulated; allowed is cute-dsl"):
             main([str(folder)], "counts")

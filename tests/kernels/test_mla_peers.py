@@ -15,6 +15,8 @@ from hypothesis import assume, given, settings
 from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError, PlanError
 from mla_var3.profiling import recording
+from mla_var3.profiling.job import Job
+from mla_var3.profiling.settings import Settings
 from mla_var3.runtime import registry
 from mla_var3.runtime.library_kernel import Requirement
 
@@ -239,6 +241,11 @@ def test_a_record_states_the_librarys_version(monkeypatch):
     monkeypatch.setattr(Requirement, "version", lambda self: {self.module: "9.9"})
     plan = make("deepseek_flash_mla", "v0")
     outcome = evidence.Failed(error="none")
-    made = recording.make(registry.find("deepseek_flash_mla", "v0"), plan, "event", "any", outcome)
+    made = recording.make(
+        Job(registry.find("deepseek_flash_mla", "v0"), plan, None, Settings()),
+        "event",
+        "any",
+        outcome,
+    )
     assert made.toolchain["flash_mla"] == "9.9"
     assert set(make("torch_sdpa_mla", "v0").libraries()) == set()

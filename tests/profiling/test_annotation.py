@@ -24,6 +24,8 @@ from mla_var3.profiling.annotation import (
     stage_values,
     with_reader,
 )
+from mla_var3.profiling.job import Job
+from mla_var3.profiling.settings import Settings
 from mla_var3.runtime import registry
 from mla_var3.runtime.ct_kernel import CtKernel
 from tests.profiling.reports import FIXTURES
@@ -183,7 +185,7 @@ class TestProfile:
 
     def test_the_watched_process_only_runs_the_stages(self, nsight, gpu, tmp_path):
         nsight.watched = True
-        assert annotate(replay.write(tmp_path, VERSION, PLAN)) == 0
+        assert annotate(replay.write(tmp_path, Job.of(PLAN, Settings(version=VERSION)))) == 0
         assert nsight.annotated == STAGES
         assert not (tmp_path / annotating.RAW).exists()
 
@@ -207,7 +209,7 @@ def test_what_is_missing_is_said(package, command, reader, said, monkeypatch):
 def test_a_plan_written_to_a_file_is_read_back(tmp_path):
     stage = next(iter(PLAN.tiling_types))
     plan = dataclasses.replace(PLAN, tilings={stage: PLAN.tiling(stage)})
-    path = replay.write(tmp_path, VERSION, plan)
+    path = replay.write(tmp_path, Job.of(plan, Settings(version=VERSION)))
     assert replay.read(path) == plan
     assert json.loads(path.read_text())["design"] == "mla_var6_plus@cutile-dsl"
 

@@ -10,18 +10,21 @@ from factories import protocol, static_facts
 from mla_var3 import devices, evidence
 from mla_var3.errors import UnknownNameError
 from mla_var3.profiling import recording
+from mla_var3.profiling.job import Job
+from mla_var3.profiling.settings import Settings
 from mla_var3.runtime import registry
 from mla_var3.runtime.check import CaseResult, OutputError, check_plan
 from mla_var3.workloads import Tolerance
 
 VERSION = registry.find("mla_var6_plus", "v4")
 PLAN = VERSION.plan_class()(b=1, h=16, s=2, t=70, k=64, p=16, d=32, n=30)
+JOB = Job.of(PLAN, Settings(version=VERSION))
 H200 = devices.load("nvidia-h200-sxm")
 
 
 class TestToolchain:
     def test_installed_versions_verbatim(self):
-        tools = recording.tools_of(VERSION, "torch")
+        tools = ("torch", *JOB.tools)
         found = recording.toolchain(tools)
         assert list(found) == list(tools)
         assert found["cuda-tile"] == "1.7.0"
@@ -100,11 +103,11 @@ class TestCorrectness:
 
 
 def test_a_record_states_the_run(root):
-    found = recording.make(VERSION, PLAN, "static", "static/sm_90", evidence.Failed(error="no"))
+    found = recording.make(JOB, "static", "static/sm_90", evidence.Failed(error="no"))
     assert (found.slug, found.problem, found.run) == (PLAN.slug(), PLAN.problem(), recording.RUN)
     assert found.time.microsecond == 0
     assert found.git is None
-    assert set(found.toolchain) == set(recording.tools_of(VERSION))
+    assert set(found.toolchain) == set(JOB.tools)
 
 
 class TestGpu:

@@ -9,6 +9,7 @@ import pytest
 from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError
 from mla_var3.profiling import energy, rounds
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import Settings
 from mla_var3.runtime import RuntimeObject, registry
 from mla_var3.runtime.ct_kernel import CtKernel
@@ -47,13 +48,14 @@ def version_of(launched: RuntimeObject) -> str:
     return launched.name
 
 
-def plans(*keys: str):
+def jobs(settings: Settings, *keys: str):
     found = [registry.find(*key.split()) for key in keys]
-    return [(version, version.plan_class()(**SMALL)) for version in found]
+    return [Job(version, version.plan_class()(**SMALL), None, settings) for version in found]
 
 
 def timed(*keys: str, **settings):
-    return rounds.timed(plans(*keys), Settings(no_autotune=True, **settings), rounds=2)
+    given = Settings(no_autotune=True, **settings)
+    return rounds.timed(jobs(given, *keys), given, rounds=2)
 
 
 def test_versions_take_turns_and_the_first_round_does_not_count(played):

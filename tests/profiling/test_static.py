@@ -21,6 +21,7 @@ from mla_var3.errors import (
 from mla_var3.languages.cutile import toolchain
 from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.profiling import static
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.static import device_for, parse_archs, resolved, static_profile_plan
 from mla_var3.runtime import registry
@@ -46,7 +47,7 @@ class TestArchs:
     def test_the_default_and_lists(self):
         assert parse_archs(None, "cutile-dsl") == CUTILE.archs
         assert parse_archs("sm_90", "cutile-dsl") == ("sm_90",)
-        assert parse_archs(" sm_100, sm_90 ,sm_100,", "cutile-dsl") == ("sm_100", "sm_90")
+        assert parse_archs(" sm_100, sm_90 ,sm_100", "cutile-dsl") == ("sm_100", "sm_90")
 
     @pytest.mark.parametrize("text", ["", ",", "sm_9", "sm_90,sm_91", "SM_90"])
     def test_others_are_refused_with_what_there_is(self, text):
@@ -124,15 +125,15 @@ class TestProfile:
         nothing = SimpleNamespace(pruned=[(PLAN.tiling("attention"), "spills")], best=None)
         monkeypatch.setattr(static.ranking, "rank", lambda *_, **__: nothing)
         told = []
-        assert static.retuned(PLAN, "sm_90", Settings(progress=told.append)) == PLAN
+        assert static.retuned(Job.of(PLAN, Settings(progress=told.append)), "sm_90") == PLAN
         assert told == ["sm_90 attention: pruned tile_m=64 tile_n=64: spills"]
 
     def test_tilings_that_differ_by_arch_are_each_checked(self, monkeypatch):
         tiles = {"sm_90": 64, "sm_100": 32}
 
-        def tuned(plan, arch, _settings):
-            tiling = dataclasses.replace(plan.tiling("attention"), tile_n=tiles[arch])
-            return dataclasses.replace(plan, tilings={"attention": tiling})
+        def tuned(job, arch):
+            tiling = dataclasses.replace(job.plan.tiling("attention"), tile_n=tiles[arch])
+            return dataclasses.replace(job.plan, tilings={"attention": tiling})
 
         checked = []
         monkeypatch.setattr(static, "retuned", tuned)

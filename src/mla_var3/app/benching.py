@@ -185,6 +185,7 @@ class Runner:
         self, plans: Sequence[tuple[Version, KernelPlan]], console: Console
     ) -> list[Row]:
         from mla_var3.profiling import rounds
+        from mla_var3.profiling.job import Job
         from mla_var3.profiling.settings import Settings
 
         settings = Settings(
@@ -192,10 +193,11 @@ class Runner:
             check=self.options.check, progress=lambda text: console.print(text, markup=False),
         )  # fmt: skip
         rows = []
-        for entry, record in rounds.timed(plans, settings):
+        jobs = [Job(version, plan, None, settings) for version, plan in plans]
+        for entry, record in rounds.timed(jobs, settings):
             if record is not None:
                 evidence.write(record)
-            rows.append(Row(entry.version, entry.plan, record, entry.absent))
+            rows.append(Row(entry.job.version, entry.job.plan, record, entry.absent))
         return rows
 
     def __call__(self, version: Version, plan: KernelPlan) -> list[Row]:

@@ -55,8 +55,8 @@ def annotation_profile_plan(plan: Any, **settings: Any) -> ProfileResult:
 
 
 def _collect(run: Run) -> Observed:
-    run.settings.say("profiling each stage with nsight-python")
-    spec = replay.write(run.folder, run.version, run.plan)
+    run.job.say("profiling each stage with nsight-python")
+    spec = replay.write(run.folder, run.job)
     replay.run(replay.command(spec, annotating.__name__), "nsight-python", with_reader(os.environ))
     values = stage_values(read_table(inputs.read_text(run.folder / annotating.RAW)))
     header, rows = counted.columns(values)

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable
 
 from mla_var3 import languages
+from mla_var3.devices import Device
 from mla_var3.errors import ToolchainError
 from mla_var3.profiling import recording
-from mla_var3.profiling.settings import Settings
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.timing import Timer
 from mla_var3.runtime import autotune
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 
 #: Runs that each tiling is timed for.
 TUNING_RUNS = 10
@@ -31,7 +31,17 @@ def require_gpu(mode: str) -> None:
 
 def resolve_for_gpu(plan: KernelPlan) -> KernelPlan:
     """``plan`` with its open sizes filled in for the GPU, validated."""
-    plan = plan.resolve(recording.gpu()[0].machine(plan.dtype))
+    return _resolved(plan, recording.gpu()[0])
+
+
+def on_gpu(job: Job) -> Job:
+    """The job for the GPU here, its plan's open sizes filled in for it."""
+    device = recording.gpu()[0]
+    return job.with_(_resolved(job.plan, device), device)
+
+
+def _resolved(plan: KernelPlan, device: Device) -> KernelPlan:
+    plan = plan.resolve(device.machine(plan.dtype))
     plan.validate()
     return plan
 
@@ -41,31 +51,30 @@ def bind(plan: KernelPlan) -> RuntimeObject:
     return plan.plan(*plan.prepare_inputs("cuda"))
 
 
-def tuned(
-    version: Version, plan: KernelPlan, timer: Timer, settings: Settings
-) -> tuple[KernelPlan, RuntimeObject]:
-    """Bind a resolved plan with tuned tilings: stored ones, else those that time fastest now.
+def tuned(job: Job, timer: Timer) -> tuple[Job, RuntimeObject]:
+    """Bind a job of the GPU here with tuned tilings: stored ones, else those that time fastest now.
 
     Returns:
-        The plan with its tilings fixed, and the bound runtime object.
+        The job with the tilings of its plan fixed, and the bound runtime object.
     """
-    key = recording.gpu()[0].key
-    user = dict(plan.tilings)
-    stored = {} if settings.retune else autotune.load(version, plan, key)
-    plan = dataclasses.replace(plan, tilings={**stored, **user})
+    assert job.device is not None
+    version, key, settings = job.version, job.device.key, job.settings
+    user = dict(job.plan.tilings)
+    stored = {} if settings.retune else autotune.load(version, job.plan, key)
+    plan = dataclasses.replace(job.plan, tilings={**stored, **user})
     obj = bind(plan)
     if stored:
-        return plan, obj
+        return job.with_(plan), obj
     trials = autotune.tune(
-        obj, plan, _measure(timer), limit=settings.tune_max_iters, progress=settings.say
+        obj, plan, _measure(timer), limit=settings.tune_max_iters, progress=job.say
     )
     if not trials:
-        return plan, obj
+        return job.with_(plan), obj
     chosen = {kernel.name: kernel.tiling for _, kernel in obj.stages()}
     autotune.save(version, plan, key, chosen)
     # Bound again, since a plan may size its other stages by a tiling.
     plan = dataclasses.replace(plan, tilings={**chosen, **user})
-    return plan, bind(plan)
+    return job.with_(plan), bind(plan)
 
 
 def _measure(timer: Timer) -> Callable[[Kernel], float]:

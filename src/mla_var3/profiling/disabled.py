@@ -6,6 +6,7 @@ from typing import Any
 
 from mla_var3 import evidence
 from mla_var3.profiling import binding, folders, prologue, recording, running
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime import waiting
 from mla_var3.runtime.check import check_plan
@@ -29,46 +30,43 @@ def disabled_profile_plan(plan: KernelPlan, **settings: Any) -> ProfileResult:
     """
     import torch
 
-    given = Settings(**settings).of(plan)
-    made = _on_gpu(plan, given) if torch.cuda.is_available() else _on_cpu(plan, given)
+    job = Job.of(plan, Settings(**settings))
+    made = _on_gpu(job) if torch.cuda.is_available() else _on_cpu(job)
     if isinstance(made.outcome, evidence.Passed) and made.outcome.correctness is None:
         return ProfileResult((made,))
-    path, _ = evidence.write(made, given.results)
-    version = given.version_of(plan)
-    with folders.new_folder(version, "disabled", made.slug, given.out_dir) as folder:
-        return prologue.finish([made], [path], folder, given)
+    path, _ = evidence.write(made, job.settings.results)
+    with folders.new_folder(job.version, "disabled", made.slug, job.settings.out_dir) as folder:
+        return prologue.finish([made], [path], folder, job.settings)
 
 
-def _on_gpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
-    version, plan = settings.version_of(plan), binding.resolve_for_gpu(plan)
+def _on_gpu(job: Job) -> evidence.Record:
+    job = binding.on_gpu(job)
 
     def body() -> running.Ended:
-        if not settings.check:
-            obj = binding.bind(plan)
+        if not job.settings.check:
+            obj = binding.bind(job.plan)
             obj()
             waiting.synchronize()
-            return plan, recording.passed(obj)
-        checked, wrong = running.check_on_gpu(plan)
-        return plan, wrong or recording.passed(_shape(plan), correctness=checked)
+            return job, recording.passed(obj)
+        checked, wrong = running.check_on_gpu(job.plan)
+        return job, wrong or recording.passed(_shape(job.plan), correctness=checked)
 
-    _, outcome = running.or_failed(version, plan, body, "disabled", settings)
-    return running.record(version, plan, "disabled", outcome)
+    _, outcome = running.or_failed(job, body, "disabled")
+    return running.record(job, "disabled", outcome)
 
 
-def _on_cpu(plan: KernelPlan, settings: Settings) -> evidence.Record:
-    version = settings.version_of(plan)
-    plan.validate()
-    small = plan.resolve(plan.target).shrunk()
-    settings.say(f"no GPU: checking {version.key} on the CPU at {small.slug()}")
-    result = check_plan(small)
+def _on_cpu(job: Job) -> evidence.Record:
+    job.plan.validate()
+    job = job.with_(job.plan.resolve(job.plan.target).shrunk())
+    job.say(f"no GPU: checking {job.version.key} on the CPU at {job.plan.slug()}")
+    result = check_plan(job.plan)
     checked = recording.correctness([result], "torch fp32 on the CPU")
     outcome: evidence.Outcome
     if result.ok:
-        outcome = recording.passed(_shape(small), correctness=checked)
+        outcome = recording.passed(_shape(job.plan), correctness=checked)
     else:
         outcome = evidence.Failed(error=result.explain(), correctness=checked)
-    tools = recording.tools_of(version, "torch")
-    return recording.make(version, small, "disabled", evidence.CPU, outcome, tools=tools)
+    return recording.make(job, "disabled", evidence.CPU, outcome, more_tools=["torch"])
 
 
 def _shape(plan: KernelPlan) -> RuntimeObject:

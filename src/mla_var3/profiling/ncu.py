@@ -72,10 +72,10 @@ def find_ncu() -> str:
 
 
 def _collect(run: Run) -> Observed:
-    run.settings.say("profiling under Nsight Compute (full set; about 40 passes per kernel)")
+    run.job.say("profiling under Nsight Compute (full set; about 40 passes per kernel)")
     patterns = launches(run)
     report = run.folder / REPORT
-    spec = replay.write(run.folder, run.version, run.plan)
+    spec = replay.write(run.folder, run.job)
     replay.run(command(report, patterns.values(), spec), "ncu")
     return observed(run, patterns, ncu_rep.read(report))
 
@@ -83,11 +83,11 @@ def _collect(run: Run) -> Observed:
 def observed(run: Run, patterns: Mapping[str, re.Pattern[str]], found: list[Profiled]) -> Observed:
     """What a report says of each stage; leaves the files made of it in the run's folder."""
     launched = {path: launch for path, p in patterns.items() if (launch := longest(found, p))}
-    own = {path: with_sources(launch, run.version) for path, launch in launched.items()}
+    own = {path: with_sources(launch, run.job.version) for path, launch in launched.items()}
     for path, launch in own.items():
         ncu_files.write(run.folder / path, launch)
-    language = languages.find(run.version.language)
-    text = verbose.render(run.version.key, language.title, own, language.levers)
+    language = run.job.language
+    text = verbose.render(run.job.version.key, language.title, own, language.levers)
     write_atomic(run.folder / VERBOSE, text)
     return Observed({path: counters(launch) for path, launch in own.items()})
 
@@ -110,7 +110,7 @@ def with_sources(launch: Profiled, version: Version) -> Profiled:
 
 def launches(run: Run) -> dict[str, re.Pattern[str]]:
     """What a profiler calls the launches of each stage, by its path."""
-    stages = run.plan.plan(*run.plan.prepare_inputs("meta")).stages()
+    stages = run.job.plan.plan(*run.job.plan.prepare_inputs("meta")).stages()
     return {path: languages.find(kernel.language).launches(kernel) for path, kernel in stages}
 
 

@@ -55,7 +55,7 @@ def _collect(run: Run) -> Observed:
     if nsys := shutil.which("nsys"):
         found, collector = _with_nsys(nsys, run), "nsys"
     else:
-        run.settings.say("nsys is not on PATH: using CUPTI through torch.profiler")
+        run.job.say("nsys is not on PATH: using CUPTI through torch.profiler")
         found, collector = _with_cupti(run), "cupti"
     patterns = names_of(run)
     own = [x for x in found if any(p.match(x.name) for p in patterns.values())]
@@ -106,7 +106,7 @@ def _in_range(launch: Callable[[], None], path: str, within: Within) -> Callable
 
 def _with_nsys(nsys: str, run: Run) -> list[Launch]:
     report = run.folder / "profile.nsys-rep"
-    body = replay.command(replay.write(run.folder, run.version, run.plan), __name__)
+    body = replay.command(replay.write(run.folder, run.job), __name__)
     profile = [
         nsys, "profile", "--trace=cuda,nvtx", "--cuda-graph-trace=node",
         "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true",
@@ -130,7 +130,7 @@ def _table(folder: Path, name: str) -> Path:
 
 
 def _with_cupti(run: Run) -> list[Launch]:
-    watched = prepare(binding.bind(run.plan))
+    watched = prepare(binding.bind(run.job.plan))
     kinds = torch.profiler.ProfilerActivity
     with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profiler:
         watched(torch.profiler.record_function)

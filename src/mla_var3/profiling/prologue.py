@@ -9,9 +9,9 @@ from pathlib import Path
 from mla_var3 import evidence
 from mla_var3.paths import write_atomic
 from mla_var3.profiling import binding, counted, folders, gpu_lock, page, report, running
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 
 ROOFLINE = "roofline_metrics.csv"
 
@@ -21,18 +21,14 @@ class Run:
     """A version that was timed and is now to be looked at closer.
 
     Attributes:
-        version: The version.
-        plan: Its plan, all tilings fixed.
+        job: The version and its plan, all tilings fixed.
         outcome: What timing it gave.
         folder: Where to leave files.
-        settings: How it was asked for.
     """
 
-    version: Version
-    plan: KernelPlan
+    job: Job
     outcome: evidence.Passed
     folder: Path
-    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -66,21 +62,20 @@ def profile(
         ToolchainError: There is no GPU, or the profiler refuses.
     """
     binding.require_gpu(mode)
-    with gpu_lock.held(settings.say):
-        return _profile(mode, plan, settings, collect)
+    job = Job.of(plan, settings)
+    with gpu_lock.held(job.say):
+        return _profile(mode, job, collect)
 
 
-def _profile(
-    mode: evidence.Mode, plan: KernelPlan, settings: Settings, collect: Collect | None
-) -> ProfileResult:
-    version = settings.version_of(plan)
-    bound, timed = running.timed(version, binding.resolve_for_gpu(plan), settings)
-    written = []
-    written.append(evidence.write(timed, settings.results)[0])
-    with folders.new_folder(version, mode, bound.slug(), settings.out_dir) as folder:
+def _profile(mode: evidence.Mode, job: Job, collect: Collect | None) -> ProfileResult:
+    bound, timed = running.timed(binding.on_gpu(job))
+    settings = job.settings
+    written = [evidence.write(timed, settings.results)[0]]
+    slug = bound.plan.slug()
+    with folders.new_folder(job.version, mode, slug, settings.out_dir) as folder:
         made = timed
         if collect is not None and isinstance(timed.outcome, evidence.Passed):
-            observed = collect(Run(version, bound, timed.outcome, folder, settings))
+            observed = collect(Run(bound, timed.outcome, folder))
             made = _with(timed, timed.outcome, mode, observed, folder, settings)
             written.append(evidence.write(made, settings.results)[0])
         return finish([made], written, folder, settings)

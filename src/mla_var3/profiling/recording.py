@@ -11,11 +11,11 @@ import subprocess
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mla_var3 import devices, evidence, languages
+from mla_var3 import devices, evidence
 from mla_var3.evidence import revisions
+from mla_var3.profiling.job import Job
 from mla_var3.runtime.check import CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads.observing import name_of, problem_of
 
@@ -49,11 +49,6 @@ def _ask(binary: str) -> str | None:
     patterns = (r"V(\d+\.\d+\.\d+)", r"release (\d+\.\d+)")  # The exact one first.
     found = (re.search(pattern, done.stdout) for pattern in patterns)
     return next((match.group(1) for match in found if match), None)
-
-
-def tools_of(version: Version, *more: str) -> tuple[str, ...]:
-    """Distributions whose versions a record of the version states."""
-    return (*more, *languages.find(version.language).tools)
 
 
 def identity(version: Version) -> evidence.KernelIdentity:
@@ -133,24 +128,24 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def make(
-    version: Version,
-    plan: KernelPlan,
+    job: Job,
     mode: evidence.Mode,
     target: str,
     outcome: evidence.Outcome,
     *,
     device: evidence.Device | None = None,
-    tools: Iterable[str] | None = None,
+    more_tools: Iterable[str] = (),
 ) -> evidence.Record:
     """The record of a run."""
+    plan = job.plan
     return evidence.Record(
-        kernel=identity(version),
+        kernel=identity(job.version),
         problem=plan.problem(),
         slug=plan.slug(),
         mode=mode,
         target=target,
         device=device,
-        toolchain=toolchain(tools_of(version) if tools is None else tools) | plan.libraries(),
+        toolchain=toolchain((*more_tools, *job.tools)) | plan.libraries(),
         outcome=outcome,
         run=RUN,
         git=evidence.git_state(),

@@ -14,21 +14,22 @@ from pathlib import Path
 from mla_var3 import front
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
+from mla_var3.profiling.job import Job
 from mla_var3.runtime import registry, waiting
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 
 SPEC = "plan.json"
 #: A profiler runs a launch again for each group of counters; it may wait that often.
 PASSES = 10
 
 
-def write(folder: Path, version: Version, plan: KernelPlan) -> Path:
-    """The plan as a file that ``read`` makes a plan again."""
+def write(folder: Path, job: Job) -> Path:
+    """The plan of a job as a file that ``read`` makes a plan again."""
+    plan = job.plan
     content = {
-        "design": version.qualified,
-        "version": version.version,
+        "design": job.version.qualified,
+        "version": job.version.version,
         "problem": plan.problem(),
         "tilings": {stage: tiling.values() for stage, tiling in plan.tilings.items()},
     }

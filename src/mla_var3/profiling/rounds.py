@@ -17,12 +17,11 @@ import torch
 from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError
 from mla_var3.profiling import binding, energy, gpu_lock, recording, running
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import Settings
 from mla_var3.profiling.timing import Timer, capture, summarise
 from mla_var3.runtime import waiting
 from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 
 ROUNDS = 5
 #: Key of the whole among the graphs and times of stages.
@@ -34,8 +33,7 @@ class Entry:
     """One version on its way to a record.
 
     Attributes:
-        version: The version.
-        plan: Its plan, all sizes and tilings fixed.
+        job: The version and its plan, all sizes and tilings fixed.
         obj: Its kernels on the GPU; None where it failed or is absent.
         graphs: One call of the whole, and of each stage by its path where there are several.
         correctness: The comparison with the reference.
@@ -45,8 +43,7 @@ class Entry:
         energy: What it drew.
     """
 
-    version: Version
-    plan: KernelPlan
+    job: Job
     obj: RuntimeObject | None = None
     graphs: dict[str, torch.cuda.CUDAGraph] = field(default_factory=dict)
     correctness: evidence.Correctness | None = None
@@ -57,12 +54,12 @@ class Entry:
 
 
 def timed(
-    plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int = ROUNDS
+    jobs: Sequence[Job], settings: Settings, rounds: int = ROUNDS
 ) -> list[tuple[Entry, evidence.Record | None]]:
     """Check all, then time all in rounds; the records are not yet written.
 
     Args:
-        plans: What to run.
+        jobs: What to run.
         settings: How; ``bench_runs`` are spread over the rounds.
         rounds: Rounds that count.
 
@@ -74,14 +71,14 @@ def timed(
     """
     binding.require_gpu("event")
     with gpu_lock.held(settings.say):
-        return _in_rounds(plans, settings, rounds)
+        return _in_rounds(jobs, settings, rounds)
 
 
 def _in_rounds(
-    plans: Sequence[tuple[Version, KernelPlan]], settings: Settings, rounds: int
+    jobs: Sequence[Job], settings: Settings, rounds: int
 ) -> list[tuple[Entry, evidence.Record | None]]:
     timer = Timer(settings.bench_runs)
-    entries = [_ready(version, plan, timer, settings) for version, plan in plans]
+    entries = [_ready(job, timer) for job in jobs]
     running_ = [entry for entry in entries if entry.graphs]
     per_round = -(-settings.bench_runs // rounds)
     settings.say(f"timing {len(running_)} versions in {rounds} rounds of {per_round} runs")
@@ -95,25 +92,25 @@ def _in_rounds(
     return [(entry, _record(entry, protocol)) for entry in entries]
 
 
-def _ready(version: Version, plan: KernelPlan, timer: Timer, settings: Settings) -> Entry:
+def _ready(job: Job, timer: Timer) -> Entry:
     """Bound, checked and captured; a failure or an absent library stands in the entry."""
-    entry = Entry(version, binding.resolve_for_gpu(plan))
-    settings.say(f"checking {version.key}")
+    entry, settings = Entry(binding.on_gpu(job)), job.settings
+    job.say(f"checking {job.version.key}")
 
     def body() -> running.Ended:
         if settings.check:
-            entry.correctness, wrong = running.check_on_gpu(entry.plan)
+            entry.correctness, wrong = running.check_on_gpu(entry.job.plan)
             if wrong is not None:
-                return entry.plan, wrong
+                return entry.job, wrong
         if settings.no_autotune:
-            entry.obj = binding.bind(entry.plan)
+            entry.obj = binding.bind(entry.job.plan)
         else:
-            entry.plan, entry.obj = binding.tuned(version, entry.plan, timer, settings)
+            entry.job, entry.obj = binding.tuned(entry.job, timer)
         entry.graphs = _captured(entry.obj)
-        return entry.plan, recording.passed(entry.obj)
+        return entry.job, recording.passed(entry.obj)
 
     try:
-        _, outcome = running.or_failed(version, entry.plan, body, "event", settings)
+        _, outcome = running.or_failed(entry.job, body, "event")
     except NotExecutableError as error:
         return dataclasses.replace(entry, absent=str(error))
     if isinstance(outcome, evidence.Failed):
@@ -176,4 +173,4 @@ def _record(entry: Entry, protocol: evidence.Protocol) -> evidence.Record | None
             durations=durations,
         )  # fmt: skip
         outcome = passed.model_copy(update={"energy": entry.energy})
-    return running.record(entry.version, entry.plan, "event", outcome)
+    return running.record(entry.job, "event", outcome)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3.errors import ToolchainError
 from mla_var3.evidence import Failed, Passed, Record
-from mla_var3.runtime import registry
-from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 Progress = Callable[[str], None]
@@ -51,18 +48,6 @@ class Settings:
     def say(self, text: str) -> None:
         """Tell whoever listens."""
         self.progress(text if self.label is None else f"{self.label}: {text}")
-
-    def of(self, plan: KernelPlan) -> Settings:
-        """Settings for a plan, its version looked up in the registry."""
-        return dataclasses.replace(self, version=self.version_of(plan))
-
-    def version_of(self, plan: KernelPlan) -> Version:
-        """The version that is run."""
-        if self.version is None:
-            return registry.version_of(plan)
-        return (
-            registry.find(*self.version.split()) if isinstance(self.version, str) else self.version
-        )
 
 
 @dataclass(frozen=True)

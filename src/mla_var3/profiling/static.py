@@ -20,20 +20,20 @@ from mla_var3.languages import Compiled, CompileJob, ranking
 from mla_var3.languages.stage_facts import compile_jobs, write_artefacts
 from mla_var3.paths import relative, write_atomic
 from mla_var3.profiling import folders, prologue, recording
+from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import ProfileResult, Settings
 from mla_var3.runtime.check import CaseResult, check_plan
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
-from mla_var3.runtime.registry import Version
 from mla_var3.runtime.tiling import tiling_text
 
 
 @dataclass
 class _Target:
-    """One arch: the plan made for its device, and what came of it."""
+    """One arch: the job with the plan made for its device, and what came of it."""
 
     arch: str
-    plan: KernelPlan
+    job: Job
     obj: RuntimeObject
     skipped: str | None
     compiled: dict[str, Compiled] = dataclasses.field(default_factory=dict)
@@ -77,21 +77,21 @@ def static_profile_plan(
         ToolchainError: A compiler is missing, or the language does not compile.
         DeviceFigureError: A figure of a device is UNKNOWN.
     """
-    given = Settings(**settings).of(plan)
-    version = given.version_of(plan)
-    asked = languages.find(version.language).archs if archs is None else tuple(archs)
+    job = Job.of(plan, Settings(**settings), device)
+    asked = job.language.archs if archs is None else tuple(archs)
     if not asked:
         raise ToolchainError(
-            f"{version.language} compiles nothing, so there is nothing static to know of "
-            f"{version.key}; --prof_type=disabled --check runs it"
+            f"{job.version.language} compiles nothing, so there is nothing static to know of "
+            f"{job.version.key}; --prof_type=disabled --check runs it"
         )
-    targets = [_target(plan, arch, device, given) for arch in asked]
-    _compile(version, targets, given)
-    _check(version, targets, given)
-    with folders.new_folder(version, "static", plan.slug(), given.out_dir) as folder:
-        made = [_record(version, target, folder / target.arch) for target in targets]
-        written = [_write(record, given) for record in made]
-        return prologue.finish(made, written, folder, given)
+    targets = [_target(job, arch) for arch in asked]
+    _compile(job, targets)
+    _check(job, targets)
+    out = job.settings.out_dir
+    with folders.new_folder(job.version, "static", plan.slug(), out) as folder:
+        made = [_record(target, folder / target.arch) for target in targets]
+        written = [_write(record, job) for record in made]
+        return prologue.finish(made, written, folder, job.settings)
 
 
 def device_for(arch: str, asked: devices.Device | None) -> devices.Device | None:
@@ -113,18 +113,22 @@ def resolved(plan: KernelPlan, arch: str, device: devices.Device | None) -> Kern
     return plan
 
 
-def _target(
-    plan: KernelPlan, arch: str, device: devices.Device | None, settings: Settings
-) -> _Target:
-    plan = resolved(plan, arch, device)
-    obj = plan.plan(*plan.prepare_inputs("meta"))
+def _target(job: Job, arch: str) -> _Target:
+    device = device_for(arch, job.device)
+    job = job.with_(resolved(job.plan, arch, job.device), device)
+    obj = _shape(job)
     skipped = _refused(obj, arch)
-    if settings.retune and skipped is None:
-        plan = retuned(plan, arch, settings)
-        obj = plan.plan(*plan.prepare_inputs("meta"))
+    if job.settings.retune and skipped is None:
+        job = job.with_(retuned(job, arch))
+        obj = _shape(job)
     for _, kernel in obj.stages():
         kernel.grid()  # What CUDA could not launch is refused before minutes of work.
-    return _Target(arch, plan, obj, skipped)
+    return _Target(arch, job, obj, skipped)
+
+
+def _shape(job: Job) -> RuntimeObject:
+    """The kernels of a job, without memory behind their tensors."""
+    return job.plan.plan(*job.plan.prepare_inputs("meta"))
 
 
 def _refused(obj: RuntimeObject, arch: str) -> str | None:
@@ -137,70 +141,67 @@ def _refused(obj: RuntimeObject, arch: str) -> str | None:
     return None
 
 
-def retuned(plan: KernelPlan, arch: str, settings: Settings) -> KernelPlan:
-    """``plan`` with the tilings that rank first by what the compiler makes of them."""
-    obj = plan.plan(*plan.prepare_inputs("meta"))
+def retuned(job: Job, arch: str) -> KernelPlan:
+    """The job's plan with the tilings that rank first by what the compiler makes of them."""
+    plan, obj = job.plan, _shape(job)
     tilings = dict(plan.tilings)
     for path, kernel in obj.stages():
         if kernel.name in plan.tilings:
             continue
-        found = ranking.rank(kernel, arch, limit=settings.tune_max_iters, progress=settings.say)
+        found = ranking.rank(kernel, arch, limit=job.settings.tune_max_iters, progress=job.say)
         for tiling, reason in found.pruned:
-            settings.say(f"{arch} {path}: pruned {tiling_text(tiling.values())}: {reason}")
+            job.say(f"{arch} {path}: pruned {tiling_text(tiling.values())}: {reason}")
         if found.best is not None:
             tilings[kernel.name] = found.best
-            settings.say(f"{arch} {path}: chose {tiling_text(found.best.values())}")
+            job.say(f"{arch} {path}: chose {tiling_text(found.best.values())}")
     return dataclasses.replace(plan, tilings=tilings)
 
 
-def _compile(version: Version, targets: Sequence[_Target], settings: Settings) -> None:
+def _compile(job: Job, targets: Sequence[_Target]) -> None:
     """Compile every stage for every arch at once, so that no core idles."""
     wanted = [t for t in targets if t.skipped is None]
     places = [(t, path, kernel) for t in wanted for path, kernel in t.obj.stages()]
     for target in targets:
         if target.skipped is not None:
-            settings.say(f"{target.arch} is skipped: {target.skipped}")
+            job.say(f"{target.arch} is skipped: {target.skipped}")
     if wanted:
-        settings.say(f"compiling {version.key} for {', '.join(t.arch for t in wanted)}")
+        job.say(f"compiling {job.version.key} for {', '.join(t.arch for t in wanted)}")
     jobs = [CompileJob(kernel, target.arch) for target, _, kernel in places]
-    for (target, path, _), made in zip(
-        places, compile_jobs(jobs, progress=settings.say), strict=True
-    ):
+    for (target, path, _), made in zip(places, compile_jobs(jobs, progress=job.say), strict=True):
         target.compiled[path] = made
 
 
-def _check(version: Version, targets: Sequence[_Target], settings: Settings) -> None:
+def _check(job: Job, targets: Sequence[_Target]) -> None:
     """Run each problem small on the CPU, once for all archs that have the same one."""
     done: dict[str, CaseResult | None] = {}
     for target in targets:
         if target.skipped is not None:
             continue
-        small = target.plan.shrunk()
+        small = target.job.plan.shrunk()
         # What the device changes (how many blocks share the work) is not worth a second run.
         key = repr(dataclasses.replace(small, machine=None))
         if key not in done:
-            done[key] = _run_small(version, small, settings)
+            done[key] = _run_small(job.with_(small))
         target.case = done[key]
 
 
-def _run_small(version: Version, small: KernelPlan, settings: Settings) -> CaseResult | None:
-    reason = languages.find(version.language).cannot_execute()
+def _run_small(job: Job) -> CaseResult | None:
+    reason = job.language.cannot_execute()
     if reason is None:
-        settings.say(f"running {version.key} on the CPU at {small.slug()}")
+        job.say(f"running {job.version.key} on the CPU at {job.plan.slug()}")
         try:
-            return check_plan(small)
+            return check_plan(job.plan)
         except NotExecutableError as error:
             reason = str(error)
-    settings.say(f"not checked: {reason}")
+    job.say(f"not checked: {reason}")
     return None
 
 
-def _record(version: Version, target: _Target, folder: Path) -> evidence.Record:
+def _record(target: _Target, folder: Path) -> evidence.Record:
     outcome = _outcome(target)
     if isinstance(outcome, evidence.Passed):
         _write_files(target, folder)
-    place = f"static/{target.arch}"
-    return recording.make(version, target.plan, "static", place, outcome)
+    return recording.make(target.job, "static", f"static/{target.arch}", outcome)
 
 
 def _outcome(target: _Target) -> evidence.Outcome:
@@ -218,17 +219,17 @@ def _outcome(target: _Target) -> evidence.Outcome:
     return recording.passed(target.obj, correctness=checked, static=facts)
 
 
-def _write(record: evidence.Record, settings: Settings) -> Path:
+def _write(record: evidence.Record, job: Job) -> Path:
     """Write a record."""
-    path, changed = evidence.write(record, settings.results)
+    path, changed = evidence.write(record, job.settings.results)
     if not changed:
-        settings.say(f"unchanged {relative(path)}")
+        job.say(f"unchanged {relative(path)}")
     return path
 
 
 def _write_files(target: _Target, folder: Path) -> None:
     """params.json, tiling/<stage>.json, and what the compiler made in compiled/<stage>/."""
-    _write_json(folder / "params.json", target.plan.problem())
+    _write_json(folder / "params.json", target.job.plan.problem())
     for path, kernel in target.obj.stages():
         _write_json(folder / "tiling" / f"{path}.json", kernel.tiling.values())
     for path, made in target.compiled.items():
