@@ -210,7 +210,10 @@ def serve(session: nox.Session) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Build a wheel from the tree and one through an sdist, and compare their contents."""
+    """wheel [-- --serve]: ours, from the tree and an sdist; or the calls with compiled kernels."""
+    if "--serve" in session.posargs:
+        tool(session, "mla_var3.app.serving_wheel")
+        return
     session.install("--quiet", "--constraint", str(CONSTRAINTS), "build", "setuptools")
     session.run("python", "scripts/check-wheel.py", str(Path(session.create_tmp()).resolve()))
 

@@ -51,6 +51,10 @@ class InputError(HyperMlaError):
         return " ".join(self.args)
 
 
+class CallError(HyperMlaError):
+    """An argument of a server's call that does not fit; names it, and says what does."""
+
+
 class PlanError(HyperMlaError):
     """Problem sizes that make no sense together."""
 

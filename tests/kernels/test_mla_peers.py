@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from mla_var3 import evidence
 from mla_var3.errors import NotExecutableError, PlanError
@@ -51,6 +52,34 @@ def test_flashmla_gets_its_layouts(problem):
     assume(not problem["causal"] or problem["s"] <= problem["t"])
     with standing_in():
         assert_correct(make("deepseek_flash_mla", "v0", **problem))
+
+
+@settings(max_examples=8)
+@given(problem=PROBLEMS, lengths=st.sampled_from([None, "ragged", "one"]))
+def test_flashmla_gets_pages_and_lengths(problem, lengths):
+    problem = {**problem, "lengths": lengths}
+    shortest = min(make("deepseek_flash_mla", "v1", **problem).drawn())
+    assume(not problem["causal"] or problem["s"] <= shortest)
+    with standing_in():
+        assert_correct(make("deepseek_flash_mla", "v1", **problem))
+
+
+def test_flashmla_gets_no_rows_without_keys():
+    with pytest.raises(PlanError, match="s=5 exceeds the shortest sequence's 3 keys"):
+        make("deepseek_flash_mla", "v1", causal=True, s=5, t=3).validate()
+
+
+def test_flashmla_takes_pages_of_64_alone():
+    with pytest.raises(PlanError, match="page=32: FlashMLA takes 64 alone"):
+        make("deepseek_flash_mla", "v1", page=32).validate()
+
+
+def test_pages_are_handed_on_where_they_are():
+    problem = make("deepseek_flash_mla", "v1", b=2, h=16, t=100)
+    inputs = problem.prepare_inputs()
+    bound = problem.plan(*inputs).input_tensors
+    assert bound["cache"].data_ptr() == inputs[2].data_ptr()
+    assert bound["cache"].shape == (4, 64, 1, 576)
 
 
 @settings(max_examples=8)

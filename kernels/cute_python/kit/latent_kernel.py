@@ -294,7 +294,7 @@ class LatentKernel:
 
     @cute.jit
     def start(self, wg, storage, work, first, first_key, phase):
-        """Empty sums, and the queries' rope slab in registers: its place takes odd weights."""
+        """Empty sums, what rows see, and the queries' rope slab in registers."""
         queries, keys = work[1:3]
         wg.out.fill(0.0)
         wg.row_max.fill(LOWEST)
@@ -303,11 +303,20 @@ class LatentKernel:
             wg.limit[r] = seen(first + wg.row + 8 * r, queries, keys, self.causal) - first_key
         wg.limit[2] = seen_by_all(first, queries, keys, self.causal) - first_key
         cute.arch.mbarrier_wait(self.queries.rope(storage), phase)
+        self.take_rope(wg, storage)
+
+    @cute.jit
+    def take_rope(self, wg, storage):
+        """The queries' rope slab in registers: its place takes odd weights."""
         s_q = shared_slabs(storage.q, self.dtype, SLABS)
         ldmatrix = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), self.dtype)
         copy = cute.make_tiled_copy_A(ldmatrix, score_mma(self.dtype, RMEM))
         thread = copy.get_slice(cute.arch.thread_idx()[0] % 128)
         cute.copy(copy, thread.partition_S(s_q[None, None, ROPE_SLAB]), thread.retile(wg.q_rope))
+
+    def weigh(self, wg, tile):
+        """Scores of a tile to weights."""
+        softmax(wg, tile, self.lazy)
 
     @cute.jit
     def left(self, wg, pairs, done, queries):
@@ -325,7 +334,7 @@ class LatentKernel:
     @cute.jit
     def left_pair(self, wg, i, next_phase, last: cutlass.Constexpr):
         """Even weights times own half, then odd weights, then the scores of the next even tile."""
-        softmax(wg, 2 * i, self.lazy)
+        self.weigh(wg, 2 * i)
         publish_max(wg, Side.LEFT)
         arrive(Handover.EVEN_MAX)
         rescale(wg.out, wg.shrink)
@@ -373,7 +382,7 @@ class LatentKernel:
         sync(Handover.EVEN_MAX)
         adopt_max(wg, Side.LEFT)
         even_shrink = (wg.shrink[0], wg.shrink[1])
-        softmax(wg, 2 * i + 1, self.lazy)
+        self.weigh(wg, 2 * i + 1)
         publish_max(wg, Side.RIGHT)
         arrive(Handover.ODD_MAX)
         for r in range_constexpr(2):

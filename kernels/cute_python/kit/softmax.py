@@ -24,13 +24,17 @@ def reduced(combine, values):
 
 
 @cute.jit
-def softmax(wg, tile, lazy: cutlass.Constexpr):
+def softmax(wg, tile, lazy: cutlass.Constexpr, hide: cutlass.Constexpr = None):
     """Scores to weights under a running maximum; ``shrink`` is what older sums are worth.
 
     With ``lazy`` a maximum is raised only by more than that (log2); None raises it in each tile.
+    ``hide`` masks in place of ``mask``.
     """
     if (tile + 1) * KEYS > wg.limit[2]:
-        mask(wg, tile)
+        if const_expr(hide is None):
+            mask(wg, tile)
+        else:
+            hide(wg, tile)
     for r in range_constexpr(2):
         mine = [4 * j + 2 * r + i for j in range(8) for i in range(2)]  # the row's 16 scores
         top = reduced(cute.arch.fmax, [wg.score[i] for i in mine])

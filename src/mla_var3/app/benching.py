@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mla_var3 import arguments, evidence, languages, workloads
-from mla_var3.app import winner
+from mla_var3.app import problem_sets, winner
 from mla_var3.app.naming import value_of
 from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
@@ -45,6 +45,9 @@ class BenchOptions:
         None, "archs for static runs, comma separated (default: those of the language)"
     )
     bench_runs: int = option(50, "timed runs", minimum=1)
+    set: str | None = option(
+        None, "a set of problems of the workload, instead of one: all in one process, on a GPU"
+    )
     peers: bool = option(
         False, "beside libraries, all in interleaved rounds after a warm-up, with energy"
     )
@@ -69,9 +72,11 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
     versions = chosen(argv)
     workload = workloads.find(versions[0].layer)
     options = arguments.parse(flags_of(workload), argv, prog, description)
-    plans, refused = plans_of(versions, workload, options)
     run = Runner(options)
     console = Console(soft_wrap=True, highlight=False)
+    if options.set is not None:
+        return bench_set(versions, workload, run, console)
+    plans, refused = plans_of(versions, workload, options)
     rows = [*run.all(plans, console), *refused]
     if all(row.record is None for row in rows):
         raise ToolchainError(rows[0].absent)
@@ -88,6 +93,27 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
         write_atomic(options.csv, evidence.frame(made).to_csv(index=False))
         print(f"wrote {relative(options.csv)}")
     return EXIT_FAILED if any(isinstance(r.outcome, evidence.Failed) for r in made) else 0
+
+
+def bench_set(
+    versions: Sequence[Version], workload: Workload, run: Runner, console: Console
+) -> int:
+    """Run all problems of a set, each in interleaved rounds; 1 where a version failed."""
+    options = run.options
+    problems = problem_sets.problems(workload, options.set)
+    if not (run.gpu and options.peers):
+        raise UsageError("--set times versions beside libraries, which needs --peers and a GPU")
+    ratios, failed = problem_sets.Ratios(), False
+    for number, problem in enumerate(problems, 1):
+        said = " ".join(f"{name}={value}" for name, value in problem.items() if value)
+        console.print(f"[{number}/{len(problems)}] {said}", markup=False)
+        rows = run.all(problem_sets.plans(versions, problem), console)
+        ratios.add([(row.version, row.record) for row in rows])
+        failed |= any(
+            row.record and isinstance(row.record.outcome, evidence.Failed) for row in rows
+        )
+    ratios.print(console)
+    return EXIT_FAILED if failed else 0
 
 
 def chosen(argv: Sequence[str]) -> list[Version]:

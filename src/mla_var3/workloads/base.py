@@ -314,6 +314,7 @@ class Workload:
         metrics: Figures of its problems.
         lighter: Whether an axis of a problem's own spares it work that others of the same shared
             axes have, so that its bound is not theirs.
+        sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
 
     key: str
@@ -325,6 +326,9 @@ class Workload:
     regimes: tuple[Regime, ...] = ()
     metrics: tuple[AxisMetric, ...] = ()
     lighter: Callable[[Mapping[str, Any]], bool] = lambda _problem: False
+    sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def axes(self) -> dict[str, str]:

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from mla_var3 import loader
 from mla_var3.errors import ToolchainError
-from mla_var3.languages.cute import loader
 from tests.languages.cute.conftest import needs_dsl
 
 HEADER = """

@@ -3,8 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3 import loader
 from mla_var3.errors import PlanError
-from mla_var3.languages.cute import loader, signature
+from mla_var3.languages.cute import signature
 from mla_var3.languages.cute.signature import Dynamic
 
 

@@ -1,15 +1,13 @@
-"""The tests of FlashMLA and of FlashInfer for dense decode, with v5 in place of their kernels.
+"""The tests of FlashMLA and of FlashInfer for dense decode, with v13 in place of their kernels.
 
-Their test files run as they are, from a checkout; what they import of their library are the modules
-here. Of FlashMLA's calls ``get_mla_metadata`` and ``flash_mla_with_kvcache`` are answered, of
-FlashInfer's ``BatchMLAPagedAttentionWrapper``; see ``serving`` for what is v5 and what is not.
+Their test files run as they are, from a checkout; what they import of their library are the calls
+of ``mla_var3.serving``, which read the same pages.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,148 +19,9 @@ from unittest import mock
 
 import torch
 
-from mla_var3.kernel.cute_python.mla.flash_mla.serving import Cache, attend, work
-
-LOG2_E = math.log2(math.e)
-
-
-# ---- FlashMLA --------------------------------------------------------------------------------
-
-
-class Schedule:
-    """What stands for FlashMLA's schedule: v5 makes its own in each launch."""
-
-
-def get_mla_metadata(*_: Any, **__: Any) -> tuple[Schedule, None]:
-    """A schedule; takes anything, as theirs does."""
-    return Schedule(), None
-
-
-def flash_mla_with_kvcache(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    block_table: torch.Tensor,
-    cache_seqlens: torch.Tensor,
-    head_dim_v: int,
-    tile_scheduler_metadata: Schedule,
-    num_splits: None = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Dense decode over pages.
-
-    Args:
-        q: [b, s, h, 576].
-        k_cache: [pages, page, heads of the cache, 576].
-        block_table: Pages of each sequence in order, [b, n]; what lies past its end is not read.
-        cache_seqlens: Keys of each sequence, [b].
-        head_dim_v: 512.
-        tile_scheduler_metadata: By ``get_mla_metadata``.
-        num_splits: None.
-        softmax_scale: One over the root of the width of q unless given.
-        causal: Bottom-right aligned mask.
-
-    Returns:
-        o [b, s, h, 512], and the natural LSE [b, h, s]: 0 and +inf for rows that see no key.
-    """
-    assert isinstance(tile_scheduler_metadata, Schedule)
-    assert num_splits is None
-    b, _, h, width = q.shape
-    _, page, shared, _ = k_cache.shape
-    scale = width**-0.5 if softmax_scale is None else softmax_scale
-    # Each head of the cache with its query heads is a sequence of its own.
-    folded = q.unflatten(2, (shared, h // shared)).transpose(1, 2).flatten(0, 1)
-    rows = k_cache.flatten(0, 2)  # token by token, head by head
-    tokens = [
-        token * shared + head
-        for pages, length in zip(block_table, cache_seqlens.tolist(), strict=True)
-        for token in [paged(pages, page, length)]
-        for head in range(shared)
-    ]
-    o, lse = attend(
-        folded[..., :head_dim_v], folded[..., head_dim_v:],
-        Cache(rows[:, :head_dim_v], rows[:, head_dim_v:]), tokens, scale, causal,
-    )  # fmt: skip
-    o = o.unflatten(0, (b, shared)).transpose(1, 2).flatten(2, 3)
-    lse = lse.unflatten(0, (b, shared)).flatten(1, 2)
-    return o, lse.masked_fill(lse == -math.inf, math.inf)
-
-
-def paged(pages: torch.Tensor, page: int, length: int) -> torch.Tensor:
-    """Rows of the cache that hold the tokens of a sequence, in order."""
-    token = torch.arange(length, device=pages.device)
-    return pages.long()[token // page] * page + token % page
-
-
-# ---- FlashInfer ------------------------------------------------------------------------------
-
-
-class BatchMLAPagedAttentionWrapper:
-    """FlashInfer's wrapper: planned by index pointers, then run on two caches."""
-
-    def __init__(self, float_workspace_buffer: torch.Tensor, *_: Any, **__: Any) -> None:
-        """Takes the workspace and what else theirs takes; nothing of it is needed."""
-
-    def plan(
-        self,
-        qo_indptr: torch.Tensor,
-        kv_indptr: torch.Tensor,
-        kv_indices: torch.Tensor,
-        kv_len_arr: torch.Tensor,
-        num_heads: int,
-        head_dim_ckv: int,
-        head_dim_kpe: int,
-        page_size: int,
-        causal: bool,
-        sm_scale: float,
-        q_data_type: torch.dtype,
-        kv_data_type: torch.dtype,
-        *,
-        lse_mode: str = "base2",
-    ) -> None:
-        """Remember which pages hold which tokens of each sequence."""
-        assert (q_data_type, lse_mode) == (kv_data_type, "base2")
-        starts, pages = kv_indptr.tolist(), kv_indices
-        self._rows = qo_indptr.tolist()
-        self._tokens = [
-            paged(pages[starts[i] : starts[i + 1]], page_size, length)
-            for i, length in enumerate(kv_len_arr.tolist())
-        ]
-        self._causal, self._scale = causal, sm_scale
-
-    def run(
-        self,
-        q_nope: torch.Tensor,
-        q_pe: torch.Tensor,
-        ckv_cache: torch.Tensor,
-        kpe_cache: torch.Tensor,
-        out: torch.Tensor | None = None,
-        lse: torch.Tensor | None = None,
-        return_lse: bool = False,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Attention of q_nope [rows, h, 512] and q_pe [rows, h, at most 64] over paged caches.
-
-        Returns:
-            o [rows, h, 512]; with ``return_lse`` the LSE to base 2 as well, [rows, h].
-        """
-        out = torch.empty_like(q_nope) if out is None else out
-        shape = q_nope.shape[:2]
-        sums = torch.empty(shape, dtype=torch.float32, device=q_nope.device) if lse is None else lse
-        cache = Cache(ckv_cache.flatten(0, 1), kpe_cache.flatten(0, 1))
-        counts = [b - a for a, b in zip(self._rows, self._rows[1:], strict=False)]
-        for count in sorted(set(counts)):
-            chosen = [i for i, own in enumerate(counts) if own == count]
-            rows = torch.tensor([[self._rows[i] + r for r in range(count)] for i in chosen])
-            rows = rows.to(q_nope.device)
-            o, found = attend(
-                q_nope[rows], q_pe[rows], cache, [self._tokens[i] for i in chosen], self._scale,
-                self._causal,
-            )  # fmt: skip
-            out[rows], sums[rows] = o, found.transpose(1, 2) * LOG2_E
-        return (out, sums) if return_lse else out
-
-
-# ---- running their tests ---------------------------------------------------------------------
+from mla_var3.serving import flashmla as flashmla_calls
+from mla_var3.serving.flashinfer import BatchMLAPagedAttentionWrapper
+from mla_var3.serving.kinds import KEYS, ROWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +37,11 @@ class Case:
     name: str
     tiles: int
     run: Callable[[], Any]
+
+
+def work(b: int, h: int, s: int, t: int) -> int:
+    """Tiles of 64 rows and 64 keys of a problem."""
+    return b * -(-h * s // ROWS) * -(-t // KEYS)
 
 
 def module(name: str, **members: Any) -> ModuleType:
@@ -206,10 +70,10 @@ def flashmla(checkout: Path) -> Iterator[list[Case]]:
         checkout: FlashMLA's.
     """
     shim = module(
-        "flash_mla",
-        get_mla_metadata=get_mla_metadata,
-        flash_mla_with_kvcache=flash_mla_with_kvcache,
+        "flash_mla", **{name: getattr(flashmla_calls, name) for name in flashmla_calls.__all__}
     )
+    import torch._dynamo  # looks for Triton itself, and would take ours for it
+
     # Its timing alone uses Triton.
     others = [] if importlib.util.find_spec("triton") else triton_modules()
     with standing_in(checkout / "tests", shim, *others):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from mla_var3 import loader
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
-from mla_var3.languages.cute import export, loader, signature
+from mla_var3.languages.cute import export, signature
 from mla_var3.languages.cute.compile import (
     HEADER,
     HOST,

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mla_var3 import loader
 from mla_var3.emulator.dispatch import Dispatch, dispatches
 from mla_var3.errors import PlanError
 from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.languages.base import CompileJob
-from mla_var3.languages.cute import export, loader, parameters, signature
+from mla_var3.languages.cute import export, parameters, signature
 from mla_var3.languages.cute.compile import (
     CUBIN,
     HEADER,

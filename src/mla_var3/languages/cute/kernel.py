@@ -17,7 +17,7 @@ from mla_var3.workloads import Cost
 if TYPE_CHECKING:
     import torch
 
-    from mla_var3.languages.cute.loader import Library
+    from mla_var3.loader import Library
 
 
 class CuteKernel(Kernel):
@@ -142,7 +142,7 @@ def _exported_here(name: str, one: Configuration, arch: str) -> Library:
 
 def _export(name: str, one: Configuration, arch: str) -> Library:
     from mla_var3.languages.cute.export import export
-    from mla_var3.languages.cute.loader import Library
+    from mla_var3.loader import Library
 
     # The library stays loaded when its file is gone.
     with tempfile.TemporaryDirectory() as folder:

@@ -39,11 +39,14 @@ class Dynamic:
         tensor: The tensor.
         axes: Axes whose extents may differ from launch to launch.
         multiple_of: What those extents are promised to be multiples of.
+        any_strides: If not 0, all strides but those of 1 are known at launch only, too, and
+            promised to be multiples of this.
     """
 
     tensor: torch.Tensor
     axes: tuple[int, ...]
     multiple_of: int = 1
+    any_strides: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,11 @@ def _tensor(name: str, value: Dynamic) -> TensorSpec:
     )
     kept = zip(multiples, steps, strict=True)
     promised = tuple(n if n and stride % n == 0 else 1 for n, stride in kept)
+    if value.any_strides:
+        # By place, not by stride: an axis of one element may have any.
+        last = tensor.ndim - 1
+        strides = tuple(None if i < last else 1 for i in range(tensor.ndim))
+        promised = tuple(value.any_strides if i < last else 1 for i in range(tensor.ndim))
     return TensorSpec(name, dtype, shape, strides, value.multiple_of, promised)
 
 

@@ -14,8 +14,10 @@ from mla_var3.workloads.mla.costs import (
     fp8_latent_cost,
     fp8_row_bytes,
     mixed_cost,
+    paged_cost,
     prefix_cost,
     seen_pairs,
+    sparse_cost,
 )
 from mla_var3.workloads.mla.problems import (
     DecompressedProblem,
@@ -23,13 +25,17 @@ from mla_var3.workloads.mla.problems import (
     LatentProblem,
     MixedProblem,
     MlaProblem,
+    PagedLatentProblem,
     SharedPrefixProblem,
+    SparseLatentProblem,
     attention_reference,
     fp8_rows,
 )
+from mla_var3.workloads.mla.serving import LENGTHS, ServingProblem, drawn_lengths, serving_set
 
 __all__ = [
     "FP8_GROUP",
+    "LENGTHS",
     "TIE",
     "WORKLOAD",
     "DecompressedProblem",
@@ -37,18 +43,25 @@ __all__ = [
     "LatentProblem",
     "MixedProblem",
     "MlaProblem",
+    "PagedLatentProblem",
+    "ServingProblem",
     "SharedPrefixProblem",
+    "SparseLatentProblem",
     "attention_reference",
     "best_new_tokens",
     "best_prefix_tokens",
+    "drawn_lengths",
     "flash_attention_cost",
     "flash_mla_cost",
     "fp8_latent_cost",
     "fp8_row_bytes",
     "fp8_rows",
     "mixed_cost",
+    "paged_cost",
     "prefix_cost",
     "seen_pairs",
+    "serving_set",
+    "sparse_cost",
 ]
 
 #: First query count of the speculative and of the prefill regime.
@@ -66,18 +79,22 @@ WORKLOAD = Workload(
     summary="Attention over a compressed (latent) cache, over the decompressed one, or over both.",
     problem=MlaProblem,  # type: ignore[type-abstract]  # its designs add their own axes
     sweep="s",
-    compared=("b", "h", "s", "t", "dtype", "causal"),
+    compared=("b", "h", "s", "t", "dtype", "causal", "page", "lengths", "topk"),
     lighter=lambda p: bool(p.get("shared")),  # Tokens that sequences share are read once.
     regimes=(
         Regime("decode", "one query token", lambda p: p["s"] < SPECULATIVE_FROM),
         Regime("speculative", "2 to 127 query tokens", lambda p: p["s"] < PREFILL_FROM),
         Regime("prefill", "128 query tokens and more", lambda p: p["s"] >= PREFILL_FROM),
     ),
+    sets={"serving": lambda: [problem.fields() for problem in serving_set()]},
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),
         axis_metric("heads", "h", "Query heads."),
         axis_metric("query_tokens", "s", "Query tokens per sequence: 1 when decoding."),
         axis_metric("context_tokens", "t", "Keys per sequence."),
+        axis_metric("page_tokens", "page", "Keys of a page of the cache."),
+        axis_metric("kept_tokens", "topk", "Tokens that a query token attends to."),
+        axis_metric("lengths", "lengths", "How lengths of sequences differ.", "text"),
         axis_metric("new_tokens", "n", "Newest tokens kept decompressed by the mixed design."),
         axis_metric("shared_tokens", "shared", "First tokens that a group of sequences shares."),
         axis_metric("prefix_groups", "groups", "Groups of sequences, each with its own prefix."),

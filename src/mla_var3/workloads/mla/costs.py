@@ -7,6 +7,7 @@ part, p rotary part, k latent dimension, w bytes per element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mla_var3.devices import Ceilings
@@ -62,6 +63,15 @@ def flash_mla_cost(
     )
 
 
+def paged_cost(h: int, s: int, lengths: Sequence[int], k: int, p: int, w: int, pairs: int) -> Cost:
+    """``flash_mla_cost`` of sequences of these lengths; bytes follow them, and not the longest.
+
+    The pages' numbers, four bytes per page, are left out.
+    """
+    elements = len(lengths) * h * s * (2 * k + p) + sum(lengths) * (k + p)
+    return Cost(2 * h * pairs * (2 * k + p), w * elements)
+
+
 #: Values of the latent cache that share one fp32 scale where it is kept in fp8.
 FP8_GROUP = 128
 
@@ -77,6 +87,18 @@ def fp8_latent_cost(
     """``flash_mla_cost`` with the latent cache in fp8; arithmetic stays in 16 bits."""
     whole = flash_mla_cost(b, h, s, t, k, p, w, pairs)
     return Cost(whole.flops, whole.bytes + b * t * (fp8_row_bytes(k, p, w) - w * (k + p)))
+
+
+def sparse_cost(b: int, h: int, s: int, kept: int, k: int, p: int, w: int) -> Cost:
+    """Each query token over ``kept`` tokens of its own, from a cache in fp8.
+
+    Lists of one sequence may name the same tokens, which then are read once; that is left out.
+    """
+    tokens = b * s * kept
+    return Cost(
+        2 * h * tokens * (2 * k + p),
+        w * b * h * s * (2 * k + p) + tokens * (fp8_row_bytes(k, p, w) + 4),
+    )
 
 
 def mixed_cost(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import Cost, Problem, Tolerance, option
+from mla_var3.workloads.base import SEED, Cost, Problem, Tolerance, option
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
     best_new_tokens,
@@ -26,9 +26,12 @@ from mla_var3.workloads.mla.costs import (
     fp8_latent_cost,
     fp8_row_bytes,
     mixed_cost,
+    paged_cost,
     prefix_cost,
     seen_pairs,
+    sparse_cost,
 )
+from mla_var3.workloads.mla.serving import LENGTHS, drawn_lengths
 
 if TYPE_CHECKING:
     import torch
@@ -274,6 +277,89 @@ class LatentProblem(MlaProblem):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PagedLatentProblem(LatentProblem):
+    """Absorbed attention over a cache in pages, of sequences that may be of unequal lengths.
+
+    Inputs: q ``[b,s,h,k]``, qpe ``[b,s,h,p]``, z ``[pages,page,k]``, kpe ``[pages,page,p]``, which
+    are views of rows of k+p, the pages of each sequence ``[b,n]`` and its keys ``[b]``, both in
+    int32. Outputs: o ``[b,s,h,k]`` in the plan's dtype, lse ``[b,h,s]`` in fp32.
+
+    Without ``page`` a sequence is one page.
+    """
+
+    page: int | None = option(
+        None, "keys of a page, pages in random order; by default a sequence is one page", minimum=1
+    )
+    lengths: str | None = option(
+        None, "lengths of the sequences: ragged, or one ten times the rest; by default all t"
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.lengths is not None and self.lengths not in LENGTHS:
+            raise PlanError(f"lengths={self.lengths!r} is not one of {', '.join(LENGTHS)}")
+
+    def drawn(self) -> list[int]:
+        """Keys of each sequence."""
+        return drawn_lengths(self.b, self.t, self.lengths or "equal")
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        import torch
+
+        keys = self.drawn()
+        page = self.page or max(keys)
+        counts = [-(-n // page) for n in keys]
+        width, split = self.k + self.p, (self.k, self.p)
+        q, cache = self.random(device, (self.b, self.s, self.h, width), (sum(counts), page, width))
+        q, cache = self.rounded(q, cache)
+        order = torch.arange(sum(counts), dtype=torch.int32)
+        if self.page is not None:  # A page may be anywhere.
+            order = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(SEED))]
+        table = torch.zeros(self.b, max(counts), dtype=torch.int32)
+        for row, count, part in zip(table, counts, order.split(counts), strict=True):
+            row[:count] = part
+        lengths = torch.tensor(keys, dtype=torch.int32)
+        if not q.is_meta:
+            self._at_extremes(q, cache)
+        return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)
+
+    def _at_extremes(self, q: torch.Tensor, cache: torch.Tensor) -> None:
+        """Scale queries, and spread and shift the scores of the last one."""
+        q[..., : self.k] *= (self.d_qk / (self.k + self.p)) ** 0.5
+        q[:, -1] *= self.spread
+        if self.shift:
+            cache[..., self.k] = 1.0
+            q[:, -1, :, self.k] = self.shift / self.scale
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, qpe, z, kpe, table, lengths = inputs
+        found = []
+        for i, keys in enumerate(lengths.tolist()):
+            pages = table[i, : -(-keys // z.shape[1])].long()
+            own = [x[pages].flatten(0, 1)[None, :keys] for x in (z, kpe)]
+            queries = [x[i : i + 1].transpose(1, 2) for x in (q, qpe)]
+            found.append(super().reference_fn(*queries, *own))
+        return {
+            "o": torch.cat([one["o"].transpose(1, 2) for one in found]),
+            "lse": torch.cat([one["lse"] for one in found]),
+        }
+
+    def empty_outputs(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Uninitialized o and lse."""
+        o = self.empty(self.b, self.s, self.h, self.k, device=device)
+        return o, self.empty(self.b, self.h, self.s, device=device, fp32=True)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        keys = self.drawn()
+        return paged_cost(
+            self.h, self.s, keys, self.k, self.p, self.element_bytes,
+            sum(seen_pairs(self.s, n, self.causal) for n in keys),
+        )  # fmt: skip
+
+
 def fp8_rows(z: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
     """Latents ``[b,t,k]`` and rotary parts ``[b,t,p]`` as rows of bytes ``[b,t,row]``.
 
@@ -340,6 +426,95 @@ class Fp8LatentProblem(LatentProblem):
         return fp8_latent_cost(
             self.b, self.h, self.s, self.t, self.k, self.p, self.element_bytes, self.pairs()
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseLatentProblem(MlaProblem):
+    """Absorbed attention of each query token over its own list of tokens of a cache in fp8.
+
+    Inputs: q ``[b*s,1,h,k]``, qpe ``[b*s,1,h,p]``, cache ``[pages,64,row]`` in bytes
+    (``fp8_rows``), the tokens of each list ``[b*s,topk]``, -1 where there is none, and how many of
+    the list count ``[b*s]``, both in int32. Outputs: o ``[b*s,1,h,k]`` in the plan's dtype, lse
+    ``[b*s,h,1]`` in fp32. As with ``Fp8LatentProblem`` the cache stands for value times scale.
+    """
+
+    covers: ClassVar[str] = (
+        "attention up to the latent output over chosen tokens of a cache in fp8; the caller "
+        "multiplies with Wv"
+    )
+    smaller: ClassVar[bool] = True
+
+    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    topk: int = option(2048, "tokens that a query token attends to", minimum=1)
+
+    def validate(self) -> None:
+        super().validate()
+        if self.k % FP8_GROUP:
+            raise PlanError(f"k={self.k} is not a multiple of the {FP8_GROUP} values of a scale")
+        if self.causal:
+            raise PlanError("causal=True: a list names the tokens that its query sees")
+
+    def check_plans(self) -> list[Self]:
+        """Lists longer and shorter than a tile and than what there is; both head counts."""
+        rows = [(2, 64, 1, 300, 200), (1, 128, 2, 70, 128), (1, 64, 1, 5, 64), (2, 16, 1, 90, 3)]
+        return [
+            dataclasses.replace(self, b=b, h=h, s=s, t=t, topk=topk, causal=False, dtype="bf16")
+            for b, h, s, t, topk in rows
+        ]
+
+    def shrunk(self) -> Self:
+        small = super().shrunk()
+        return dataclasses.replace(small, topk=min(self.topk, 128))
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        import torch
+
+        n, width, page = self.b * self.s, self.k + self.p, 64
+        pages = -(-self.b * self.t // page)
+        q, tokens = self.random(device, (n, 1, self.h, width), (pages, page, width))
+        if q.is_meta:
+            row = fp8_row_bytes(self.k, self.p, 2)
+            cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
+        else:
+            q[..., : self.k] *= (self.d_qk / width) ** 0.5
+            cache = fp8_rows(*tokens.split((self.k, self.p), -1))
+        draw = torch.Generator().manual_seed(SEED)
+        chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
+        for i, row in enumerate(chosen):
+            own = torch.randperm(self.t, generator=draw)[: self.topk] + i // self.s * self.t
+            places = torch.randperm(self.topk, generator=draw)[: len(own)]
+            row[places] = own.to(torch.int32)
+        lengths = torch.full((n,), self.topk, dtype=torch.int32)
+        return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, qpe, cache, chosen, lengths = inputs
+        end = self.k + 4 * (self.k // FP8_GROUP)
+        o = torch.zeros(q.shape, device=q.device)
+        lse = torch.full((len(q), self.h, 1), -math.inf, device=q.device)
+        for i, (tokens, length) in enumerate(zip(chosen, lengths.tolist(), strict=True)):
+            rows = cache.flatten(0, 1)[tokens[:length][tokens[:length] >= 0].long()]
+            if not len(rows):
+                continue
+            scales = rows[:, self.k : end].contiguous().view(torch.float32)
+            values = rows[:, : self.k].contiguous().view(torch.float8_e4m3fn).float()
+            z = values * scales.repeat_interleave(FP8_GROUP, -1)
+            kpe = rows[:, end:].contiguous().view(q.dtype).float()
+            scores = (q[i, 0].float() @ z.T + qpe[i, 0].float() @ kpe.T) * self.scale
+            lse[i, :, 0] = scores.logsumexp(-1)
+            o[i, 0] = scores.softmax(-1) @ z
+        return {"o": o, "lse": lse}
+
+    def empty_outputs(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Uninitialized o and lse."""
+        n = self.b * self.s
+        o = self.empty(n, 1, self.h, self.k, device=device)
+        return o, self.empty(n, self.h, 1, device=device, fp32=True)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        return sparse_cost(self.b, self.h, self.s, min(self.t, self.topk), self.k, self.p, 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from mla_var3.archs import base_arch
 from mla_var3.errors import InputError, ToolchainError
 from mla_var3.strides import strides_of
 
-#: Schema that this module reads; see ``manifest.py``.
+#: Schema that this module reads; see ``languages.cute.manifest``.
 SCHEMA_VERSION = 1
 
 _SCALARS = {"Int32": (int, ctypes.c_int32), "Float32": (int | float, ctypes.c_float)}

@@ -1,0 +1,237 @@
+"""The even schedule: all work cut into equal parts, on the device, once per decoding step.
+
+Work is what all sequences' tiles of keys take, in units of a tile, and what it costs to begin one.
+It lies in a row, sequence by sequence; each worker takes what lies between two cuts. A sequence
+that is cut leaves a partial result with each worker that has a part of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, const_expr
+
+from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
+from mla_var3.kernel.cute_python.kit.slabs import KEYS, ROWS
+
+#: Threads that each try a size of parts.
+CANDIDATES = 256
+
+
+class Cut(enum.IntEnum):
+    """Columns of a worker's row: where its work begins and ends, and what it begins."""
+
+    SEQUENCE = 0
+    TILE = 1  # of that sequence
+    END_SEQUENCE = 2
+    END_TILE = 3  # one past the last; 0 where the work ends with the sequence before
+    LAST = 4  # last worker of the sequence that this one begins and does not end; else -1
+
+
+#: Columns of a row, of which the last ones are left open.
+COLUMNS = 8
+
+
+@cute.jit
+def tiles_of(lengths, sequence):
+    """Tiles of a sequence; one without keys has one, in which all is hidden."""
+    return cutlass.max(cute.ceil_div(lengths[sequence], KEYS), 1)
+
+
+class Even:
+    """Cut ``lengths`` [b] into as many parts as ``cuts`` [workers, 8] has rows."""
+
+    def __init__(self, begin=2, split=1, least=2):
+        """Cost of beginning a sequence, of leaving a part of one, and the least part, in tiles."""
+        self.begin, self.split, self.least = begin, split, least
+
+    @cute.jit
+    def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
+        """Launch."""
+        self.schedule(lengths, cuts).launch(grid=(1, 1, 1), block=(CANDIDATES, 1, 1), stream=stream)
+
+    @cute.kernel
+    def schedule(self, lengths: cute.Tensor, cuts: cute.Tensor):
+        """One block: each thread tries a size, and one writes the cuts of the least that does."""
+        thread = cute.arch.thread_idx()[0]
+        smem = cutlass.utils.SmemAllocator()
+        least = smem.allocate_tensor(Int32, cute.make_layout(1))
+        total = smem.allocate_tensor(Int32, cute.make_layout(1))
+        if thread == 0:
+            least[0] = Int32(CANDIDATES)
+            total[0] = Int32(0)
+        cute.arch.sync_threads()
+        mine = Int32(0)
+        for i in cutlass.range(thread, lengths.shape[0], CANDIDATES, unroll=1):
+            mine = mine + tiles_of(lengths, i) + self.begin
+        cute.arch.atomic_add(total.iterator, mine)
+        cute.arch.sync_threads()
+        size = cute.ceil_div(total[0], cuts.shape[0]) + self.begin
+        if self.cut(lengths, cuts, size + thread, False) == lengths.shape[0]:
+            cute.arch.atomic_min(least.iterator, thread)
+        cute.arch.sync_threads()
+        if thread == 0:
+            self.cut(lengths, cuts, size + least[0], True)
+
+    @cute.jit
+    def cut(self, lengths, cuts, size, write: cutlass.Constexpr):
+        """How many sequences parts of a size hold; of the last part any size, where written."""
+        sequences, workers = lengths.shape[0], cuts.shape[0]
+        sequence, tile, worker, room, owner = Int32(0), Int32(0), Int32(0), Int32(size), Int32(0)
+        if const_expr(write):
+            for i in cutlass.range(workers, unroll=1):
+                cuts[i, int(Cut.SEQUENCE)] = sequences
+                cuts[i, int(Cut.TILE)] = Int32(0)
+                cuts[i, int(Cut.END_SEQUENCE)] = sequences
+                cuts[i, int(Cut.END_TILE)] = Int32(0)
+                cuts[i, int(Cut.LAST)] = Int32(-1)
+            cuts[0, int(Cut.SEQUENCE)] = Int32(0)
+        while (sequence < sequences) & (worker < workers):
+            left = tiles_of(lengths, sequence) - tile
+            fits = left + self.begin <= room
+            if const_expr(write):
+                fits = fits | (worker == workers - 1)
+            if fits:
+                if const_expr(write):  # noqa: SIM102  # const_expr stands alone.
+                    if tile > 0:
+                        cuts[owner, int(Cut.LAST)] = worker
+                room = room - left - self.begin
+                sequence, tile = sequence + 1, Int32(0)
+            else:
+                taken = room - self.begin - self.split
+                if taken >= self.least:
+                    if tile == 0:
+                        owner = worker
+                    tile = tile + cutlass.min(taken, left - 1)
+                worker, room = worker + 1, Int32(size)
+                if const_expr(write):
+                    cuts[worker - 1, int(Cut.END_SEQUENCE)] = sequence
+                    cuts[worker - 1, int(Cut.END_TILE)] = tile
+                    cuts[worker, int(Cut.SEQUENCE)] = sequence
+                    cuts[worker, int(Cut.TILE)] = tile
+        return sequence
+
+
+class Work(NamedTuple):
+    """What a CTA needs to know of the work; all of it is uniform."""
+
+    table: cute.Tensor  # [b, pages of a sequence]
+    lengths: cute.Tensor  # [b]
+    first: Int32  # sequence
+    first_tile: Int32  # of it
+    last: Int32  # sequence
+    last_tile: Int32  # one past it; 0 where the last sequence is taken to its end
+    block: Int32  # row tile
+    slot: Int32  # for a part of what another worker began; ``share`` further on, of what others end
+    heads: Int32
+    queries: Int32
+    masked: Int32  # queries, or 0 where all see all keys
+
+
+@dataclass(frozen=True)
+class EvenSchedule:
+    """A cluster of ``share`` CTAs per worker and group of as many row tiles."""
+
+    share: int
+
+    def groups(self, rows):
+        """Groups of row tiles of a sequence with so many rows."""
+        return cute.ceil_div(rows, ROWS * self.share)
+
+    def launch(self, q, cuts):
+        """Grid and cluster of a launch on q [b,s,h,512]."""
+        clusters = cuts.shape[0] * self.groups(q.shape[1] * q.shape[2])
+        return {"grid": (clusters * self.share, 1, 1), "cluster": (self.share, 1, 1)}
+
+    @cute.jit
+    def work(self, where, lse, masked):
+        """The work of this CTA. Groups of one worker are neighbors: they read the same keys."""
+        table, lengths, cuts = where
+        _, heads, queries, _ = lse.shape
+        groups = self.groups(heads * queries)
+        cluster = cute.arch.make_warp_uniform(cute.arch.cluster_idx()[0])
+        rank, cut = rank_in_cluster(), cuts[cluster // groups, None]
+        last, last_tile = cut[int(Cut.END_SEQUENCE)], cut[int(Cut.END_TILE)]
+        last = last - 1 if last_tile == 0 else last
+        return Work(
+            table, lengths, cut[int(Cut.SEQUENCE)], cut[int(Cut.TILE)], last, last_tile,
+            cluster % groups * self.share + rank, 2 * cluster * self.share + rank,
+            heads, queries, masked,
+        )  # fmt: skip
+
+    @cute.jit
+    def part(self, work, sequence, length):
+        """First tile of this CTA's part of a sequence, one past its last, and if it is all.
+
+        Right for any lengths, also for others than the cuts were made of: a part that begins past
+        the end of its sequence has a tile in which all is hidden.
+        """
+        start = work.first_tile if sequence == work.first else Int32(0)
+        goes_on = (sequence == work.last) & (work.last_tile > 0)
+        stop = work.last_tile if goes_on else cute.ceil_div(length, KEYS)
+        whole = (start == 0) & ((sequence != work.last) | (work.last_tile == 0))
+        return start, cutlass.max(stop, start + 1), whole
+
+    def slot(self, part, worker, block, groups):
+        """Where worker ``part`` left the rows of a tile of what ``worker`` began."""
+        cluster = part * groups + block // self.share
+        return (2 * cluster + Int32(part == worker)) * self.share + block % self.share
+
+    def rank(self):
+        """This CTA among those that share keys."""
+        return rank_in_cluster()
+
+    def reader(self, i):
+        """The one of these CTAs with number ``i``."""
+        return i
+
+
+def even_cuts(tiles, workers, begin=2, split=1, least=2):
+    """The cuts that ``Even`` makes, on the host: rows of five numbers, as ``Cut`` names them.
+
+    Args:
+        tiles: Tiles of keys of each sequence, at least 1 each.
+        workers: Parts.
+        begin: As ``Even`` takes it.
+        split: Likewise.
+        least: Likewise.
+    """
+    total = sum(tiles) + begin * len(tiles)
+    size = -(-total // workers) + begin
+    for extra in range(CANDIDATES):
+        if _cut(tiles, workers, size + extra, (begin, split, least))[0]:
+            break
+    else:
+        extra = CANDIDATES
+    return _cut(tiles, workers, size + extra, (begin, split, least))[1]
+
+
+def _cut(tiles, workers, size, costs):
+    """Whether parts of a size hold all, and the cuts; the last part is of any size."""
+    begin, split, least = costs
+    places, last = [(0, 0)], [-1] * workers
+    worker, room, owner, fitted = 0, size, 0, True
+    for sequence, whole in enumerate(tiles):
+        tile = 0
+        while tile < whole:
+            left = whole - tile
+            fits = left + begin <= room
+            fitted &= fits or worker < workers - 1
+            if fits or worker == workers - 1:
+                if tile:
+                    last[owner] = worker
+                room, tile = room - left - begin, whole
+                continue
+            taken = room - begin - split
+            if taken >= least:
+                owner = worker if tile == 0 else owner
+                tile += min(taken, left - 1)
+            worker, room = worker + 1, size
+            places.append((sequence, tile))
+    places += [(len(tiles), 0)] * (workers + 1 - len(places))
+    return fitted, [(*places[i], *places[i + 1], last[i]) for i in range(workers)]

@@ -1,0 +1,1 @@
+"""v13: pages, lengths in device memory, equal work."""

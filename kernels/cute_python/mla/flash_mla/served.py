@@ -1,0 +1,78 @@
+"""The kernels behind ``mla_var3.serving``: one of each kind, compiled for any problem.
+
+Nothing but a kind and the widths of rows is compiled in; everything else is given at launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mla_var3.errors import ToolchainError
+from mla_var3.kernel.cute_python.kit.even import Even
+from mla_var3.kernel.cute_python.kit.paged import PagedKernel
+from mla_var3.kernel.cute_python.kit.paged_plan import arguments
+from mla_var3.kernel.cute_python.kit.slots import MergeSlots
+from mla_var3.kernel.cute_python.kit.sparse import SparseKernel
+from mla_var3.languages.cute import emulation
+from mla_var3.languages.cute.configuration import Configuration
+from mla_var3.languages.cute.export import export
+from mla_var3.serving.kinds import COLUMNS, SPARSE_ROW, Kind
+
+
+def host(kind: Kind) -> Any:
+    """The host function of a kind."""
+    match kind.name:
+        case "schedule":
+            return Even()
+        case "sparse":
+            return SparseKernel(kind.lazy)
+        case "merge":
+            return MergeSlots(kind.share)
+    return PagedKernel(kind.lazy, kind.share, kind.box)
+
+
+def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) -> None:
+    """Run a kind on CPU tensors.
+
+    Raises:
+        ToolchainError: It does not compile, or a race or an access out of bounds was found.
+    """
+    made = host(kind)
+    found = emulation.execute(kind.key, made, arguments(made, values), tuple(written))
+    if found.diagnostics:
+        raise ToolchainError(f"{kind.key}: {found.diagnostics[0].message}")
+
+
+def compiled(kind: Kind, arch: str, folder: Path) -> None:
+    """Write a kind as a library with its manifest into a folder."""
+    made = host(kind)
+    one = Configuration(kind.tiling(), made, arguments(made, examples(kind)))
+    export(kind.key, [one], arch, folder, workers=1)
+
+
+def examples(kind: Kind) -> tuple[Any, ...]:
+    """Arguments of a kind without memory behind them, for a compiler to look at."""
+
+    def made(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    numbers = torch.int32, torch.float32
+    lengths, cuts = made(numbers[0], 2), made(numbers[0], 2, COLUMNS)
+    if kind.name == "schedule":
+        return lengths, cuts
+    slots = made(numbers[1], 4, 64, 512), made(numbers[1], 4, 64)
+    o, lse = made(kind.torch_dtype, 2, 1, 64, 512), made(numbers[1], 2, 64, 1, 1)
+    if kind.name == "merge":
+        return cuts, *slots, o, lse, 1.0, 0.0
+    if kind.name == "sparse":
+        q = made(kind.torch_dtype, 2, 1, 64, 576)
+        cache = made(torch.uint8, 4, 64, SPARSE_ROW)
+        queries, lists = (q[..., :512], q[..., 512:]), made(numbers[0], 2, 64)
+        return *queries, cache, lists, lengths, cuts, *slots, o, lse, 1.0, 1.0, 0.0
+    q, cache = made(kind.torch_dtype, 2, 1, 64, 576), made(kind.torch_dtype, 4, 64, 576)
+    queries, keys = (q[..., :512], q[..., 512:]), (cache[..., :512], cache[..., 512:])
+    return *queries, *keys, made(numbers[0], 2, 2), lengths, cuts, *slots, o, lse, 0, 1.0, 1.0, 0.0

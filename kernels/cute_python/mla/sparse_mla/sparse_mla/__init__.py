@@ -1,0 +1,1 @@
+"""Base version: the producer warps convert to fp16 in registers."""

@@ -1,0 +1,1 @@
+"""v1: pages and lengths as servers have them."""

@@ -1,0 +1,127 @@
+"""What is compiled in a kernel that serves, and which kernel a call takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from mla_var3.errors import CallError
+
+if TYPE_CHECKING:
+    import torch
+
+#: Rows (head, query) of a tile, keys of a tile, columns of a worker's row of a schedule.
+ROWS, KEYS, COLUMNS = 64, 64, 8
+#: Widths of the latent and of the rotary part.
+LATENT, ROPE = 512, 64
+#: log2 by which a row's maximum may lag behind: weights of up to 2**8 are as exact as those below.
+LAZY = 8.0
+LN_2 = 0.6931471805599453
+#: Page sizes below a tile that a load takes whole.
+SMALL_PAGES = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kernel.
+
+    Attributes:
+        name: ``schedule``, ``attention``, ``sparse`` or ``merge``.
+        dtype: Of queries and cache; none of a schedule.
+        share: CTAs that share keys.
+        box: Keys that one load takes.
+        lazy: log2 by which a row's maximum may lag behind.
+    """
+
+    name: str
+    dtype: str = ""
+    share: int = 0
+    box: int = 0
+    lazy: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Name of its library."""
+        parts = [
+            self.dtype,
+            f"share{self.share}" * (self.share > 0),
+            f"box{self.box}" * (self.box > 0),
+        ]
+        return "-".join([self.name, *filter(None, parts)])
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype itself."""
+        import torch
+
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
+
+    def tiling(self) -> dict[str, Any]:
+        """What is compiled in, by name."""
+        return asdict(self)
+
+
+SCHEDULE = Kind("schedule")
+
+
+def groups_of(rows: int) -> tuple[int, int]:
+    """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence."""
+    tiles = -(-rows // ROWS)
+    share = min(tiles, 2)
+    return share, -(-tiles // share)
+
+
+def workers_of(rows: int, sms: int, alone: bool = False) -> int:
+    """Parts that the work is cut into, so that each SM has one tile of rows of one of them.
+
+    Args:
+        rows: Rows of a sequence.
+        sms: SMs.
+        alone: Whether no CTAs share keys.
+    """
+    share, groups = groups_of(rows) if not alone else (1, -(-rows // ROWS))
+    return max(sms // (share * groups), 1)
+
+
+def box_of(page: int, share: int, one_page: bool) -> int:
+    """Keys that one load takes from pages of a size.
+
+    Raises:
+        CallError: Tiles of 64 keys cannot be cut from such pages.
+    """
+    if page % KEYS == 0 or one_page:
+        return KEYS // share
+    if page in SMALL_PAGES:
+        return min(page, KEYS // share)
+    sizes = ", ".join(map(str, SMALL_PAGES))
+    raise CallError(f"page size {page} is neither one of {sizes} nor a multiple of {KEYS}")
+
+
+def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
+    """The kernel for so many rows of a sequence and pages of a size."""
+    share, _ = groups_of(rows)
+    return Kind("attention", dtype, share, box_of(page, share, one_page), LAZY)
+
+
+def merge(dtype: str, share: int) -> Kind:
+    """The kernel that merges what parts of a sequence leave."""
+    return Kind("merge", dtype, share)
+
+
+#: The kernel for lists of tokens of a cache in fp8, which shares no keys between CTAs.
+SPARSE = Kind("sparse", "bfloat16", 1, lazy=LAZY)
+#: Bytes of a token of that cache.
+SPARSE_ROW = LATENT + 4 * 4 + 2 * ROPE
+
+
+def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
+    """All kernels that a call may take."""
+    boxes = {
+        share: sorted({KEYS // share, *(min(x, KEYS // share) for x in SMALL_PAGES)})
+        for share in (1, 2)
+    }
+    attending = [
+        Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
+    ]
+    return [SCHEDULE, SPARSE, *attending, *(Kind("merge", d, s) for d in dtypes for s in boxes)]

@@ -1,0 +1,133 @@
+"""Pages, lengths, the even schedule and lists of tokens, in the emulator."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+
+from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vector, wanted
+
+from mla_var3.kernel.cute_python.kit.even import even_cuts
+from mla_var3.serving import flashmla, kinds, launching, operators
+
+LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
+
+
+def tiles_of(lengths):
+    return [max(-(-n // 64), 1) for n in lengths]
+
+
+def parts(cuts, tiles):
+    """(worker, sequence, first tile, one past the last) of all parts."""
+    for worker, (first, start, end, stop, _) in enumerate(cuts):
+        for sequence in range(first, end + (stop > 0)):
+            yield (
+                worker, sequence, start if sequence == first else 0,
+                stop if sequence == end else tiles[sequence],
+            )  # fmt: skip
+
+
+@given(lengths=LENGTHS, workers=st.integers(1, 140))
+def test_parts_cover_each_tile_once(lengths, workers):
+    tiles = tiles_of(lengths)
+    cuts = even_cuts(tiles, workers)
+    assert len(cuts) == workers
+    covered = [(sequence, i) for _, sequence, a, z in parts(cuts, tiles) for i in range(a, z)]
+    assert sorted(covered) == [(s, i) for s, n in enumerate(tiles) for i in range(n)]
+
+
+@given(lengths=LENGTHS, workers=st.integers(1, 140))
+def test_who_begins_a_sequence_knows_who_ends_it(lengths, workers):
+    tiles = tiles_of(lengths)
+    cuts = even_cuts(tiles, workers)
+    holders = {}
+    for worker, sequence, _, _ in parts(cuts, tiles):
+        holders.setdefault(sequence, []).append(worker)
+    for found in holders.values():
+        assert found == list(range(found[0], found[-1] + 1))
+    cut = {found[0]: found[-1] for found in holders.values() if len(found) > 1}
+    assert {w: row[-1] for w, row in enumerate(cuts) if row[-1] >= 0} == cut
+
+
+@given(b=st.integers(1, 300), t=st.integers(1, 40000), workers=st.sampled_from([16, 66, 132]))
+def test_no_part_is_much_above_the_mean(b, t, workers):
+    tiles = tiles_of([t] * b)
+    work = [0] * workers
+    for worker, _, a, z in parts(even_cuts(tiles, workers), tiles):
+        work[worker] += z - a
+    assert max(work) <= sum(work) / workers + 8
+
+
+def test_sequences_that_can_be_halved_are():
+    """64 of 66 pairs of SMs with 32 tiles each, and not 66 with parts of three sequences."""
+    tiles = tiles_of([4096] * 32)
+    sizes = [z - a for _, _, a, z in parts(even_cuts(tiles, 66), tiles)]
+    assert sizes == [32] * 64
+
+
+@settings(max_examples=10, deadline=None)
+@given(lengths=LENGTHS, workers=st.sampled_from([1, 3, 16, 66, 132]))
+def test_the_device_cuts_as_the_host(lengths, workers):
+    cuts = torch.full((workers, kinds.COLUMNS), -9, dtype=torch.int32)
+    launching.launch(kinds.SCHEDULE, vector(*lengths), cuts, written=[cuts])
+    assert [tuple(row[:5]) for row in cuts.tolist()] == even_cuts(tiles_of(lengths), workers)
+
+
+def attended(q, cache, table, lengths, made_for):
+    """One decode under the schedule of other lengths."""
+    b, s, h, _ = q.shape
+    cuts = operators.even_schedule(vector(*made_for), s * h)
+    o, lse = q.new_full((b, s, h, LATENT), math.nan), torch.full((b, h, s), math.nan)
+    operators.paged_decode(
+        q[..., :LATENT], q[..., LATENT:], cache[..., :LATENT], cache[..., LATENT:], table,
+        vector(*lengths), cuts, o, lse, 0.07, True, False, -math.inf,
+    )  # fmt: skip
+    return o, lse
+
+
+@pytest.mark.parametrize("made_for", [(130, 0, 70), (640, 3, 0), (1, 1, 900)])
+def test_results_are_right_under_the_schedule_of_other_lengths(made_for):
+    torch.manual_seed(0)
+    lengths = (130, 0, 70)
+    cache, table = paged_cache(lengths)
+    cache = cache.squeeze(2)
+    q = torch.randn(3, 2, 16, WIDTH).bfloat16()
+    o, lse = attended(q, cache, table, lengths, made_for)
+    for i, length in enumerate(lengths):
+        keys = cache[table[i, : -(-length // 64)].long()].flatten(0, 1)[:length]
+        expected, sums = wanted(q[i].transpose(0, 1), keys, keys[:, :LATENT], 0.07, True)
+        assert torch.allclose(o[i].transpose(0, 1).double(), expected, rtol=2e-2, atol=1e-2)
+        assert torch.allclose(lse[i].double(), sums, atol=1e-3)
+
+
+def test_lengths_beyond_the_table_read_nothing_beyond_it():
+    cache, table = paged_cache([64])
+    q = torch.randn(1, 1, 16, WIDTH).bfloat16()
+    o, _ = attended(q, cache.squeeze(2), table[:, :1].contiguous(), (1000,), (1000,))
+    assert torch.isfinite(o.float()).all()
+
+
+def test_lists_of_tokens():
+    torch.manual_seed(0)
+    cache = packed(torch.randn(3 * 64, WIDTH)).view(3, 64, 1, -1)
+    indices = torch.randint(0, 192, (2, 1, 100), dtype=torch.int32)
+    indices[0, 0, ::7], indices[1, 0, 0] = -1, 500  # none, and one that the cache has not
+    q = torch.randn(2, 1, 64, WIDTH).bfloat16()
+    o, lse = flashmla.flash_mla_with_kvcache(
+        q, cache, None, None, LATENT, flashmla.get_mla_metadata()[0], softmax_scale=0.07,
+        is_fp8_kvcache=True, indices=indices, topk_length=vector(100, 70),
+    )  # fmt: skip
+    for i, count in enumerate((100, 70)):
+        tokens = indices[i, 0, :count]
+        tokens = tokens[(tokens >= 0) & (tokens < 192)].long()
+        keys = unpacked(cache.flatten(0, 2)[tokens])
+        expected, sums = wanted(q[i, 0][None], keys, keys[:, :LATENT], 0.07, False)
+        error = (o[i, 0].double() - expected[0]).norm() / expected.norm()
+        assert error < 3e-3
+        assert torch.allclose(lse[i, :, 0].double(), sums[0], atol=1e-3)

@@ -1,0 +1,113 @@
+"""What kernels compute, by plain torch: what lies between them and callers is at stake."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mla_var3.serving import kinds
+
+PAGE, WIDTH, LATENT = 64, 576, 512
+NOTHING = 2147480000
+
+
+def launched(kind, *values, written):
+    """In place of ``launching.launch``."""
+    assert all(x.device.type == "cpu" for x in written)
+    if kind.name == "schedule":
+        values[1].copy_(values[0].sum().expand_as(values[1]))
+    elif kind.name == "attention":
+        attention(*values)
+    elif kind.name == "sparse":
+        sparse(*values)
+
+
+def attention(
+    q,
+    qpe,
+    z,
+    kpe,
+    table,
+    lengths,
+    cuts,
+    partial,
+    partial_lse,
+    o,
+    lse,
+    masked,
+    scale_log2,
+    unit,
+    none,
+):
+    """Results at once: nothing is left in slots."""
+    scale = scale_log2 * kinds.LN_2
+    for i, length in enumerate(lengths.tolist()):
+        pages = table[i, : -(-length // z.shape[1])].long()
+        rope = kpe if len(kpe) == len(z) else kpe.expand(len(z), z.shape[1], -1)
+        keys = torch.cat([z[pages], rope[pages]], -1).flatten(0, 1)[:length]
+        queries = torch.cat([q[i], qpe[i]], -1)
+        found, sums = wanted(queries.transpose(0, 1), keys, keys[:, :LATENT], scale, masked > 0)
+        o[i] = found.transpose(0, 1).to(o.dtype)
+        sums = sums / kinds.LN_2 * unit
+        lse[i, ..., 0] = sums.masked_fill(sums == -math.inf, none).float()
+
+
+def sparse(
+    q, qpe, cache, indices, lengths, cuts, partial, partial_lse, o, lse, scale_log2, unit, none
+):
+    """Results at once, of each list of tokens."""
+    for i, length in enumerate(lengths.tolist()):
+        tokens = indices[i, :length]
+        tokens = tokens[(tokens >= 0) & (tokens < len(cache) * cache.shape[1])].long()
+        keys = unpacked(cache.flatten(0, 1)[tokens])
+        queries = torch.cat([q[i, 0], qpe[i, 0]], -1)[None]
+        found, sums = wanted(queries, keys, keys[:, :LATENT], scale_log2 * kinds.LN_2, False)
+        o[i, 0] = found[0].to(o.dtype)
+        lse[i, :, 0, 0] = (sums[0] / kinds.LN_2 * unit).masked_fill(sums[0] == -math.inf, none)
+
+
+def packed(tokens):
+    """Tokens [n,576] in fp32 as rows of bytes, with scales that are powers of two."""
+    latent = tokens[:, :LATENT].unflatten(-1, (4, 128))
+    scale = (latent.abs().amax(-1) / 448).clamp_min(1e-30).log2().ceil().exp2()
+    values = (latent / scale[..., None]).to(torch.float8_e4m3fn).flatten(1)
+    rope = tokens[:, LATENT:].bfloat16()
+    parts = (values, scale.contiguous(), rope.contiguous())
+    return torch.cat([x.view(torch.uint8) for x in parts], -1)
+
+
+def unpacked(rows):
+    """What rows of bytes stand for, in fp32."""
+    scale = rows[:, LATENT : LATENT + 16].contiguous().view(torch.float32)
+    values = rows[:, :LATENT].contiguous().view(torch.float8_e4m3fn).float()
+    rope = rows[:, LATENT + 16 :].contiguous().view(torch.bfloat16).float()
+    return torch.cat([values * scale.repeat_interleave(128, -1), rope], -1)
+
+
+def wanted(q, k, v, scale, causal):
+    """Heads of one sequence: q [h,s,w], k [t,w], v [t,e] to o [h,s,e] and the natural LSE [h,s]."""
+    scores = q.double() @ k.double().T * scale
+    if causal:
+        s, t = scores.shape[-2:]
+        scores = scores.masked_fill(torch.ones(s, t, dtype=torch.bool).triu(t - s + 1), -math.inf)
+    return scores.softmax(-1).nan_to_num(0.0) @ v.double(), scores.logsumexp(-1)
+
+
+def paged_cache(lengths, heads=1, dtype=torch.bfloat16, page=PAGE):
+    """Pages in a random order, NaN where no key is, and their table with addresses of nothing."""
+    counts = [-(-length // page) for length in lengths]
+    order = iter(torch.randperm(sum(counts)).tolist())
+    cache = torch.randn(max(sum(counts), 1), page, heads, WIDTH).to(dtype)
+    table = torch.full((len(lengths), max([1, *counts]) + 1), NOTHING, dtype=torch.int32)
+    for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+        for j in range(count):
+            table[i, j] = next(order)
+        if length % page:
+            cache[table[i, count - 1], length % page :] = math.nan
+    return cache, table
+
+
+def vector(*lengths):
+    """Lengths as calls take them."""
+    return torch.tensor(lengths, dtype=torch.int32)

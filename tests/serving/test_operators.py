@@ -1,0 +1,94 @@
+"""The operators below the calls: what torch asks of one, and what they take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mla_var3.errors import ToolchainError
+from mla_var3.serving import flashmla, kinds, launching, operators
+
+from .stand_in import LATENT, WIDTH, paged_cache, vector
+
+
+def arguments(lengths=(70, 3), s=1, h=16):
+    """Those of ``paged_decode``."""
+    cache, table = paged_cache(list(lengths))
+    cache, b = cache.squeeze(2).nan_to_num(0.0), len(lengths)
+    q = torch.randn(b, s, h, WIDTH).bfloat16()
+    cuts = operators.even_schedule(vector(*lengths), s * h)
+    return (
+        q[..., :LATENT], q[..., LATENT:], cache[..., :LATENT], cache[..., LATENT:],
+        table.clamp(max=len(cache) - 1), vector(*lengths), cuts,
+        torch.zeros(b, s, h, LATENT, dtype=q.dtype), torch.zeros(b, h, s),
+        0.1, True, False, math.inf,
+    )  # fmt: skip
+
+
+TESTS = ("test_schema", "test_faketensor")
+
+
+def test_torch_finds_no_fault_with_them(by_reference):
+    torch.library.opcheck(operators.even_schedule, (vector(70, 3), 16), test_utils=TESTS)
+    torch.library.opcheck(operators.paged_decode, arguments(), test_utils=TESTS)
+
+
+def test_a_decoding_step_is_one_graph(by_reference):
+    cache, table = paged_cache([70, 3])
+    q, lengths = torch.randn(2, 1, 16, WIDTH).bfloat16(), vector(70, 3)
+
+    def step(q, lengths):
+        schedule, _ = flashmla.get_mla_metadata()
+        return flashmla.flash_mla_with_kvcache(
+            q, cache, table, lengths, LATENT, schedule, causal=True
+        )
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(compiled(q, lengths), step(q, lengths), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(("rows", "workers"), [(16, 4), (64, 4), (65, 2), (128, 2), (200, 1)])
+def test_parts_follow_from_rows_and_sms(by_reference, rows, workers):
+    cuts = operators.even_schedule(vector(70, 3), rows)
+    assert cuts.shape == (workers, kinds.COLUMNS)
+    assert launching.sms_of(cuts.device) == 4
+
+
+def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        operators, "launch", lambda kind, *values, written: seen.append((kind, values))
+    )
+    operators.paged_decode(*arguments(s=2, h=80))
+    attention = next(values for kind, values in seen if kind.name == "attention")
+    taken = sum(x.nbytes for x in attention[7:9])
+    assert taken == operators.workspace_bytes(160, torch.device("cpu"))
+
+
+def test_another_gpu_gets_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
+    with pytest.raises(ToolchainError, match="cuda:0 is sm_100, and serving kernels are built for"):
+        launching.kernel_of(kinds.SCHEDULE, torch.device("cuda:0"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "page", "key"),
+    [
+        (16, 64, "attention-bfloat16-share1-box64"),
+        (128, 64, "attention-bfloat16-share2-box32"),
+        (128, 128, "attention-bfloat16-share2-box32"),
+        (64, 32, "attention-bfloat16-share1-box32"),
+        (128, 16, "attention-bfloat16-share2-box16"),
+    ],
+)
+def test_kinds_of_kernels(rows, page, key):
+    kind = kinds.attention("bfloat16", rows, page, False)
+    assert kind.key == key
+    assert kind in kinds.every()
+
+
+def test_a_page_that_is_all_of_a_sequence_may_be_of_any_size():
+    assert kinds.attention("float16", 16, 1000, True).box == 64

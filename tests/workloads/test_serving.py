@@ -1,0 +1,75 @@
+"""Problems of servers: lengths, the set, costs by length, pages and lists."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.errors import PlanError
+from mla_var3.workloads import mla
+
+
+@given(b=st.integers(1, 64), t=st.integers(16, 5000), kind=st.sampled_from(mla.LENGTHS))
+def test_lengths_keep_the_number_of_keys(b, t, kind):
+    lengths = mla.drawn_lengths(b, t, kind)
+    assert lengths == mla.drawn_lengths(b, t, kind)
+    assert len(lengths) == b
+    assert min(lengths) >= 1
+    if kind == "ragged":
+        assert t // 2 <= min(lengths) <= max(lengths) <= t * 3 // 2
+    elif kind == "one" and b > 1:
+        assert lengths[0] == mla.serving.LONGER * lengths[1]
+        assert b * t - (b + 10) <= sum(lengths) <= b * t
+    else:
+        assert lengths == [t] * b
+
+
+def test_the_set_is_what_servers_have():
+    problems = mla.serving_set()
+    assert len({p.name for p in problems}) == len(problems) == 60
+    assert {p.s for p in problems} == {1, 2, 4}
+    assert {min(p.h for p in problems), max(p.h for p in problems)} == {16, 128}
+    assert {min(p.b for p in problems), max(p.b for p in problems)} == {1, 256}
+    assert all(sum(p.drawn()) < 1 << 20 for p in problems)
+    assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
+
+
+@given(n=st.lists(st.integers(1, 5000), min_size=1, max_size=5))
+def test_cost_follows_the_lengths(n):
+    whole = mla.paged_cost(16, 1, n, 512, 64, 2, sum(n))
+    alone = [mla.flash_mla_cost(1, 16, 1, t, 512, 64, 2) for t in n]
+    assert (whole.flops, whole.bytes) == (sum(c.flops for c in alone), sum(c.bytes for c in alone))
+
+
+@pytest.mark.parametrize("page", [None, 1, 64, 100])
+@pytest.mark.parametrize("lengths", [None, "ragged", "one"])
+def test_pages_change_no_result(page, lengths):
+    class Problem(mla.PagedLatentProblem):
+        __abstractmethods__ = frozenset()
+
+    problem = Problem(b=2, h=3, s=2, t=90, k=32, p=16, page=page, lengths=lengths, causal=True)
+    problem.validate()
+    q, qpe, z, kpe, table, keys = problem.prepare_inputs()
+    assert keys.tolist() == problem.drawn()
+    found = problem.reference_fn(q, qpe, z, kpe, table, keys)
+    for i, n in enumerate(keys.tolist()):
+        rows = [x[table[i].long()].flatten(0, 1)[:n].double() for x in (z, kpe)]
+        scores = torch.einsum("shk,tk->hst", q[i].double(), rows[0])
+        scores = (scores + torch.einsum("shp,tp->hst", qpe[i].double(), rows[1])) * problem.scale
+        seen = torch.arange(n)[None] <= torch.arange(2)[:, None] + n - 2
+        scores = scores.masked_fill(~seen, -math.inf)
+        o = torch.einsum("hst,tk->shk", scores.softmax(-1), rows[0])
+        assert torch.allclose(found["o"][i].double(), o, atol=1e-4)
+        assert torch.allclose(found["lse"][i].double(), scores.logsumexp(-1), atol=1e-4)
+
+
+def test_unknown_lengths_are_refused():
+    class Problem(mla.PagedLatentProblem):
+        __abstractmethods__ = frozenset()
+
+    with pytest.raises(PlanError, match="lengths='long' is not one of equal, ragged, one"):
+        Problem(lengths="long").validate()
