@@ -6,7 +6,11 @@ the history is there. States of different versions share a tree where no file of
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +18,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
 import mla_var3
-from mla_var3.errors import RecordError, ToolchainError
+from mla_var3.errors import HyperMlaError, RecordError, ToolchainError
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.evidence.sources import KERNELS, git
 from mla_var3.languages import fingerprints
@@ -30,19 +35,15 @@ _ASKED = TypeAdapter(tuple[tuple[str, str, tuple[Case, ...]], ...])
 _MADE = TypeAdapter(tuple[tuple[Compiled, ...], ...])
 #: What a tree takes of the package besides its kernels.
 _LEFT_OUT = shutil.ignore_patterns("kernel", "__pycache__")
-#: Names by which older sources call what has another place today, by the file that gets them.
-_OLDER_NAMES = {
-    "runtime/__init__.py": """
-
-def __getattr__(name):
-    # Only when asked for: the languages' doors import this package.
-    if name in ("Cost", "option"):
-        return getattr(__import__("mla_var3.workloads", fromlist=[name]), name)
-    if name in (
-        "INV_LOG_2", "ConstBool", "ConstFloat", "ConstInt", "CtKernel", "require_power_of_two"
-    ):
-        return getattr(__import__("mla_var3.runtime.ct_kernel", fromlist=[name]), name)
-    raise AttributeError(name)
+#: Modules that only sources of old find: what they called by other names, or took from elsewhere.
+_OLDER = {
+    "older.py": """
+from mla_var3.runtime import ConcurrentKernels, Kernel, KernelPipeline, KernelPlan, RuntimeObject
+from mla_var3.runtime.ct_kernel import (
+    INV_LOG_2, ConstBool, ConstFloat, ConstInt, CtKernel, require_power_of_two,
+)
+from mla_var3.runtime.ct_kernel import CutileTiling as Tiling
+from mla_var3.workloads import Cost, option
 """,
     "mla/__init__.py": """
 from mla_var3.runtime import KernelPlan
@@ -58,6 +59,10 @@ LatentPlan, DecompressedPlan, MixedPlan = (
 )
 """,
 }
+#: An import of the time when one module held all of it.
+_ALL_OF_RUNTIME = re.compile(
+    r"from mla_var3\.runtime import (?=[^()\n]*\boption\b|\([^()]*\boption\b)"
+)
 
 
 @dataclass(frozen=True)
@@ -151,17 +156,17 @@ def _grow(tree: _Tree, root: Path, replaced: set[str]) -> None:
     shutil.copytree(package, root / "src" / package.name, ignore=_LEFT_OUT)
     shutil.copytree(kernels_dir(), root / KERNELS, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "src" / package.name / "kernel").symlink_to(root / KERNELS)
-    for name, text in _OLDER_NAMES.items():
+    for name, text in _OLDER.items():
         place = root / "src" / package.name / name
         place.parent.mkdir(exist_ok=True)
-        with place.open("a", encoding="utf-8") as file:
-            file.write(text)
+        place.write_text(text, encoding="utf-8")
     for folder in replaced:
         shutil.rmtree(root / folder, ignore_errors=True)
     for name, blob in tree.files.items():
         place = root / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text_of(blob), encoding="utf-8")
+        text = _ALL_OF_RUNTIME.sub("from mla_var3.older import ", text_of(blob))
+        place.write_text(text, encoding="utf-8")
 
 
 def _folder(state: State) -> str:
@@ -169,11 +174,23 @@ def _folder(state: State) -> str:
     return f"{KERNELS}/{version.path.parent.relative_to(kernels_dir()).as_posix()}"
 
 
+def _take_machines(plan: Any) -> None:
+    """Let a plan of the time when sizes were resolved for two ceilings be resolved for a device."""
+    old = plan.resolve
+    if "peak_gbps" in inspect.signature(old).parameters:
+        plan.resolve = lambda self, machine: dataclasses.replace(
+            old(self, machine.tflops, machine.gbps), machine=machine
+        )
+
+
 def main() -> None:
     """Compile what the parent process asks for on stdin; results as the last line of stdout."""
     made = []
-    for design, version, cases in _ASKED.validate_json(sys.stdin.read()):
-        made.append(tuple(fingerprints.compiled(registry.find(design, version), cases)))
+    for design, name, cases in _ASKED.validate_json(sys.stdin.read()):
+        version = registry.find(design, name)
+        with contextlib.suppress(HyperMlaError):  # Why it has no plan is said for each case.
+            _take_machines(version.plan_class())
+        made.append(tuple(fingerprints.compiled(version, cases)))
     print(_MADE.dump_json(tuple(made)).decode())
 
 

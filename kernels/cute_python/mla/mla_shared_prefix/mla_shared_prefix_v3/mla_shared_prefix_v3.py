@@ -35,6 +35,7 @@ from mla_var3.runtime.cute_kernel import CuteKernel
 if TYPE_CHECKING:
     import torch
 
+
 @dataclass(frozen=True, kw_only=True)
 class Plan(SharedPrefixPlan):
     """Launches of v3."""
