@@ -25,6 +25,7 @@ KINDS = {
     "barrier-overflow": "more arrivals in a phase of an mbarrier than it counts",
     "barrier-mismatch": "warps disagree about the threads of a named barrier",
     "barrier-bytes": "an mbarrier's expected bytes are not those that arrived",
+    "mask-mismatch": "the mask of a shuffle or vote names lanes that have ended",
     "deadlock": "no thread can go on",
     "descriptor": "a matrix or tensor descriptor that cannot mean what it says",
     "left-pending": "a thread ended with copies that nobody waited for",

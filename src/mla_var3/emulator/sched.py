@@ -34,6 +34,15 @@ MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
 PC = operator.attrgetter("pc")
 
 
+#: The lanes of a warp, as a mask.
+MASK_OF_ALL = (1 << 32) - 1
+
+
+def _lanes(machine: Machine, chosen: NDArray[np.bool_], ids: Any = slice(None)) -> int:
+    """Lanes of chosen threads, as a mask."""
+    return int((1 << machine.lane[ids][chosen].astype(np.int64)).sum())
+
+
 class Fragment:
     """Threads at one instruction; ``s`` is a slice where they are contiguous."""
 
@@ -75,6 +84,8 @@ class Scheduler:
         """All threads stand at the first instruction."""
         m = self.machine
         self.stuck = False
+        #: Whether a warp has lost some of its lanes and not all.
+        self.torn = False
         self.stopped = 0
         self.random = np.random.default_rng(seed) if seed is not None else None
         self.order = [0] * (m.threads // GROUP + 1)
@@ -239,19 +250,29 @@ class Scheduler:
         i = self.program.kernel.instructions[f.pc]
         if i.op.startswith("wgmma.mma"):
             return f.full and f.group
-        if f.full:
+        if f.full and not self.torn:
             return True
         at = MASK.get(i.parts[0])
         if at is None or at >= len(i.args):
-            return False
+            return f.full
         m = self.machine
         mask = np.broadcast_to(self.value(i.args[at], f), f.n).astype(np.int64)
+        ended = []
         for w in f.warps:
-            here = f.ids[m.warp[f.ids] == w]
-            present = int((1 << m.lane[here].astype(np.int64)).sum())
-            live = int((1 << m.lane[(m.warp == w) & m.alive].astype(np.int64)).sum())
-            if int(mask[m.warp[f.ids] == w][0]) & live & ~present:
+            named = int(mask[m.warp[f.ids] == w][0])
+            away = named & ~_lanes(m, m.warp[f.ids] == w, f.ids) & MASK_OF_ALL
+            if away & _lanes(m, (m.warp == w) & m.alive):
                 return False
+            if away & _lanes(m, m.warp == w):
+                ended.append(w)
+        if ended and m.checks:
+            m.reporter.add(
+                "mask-mismatch",
+                i.pc,
+                f"the mask of warp {ended[0]} names lanes that have ended",
+                who=m.who(f.s),
+                missing="a mask of the lanes that execute it, or no lane that ends before",
+            )
         return True
 
     def value(self, text: str, f: Fragment) -> Any:
@@ -351,6 +372,7 @@ class Scheduler:
         m.alive[f.ids] = False
         for w, count in zip(*np.unique(m.warp[f.ids], return_counts=True), strict=True):
             m.live[w] -= int(count)
+            self.torn = self.torn or m.live[w] > 0
         m.progress += 1
         self.fragments.remove(f)
         for other in self.fragments:
