@@ -19,9 +19,7 @@ SMALL = (catalogue, regimes, devices, records, learning_paths, handwritten)
 def small_site(tree: Tree) -> Site:
     """A planted checkout as the generators see it; it has records, but no kernels."""
     found = tree.catalogue()
-    names = [path.relative_to(tree.root).as_posix() for path in found.record_files()]
-    runs = tuple(Run(name, item, found.is_stale(item)) for name in names
-                 for item in [found.record(name)])  # fmt: skip
+    runs = tuple(Run(name, item, found.is_stale(item)) for name, item in found.records.items())
     site = Site(tree.root, found, (), runs, device_files.all_devices())
     # Records lead to the pages of where they ran, which are not made here.
     addresses = dict(results.places(site))

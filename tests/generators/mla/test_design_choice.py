@@ -15,6 +15,7 @@ from generators.model.run import Run
 from generators.pages import home, kernels
 from generators.write.text import us
 from mla_var3 import devices, evidence
+from mla_var3.evidence.compare import NOISE
 from mla_var3.roofline import predict
 from mla_var3.workloads.mla import regimes
 from tests.generators.checking import see
@@ -252,7 +253,7 @@ def test_home_says_what_is_within_noise_and_what_that_means(site):
     near = at("mla_var6_plus", "v4", 1, 131.0, n=0)
     text = home.pages(on(site, *RUNS, near))[0].content
     assert ", tied with [mla_var6_plus v4](" in table(text)[1][0]
-    assert "Tied are two whose medians differ by less than 3%" in text
+    assert f"Tied are two whose medians differ by less than {NOISE:.1%}" in text
     assert "tied with" not in home.pages(on(site, *RUNS))[0].content
 
 
