@@ -89,3 +89,4 @@ def test_subjects_since_the_hook_follow_it():
 def test_the_newest_release_has_its_section():
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
+    assert headings[1].split(" - ")[0] == mla_var3.__version__

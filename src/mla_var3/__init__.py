@@ -2,7 +2,7 @@
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if sys.argv[:1] == ["-m"]:
     # One of our commands starts, and Python loads the packages above it before the command itself.
