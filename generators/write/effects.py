@@ -22,8 +22,9 @@ from generators.write.source import repo_name
 from generators.write.text import cell, factored, sections
 from mla_var3.blobs import once_per_content
 from mla_var3.evidence import Stage, StaticFacts
-from mla_var3.knowledge.changes import KIT, Comparison, Hunk, Line
+from mla_var3.knowledge.changes import Comparison, Hunk, Line
 from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime.flattening import is_composed
 from mla_var3.runtime.registry import Version
 from mla_var3.syntax import statements
 
@@ -72,17 +73,16 @@ class Side:
         return (line for line in hunk.lines("changed") if line.side == self.version.version)
 
     def file(self, line: Line) -> str:
-        """The file of a line as records name it."""
-        kit = line.file.startswith(f"{KIT}/")
-        return f"{self._language if kit else self._folder}/{line.file}"
+        """The file of a line as records name it; none holds the lines of a flattened version."""
+        return "" if self._composed else f"{self._folder}/{line.file}"
 
     @cached_property
     def _folder(self) -> str:
         return repo_name(self.version.path.parent)
 
     @cached_property
-    def _language(self) -> str:
-        return repo_name(self.version.path.parents[3])
+    def _composed(self) -> bool:
+        return is_composed(self.version.path)
 
     def touches(self, hunk: Hunk, stage: Stage) -> bool:
         """Whether a changed line lies in a function that the stage was compiled from."""

@@ -20,6 +20,7 @@ LIGHT = (
     "mla_var3.app.records verify --help",
     "mla_var3.app.records list --help",
     "mla_var3.app.clone --help",
+    "mla_var3.app.flatten --help",
     "mla_var3.devices --help",
 )
 #: Those that read the flags of a kernel, and so load its language.

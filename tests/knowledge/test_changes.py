@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.knowledge.changes import Comparison, compare, folder_of, place_of
-from mla_var3.runtime import registry
+from mla_var3.runtime import flattening, registry
 
 BASE = """\"\"\"Toy, base version.\"\"\"
 
@@ -66,19 +66,18 @@ def test_a_file_of_one_version_alone_is_told(tmp_path):
 
 
 def test_what_one_version_alone_takes_from_the_kit_is_new(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "kernels_dir", lambda: tmp_path)
-    texts = [f"from mla_var3.kernel.lang.kit.{name} import run\n" for name in ("both", "turns")]
-    design = versions(tmp_path, {"toy.py": texts[0]}, {"toy_v1.py": "".join(texts)})
+    for module in (registry, flattening):
+        monkeypatch.setattr(module, "kernels_dir", lambda: tmp_path)
+    kit = "from mla_var3.kernel.lang.kit.steps import run, wait_turn\n\n\nclass Plan:\n    steps = "
+    design = versions(tmp_path, {"toy.py": f"{kit}run\n"}, {"toy_v1.py": f"{kit}run, wait_turn\n"})
     (tmp_path / "lang/kit").mkdir()
-    (tmp_path / "lang/kit/both.py").write_text("def run(): ...\n")
-    (tmp_path / "lang/kit/turns.py").write_text("def wait_turn(): ...\n")
-    files = compare(design, "v0", "v1").files
-    assert [(file.before, file.after) for file in files] == [
-        ("toy.py", "toy_v1.py"), (None, "kit/turns.py"),
-    ]  # fmt: skip
-    place = place_of("wait_turn", compare(design, "v0", "v1"))
+    (tmp_path / "lang/kit/steps.py").write_text("def run(): ...\n\n\ndef wait_turn(): ...\n")
+    found = compare(design, "v0", "v1")
+    assert [(file.before, file.after) for file in found.files] == [("toy.py", "toy_v1.py")]
+    place = place_of("wait_turn", found)
     assert place is not None
-    assert (place.file, place.number) == ("kit/turns.py", 1)
+    assert place.text == "def wait_turn(): ..."
+    assert "def run(): ..." not in changed(found)
 
 
 def test_what_is_read_anew_follows_the_files(tmp_path):

@@ -45,6 +45,10 @@ COMMANDS = {
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
     ),
+    "flatten": Command(
+        "mla_var3.app.flatten",
+        "flatten -- D V: a version as one file, with what it takes of the kit.",
+    ),
     "records": Command(
         "mla_var3.app.records", "records -- verify|list|show PATH|schema: the committed records."
     ),

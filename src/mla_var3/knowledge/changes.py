@@ -1,7 +1,6 @@
 """What changed between two versions: every line as its file has it, and which code moved.
 
-A version is its own files and those of the kit that it is composed from: what only one of two
-versions takes from the kit is new or gone.
+A version that is composed from the kit is compared as one file, with what it takes from there.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from mla_var3.paths import relative
-from mla_var3.runtime import registry
+from mla_var3.runtime.flattening import flatten_file, is_composed
 
-#: Folder of a language's building blocks, below its package.
-KIT = "kit"
 #: Unchanged lines around a change.
 CONTEXT = 2
 #: So many lines must agree, none of them empty, to call code moved.
@@ -38,7 +35,7 @@ class Line:
 
     Attributes:
         side: Version that has it.
-        file: The file, below the version's folder; of the kit as ``kit/<name>.py``.
+        file: The file, below the version's folder; of a composed version its module, flattened.
         number: From 1.
         text: As the file has it.
     """
@@ -153,12 +150,11 @@ def _compared(design: Path, before: str, after: str, one: Sources, other: Source
 
 
 def _sources(design: Path, version: str) -> Sources:
-    folder, language = folder_of(design, version), design.parents[1]
-    own = sorted(folder.rglob("*.py"))
-    kit = [path for path in registry.reached(own) if path.is_relative_to(language / KIT)]
-    named = {relative(path, folder): path for path in own}
-    named |= {relative(path, language): path for path in kit}
-    return tuple((name, path.read_text(encoding="utf-8")) for name, path in named.items())
+    folder, module = folder_of(design, version), _module(design, version)
+    if (folder / module).is_file() and is_composed(folder / module):
+        return ((module, flatten_file(folder / module)),)
+    own = {relative(path, folder): path for path in sorted(folder.rglob("*.py"))}
+    return tuple((name, path.read_text(encoding="utf-8")) for name, path in own.items())
 
 
 def _module(design: Path, version: str) -> str:
