@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
 from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import SharedPrefixPlan
+from mla_var3.kernel.cute_python.kit.prefix_plan import SharedPrefixPlan
 from mla_var3.runtime import ConcurrentKernels, KernelPipeline, RuntimeObject, Tiling
 
 if TYPE_CHECKING:

@@ -22,17 +22,17 @@ from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
 from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
 from mla_var3.kernel.cute_python.kit.latent_tiling import MAX_LAZY, PairTiling
+from mla_var3.kernel.cute_python.kit.prefix_plan import (
+    LN_2,
+    PrefixTiling,
+    SharedPrefixPlan,
+)
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.kernel.cute_python.kit.schedule import ClusterSchedule
 from mla_var3.kernel.cute_python.kit.warpgroups import (
     CONSUMER_REGISTERS,
     PRODUCER_REGISTERS,
     THREADS,
-)
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.common import (
-    LN_2,
-    PrefixTiling,
-    SharedPrefixPlan,
 )
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import require_multiple

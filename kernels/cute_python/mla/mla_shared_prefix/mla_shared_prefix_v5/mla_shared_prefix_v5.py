@@ -19,17 +19,12 @@ from cutlass import Float32, Int32, Int64, const_expr
 from mla_var3.errors import TilingError
 from mla_var3.kernel.cute_python.kit.l2_kernel import L2PieceKernel
 from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
+from mla_var3.kernel.cute_python.kit.merging_plan import MergingPlan, WholeStepTiling
 from mla_var3.kernel.cute_python.kit.piece_epilogue import L2PartPieceEpilogue
 from mla_var3.kernel.cute_python.kit.queries import SlabQueries
 from mla_var3.kernel.cute_python.kit.rings import Free
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.kit.warpgroups import THREADS
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v4.mla_shared_prefix_v4 import (  # noqa: E501
-    Plan as PlanOfV4,
-)
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.mla_shared_prefix_v4.mla_shared_prefix_v4 import (  # noqa: E501
-    WholeStepTiling,
-)
 from mla_var3.runtime import KernelPlan, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling
 from mla_var3.workloads import option
@@ -54,7 +49,7 @@ class AheadTiling(PairTiling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(PlanOfV4):
+class Plan(MergingPlan):
     """Launches of v5."""
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {

@@ -1,4 +1,4 @@
-"""What all versions share: the plan and its three kernels."""
+"""Plans of a shared prefix: own tokens latent, the prefix decompressed, and their combine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError, TilingError
+from mla_var3.kernel.cute_python.kit.combine import LATENT, WIDTH, Combine
 from mla_var3.kernel.cute_python.kit.head_items import GROUPS, Shape
 from mla_var3.kernel.cute_python.kit.head_plan import require_room
 from mla_var3.kernel.cute_python.kit.head_tiles import ROWS
 from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
 from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
-from mla_var3.kernel.cute_python.mla.mla_shared_prefix.combine import LATENT, WIDTH, Combine
-from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import SharedPrefixProblem
@@ -272,3 +272,7 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
             parts.append(self.decompressed(*inputs))
         outputs = {name: x for part in parts for name, x in part.output_tensors.items()}
         return parts, self.combine(outputs, inputs[-1])
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        parts, combine = self.stages(*inputs)
+        return KernelPipeline(_name="mla_shared_prefix", stages=[*parts, combine])
