@@ -69,7 +69,7 @@ from mla_var3.workloads.toysum import SumProblem
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToyPlan(SumProblem, KernelPlan):
+class Plan(SumProblem, KernelPlan):
     tiling_types: ClassVar = {{"toysum": Tiling}}
 
     def default_tiling(self, stage):

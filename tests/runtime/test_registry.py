@@ -127,16 +127,23 @@ class TestPlanClass:
         for field in [*plan_class.option_fields(), *tilings]:
             assert field.metadata["help"], field.name
 
-    @pytest.mark.parametrize("count", [0, 2])
-    def test_none_or_two_are_refused(self, count, tmp_path, monkeypatch):
-        name = f"plans_{count}"
-        body = "from runtime.toys import ToyPlan\n" + "".join(
-            f"class Plan{i}(ToyPlan): pass\n" for i in range(count)
-        )
-        (tmp_path / f"{name}.py").write_text(body)
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "",
+            "from runtime.toys import ToyPlan as Plan\n",
+            "from runtime.toys import ToyPlan\nclass V1Plan(ToyPlan): pass\n",
+            "Plan = 3\n",
+            "from mla_var3.runtime import KernelPlan\nclass Plan(KernelPlan): pass\n",
+        ],
+        ids=["none", "another's", "another name", "no class", "abstract"],
+    )
+    def test_a_module_without_a_plan_of_its_own_is_refused(self, body, tmp_path, monkeypatch):
+        (tmp_path / "planless.py").write_text(body)
         monkeypatch.syspath_prepend(tmp_path)
-        version = dataclasses.replace(registry.find("flash_mla"), module=name)
-        with pytest.raises(PlanError, match=f"{name} defines {count} concrete KernelPlan classes"):
+        monkeypatch.delitem(sys.modules, "planless", raising=False)
+        version = dataclasses.replace(registry.find("flash_mla"), module="planless")
+        with pytest.raises(PlanError, match="planless defines no concrete KernelPlan named Plan"):
             version.plan_class()
 
 

@@ -77,25 +77,19 @@ class Version:
         return Path(self.package, self.layer, self.design, self.version)
 
     def plan_class(self) -> type[KernelPlan]:
-        """The one concrete KernelPlan subclass that the version's module defines.
+        """The class ``Plan`` that the version's module defines.
 
         Raises:
-            PlanError: The module cannot be imported, or defines none or several.
+            PlanError: The module cannot be imported, or defines no concrete plan of that name.
         """
-        module = _imported(self.module)
-        found = [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, KernelPlan)
-            and value.__module__ == self.module
-            and not inspect.isabstract(value)
-        ]
-        if len(found) != 1:
-            raise PlanError(
-                f"{self.module} defines {len(found)} concrete KernelPlan classes, needs exactly 1"
-            )
-        return found[0]
+        found = vars(_imported(self.module)).get("Plan")
+        if (
+            not (isinstance(found, type) and issubclass(found, KernelPlan))
+            or found.__module__ != self.module
+            or inspect.isabstract(found)
+        ):
+            raise PlanError(f"{self.module} defines no concrete KernelPlan named Plan")
+        return found
 
     def plan_of(self, problem: Mapping[str, Any]) -> KernelPlan:
         """The version's plan of a problem.
