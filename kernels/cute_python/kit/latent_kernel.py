@@ -32,7 +32,7 @@ from mla_var3.kernel.cute_python.kit.handovers import (
 from mla_var3.kernel.cute_python.kit.masks import seen, seen_by_all
 from mla_var3.kernel.cute_python.kit.products import RMEM, SMEM, accumulate, score_mma, scores
 from mla_var3.kernel.cute_python.kit.queries import WholeQueries
-from mla_var3.kernel.cute_python.kit.rings import Free, readers
+from mla_var3.kernel.cute_python.kit.rings import Free, latent_storage, readers
 from mla_var3.kernel.cute_python.kit.schedule import ClusterSchedule
 from mla_var3.kernel.cute_python.kit.slabs import (
     EVICT_FIRST,
@@ -128,7 +128,9 @@ class LatentKernel:
     def prepare(self, q, qpe, z, kpe, o, lse):
         """Shared memory, and what the device half takes: loads of queries and keys, and outputs."""
         self.dtype = q.element_type
-        self.storage = self.storage_of(self.dtype)
+        self.storage = latent_storage(
+            self.dtype, self.queries.barriers, self.rings, self.epilogue.fields()
+        )
         slab = cute.slice_(slab_layout(self.dtype, 1), (None, None, 0))
         load = cpasync.CopyBulkTensorTileG2SOp()
         load_q, load_qpe = [
@@ -144,22 +146,6 @@ class LatentKernel:
         ]
         outputs = self.epilogue.outputs(o, lse, slab, load_q)
         return (*load_q, *load_qpe), (*load_z, *load_kpe), outputs
-
-    def storage_of(self, dtype):
-        """Shared memory; barriers first, then slabs."""
-        memory, align = cute.struct.MemRange, cute.struct.Align
-        fields = {
-            "q_full": memory[cutlass.Int64, self.queries.barriers],
-            "full": memory[cutlass.Int64, 2 * SLABS],
-            "free": memory[cutlass.Int64, self.rings],
-            "maxima": memory[Float32, 2 * ROWS],
-            "sums": memory[Float32, 2 * ROWS],
-            **self.epilogue.fields(),
-            "q": align[memory[dtype, SLABS * SLAB * SLAB], 1024],
-            "kv": align[memory[dtype, 2 * SLABS * SLAB * SLAB], 1024],
-            "weights": align[memory[dtype, SLAB * SLAB], 1024],
-        }
-        return cute.struct(type("Storage", (), {"__annotations__": fields}))
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
