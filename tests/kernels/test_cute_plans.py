@@ -713,7 +713,7 @@ def test_the_mask_reaches_the_old_tokens_where_queries_outnumber_the_new(n, mask
 
 def test_tilings_of_a_mix_are_those_of_its_parts():
     plan = plan_class("mla_var6_plus")(b=64, h=128, s=1, n=0)
-    refuses(plan, "old", "splits=2 and share=2 take 256 blocks", splits=2, share=2)
+    refuses(plan, "old", "splits=2 and share=2 take 256 CTAs", splits=2, share=2)
     refuses(plan, "newest", "shared memory", stages=3)
     plan = plan_class("mla_var6_plus_v1")(b=64, h=128, s=1, n=0)
     refuses(plan, "newest", "stages=3 is odd", stages=3)
