@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from mla_var3.kernel.cute_python.kit.dependent_plan import DependentPlan
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(DependentPlan):
     """Problem and launches."""
