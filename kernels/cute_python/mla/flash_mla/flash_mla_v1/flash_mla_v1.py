@@ -3,6 +3,8 @@
 Rows whose new maximum exceeds the running one by no more than ``lazy`` (in units of log2) keep the
 old one: weights then reach at most 2**lazy, which fp32 sums and 16-bit weights hold, and neither
 the output nor the other warpgroup's weights are rescaled. ``lazy=0`` is the exact online softmax.
+
+The rule is ``raised`` of kit/softmax.py, and its setting ``LazyTiling`` of kit/latent_tiling.py.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The CTAs that split the keys of a row tile are in two clusters. Each leaves the 
 that it does not keep in global memory, where it stays in L2, and signals it warp by warp; the other
 waits for that. All CTAs of such a launch run at once. So a cluster is free to share keys as in v4:
 those of clusters of two that fill the chip, where v7's clusters of four did not fit.
+
+The exchange is ``L2Epilogue`` of kit/epilogue.py, over kit/l2.py.
 """
 
 from __future__ import annotations

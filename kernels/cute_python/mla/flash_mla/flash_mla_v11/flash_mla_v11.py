@@ -5,6 +5,8 @@ since those have nothing left to load, and fetched by one of the other CTA to wh
 were. So the writers wait for no fence, four pieces are on their way at once, and one is merged,
 rounded and sent on while the next is awaited. Scores begin with the first slab of the queries, as
 in v9.
+
+Pieces and their relays are ``L2PieceEpilogue`` of kit/piece_epilogue.py, over kit/l2.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 What v11 does with the output of one part, each 64 columns merged and sent on while the next are
 awaited, happens with partial results too, so that no register holds all of them until the last.
+
+That is ``L2PartPieceEpilogue`` of kit/piece_epilogue.py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The fragments of an accumulator scatter over rows, so storing them directly takes four bytes at a
 time. Here each warpgroup gathers its 64x256 in four slabs of the cache, its own half of the odd
 tile (stmatrix), and one warp sends them off; TMA clips the rows past the last head.
+
+The way out is ``send_output`` of kit/stores.py.
 """
 
 from __future__ import annotations

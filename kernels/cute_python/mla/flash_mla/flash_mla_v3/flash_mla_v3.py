@@ -3,6 +3,8 @@
 With few rows and sequences one CTA per 64 rows leaves SMs idle. Two CTAs of a cluster split the
 keys; then each sends one half of its output, with its maxima and sums, to the other's shared
 memory, and finishes the half that it keeps. No partial result goes to DRAM.
+
+The exchange is ``ClusterEpilogue`` of kit/epilogue.py, over kit/dsmem.py.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Two CTAs of a cluster hold neighboring row tiles of one sequence. Each loads hal
 the cache, and TMA writes it into the shared memory of both: keys cross L2 once per pair, which
 saves power as much as time. A cluster takes item after item, so that the next item's queries and
 keys arrive under the epilogue of the last.
+
+Items are those of ``WholeSchedule`` in kit/schedule.py, and ``load_slab`` of kit/latent_kernel.py
+multicasts.
 """
 
 from __future__ import annotations

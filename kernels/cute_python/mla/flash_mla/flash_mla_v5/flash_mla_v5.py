@@ -3,6 +3,9 @@
 A small batch with a long context has few row tiles. Here ``parts`` clusters share the keys of each,
 in parts of equal length. Each writes its output in fp32 with its LSE, and a second kernel merges
 them; with one part the output leaves as in v4.
+
+Parts are those of ``ClusterSchedule`` in kit/schedule.py and ``PartsPlan`` in kit/latent_plan.py;
+the second kernel is kit/merge.py.
 """
 
 from __future__ import annotations

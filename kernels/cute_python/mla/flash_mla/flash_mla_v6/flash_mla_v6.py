@@ -3,6 +3,8 @@
 The second kernel is launched as a programmatic dependent of the first. Once the last keys of all
 parts are on their way, attention lets it start: blocks of the merge take SMs that idle or come
 free, and wait there until all parts are written. With one part nothing differs from v5.
+
+The switch is ``early_merge`` of kit/latent_kernel.py, and the wait stands in kit/merge.py.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Of the four CTAs of a cluster two hold neighboring row tiles and one half of the
 share as in v4; the other two hold the same row tiles and the other half, and each merges with one
 of the first two as in v3. With many row tiles four neighbors may share their keys instead. A slab
 crosses L2 half as often as in v6.
+
+What a cluster may share and split is ``ClusterPlan`` of kit/cluster_plan.py.
 """
 
 from __future__ import annotations

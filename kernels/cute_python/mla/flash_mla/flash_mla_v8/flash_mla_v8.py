@@ -4,6 +4,8 @@ The queries are done with before the last weights are, so their place takes what
 the CTAs agree on that while they still multiply. Each piece of 64 columns is stored asynchronously
 and counts its bytes on a barrier of its own, so that it is merged, rounded and sent on while the
 next ones arrive. v7 waits for both CTAs twice in between.
+
+Pieces are ``ClusterPieceEpilogue`` of kit/piece_epilogue.py, over ``send_pieces`` of kit/dsmem.py.
 """
 
 from __future__ import annotations

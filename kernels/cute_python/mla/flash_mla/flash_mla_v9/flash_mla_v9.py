@@ -3,6 +3,8 @@
 Each slab of the queries has a barrier of its own, as those of the keys have, so that the first
 scores of an item begin with the rope slabs of both and go on as slabs land. Descriptors are fetched
 while barriers are set up.
+
+These are ``SlabQueries`` of kit/queries.py and ``prefetch`` of kit/latent_kernel.py.
 """
 
 from __future__ import annotations
