@@ -11,7 +11,7 @@ class Plan(Problem):
         return Tiling()
 
     def plan(self, *inputs):
-        return LibraryKernel(lambda: attend(*inputs, self._flags()), "attend")
+        return LibraryKernel(lambda: attend(*inputs, self._flags()), "attend", _name="x")
 
     def _flags(self):
         return {"page": PAGE}
@@ -24,6 +24,8 @@ def attend(q, flags):
 @pytest.mark.parametrize(
     ("old", "new"),
     [("UNUSED = 1", "UNUSED = 2"), ("return Tiling()", "return Other()"), ("Plan(", "PlanV2("),
+     ("_flags", "_settings"), (" attend(", " attend_v2("),
+     ('_name="x"', '_name="y"'),
      ("PAGE = 64", "PAGE = 64  # keys")],
 )  # fmt: skip
 def test_what_the_call_does_not_reach_is_no_part_of_it(old, new):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mla_var3 import devices, evidence, languages
 from mla_var3.errors import HyperMlaError, ToolchainError
-from mla_var3.evidence import builds
+from mla_var3.evidence import builds, fingerprint
 from mla_var3.evidence.builds import CALL, Build, Case, Compiled, Table
 from mla_var3.evidence.fingerprint import Fingerprint, differences
 from mla_var3.languages import coverage, fingerprints, rebuilding
@@ -82,7 +82,7 @@ def compiled(version: Version, cases: Sequence[Case], say: Say) -> list[Compiled
 
 def called(call: str) -> Compiled:
     """The only case of a version that calls a library."""
-    return Compiled(case=CALL, stages={"call": Fingerprint(code=call)})
+    return Compiled(case=CALL, stages={fingerprint.CALL: Fingerprint(code=call)})
 
 
 def changes_of(old: Compiled, new: Compiled) -> list[str]:

@@ -52,6 +52,8 @@ def digest(parts: Iterable[bytes | str]) -> str:
     return made.hexdigest()[:DIGITS]
 
 
+#: The only stage of a version that calls a library.
+CALL = "call"
 #: What a difference is called, where both values are not worth showing.
 _UNSHOWN = {
     "code": "machine code",
@@ -82,7 +84,7 @@ def _changes(one: Fingerprint, other: Fingerprint, stage: str) -> Iterator[str]:
         if old == new:
             continue
         if name in _UNSHOWN:
-            yield f"{_UNSHOWN[name]} of {stage}"
+            yield "the call of the library" if stage == CALL else f"{_UNSHOWN[name]} of {stage}"
         else:
             yield f"{name.replace('_', ' ')} of {stage} {_shown(old)} -> {_shown(new)}"
 

@@ -138,8 +138,10 @@ def _stages(version: Version, case: Case) -> list[tuple[str, Kernel]] | str:
 
 
 def toolchain(version: Version) -> dict[str, str]:
-    """Versions of the tools that compile a version's language."""
-    found = {}
+    """Versions of the tools that compile a version here; none where a library brings its code."""
+    found: dict[str, str] = {}
+    if not languages.find(version.language).archs:
+        return found
     for name in languages.find(version.language).tools:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
