@@ -44,6 +44,8 @@ class Wrong:
     def text(self) -> str:
         """The file with the edit made."""
         source = (repo_root() / self.file).read_text("utf-8")
+        if self.find == source:
+            return self.put
         found, _, nth = self.find.rpartition(" #")
         find, place = (found, int(nth)) if found and nth.isdigit() else (self.find, 0)
         parts = source.split(find)

@@ -91,3 +91,11 @@ def test_check_says_what_no_problem_reached():
         checking.CheckOutcome("k v1", "a", facts={("loop", "k.py:3"): {"many"}}),
     ]
     assert checking.unreached(outcomes) == {"k v0": ["loop k.py:3 never ran more than once"]}
+
+
+def test_values_that_others_bound_are_cut_to_them():
+    mixed = [mla.MixedProblem().varied(random.Random(seed)) for seed in range(40)]
+    assert all(one.n <= one.t for one in mixed if one)
+    assert {one.n == one.t for one in mixed if one} == {True, False}
+    shared = [mla.SharedPrefixProblem().varied(random.Random(seed)) for seed in range(40)]
+    assert all(one.prefix <= one.shared <= one.t for one in shared if one)

@@ -75,6 +75,8 @@ class Counts:
         self.ideal = np.zeros(n, np.int64)
         self.boxes = np.zeros(n, np.int64)
         self.waits = np.zeros(n, np.int64)
+        self.taken = np.zeros(n, np.int64)
+        self.passed = np.zeros(n, np.int64)
 
     def segment(self, start: int, end: int, warps: int, threads: int) -> None:
         """Instructions ``start`` up to ``end`` ran for so many warps and threads."""
@@ -99,6 +101,11 @@ class Counts:
     def masked(self, pc: int, threads: int) -> None:
         """A guard kept so many threads from an instruction."""
         self.threads[pc] -= threads
+
+    def jump(self, pc: int, taken: int, passed: int) -> None:
+        """Threads that take a branch, and that pass it by."""
+        self.taken[pc] += taken
+        self.passed[pc] += passed
 
     def flops(self, pc: int, count: int) -> None:
         """A matrix instruction."""
@@ -145,6 +152,8 @@ class Counts:
             "ideal",
             "boxes",
             "waits",
+            "taken",
+            "passed",
         ):
             getattr(self, name)[:] += getattr(other, name)
         for key, value in other.bytes.items():

@@ -346,6 +346,7 @@ class Scheduler:
         count = int(np.count_nonzero(test))
         if i.negated:
             count = f.n - count
+        self.machine.counts.jump(i.pc, count, f.n - count)
         if count in (0, f.n):
             f.pc = target if count else f.pc + 1
             return True

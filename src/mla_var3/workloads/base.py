@@ -78,7 +78,7 @@ class Tolerance:
 
 
 #: Pieces that keys, blocks and the like are cut into by problems made for ``check``.
-PIECES = (None, 1, 2, 3, 7)
+PIECES = (None, 1, 3, 7)
 #: Most FLOPs, and most elements of an axis product, of such a problem: a second on one core.
 MOST_FLOPS = 2e8
 
@@ -140,9 +140,10 @@ class Problem(ABC):
             The problem; None where chance finds none that is valid and small.
         """
         for _ in range(200):
-            values = {
+            drawn = {
                 f.name: rng.choice(found) for f in self._varying() if (found := self._tries(f))
             }
+            values = self._fitted(drawn)
             try:
                 made = dataclasses.replace(self, **values)
                 made.validate()
@@ -151,6 +152,10 @@ class Problem(ABC):
             except PlanError:
                 continue
         return None
+
+    def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Drawn values with those that others bound cut to what these allow."""
+        return values
 
     def _varying(self) -> list[dataclasses.Field[Any]]:
         return [f for f in dataclasses.fields(self) if f.name != "machine"]

@@ -6,6 +6,7 @@ Both come from the compile cache, as static facts do: a kernel is compiled once 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mla_var3 import loader
@@ -19,7 +20,7 @@ from mla_var3.languages.cute.compile import (
     compile_host,
     refusal,
 )
-from mla_var3.runtime.execution import Diagnostic, Execution
+from mla_var3.runtime.execution import Diagnostic, Execution, Facts
 from mla_var3.static.source import relative_source
 
 if TYPE_CHECKING:
@@ -149,7 +150,29 @@ def _execution(name: str, run: Emulation, compiled: tuple[Diagnostic, ...]) -> E
         run.bytes("global read"),
         run.bytes("global write"),
         (*compiled, *map(_diagnostic, run.diagnostics)),
+        facts=_facts(name, run),
     )
+
+
+def _facts(name: str, run: Emulation) -> Facts:
+    """Which ways the branches of the project's own lines went, and the axes of the grids."""
+    found: Facts = {}
+    for launch in run.launches:
+        for axis, (blocks, cluster) in enumerate(zip(launch.grid, launch.cluster, strict=True)):
+            place = f"axis {axis} of the grid ({name})"
+            found.setdefault(("clusters", place), set()).add(
+                "later" if blocks > cluster else "only"
+            )
+        kernel = launch.counts.program.kernel
+        for i in kernel.instructions:
+            if i.parts[0] != "bra" or i.guard is None or i.line is None:
+                continue
+            file = relative_source(kernel.files.get(i.line[0], ""))
+            if file.startswith("kernels/"):
+                ways = found.setdefault(("jump", f"{Path(file).name}:{i.line[1]}"), set())
+                ways |= {"taken"} if launch.counts.taken[i.pc] else set()
+                ways |= {"passed"} if launch.counts.passed[i.pc] else set()
+    return found
 
 
 def _diagnostic(found: Found) -> Diagnostic:

@@ -100,7 +100,7 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 
 
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
-LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 130, 200, 400)
+LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 200, 520)
 QUERIES = (1, 2, 3, 5, 16, 17, 65, 130)
 
 
@@ -121,7 +121,7 @@ class MlaProblem(Problem):
     t: int = option(
         4096,
         "context length: keys per sequence",
-        tries=(1, 3, 17, 64, 65, 130, 200, 257, 600, 2500),
+        tries=(1, 3, 17, 65, 130, 257, 600, 2500),
         minimum=1,
     )
     p: int = option(64, "rotary position dimension", tries=(16, 32, 64), minimum=16)
@@ -591,6 +591,9 @@ class MixedProblem(MlaProblem):
     def head_dim(self) -> int:
         return self.d
 
+    def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values | {"n": min(values["n"], values["t"])}
+
     @property
     def new_tokens(self) -> int:
         """n; PlanError when it is still open."""
@@ -715,6 +718,11 @@ class SharedPrefixProblem(MlaProblem):
     @property
     def head_dim(self) -> int:
         return self.d
+
+    def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
+        own = values["s"] if values["causal"] else 0
+        shared = max(min(values["shared"], values["t"] - own), 0)
+        return values | {"shared": shared, "prefix": min(values["prefix"], shared)}
 
     @property
     def shared_tokens(self) -> int:
