@@ -81,8 +81,11 @@ def test_what_is_added_is_checked_and_compiled(kind, design, flags, tmp_path):
     static = ["--prof_type=static", "--arch=sm_90"]
     said = run(root, "mla_var3.kernel", design, *static, *flags)
     assert f"{design} v0: right" in said
-    (path,) = (root / "results").rglob("*.json")
+    (path,) = (root / "results" / "static").rglob("*.json")
     assert '"registers"' in json.dumps(json.loads(path.read_text(encoding="utf-8")))
     listed = run(root, "mla_var3.app.records", "verify")
     assert "1 records" in listed
     assert "0 with faults" in listed
+    table = root / "results" / "fingerprints"
+    run(root, "mla_var3.app.codes", "write", design)
+    assert '"code"' in next(table.rglob(f"{design}.json")).read_text(encoding="utf-8")

@@ -56,16 +56,27 @@ class _Ptx:
             progress(job, found[-1].facts)
         return found
 
-    def fingerprint(self, kernel: Kernel, compiled: Compiled) -> Fingerprint:
+    def fingerprints(
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        workers: int | None = None,
+        cache_dir: Path | None = None,
+        progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
+    ) -> list[Fingerprint | str]:
         from mla_var3.languages.ptx.compile import fingerprint
 
-        return fingerprint(kernel, compiled)
+        made = self.compile_many(jobs, progress=progress)
+        return [
+            one.facts.error or fingerprint(job.kernel, one)
+            for job, one in zip(jobs, made, strict=True)
+        ]
 
     def call(self, texts: Sequence[str]) -> str | None:
         return None
 
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
-        return {}
+        return {name: str(tensor.dtype) for name, tensor in kernel.input_tensors.items()}
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()

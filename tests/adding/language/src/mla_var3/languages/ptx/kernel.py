@@ -72,5 +72,8 @@ class PtxKernel(Kernel):
         tensors = [*self.input_tensors.values(), *self._output_tensors.values()]
         arrays = [tensor.view(torch.int16).numpy() for tensor in tensors]
         ran = launch(self.text, [*arrays, *self.scalars], self.grid(), BLOCK)
-        found = (Diagnostic(d.kind, d.severity, d.file, d.line, d.message) for d in ran.diagnostics)
+        found = (
+            Diagnostic(d.kind, "error", d.at.file or "ptx", d.at.line or d.at.pc, d.message)
+            for d in ran.diagnostics
+        )
         return Execution(self.name, diagnostics=tuple(found))
