@@ -39,12 +39,10 @@ from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
     ROPE_SLAB,
     ROWS,
-    SLAB,
     SLAB_BYTES,
     SLABS,
     SlabLoads,
-    as_keys,
-    as_rows,
+    latent_loads,
     shared_slabs,
     slab_layout,
 )
@@ -132,20 +130,8 @@ class LatentKernel:
             self.dtype, self.queries.barriers, self.rings, self.epilogue.fields()
         )
         slab = cute.slice_(slab_layout(self.dtype, 1), (None, None, 0))
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        load_q, load_qpe = [
-            cpasync.make_tiled_tma_atom(load, as_rows(x), slab, (SLAB, SLAB)) for x in (q, qpe)
-        ]
-        if const_expr(self.share > 1):
-            load = cpasync.CopyBulkTensorTileG2SMulticastOp()
-        load_z, load_kpe = [
-            cpasync.make_tiled_tma_atom(
-                load, as_keys(x), slab, (SLAB, SLAB), num_multicast=self.share
-            )
-            for x in (z, kpe)
-        ]
-        outputs = self.epilogue.outputs(o, lse, slab, load_q)
-        return (*load_q, *load_qpe), (*load_z, *load_kpe), outputs
+        q_loads, kv_loads = latent_loads(q, qpe, z, kpe, slab, self.share)
+        return q_loads, kv_loads, self.epilogue.outputs(o, lse, slab, q_loads[:2])
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel

@@ -74,6 +74,21 @@ def tma_parts(atom, shared, matrix, rank=0, ranks=1):
     )
 
 
+def latent_loads(q, qpe, z, kpe, slab, share=1):
+    """TMA loads of queries, and of keys that ``share`` CTAs take in by multicast; with tensors."""
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    load_q, load_qpe = [
+        cpasync.make_tiled_tma_atom(load, as_rows(x), slab, (SLAB, SLAB)) for x in (q, qpe)
+    ]
+    if share > 1:
+        load = cpasync.CopyBulkTensorTileG2SMulticastOp()
+    load_z, load_kpe = [
+        cpasync.make_tiled_tma_atom(load, as_keys(x), slab, (SLAB, SLAB), num_multicast=share)
+        for x in (z, kpe)
+    ]
+    return (*load_q, *load_qpe), (*load_z, *load_kpe)
+
+
 class SlabLoads:
     """TMA loads of a tile of 64 rows, slab by slab: eight latent ones, then the rope slab."""
 
