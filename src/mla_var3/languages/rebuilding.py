@@ -7,7 +7,6 @@ the history is there. States of different versions share a tree where no file of
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import os
 import re
@@ -174,13 +173,16 @@ def _folder(state: State) -> str:
     return f"{KERNELS}/{version.path.parent.relative_to(kernels_dir()).as_posix()}"
 
 
-def _take_machines(plan: Any) -> None:
-    """Let a plan of the time when sizes were resolved for two ceilings be resolved for a device."""
-    old = plan.resolve
-    if "peak_gbps" in inspect.signature(old).parameters:
-        plan.resolve = lambda self, machine: dataclasses.replace(
-            old(self, machine.tflops, machine.gbps), machine=machine
-        )
+def _take_machines(plan: type[Any]) -> None:
+    """Let a plan of the time when sizes were resolved for two ceilings be resolved as today's are.
+
+    A record names the sizes that came of it, so nothing is left to resolve but the device.
+    """
+    kinds: tuple[Any, ...] = plan.__mro__
+    for kind in kinds:
+        own = vars(kind).get("resolve")
+        if own is not None and "peak_gbps" in inspect.signature(own).parameters:
+            del kind.resolve
 
 
 def main() -> None:
