@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from mla_var3.app import checking
+from mla_var3.errors import UnknownNameError
 from mla_var3.interpreter import launch
+from mla_var3.profiling.static import parse_archs
 from mla_var3.runtime import coverage, registry
 from mla_var3.runtime.cases import cases
 from mla_var3.workloads import mla
@@ -99,3 +101,10 @@ def test_values_that_others_bound_are_cut_to_them():
     assert {one.n == one.t for one in mixed if one} == {True, False}
     shared = [mla.SharedPrefixProblem().varied(random.Random(seed)) for seed in range(40)]
     assert all(one.prefix <= one.shared <= one.t for one in shared if one)
+
+
+def test_lists_and_names_with_an_empty_part_are_refused():
+    with pytest.raises(UnknownNameError, match="unknown arch ''"):
+        parse_archs("sm_90,,sm_100", "cutile-dsl")
+    with pytest.raises(UnknownNameError, match="unknown design 'flash_mla@'"):
+        registry.find("flash_mla@")

@@ -100,7 +100,7 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 
 
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
-LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 200, 520)
+LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 200, 1100)
 QUERIES = (1, 2, 3, 5, 16, 17, 65, 130)
 
 
