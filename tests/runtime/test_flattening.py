@@ -133,7 +133,6 @@ def test_a_module_without_a_plan_is_refused(toy, text):
         flatten_file(toy(text))
 
 
-@pytest.mark.exhaustive  # Two compiles, of about ten seconds each on an idle core.
 def test_a_flattened_version_compiles_to_the_same_machine_code(tmp_path):
     pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
     from mla_var3.devices import default_for_arch
