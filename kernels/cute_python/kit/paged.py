@@ -31,7 +31,7 @@ from mla_var3.kernel.cute_python.kit.pages import (
 )
 from mla_var3.kernel.cute_python.kit.products import RMEM, SMEM, accumulate, score_mma, scores
 from mla_var3.kernel.cute_python.kit.queries import SlabQueries
-from mla_var3.kernel.cute_python.kit.rings import Free
+from mla_var3.kernel.cute_python.kit.rings import Free, latent_storage
 from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
     ROPE_SLAB,
@@ -112,7 +112,9 @@ class PagedKernel(LatentKernel):
     ):
         """Launch on q [b,s,h,512], qpe [b,s,h,64], z [pages,page,512], kpe [pages,page,64]."""
         self.dtype = self.out_dtype = q.element_type
-        self.storage = self.storage_of(q.element_type)
+        self.storage = latent_storage(
+            q.element_type, self.queries.barriers, self.rings, self.epilogue.fields()
+        )
         slab = cute.slice_(slab_layout(self.dtype, 1), (None, None, 0))
         load = cpasync.CopyBulkTensorTileG2SOp()
         load_q, load_qpe = [

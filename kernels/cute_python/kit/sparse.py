@@ -25,7 +25,7 @@ from mla_var3.kernel.cute_python.kit.epilogue import Epilogue
 from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS, Handover, sync
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
 from mla_var3.kernel.cute_python.kit.pages import as_token_rows
-from mla_var3.kernel.cute_python.kit.rings import Free
+from mla_var3.kernel.cute_python.kit.rings import Free, latent_storage
 from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
     LATENT,
@@ -91,7 +91,9 @@ class SparseKernel(PagedKernel):
     ):
         """Launch on q [n,1,h,512], qpe [n,1,h,64], cache [pages,page,656], indices [n,k]."""
         self.dtype, self.out_dtype = Float16, o.element_type
-        self.storage = self.storage_of(Float16)
+        self.storage = latent_storage(
+            Float16, self.queries.barriers, self.rings, self.epilogue.fields()
+        )
         slab = cute.slice_(slab_layout(q.element_type, 1), (None, None, 0))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         load_q, load_qpe = [
