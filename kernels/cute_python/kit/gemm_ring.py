@@ -126,7 +126,8 @@ class RingGemm:
             mma.make_fragment_A(mma.partition_A(s_a)),
             mma.make_fragment_B(mma.partition_B(s_b)),
         )
-        return operands, mma.make_fragment_C(mma.partition_shape_C((self.tile_m(), TILE_N)))
+        acc = mma.make_fragment_C(mma.partition_shape_C((self.tile_m(), TILE_N)))
+        return operands, acc
 
     @cute.jit
     def multiply(self, acc, operands, full, step):

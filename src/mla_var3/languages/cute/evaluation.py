@@ -27,6 +27,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Is: operator.is_,
     ast.IsNot: operator.is_not, ast.Gt: operator.gt, ast.Lt: operator.lt, ast.Eq: operator.eq,
+    ast.BitOr: operator.or_,
 }  # fmt: skip
 #: Rows that a warpgroup holds of a product: PTX ISA, wgmma.mma_async, shape m64nNkK.
 _WARPGROUP_ROWS, _WARPGROUP = 64, 128
@@ -66,12 +67,22 @@ def _grids(scope: _Scope) -> Iterator[tuple[int, ...]]:
         for keyword in call.keywords:
             if keyword.arg == "grid":
                 yield scope.value(keyword.value)
+            elif keyword.arg is None and "grid" in (options := _options(scope, keyword.value)):
+                yield options["grid"]
     for call in (node for node in ast.walk(scope.body) if isinstance(node, ast.Call)):
         match call.func:
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
                 method = getattr(scope.value(call.func.value), name, None)
                 if inspect.ismethod(method) and "launch" in _function(method).__code__.co_names:
                     yield from _grids(scope.entered(call, method))
+
+
+def _options(scope: _Scope, node: ast.expr) -> Mapping[str, Any]:
+    """Settings of a launch that come from a method; empty where they take a compile."""
+    try:
+        return dict(scope.value(node))
+    except UnknownValueError:
+        return {}
 
 
 def accumulators(kernel: CuteKernel) -> tuple[Tile, ...]:
@@ -89,9 +100,9 @@ def _elements(tile: Tile) -> int:
 
 
 def _fragments(owner: object) -> Iterator[Tile]:
-    """Accumulators that the methods of an object make, by the name that they are given."""
-    for method in _methods(type(owner)):
-        scope = _Scope(method, _known({"self": owner}))
+    """Accumulators that an object's methods make, by themselves or by a function that they call."""
+    for function in _makers(type(owner)):
+        scope = _Scope(function, _known({"self": owner}))
         for name, value in _named(scope.body):
             for call in _calls(value, "partition_shape_C"):
                 try:
@@ -103,12 +114,15 @@ def _fragments(owner: object) -> Iterator[Tile]:
                     yield Tile(name, rows, columns, True, threads)
 
 
-def _methods(kind: type) -> Iterator[FunctionType]:
-    """The functions of a class whose source makes accumulators, inherited ones included."""
+def _makers(kind: type) -> Iterator[FunctionType]:
+    """Methods, inherited ones included, and functions beside them, that make accumulators."""
+    found: dict[FunctionType, None] = {}
     for _, member in inspect.getmembers(kind, inspect.isfunction):
-        function = _function(member)
-        if "partition_shape_C" in function.__code__.co_names:
-            yield function
+        method = _function(member)
+        called = (method.__globals__.get(name) for name in method.__code__.co_names)
+        functions = (_function(each) for each in called if inspect.isfunction(each))
+        found |= dict.fromkeys((method, *functions))
+    yield from (each for each in found if "partition_shape_C" in each.__code__.co_names)
 
 
 def _function(member: Any) -> FunctionType:
@@ -206,6 +220,9 @@ class _Scope:
                 return self._attribute(self.value(owner), name)
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return tuple(self.value(item) for item in items)
+            case ast.Dict(keys=keys, values=values) if all(keys):
+                worth = map(self.value, values)
+                return dict(zip((self.value(key) for key in keys if key), worth, strict=True))
             case ast.Subscript(value=items, slice=place):
                 return self.value(items)[self.value(place)]
             case ast.BinOp(left=one, op=op, right=other) if type(op) in _OPERATORS:
