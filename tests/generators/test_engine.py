@@ -45,7 +45,7 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
     assert link("kernels/") == "kernels/index.md"
     run = site.runs[0]
     below = run.name.removeprefix("results/")
-    assert link(f"{run.name}#json") == f"records/{below}"
+    assert link(f"{run.name}#json") == f"records/{below}.json"
     assert link(run.name).startswith(f"records/{below.rsplit('/', 2)[0]}.md#")
 
 

@@ -80,9 +80,7 @@ def test_changes_are_numbered_over_all_files(site):
 
 
 def test_the_same_version_differs_in_nothing(site):
-    assert diff.section(on(site), AFTER, AFTER, None, link).startswith(
-        "The sources differ in names"
-    )
+    assert diff.section(on(site), AFTER, AFTER, None, link).startswith("The sources are the same.")
 
 
 # -- remarks ---------------------------------------------------------------------------------------
