@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,8 @@ def here(tree, monkeypatch):
     monkeypatch.setattr(pages.load_all, "__kwdefaults__",
                         {**pages.load_all.__kwdefaults__, "is_stale": is_stale})  # fmt: skip
     monkeypatch.chdir(tree.root)
+    # Lint renders texts as the site does.
+    shutil.copy(Path(__file__).parents[2] / "mkdocs.yml", tree.root)
     return tree
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import mla_var3
+from mla_var3 import front
 from mla_var3.errors import HyperMlaError, RecordError, ToolchainError
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.evidence.sources import KERNELS, git
@@ -185,7 +186,7 @@ def _take_machines(plan: type[Any]) -> None:
             del kind.resolve
 
 
-def main() -> None:
+def main() -> int:
     """Compile what the parent process asks for on stdin; results as the last line of stdout."""
     made = []
     for design, name, cases in _ASKED.validate_json(sys.stdin.read()):
@@ -194,7 +195,8 @@ def main() -> None:
             _take_machines(version.plan_class())
         made.append(tuple(fingerprints.compiled(version, cases)))
     print(_MADE.dump_json(tuple(made)).decode())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    front.run("mla_var3.languages.rebuilding:main")

@@ -344,7 +344,7 @@ launch(from_dlpack(torch.zeros(64, K).half(), assumed_align=16))
     "cute-multicast-below-the-limit": [
         _program(
             """
-from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import TILE_N, tma_atom
+from mla_var3.kernel.cute_python.kit.gemm_tiles import TILE_N, tma_atom
 
 
 @cute.kernel
@@ -404,7 +404,7 @@ assert bad == ["register", "new"]
     "cute-ring-displaces-blocks": [
         Setup(
             """
-from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import BARRIER_BYTES, SHARED_BYTES
+from mla_var3.kernel.cute_python.kit.gemm_plan import BARRIER_BYTES, SHARED_BYTES
 
 step_bytes, slabs, barriers = (128 + 256) * 64 * 2, 4 * 64 * 64 * 2, BARRIER_BYTES
 # snippet
@@ -673,7 +673,7 @@ assert torch.equal(out, torch.arange(64).half())
     "cute-tma-multicast": [
         _program(
             """
-from mla_var3.kernel.cute_python.gemm.hopper_gemm.common import (
+from mla_var3.kernel.cute_python.kit.gemm_tiles import (
     TILE_N, operand_layout, tma_atom, tma_parts,
 )
 
@@ -824,6 +824,7 @@ assert kernel.library is library
 """
         ),
     ],
+    "serving": [Setup("# snippet\n\nassert sys.modules['flash_mla'].flash_mla_with_kvcache\n")],
     "emulator": [
         Setup(
             START
