@@ -143,8 +143,8 @@ def test_without_ncu_it_says_so(monkeypatch):
 def test_sources_that_the_report_lacks_are_those_of_the_version():
     gemm = registry.find("hopper_gemm", "v1")
     bare = dataclasses.replace(reports.gemm(), sources=None)
-    found = set(with_sources(bare, gemm).sources)
-    assert {"gemm_ring.py", "gemm_tiles.py", "hopper_gemm_v1.py"} <= found
+    # The report is of a time when the version had a helper of its own, which is gone.
+    assert set(with_sources(bare, gemm).sources) == {"hopper_gemm_v1.py"}
     whole = with_sources(reports.gemm(), gemm)
     assert whole.sources["hopper_gemm_v1.py"] == reports.gemm().sources["hopper_gemm_v1.py"]
     assert with_sources(Profiled("k", ()), gemm).sources == {}
