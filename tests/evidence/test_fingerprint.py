@@ -12,7 +12,7 @@ BASE = Fingerprint(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"code": "f" * DIGITS}, "machine code of attention"),
+        ({"code": "f" * DIGITS}, "code of attention"),
         ({"grid": (128, 1, 1)}, "grid of attention 132 -> 128"),
         ({"cluster": (2, 1, 1)}, "cluster of attention 1 -> 2"),
         ({"block": (128, 2, 1)}, "block of attention 384 -> 128 x 2"),

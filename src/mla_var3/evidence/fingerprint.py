@@ -21,11 +21,12 @@ class Fingerprint(BaseModel):
     """One stage as it was launched.
 
     Attributes:
-        code: Digest of machine code and constants; of the call, where a library brings the code.
+        code: Digest of machine code and constants; of the intermediate code, where a compiler makes
+            other machine code of it each time; of the call, where a library brings the code.
         grid: Blocks per axis; empty where a library chooses them.
-        block: Threads per axis.
-        cluster: Blocks of a cluster per axis.
-        shared_bytes: Shared memory per block that the launch asks for.
+        block: Threads per axis; empty where the compiler chooses them.
+        cluster: Blocks of a cluster per axis, likewise.
+        shared_bytes: Shared memory per block that the launch asks for, likewise 0.
         scalars: Numbers that it passes, in order.
         tensors: Digest of the element types, shapes and strides of what it passes.
         descriptors: Digest of its TMA descriptors (boxes, strides, swizzles); empty without any.
@@ -56,7 +57,7 @@ def digest(parts: Iterable[bytes | str]) -> str:
 CALL = "call"
 #: What a difference is called, where both values are not worth showing.
 _UNSHOWN = {
-    "code": "machine code",
+    "code": "code",
     "tensors": "shapes or strides",
     "descriptors": "TMA descriptors",
 }
