@@ -84,7 +84,10 @@ def _changes(one: Fingerprint, other: Fingerprint, stage: str) -> Iterator[str]:
         old, new = getattr(one, name), getattr(other, name)
         if old == new:
             continue
-        if name in _UNSHOWN:
+        if name == "scalars" and len(old) == len(new):
+            pairs = enumerate(zip(old, new, strict=True))
+            yield from (f"scalar {i} of {stage} {a} -> {b}" for i, (a, b) in pairs if a != b)
+        elif name in _UNSHOWN:
             yield "the call of the library" if stage == CALL else f"{_UNSHOWN[name]} of {stage}"
         else:
             yield f"{name.replace('_', ' ')} of {stage} {_shown(old)} -> {_shown(new)}"
