@@ -131,7 +131,7 @@ def test_a_doubled_scale_changes_its_workload_and_the_kernels_that_are_passed_it
     code, said = copy.run("check")
     assert code == 1
     assert {line.split()[1] for line in changed(said)} == {"flash_mla"}
-    assert "scalars of attention" in said
+    assert "scalar 0 of attention" in said
 
 
 def test_another_grid_is_named_and_refused_until_it_is_declared(copy):

@@ -12,12 +12,12 @@ BASE = Fingerprint(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"code": "f" * DIGITS}, "machine code of attention"),
+        ({"code": "f" * DIGITS}, "code of attention"),
         ({"grid": (128, 1, 1)}, "grid of attention 132 -> 128"),
         ({"cluster": (2, 1, 1)}, "cluster of attention 1 -> 2"),
         ({"block": (128, 2, 1)}, "block of attention 384 -> 128 x 2"),
         ({"shared_bytes": 1024}, "shared bytes of attention 231424 -> 1024"),
-        ({"scalars": ("0.2",)}, "scalars of attention 0.1 -> 0.2"),
+        ({"scalars": ("0.2",)}, "scalar 0 of attention 0.1 -> 0.2"),
         ({"tensors": "f" * DIGITS}, "shapes or strides of attention"),
         ({"descriptors": "f" * DIGITS}, "TMA descriptors of attention"),
     ],

@@ -21,11 +21,12 @@ class Fingerprint(BaseModel):
     """One stage as it was launched.
 
     Attributes:
-        code: Digest of machine code and constants; of the call, where a library brings the code.
+        code: Digest of machine code and constants; of the intermediate code, where a compiler makes
+            other machine code of it each time; of the call, where a library brings the code.
         grid: Blocks per axis; empty where a library chooses them.
-        block: Threads per axis.
-        cluster: Blocks of a cluster per axis.
-        shared_bytes: Shared memory per block that the launch asks for.
+        block: Threads per axis; empty where the compiler chooses them.
+        cluster: Blocks of a cluster per axis, likewise.
+        shared_bytes: Shared memory per block that the launch asks for, likewise 0.
         scalars: Numbers that it passes, in order.
         tensors: Digest of the element types, shapes and strides of what it passes.
         descriptors: Digest of its TMA descriptors (boxes, strides, swizzles); empty without any.
@@ -56,7 +57,7 @@ def digest(parts: Iterable[bytes | str]) -> str:
 CALL = "call"
 #: What a difference is called, where both values are not worth showing.
 _UNSHOWN = {
-    "code": "machine code",
+    "code": "code",
     "tensors": "shapes or strides",
     "descriptors": "TMA descriptors",
 }
@@ -83,7 +84,10 @@ def _changes(one: Fingerprint, other: Fingerprint, stage: str) -> Iterator[str]:
         old, new = getattr(one, name), getattr(other, name)
         if old == new:
             continue
-        if name in _UNSHOWN:
+        if name == "scalars" and len(old) == len(new):
+            pairs = enumerate(zip(old, new, strict=True))
+            yield from (f"scalar {i} of {stage} {a} -> {b}" for i, (a, b) in pairs if a != b)
+        elif name in _UNSHOWN:
             yield "the call of the library" if stage == CALL else f"{_UNSHOWN[name]} of {stage}"
         else:
             yield f"{name.replace('_', ' ')} of {stage} {_shown(old)} -> {_shown(new)}"

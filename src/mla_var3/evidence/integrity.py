@@ -3,7 +3,10 @@
 The content hash catches an edit, a slip of the hand, a broken merge. It does not prove who made
 the record, nor that the run took place: whoever can run this tool can seal a record of invented
 numbers. What speaks against that is the rest: the sources exist in the repository, the times stay
-above the physical bound (``mla_var3.app.verify``), and anybody with the device can run it again.
+above the physical bound (``mla_var3.app.verify``), parts of it do not exclude each other
+(``contradictions``), and anybody with the device can run it again. Nor does a fingerprint prove
+what ran: it says what the named sources compile to here, and of cuTile only what tileiras is given,
+which makes other machine code of it from run to run.
 """
 
 from __future__ import annotations

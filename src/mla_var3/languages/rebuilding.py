@@ -7,6 +7,7 @@ the history is there. States of different versions share a tree where no file of
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import re
@@ -23,12 +24,13 @@ from pydantic import TypeAdapter
 
 import mla_var3
 from mla_var3 import front
-from mla_var3.errors import HyperMlaError, RecordError, ToolchainError
+from mla_var3.errors import RecordError, ToolchainError
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.evidence.sources import KERNELS, git
 from mla_var3.languages import fingerprints
 from mla_var3.paths import kernels_dir, repo_root
-from mla_var3.runtime import registry
+from mla_var3.runtime import KernelPlan, registry
+from mla_var3.runtime.registry import Version
 from mla_var3.static import tools
 
 _ASKED = TypeAdapter(tuple[tuple[str, str, tuple[Case, ...]], ...])
@@ -174,13 +176,23 @@ def _folder(state: State) -> str:
     return f"{KERNELS}/{version.path.parent.relative_to(kernels_dir()).as_posix()}"
 
 
-def _take_machines(plan: type[Any]) -> None:
-    """Let a plan of the time when sizes were resolved for two ceilings be resolved as today's are.
+def _as_today(version: Version) -> None:
+    """Let a module of old be found and bound as today's are.
 
-    A record names the sizes that came of it, so nothing is left to resolve but the device.
+    Its plan was named after the version, and resolved open sizes for two ceilings; a record names
+    the sizes that came of it, so nothing is left to resolve but the device.
     """
-    kinds: tuple[Any, ...] = plan.__mro__
-    for kind in kinds:
+    module: Any = importlib.import_module(version.module)
+    plans: list[Any] = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, KernelPlan)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    ]
+    module.Plan = getattr(module, "Plan", plans[0] if plans else None)
+    for kind in plans[0].__mro__ if plans else ():
         own = vars(kind).get("resolve")
         if own is not None and "peak_gbps" in inspect.signature(own).parameters:
             del kind.resolve
@@ -191,8 +203,8 @@ def main() -> int:
     made = []
     for design, name, cases in _ASKED.validate_json(sys.stdin.read()):
         version = registry.find(design, name)
-        with contextlib.suppress(HyperMlaError):  # Why it has no plan is said for each case.
-            _take_machines(version.plan_class())
+        with contextlib.suppress(Exception):  # What is wrong with it is said for each case.
+            _as_today(version)
         made.append(tuple(fingerprints.compiled(version, cases)))
     print(_MADE.dump_json(tuple(made)).decode())
     return 0

@@ -95,9 +95,7 @@ class _Cutile:
     ) -> list[Fingerprint | str]:
         from mla_var3.languages.cutile import fingerprint
 
-        return fingerprint.fingerprints(
-            jobs, workers=workers, cache_dir=cache_dir, progress=progress
-        )
+        return fingerprint.fingerprints(jobs, cache_dir)
 
     def call(self, texts: Sequence[str]) -> str | None:
         return None

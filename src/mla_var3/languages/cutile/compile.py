@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mla_var3.errors import ToolchainError
+from mla_var3.errors import PlanError, ToolchainError
 from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled
 from mla_var3.languages.base import CompileJob as KernelJob
@@ -256,23 +256,22 @@ def _bytecode(job: TileJob, signature: Any) -> bytes:
     return buffer.getvalue()
 
 
-def intermediate(job: TileJob, cache_dir: Path | None = None) -> str | None:
-    """The kernel as tileiras takes it, without its name and its places in the source.
+def intermediate(job: TileJob, cache_dir: Path | None = None) -> str:
+    """The kernel as tileiras takes it, with its hints, without its name and places in the source.
 
     Args:
         job: The kernel.
         cache_dir: As for :func:`compile_kernel`.
 
-    Returns:
-        The text and the hints; None where the front end refuses the kernel.
+    Raises:
+        PlanError: The front end refuses the kernel.
     """
     task = _prepare(job)
     if task.error is not None:
-        return None
-    runner = tools.Runner()
+        raise PlanError(task.error)
     with Cache(cache_dir).scratch() as folder:
         (folder / BYTECODE).write_bytes(task.bytecode)
-        done = runner.run(toolchain.find("tileirdisasm"), [folder / BYTECODE])
+        done = tools.Runner().run(toolchain.find("tileirdisasm"), [folder / BYTECODE])
     if done.returncode:
         raise ToolchainError(f"tileirdisasm failed: {tools.one_line(done.stderr)}")
     return f"{sorted(task.base.hints.items())}\n{_ENTRY.sub('entry @(', done.stdout)}"
