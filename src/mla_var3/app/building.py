@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mla_var3 import devices, evidence, languages
-from mla_var3.errors import HyperMlaError, ToolchainError
+from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
 from mla_var3.evidence import builds, fingerprint
 from mla_var3.evidence.builds import CALL, Build, Case, Compiled, Table
 from mla_var3.evidence.fingerprint import Fingerprint, differences
@@ -39,6 +39,20 @@ class Comparison:
 def table_of(version: Version) -> Table:
     """The table of the version's design."""
     return builds.read(builds.path_of(version.package, version.layer, version.design))
+
+
+def cannot_compile(version: Version) -> str | None:
+    """Why a version has no table and gets none: its kernels are somebody's, and not fetched."""
+    arch = next(iter(languages.find(version.language).archs), None)
+    if arch is None or version.version in table_of(version).versions:
+        return None
+    case = Case(device=devices.default_for_arch(arch).key, problem={}, tilings=())
+    try:
+        for _, kernel in fingerprints.bound(version, case).stages():
+            languages.find(kernel.language).switches(kernel)
+    except NotExecutableError as error:
+        return str(error)
+    return None
 
 
 def compare(

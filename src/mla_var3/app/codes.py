@@ -19,6 +19,7 @@ from mla_var3.errors import RecordError
 from mla_var3.evidence import revisions
 from mla_var3.paths import relative
 from mla_var3.runtime import registry
+from mla_var3.runtime.registry import Version
 from mla_var3.workloads import observing
 
 PROG = "python -m mla_var3.app.codes"
@@ -32,6 +33,17 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
+def _asked(design: str | None, version: str | None) -> list[Version]:
+    """The versions asked for but those that cannot be compiled here, of which it says why."""
+    found = []
+    for each in registry.select(design, version):
+        if (reason := building.cannot_compile(each)) is not None:
+            _say(f"passed over {each.key}: {reason}")
+        else:
+            found.append(each)
+    return found
+
+
 def check(design: Design = None, version: Number = None, arch: str | None = None) -> int:
     """Compile versions as the tables have them, and say which compile to something else now.
 
@@ -43,7 +55,7 @@ def check(design: Design = None, version: Number = None, arch: str | None = None
     Returns:
         0 when all compile to the same machine code and launches, else 1.
     """
-    compared = [building.compare(each, _say, arch) for each in registry.select(design, version)]
+    compared = [building.compare(each, _say, arch) for each in _asked(design, version)]
     for one in compared:
         _tell(one)
     wrong, unknown = _wrong(compared), [one for one in compared if one.kept is None]
@@ -76,7 +88,7 @@ def write(
         0 when the tables are those of today's sources, else 1.
     """
     refused = 0
-    for each in registry.select(design, version):
+    for each in _asked(design, version):
         one = building.compare(each, _say, arch, new=True)
         _tell(one)
         if one.changes and changed is None:
@@ -101,7 +113,7 @@ def records(design: Design = None, version: Number = None) -> int:
     Raises:
         RecordError: The repository does not have a source, or a version is not in its table.
     """
-    versions = registry.select(design, version)
+    versions = _asked(design, version)
     states = {each: building.old_states(each) for each in versions}
     for each, found in states.items():
         if found and each.version not in building.table_of(each).versions:

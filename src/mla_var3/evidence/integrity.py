@@ -5,8 +5,8 @@ the record, nor that the run took place: whoever can run this tool can seal a re
 numbers. What speaks against that is the rest: the sources exist in the repository, the times stay
 above the physical bound (``mla_var3.app.verify``), parts of it do not exclude each other
 (``contradictions``), and anybody with the device can run it again. Nor does a fingerprint prove
-what ran: it says what the named sources compile to here, and of cuTile only what tileiras is given,
-which makes other machine code of it from run to run.
+what ran: it says what the named sources compile to here, and, where a compiler makes other machine
+code of the same from run to run, only what that compiler is given.
 """
 
 from __future__ import annotations
