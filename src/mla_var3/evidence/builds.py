@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,9 @@ from mla_var3.paths import results_dir, write_atomic
 
 FOLDER = "fingerprints"
 Sources = Mapping[str, str]
+
+
+_Table = TypeVar("_Table", bound=BaseModel)
 
 
 class _Model(BaseModel):
@@ -181,14 +184,26 @@ def read(path: Path) -> Table:
     Raises:
         RecordError: It is not a table.
     """
+    return table_at(path, Table, "fingerprints")
+
+
+def table_at(path: Path, kind: type[_Table], of: str) -> _Table:
+    """A table of some kind; an empty one where there is none.
+
+    Args:
+        path: Where it lies.
+        kind: Its model, which has defaults for everything.
+        of: What it is a table of, for errors.
+
+    Raises:
+        RecordError: It is not a table.
+    """
     if not path.is_file():
-        return Table()
+        return kind()
     try:
-        return Table.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise RecordError(
-            f"{path} is no table of fingerprints: {inputs.first_fault(error)}"
-        ) from error
+        raise RecordError(f"{path} is no table of {of}: {inputs.first_fault(error)}") from error
 
 
 def write(table: Table, path: Path) -> None:

@@ -11,11 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from mla_var3 import inputs
 from mla_var3.blobs import once_per_content
-from mla_var3.errors import RecordError
 from mla_var3.evidence import builds
 from mla_var3.evidence.fingerprint import Digest, digest
 from mla_var3.evidence.model import Record, Scalar
@@ -133,13 +131,7 @@ def read(path: Path) -> Table:
     Raises:
         RecordError: It is not a table.
     """
-    if not path.is_file():
-        return Table()
-    try:
-        return Table.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        fault = inputs.first_fault(error)
-        raise RecordError(f"{path} is no table of revisions: {fault}") from error
+    return builds.table_at(path, Table, "revisions")
 
 
 def write(table: Table, path: Path) -> None:
