@@ -1,34 +1,90 @@
-"""Who has seen what: a vector clock per warp over all actors of a cluster.
+"""What has happened, and what each warp of a cluster knows of it.
 
-An actor is a warp itself or one of the units that work for it: its wgmma reads, its bulk copies
-(TMA), its cp.async. An access is stamped with its actor's clock; it is ordered before what a warp
-does now if that warp's vector has reached the stamp.
+Whatever touches memory is an event: what a thread does now, or a step of an asynchronous operation
+(it has read its source; what it wrote is there). PTX lets nobody wait for an operation. It lets a
+thread wait for the first so many events of a chain: a warp's own program order, its groups of
+wgmma, of cp.async, a thread's bulk groups (read, or complete), the phases of an mbarrier. So an
+event is a chain and a number, and what a warp knows is one number per chain: an event is over for
+it if its number is not above. Operations of different chains end in any order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-GENERIC, WGMMA, BULK, CP_ASYNC = range(4)
-UNITS = ("warp", "wgmma of warp", "bulk copy of warp", "cp.async of warp")
+Vector = NDArray[np.int64]
+GENERIC, WGMMA, CP_ASYNC, BULK, STORE, STORED, GRID = range(7)
+UNITS = (
+    "warp",
+    "wgmma of warp",
+    "cp.async of warp",
+    "bulk copy of warp",
+    "bulk store of warp",
+    "bulk store of warp",
+    "the grid before, seen by warp",
+)
+#: Units with a chain per warp; the chains of others are made when they are first used.
+OF_WARPS = 3
+#: Chains of other kinds that there is room for at first, per CTA.
+ROOM = 48
+#: A stamp is an event's number, the lane (of a thread) or the warp (of a unit), and the
+#: instruction (see ``ptx.MAX_INSTRUCTIONS``).
+PC_BITS, DETAIL_BITS = 20, 10
+PC_MASK, DETAIL_MASK = (1 << PC_BITS) - 1, (1 << DETAIL_BITS) - 1
+NUMBER = PC_BITS + DETAIL_BITS
+
+
+def stamp(number: Any, detail: Any, pc: int) -> Any:
+    """An event's number, who it was, and the instruction, as one integer."""
+    return number << NUMBER | detail << PC_BITS | pc
+
+
+def detail(stamped: int) -> int:
+    """The lane or the warp of a stamp."""
+    return stamped >> PC_BITS & DETAIL_MASK
+
+
+class Event(NamedTuple):
+    """A step of an asynchronous operation.
+
+    Attributes:
+        chain: What tells of it.
+        number: Its place in that chain.
+        warp: The warp that issued the operation.
+        unit: What does the work.
+    """
+
+    chain: int
+    number: int
+    warp: int
+    unit: int
 
 
 class Clocks:
-    """Vector clocks of the warps of one cluster."""
+    """What the warps of one cluster know.
 
-    def __init__(self, warps: int) -> None:
-        self.warps = warps
-        self.actors = len(UNITS) * warps
-        self.seen = np.zeros((warps, self.actors), np.int64)
-        self.fenced = np.zeros((warps, self.actors), np.int64)
-        self.barriers_seen = np.zeros((warps, self.actors), np.int64)
-        self.issued = np.zeros(self.actors, np.int64)
-        #: Per warp the clocks of its proxy fences, in order.
-        self.fences: list[list[int]] = [[] for _ in range(warps)]
+    Args:
+        warps: Warps of the cluster.
+        per_cta: Warps of each of its CTAs.
+    """
+
+    def __init__(self, warps: int, per_cta: int) -> None:
+        self.warps, self.per_cta = warps, per_cta
         self.own = np.arange(warps)
+        self.chains: dict[Hashable, int] = {}
+        #: What does the work that each chain tells of.
+        self.units = [u for u in range(OF_WARPS) for _ in range(warps)]
+        self.room = len(self.units) + ROOM * (warps // per_cta)
+        #: Whoever keeps vectors makes them longer when there are more chains than was thought.
+        self.keepers: list[Callable[[], None]] = []
+        self.seen, self.fenced, self.barriers_seen = (
+            np.zeros((warps, self.room), np.int64) for _ in range(3)
+        )
+        self.issued = np.zeros(self.room, np.int64)
         self.start()
 
     def start(self) -> None:
@@ -38,62 +94,98 @@ class Clocks:
         self.seen[:] = top
         self.fenced[:] = top
         self.barriers_seen[:] = top
-        for fences in self.fences:
-            fences.clear()
+        #: Per warp its numbers at its proxy fences, in order: for shared, and for global memory.
+        self.fences: dict[str, list[list[int]]] = {
+            space: [[] for _ in range(self.warps)] for space in ("shared", "global")
+        }
         self.seen[self.own, self.own] += 1
 
+    # Chains -----------------------------------------------------------------------------------
+    def chain(self, key: Hashable, unit: int) -> int:
+        """The chain of that name, which tells of the work of a unit."""
+        found = self.chains.get(key)
+        if found is None:
+            found = self.chains[key] = len(self.units)
+            self.units.append(unit)
+            if found == self.room:
+                self._grow()
+        return found
+
+    def _grow(self) -> None:
+        self.room *= 2
+        for name in ("seen", "fenced", "barriers_seen"):
+            old = getattr(self, name)
+            setattr(self, name, np.pad(old, ((0, 0), (0, self.room - old.shape[1]))))
+        self.issued = self.fit(self.issued)
+        for keeper in self.keepers:
+            keeper()
+
+    def fit(self, vector: Vector) -> Vector:
+        """A vector with room for all chains."""
+        return np.pad(vector, (0, self.room - len(vector)))
+
+    def vector(self) -> Vector:
+        """A vector that knows nothing."""
+        return np.zeros(self.room, np.int64)
+
+    def issue(self, unit: int, warp: int) -> Event:
+        """The next event of a unit that has a chain per warp."""
+        chain = unit * self.warps + warp
+        self.issued[chain] += 1
+        return Event(chain, int(self.issued[chain]), warp, unit)
+
+    def finish(self, warp: int, chain: int, number: int) -> None:
+        """A warp has waited for an event, and so for all before it."""
+        if self.seen[warp, chain] < number:
+            self.seen[warp, chain] = number
+
+    # Warps ------------------------------------------------------------------------------------
     def tick(self, warps: Any) -> None:
         """Warps have released: what they do from now on is later."""
         for w in warps:
             self.seen[w, w] += 1
 
-    def fence(self, warp: int) -> None:
-        """A proxy fence: what the warp has seen is visible to asynchronous units."""
+    def fence(self, warp: int, spaces: tuple[str, ...]) -> None:
+        """A proxy fence: what the warp knows is visible to asynchronous units."""
         self.fenced[warp] = self.seen[warp]
-        self.fences[warp].append(int(self.seen[warp, warp]))
+        for space in spaces:
+            self.fences[space][warp].append(int(self.seen[warp, warp]))
         self.seen[warp, warp] += 1
 
-    def join(self, warps: list[int], vector: NDArray[Any]) -> None:
-        """Warps, in order, have acquired what ``vector`` has seen."""
+    def join(self, warps: list[int], vector: Vector) -> None:
+        """Warps, in order, have learned what ``vector`` knows."""
         for seen in self.of(warps):
             np.maximum(seen, vector, out=seen)
 
-    def publish(self, warps: list[int], vector: NDArray[Any]) -> None:
-        """Add what warps, in order, have seen to ``vector``."""
+    def publish(self, warps: list[int], vector: Vector) -> None:
+        """Add what warps, in order, know to ``vector``."""
         for seen in self.of(warps):
             np.maximum(vector, seen.max(0), out=vector)
 
-    def of(self, warps: list[int]) -> list[NDArray[np.int64]]:
-        """What warps have seen: one view where they are neighbors, the usual case."""
+    def of(self, warps: list[int]) -> list[Vector]:
+        """What warps know: one view where they are neighbors, the usual case."""
         first, last = warps[0], warps[-1]
         if last - first == len(warps) - 1:
             return [self.seen[first : last + 1]]
         return [self.seen[w : w + 1] for w in warps]
 
-    def issue(self, unit: int, warp: int) -> tuple[int, int]:
-        """A unit starts work for a warp; its actor and its new clock."""
-        actor = unit * self.warps + warp
-        self.issued[actor] += 1
-        return actor, int(self.issued[actor])
+    # Words ------------------------------------------------------------------------------------
+    def name(self, unit: int, warp: int) -> str:
+        """A warp, or what works for it, in words."""
+        cta, own = divmod(int(warp), self.per_cta)
+        return f"{UNITS[unit]} {own}{self._where(cta)}"
 
-    def finish(self, warp: int, actor: int, clock: int) -> None:
-        """A warp has waited for a unit's work."""
-        if self.seen[warp, actor] < clock:
-            self.seen[warp, actor] = clock
-
-    def vector(self) -> NDArray[np.int64]:
-        """A vector that has seen nothing."""
-        return np.zeros(self.actors, np.int64)
-
-    def name(self, actor: int, per_cta: int) -> str:
-        """An actor in words."""
-        unit, warp = divmod(int(actor), self.warps)
-        cta, own = divmod(warp, per_cta)
-        where = f" of CTA {cta} of the cluster" if self.warps > per_cta else ""
-        return f"{UNITS[unit]} {own}{where}"
-
-    def thread(self, warp: int, lane: int, per_cta: int) -> str:
+    def thread(self, warp: int, lane: int) -> str:
         """A thread in words."""
-        cta, own = divmod(warp, per_cta)
-        where = f" of CTA {cta} of the cluster" if self.warps > per_cta else ""
-        return f"thread {32 * own + lane} (warp {own}, lane {lane}){where}"
+        cta, own = divmod(int(warp), self.per_cta)
+        return f"thread {32 * own + int(lane)} (warp {own}, lane {int(lane)}){self._where(cta)}"
+
+    def _where(self, cta: int) -> str:
+        return f" of CTA {cta} of the cluster" if self.warps > self.per_cta else ""
+
+    def who(self, chain: int, stamped: int) -> str:
+        """Who left a stamp whose number is of a chain, in words."""
+        unit = self.units[chain]
+        if unit == GENERIC:
+            return self.thread(chain, detail(stamped))
+        return self.name(unit, detail(stamped))

@@ -13,7 +13,7 @@ from mla_var3.emulator import formats
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import Memory, Parameters
 from mla_var3.emulator.budgets import Budgets
-from mla_var3.emulator.clocks import Clocks
+from mla_var3.emulator.clocks import GENERIC, PC_MASK, Clocks
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 from mla_var3.emulator.lower import forms
@@ -22,7 +22,7 @@ from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
 from mla_var3.emulator.report import Reporter
 from mla_var3.emulator.sched import Scheduler
-from mla_var3.emulator.shared import PC_MASK, Shadow, SharedMemory
+from mla_var3.emulator.shared import Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.emulator.units.bulk import Bulk
@@ -63,11 +63,11 @@ class Machine:
         self.warps_per_cta = -(-self.per_cta // 32)
         self.threads = self.per_cta * self.ctas
         self._threads()
-        self.clocks = Clocks(self.warps_per_cta * self.ctas)
+        self.clocks = Clocks(self.warps_per_cta * self.ctas, self.warps_per_cta)
         end = program.static_shared + dynamic_shared
         self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
         self.cta_offset = self.cta * self.shared.size
-        self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.warps_per_cta)
+        self.shadow = Shadow(self.shared, self.clocks, reporter, self.model)
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
         self.fenced_epoch = 0
@@ -316,11 +316,11 @@ class Machine:
     def thread(self, s: Any, i: int) -> str:
         """The ``i``-th thread of ``s``."""
         t = int(self.ids[s][i])
-        return self.clocks.thread(int(self.warp[t]), int(self.lane[t]), self.warps_per_cta)
+        return self.clocks.thread(int(self.warp[t]), int(self.lane[t]))
 
     def warp_name(self, warp: int) -> str:
         """A warp in words."""
-        return self.clocks.name(warp, self.warps_per_cta)
+        return self.clocks.name(GENERIC, warp)
 
     def who(self, s: Any) -> str:
         """The warps of ``s`` in words."""

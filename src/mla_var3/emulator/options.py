@@ -25,6 +25,7 @@ class Model:
         reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
             counts as much as one by the side that wrote.
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
+        copies_publish: The end of a copy tells also what the thread knew that issued it.
         unused_reads: Shared memory may be read before anything has written it where what the launch
             leaves behind is the same whatever it held: the values were discarded.
     """
@@ -34,6 +35,7 @@ class Model:
     relaxed_publishes: bool = True
     reader_fences: bool = True
     exit_drains: bool = True
+    copies_publish: bool = True
     unused_reads: bool = True
 
 
@@ -44,6 +46,7 @@ STRICT = Model(
     relaxed_publishes=False,
     reader_fences=False,
     exit_drains=False,
+    copies_publish=False,
     unused_reads=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}

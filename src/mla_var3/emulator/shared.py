@@ -7,16 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import BULK, CP_ASYNC, GENERIC, WGMMA, Clocks
+from mla_var3.emulator.clocks import (
+    BULK,
+    CP_ASYNC,
+    GENERIC,
+    GRID,
+    NUMBER,
+    PC_MASK,
+    STORE,
+    STORED,
+    WGMMA,
+    Clocks,
+    Event,
+    stamp,
+)
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.program import SHARED_START
 from mla_var3.emulator.report import Reporter
 
 OFFSET = 0xFFFFFF
-#: A stamp is the actor's clock, the lane, and the instruction (see ``ptx.MAX_INSTRUCTIONS``).
-PC_BITS, LANE_BITS = 20, 5
-PC_MASK, LANE_MASK = (1 << PC_BITS) - 1, (1 << LANE_BITS) - 1
-CLOCK = PC_BITS + LANE_BITS
 #: Granules in more pieces than these are looked at by index.
 MOST_RANGES = 8
 #: What orders an access after one by each unit.
@@ -25,12 +34,16 @@ AFTER_WRITE = {
     WGMMA: "wgmma.wait_group",
     BULK: "a wait on the mbarrier that the copy completes",
     CP_ASYNC: "cp.async.wait_group (or an mbarrier) and then a barrier",
+    STORED: "cp.async.bulk.wait_group (not .read) by the storing thread, and then a release",
+    GRID: "griddepcontrol.wait before memory of the grid before is touched",
 }
 AFTER_READ = {
     GENERIC: "a barrier, or an mbarrier that the reader arrives at and the writer waits for",
     WGMMA: "an arrival after wgmma.wait_group that the writer waits for",
-    BULK: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
+    BULK: "a wait on the mbarrier that the copy completes",
+    STORE: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
     CP_ASYNC: "cp.async.wait_group",
+    GRID: "griddepcontrol.wait before memory of the grid before is touched",
 }
 
 
@@ -49,13 +62,20 @@ class SharedMemory:
         self.granule = granule
         self.shift = granule.bit_length() - 1
         count = total // granule
-        self.writer = np.zeros(count, np.int16)
+        #: The chain of the last write, and its stamp.
+        self.writer = np.zeros(count, np.int32)
         self.written = np.zeros(count, np.int64)
-        # Pages of rows that no actor touches are never made.
-        self.read = np.zeros((clocks.actors, count), np.int64)
+        #: Stamps of the last read by each chain; pages of rows that nobody touches are never made.
+        self.read = np.zeros((clocks.room, count), np.int64)
         self.known = np.zeros(count, bool)
+        #: Chains that have read something.
         self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self.row_set: set[int] = set()
+        clocks.keepers.append(self._grow)
+
+    def _grow(self) -> None:
+        old, self.read = self.read, np.zeros((self.clocks.room, len(self.known)), np.int64)
+        self.read[self.rows] = old[self.rows]
 
     def start(self) -> None:
         """Poison everything for the next cluster."""
@@ -95,10 +115,9 @@ class Shadow:
     """Checks of accesses to shared memory."""
 
     def __init__(
-        self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model, per_cta: int
+        self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model
     ) -> None:
         self.memory, self.clocks, self.reporter, self.model = memory, clocks, reporter, model
-        self.per_cta = per_cta
 
     # Threads ----------------------------------------------------------------------------------
     def thread_read(
@@ -109,21 +128,20 @@ class Shadow:
             return
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
+        bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
         if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
-            self._race("read", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
+            self._race("read", pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
         known = m.known[g]
         if np.count_nonzero(known) < known.size:
             i, j = np.argwhere(~known)[0]
-            self._poison(pc, g[i, j], self.thread(warp[i], lane[i]))
+            self._poison(pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
         self._rows(range(int(warp[0]), int(warp[-1]) + 1))
         m.read[w, g] = self.stamp(warp, lane, pc)
 
     def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
         """Stamps [n, 1] of what lanes of warps do now."""
-        clock = self.clocks.seen[warp, warp]
-        return (clock << CLOCK | lane << PC_BITS | pc)[:, None]
+        return stamp(self.clocks.seen[warp, warp], lane, pc)[:, None]
 
     def thread_write(
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
@@ -131,42 +149,43 @@ class Shadow:
         """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k]."""
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
-        bad = (m.written[g] >> CLOCK) > seen[w, m.writer[g]]
+        bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
         if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
-            self._race("write", pc, g[i, j], int(warp[i]), GENERIC, int(lane[i]))
+            self._race("write", pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
         rows = m.rows
         if len(rows):
-            stamps = m.read[rows[:, None, None], g[None]] >> CLOCK
+            stamps = m.read[rows[:, None, None], g[None]] >> NUMBER
             late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
             if np.count_nonzero(late):
                 a, i, j = np.argwhere(late)[0]
-                self._race_read(pc, g[i, j], int(rows[a]), int(warp[i]), GENERIC, int(lane[i]))
+                who = self.clocks.thread(warp[i], lane[i])
+                self._race_read(pc, g[i, j], int(rows[a]), who)
         m.writer[g] = w
         m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
 
     # Units ------------------------------------------------------------------------------------
-    def unit_read(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
-        """A unit working for a warp reads granules ``g`` (an index or a slice)."""
-        self.may_read(g, warp, unit, pc)
-        self.mark_read(g, unit * self.clocks.warps + warp, [clock], pc)
+    def unit_read(self, g: Any, event: Event, pc: int) -> None:
+        """A unit reads granules ``g`` (an index or a slice)."""
+        self.may_read(g, event.warp, event.unit, pc)
+        self.mark_read(g, [event], pc)
 
     def may_read(self, g: Any, warp: int, unit: int, pc: int) -> None:
         """Check a read by a unit, without noting it."""
         m, seen = self.memory, self.clocks.seen[warp]
-        writer, written = m.writer[g], m.written[g] >> CLOCK
+        writer, written = m.writer[g], m.written[g] >> NUMBER
         bad = written > seen[writer]
         if np.count_nonzero(bad):
-            self._race("read", pc, self._first(g, bad), warp, unit)
+            self._race("read", pc, self._first(g, bad), self.clocks.name(unit, warp))
         known = m.known[g]
         if unit != CP_ASYNC:
             self._fenced(g, writer, written, known, warp, unit, pc)
         if np.count_nonzero(known) < known.size:
-            self._poison(pc, self._first(g, ~known), self.name(unit * self.clocks.warps + warp))
+            self._poison(pc, self._first(g, ~known), self.clocks.name(unit, warp))
 
     def clear(self, g: Any, warps: range) -> bool:
-        """Whether one unit wrote granules ``g``, and these warps have all seen it; the usual case.
+        """Whether one chain wrote granules ``g``, and these warps know all of it; the usual case.
 
         Then a read by their units needs no closer look.
         """
@@ -179,59 +198,50 @@ class Shadow:
         if np.count_nonzero(known) < len(known):
             return False
         seen = clocks.seen[warps.start : warps.stop, who].min()
-        return bool(int(m.written[g].max()) >> CLOCK <= seen)
+        return bool(int(m.written[g].max()) >> NUMBER <= seen)
 
-    def mark_read(self, g: Any, actor: int, clocks: list[int], pc: int) -> None:
-        """Note a read by actors that follow each other."""
-        stamps = [c << CLOCK | pc for c in clocks]
-        n = len(stamps)
-        self._rows(range(actor, actor + n))
+    def mark_read(self, g: Any, events: list[Event], pc: int) -> None:
+        """Note a read by events whose chains follow each other."""
+        stamps = [stamp(e.number, e.warp, pc) for e in events]
+        first, n = events[0].chain, len(events)
+        self._rows(range(first, first + n))
         if n == 1:
-            self.memory.read[actor, g] = stamps[0]
+            self.memory.read[first, g] = stamps[0]
         else:
-            self.memory.read[actor : actor + n, g] = np.array(stamps)[:, None]
+            self.memory.read[first : first + n, g] = np.array(stamps)[:, None]
 
-    def unit_write(self, g: Any, warp: int, unit: int, clock: int, pc: int) -> None:
-        """A unit working for a warp writes granules ``g``."""
-        m, seen = self.memory, self.clocks.seen[warp]
-        bad = (m.written[g] >> CLOCK) > seen[m.writer[g]]
+    def unit_write(self, g: Any, event: Event, pc: int) -> None:
+        """A unit writes granules ``g``."""
+        m, seen = self.memory, self.clocks.seen[event.warp]
+        bad = (m.written[g] >> NUMBER) > seen[m.writer[g]]
         if np.count_nonzero(bad):
-            self._race("write", pc, self._first(g, bad), warp, unit)
+            who = self.clocks.name(event.unit, event.warp)
+            self._race("write", pc, self._first(g, bad), who)
         rows = m.rows
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
-            late = (stamps >> CLOCK) > seen[rows][:, None]
+            late = (stamps >> NUMBER) > seen[rows][:, None]
             if np.count_nonzero(late):
                 a, i = np.argwhere(late)[0]
                 q = (g.start + i) if isinstance(g, slice) else g[i]
-                self._race_read(pc, q, int(rows[a]), warp, unit)
-        m.writer[g] = unit * self.clocks.warps + warp
-        m.written[g] = clock << CLOCK | pc
+                self._race_read(pc, q, int(rows[a]), self.clocks.name(event.unit, event.warp))
+        m.writer[g] = event.chain
+        m.written[g] = stamp(event.number, event.warp, pc)
         m.known[g] = True
 
     def _fenced(
         self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int
     ) -> None:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
-        clocks = self.clocks
-        generic = (writer < clocks.warps) & known
+        generic = (writer < self.clocks.warps) & known
         if not np.count_nonzero(generic):
             return
-        missing = np.zeros(len(writer), bool)
-        seen = clocks.seen[warp]
-        for who in np.unique(writer[generic]).tolist():
-            here = generic & (writer == who)
-            # A fence by the writer after its write, which the reader has seen.
-            fences = np.array([*clocks.fences[who], np.iinfo(np.int64).max])
-            first = fences[np.searchsorted(fences, written[here])]
-            late = first >= seen[who]
-            if self.model.reader_fences:
-                late &= written[here] > clocks.fenced[warp, who]
-            missing[here] = late
+        missing = unfenced(
+            self.clocks, self.model, warp, writer, written, generic, self.clocks.fences["shared"]
+        )
         if missing.any():
             q = self._first(g, missing)
-            reader = self._actor(unit, warp, 0)
-            wrote = self._done_by(int(self.memory.writer[q]), int(self.memory.written[q]))
+            reader, wrote = self.clocks.name(unit, warp), self._wrote(q)
             self.reporter.add(
                 "missing-proxy-fence",
                 pc,
@@ -248,29 +258,27 @@ class Shadow:
         """A granule as an address."""
         return f"{int(granule) * self.memory.granule % self.memory.size:#x}"
 
-    def name(self, actor: Any) -> str:
-        """An actor in words."""
-        return self.clocks.name(int(actor), self.per_cta)
-
     def write_pc(self, granule: int) -> int:
         """The instruction that last wrote a granule."""
         return int(self.memory.written[granule] & PC_MASK)
 
-    def _rows(self, actors: range) -> None:
-        """Actors that have read something."""
+    def _rows(self, chains: range) -> None:
+        """Chains that have read something."""
         m = self.memory
-        if not m.row_set.issuperset(actors):
-            m.row_set.update(actors)
+        if not m.row_set.issuperset(chains):
+            m.row_set.update(chains)
             m.rows = np.array(sorted(m.row_set), np.int64)
 
     def _first(self, g: Any, mask: NDArray[np.bool_]) -> int:
         i = int(np.argmax(mask))
         return int(g.start + i) if isinstance(g, slice) else int(g.ravel()[i])
 
-    def _race(self, what: str, pc: int, q: int, warp: int, unit: int, lane: int = 0) -> None:
-        m = self.memory
-        before, after = int(m.writer[q]), self._actor(unit, warp, lane)
-        wrote = self._done_by(before, int(m.written[q]))
+    def _wrote(self, q: int) -> str:
+        """Who last wrote a granule, in words."""
+        return self.clocks.who(int(self.memory.writer[q]), int(self.memory.written[q]))
+
+    def _race(self, what: str, pc: int, q: int, after: str) -> None:
+        wrote = self._wrote(q)
         self.reporter.add(
             "race",
             pc,
@@ -279,34 +287,21 @@ class Shadow:
             self.write_pc(q),
             after,
             wrote,
-            AFTER_WRITE[before // self.clocks.warps],
+            AFTER_WRITE[self.clocks.units[int(self.memory.writer[q])]],
         )
 
-    def _race_read(self, pc: int, q: int, reader: int, warp: int, unit: int, lane: int = 0) -> None:
-        stamp = int(self.memory.read[reader, q])
-        after, read = self._actor(unit, warp, lane), self._done_by(reader, stamp)
+    def _race_read(self, pc: int, q: int, chain: int, after: str) -> None:
+        stamped = int(self.memory.read[chain, q])
+        read = self.clocks.who(chain, stamped)
         self.reporter.add(
             "race",
             pc,
             f"shared {self.place(q)} is still read by {read} when {after} writes it",
-            stamp & PC_MASK,
+            stamped & PC_MASK,
             after,
             read,
-            AFTER_READ[reader // self.clocks.warps],
+            AFTER_READ[self.clocks.units[chain]],
         )
-
-    def _actor(self, unit: int, warp: int, lane: int) -> str:
-        """A thread, or a unit that works for a warp, in words."""
-        own = unit == GENERIC
-        return self.thread(warp, lane) if own else self.name(unit * self.clocks.warps + warp)
-
-    def _done_by(self, actor: int, stamp: int) -> str:
-        """Whose stamp it is, in words."""
-        return self._actor(*divmod(actor, self.clocks.warps), stamp >> PC_BITS & LANE_MASK)
-
-    def thread(self, warp: int, lane: int) -> str:
-        """A thread in words."""
-        return self.clocks.thread(int(warp), int(lane), self.per_cta)
 
     def _poison(self, pc: int, q: int, who: str) -> None:
         self.reporter.add(
@@ -316,3 +311,26 @@ class Shadow:
             who=who,
             missing="a write, or a wait for the copy that brings it",
         )
+
+
+def unfenced(
+    clocks: Clocks,
+    model: Model,
+    warp: int,
+    writer: NDArray[Any],
+    written: NDArray[np.int64],
+    generic: NDArray[np.bool_],
+    fences: list[list[int]],
+) -> NDArray[np.bool_]:
+    """Which of the ``generic`` writes (warps, their numbers) a unit of a warp reads unfenced."""
+    missing = np.zeros(len(writer), bool)
+    seen = clocks.seen[warp]
+    for who in np.unique(writer[generic]).tolist():
+        here = generic & (writer == who)
+        # A fence by the writer after its write, which the reader knows.
+        numbers = np.array([*fences[who], np.iinfo(np.int64).max])
+        late = numbers[np.searchsorted(numbers, written[here])] >= seen[who]
+        if model.reader_fences:
+            late &= written[here] > clocks.fenced[warp, who]
+        missing[here] = late
+    return missing

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
+from mla_var3.emulator.clocks import BULK, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 
@@ -21,7 +22,10 @@ NAMED = 64
 
 @dataclass
 class MBarrier:
-    """An mbarrier object: arrivals and bytes outstanding in its phase, and what it has seen."""
+    """An mbarrier object: arrivals and bytes outstanding in its phase, and what it knows.
+
+    Its phases are a chain: that of the current one has the number ``base + phase + 1``.
+    """
 
     count: int
     pending: int
@@ -29,6 +33,8 @@ class MBarrier:
     init_clock: int
     vector: NDArray[np.int64]
     done: NDArray[np.int64]
+    chain: int
+    base: int
     tx: int = 0
     phase: int = 0
     pc: int = 0
@@ -71,7 +77,18 @@ class Sync:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        machine.clocks.keepers.append(self._grow)
         self.start()
+
+    def _grow(self) -> None:
+        fit = self.machine.clocks.fit
+        for b in self.mbarriers.values():
+            b.vector, b.done = fit(b.vector), fit(b.done)
+        for n in self.named.values():
+            n.vector = fit(n.vector)
+        c = self.cluster
+        c.vector, c.relaxed = fit(c.vector), fit(c.relaxed)
+        c.done, c.done_relaxed = fit(c.done), fit(c.done_relaxed)
 
     def start(self) -> None:
         """A new cluster: no barrier is initialized."""
@@ -143,9 +160,12 @@ class Sync:
                 old.pc,
                 missing="mbarrier.inval, or no second init",
             )
-        v = m.clocks.vector
+        chain = m.clocks.chain(("mbarrier", at), BULK)
+        v, base = m.clocks.vector, int(m.clocks.issued[chain])
         clock = int(m.clocks.seen[warp, warp])
-        self.mbarriers[at] = MBarrier(count, count, warp, clock, v(), v(), pc=pc, known_to={warp})
+        self.mbarriers[at] = MBarrier(
+            count, count, warp, clock, v(), v(), chain, base, pc=pc, known_to={warp}
+        )
         self.spread = (min(self.spread[0], at), max(self.spread[1], at + 8))
 
     def _placed(self, at: int, count: int, pc: int) -> None:
@@ -248,18 +268,25 @@ class Sync:
             np.maximum(barrier.done, barrier.vector, out=barrier.done)
             m.scheduler.wake("mbarrier")
 
-    def complete(
-        self, physical: int, count: int, warp: int, actor: int, clock: int, pc: int
-    ) -> None:
+    def event(self, physical: int, warp: int) -> Event:
+        """A copy of a warp starts, which the current phase of an mbarrier completes."""
+        clocks, barrier = self.machine.clocks, self.mbarriers.get(physical)
+        chain = clocks.chain(("mbarrier", physical), BULK)
+        number = barrier.base + barrier.phase + 1 if barrier else int(clocks.issued[chain]) + 1
+        clocks.issued[chain] = max(int(clocks.issued[chain]), number)
+        return Event(chain, number, warp, BULK)
+
+    def complete(self, physical: int, count: int, event: Event, pc: int) -> None:
         """An asynchronous copy has brought ``count`` bytes."""
         m = self.machine
-        barrier = self.at(physical, pc, [warp])
+        barrier = self.at(physical, pc, [event.warp])
         if barrier is None:
             return
-        self._init_fence(barrier, warp, physical, pc)
+        self._init_fence(barrier, event.warp, physical, pc)
         barrier.tx -= count
-        m.clocks.publish([warp], barrier.vector)
-        barrier.vector[actor] = max(int(barrier.vector[actor]), clock)
+        if m.model.copies_publish:
+            m.clocks.publish([event.warp], barrier.vector)
+        barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.settle(barrier)
 
     def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
@@ -428,9 +455,16 @@ class Sync:
             # fence.mbarrier_init, and fences of the cluster and beyond, publish barriers.
             self.init_fenced[w] = int(m.clocks.seen[w, w])
             if "proxy.async" in op:
-                m.clocks.fence(w)
+                m.clocks.fence(w, _proxied(op))
         if not op.startswith("fence.proxy") and "cta" not in op:
             m.fenced_epoch = m.memory_map.fence()
 
     def warp(self, s: Any) -> None:
         """``bar.warp.sync``: lanes of a warp are one actor already."""
+
+
+def _proxied(op: str) -> tuple[str, ...]:
+    """Spaces that a proxy fence is for."""
+    if ".global" in op:
+        return ("global",)
+    return ("shared",) if ".shared" in op else ("shared", "global")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import combine
-from mla_var3.emulator.clocks import BULK
+from mla_var3.emulator.clocks import STORE, STORED, Event
 from mla_var3.emulator.lower.base import PARAM_WINDOW
 from mla_var3.emulator.regions import Region
 from mla_var3.emulator.units import tensormap
@@ -27,11 +28,25 @@ PATTERN = {0: 128, 1: 256, 2: 512, 3: 1024}
 
 @dataclass
 class Groups:
-    """Bulk groups of one warp: its last copy (clock, instruction), the clock of each group."""
+    """Bulk groups of one thread.
 
-    clock: int = 0
+    Attributes:
+        warp: The thread's warp.
+        read: Chain that tells that its stores have read their source.
+        stored: Chain that tells that they are complete: what they wrote is visible to the thread.
+        number: Number of its last store in both.
+        pc: Where that is.
+        reading: Last numbers of the committed groups not known to have read, oldest first.
+        storing: The same of those not known to be complete.
+    """
+
+    warp: int
+    read: int
+    stored: int
+    number: int = 0
     pc: int = 0
-    committed: deque[int] = field(default_factory=deque)
+    reading: deque[int] = field(default_factory=deque)
+    storing: deque[int] = field(default_factory=deque)
 
 
 class Bulk:
@@ -45,7 +60,8 @@ class Bulk:
 
     def start(self) -> None:
         """A new cluster."""
-        self.groups = [Groups() for _ in range(self.machine.clocks.warps)]
+        #: Of threads that have stored something.
+        self.groups: dict[int, Groups] = {}
         self.maps.clear()
 
     # Tensor maps ------------------------------------------------------------------------------
@@ -144,14 +160,14 @@ class Bulk:
         data = self._fetch(t, box, warp, pc)
         if data is None:
             return
-        actor, clock = m.clocks.issue(BULK, warp)
         pairs = [(place, barrier)]
         if targets is not None:
             pairs = [(place % size + k * size, barrier % size + k * size) for k in targets]
         for to, bar in pairs:
             if self._placed(t, to, pc):
-                self._write_box(t, to, data, warp, clock, pc)
-                m.sync.complete(bar, t.count, warp, actor, clock, pc)
+                event = m.sync.event(bar, warp)
+                self._write_box(t, to, data, event, pc)
+                m.sync.complete(bar, t.count, event, pc)
         m.counts.tma(pc, t.count * len(pairs), t.count, "read")
 
     def _placed(self, t: TensorMap, to: int, pc: int) -> bool:
@@ -194,7 +210,7 @@ class Bulk:
         return found
 
     def _write_box(
-        self, t: TensorMap, at: int, data: NDArray[np.uint8], warp: int, clock: int, pc: int
+        self, t: TensorMap, at: int, data: NDArray[np.uint8], event: Event, pc: int
     ) -> None:
         m = self.machine
         chunks, granules = self._place(t, at)
@@ -203,7 +219,7 @@ class Bulk:
         else:
             m.shared.views[16][chunks] = data.view(np.complex128)
         if m.checks:
-            m.shadow.unit_write(granules, warp, BULK, clock, pc)
+            m.shadow.unit_write(granules, event, pc)
             m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
 
     def _window(
@@ -300,20 +316,21 @@ class Bulk:
         for i in range(n) if operation else sorted(first.values()):
             t = self._map(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
-            self._store(t, box, int(place[i]), operation, int(m.warp[ids[i]]), pc)
+            self._store(t, box, int(place[i]), operation, int(ids[i]), pc)
         m.note("TMA store", s, pc)
 
     def _store(
-        self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, warp: int, pc: int
+        self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, thread: int, pc: int
     ) -> None:
         m = self.machine
         found = self._window(t, box, pc)
         if found is None or not self._placed(t, place, pc):
             return
         region, view, clip, at = found
-        data = self._read_box(t, place, warp, pc).reshape(t.shape[::-1])
+        read, stored = self._store_event(thread, pc)
+        data = self._read_box(t, place, read, pc).reshape(t.shape[::-1])
         inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
-        self._touched(region, at, view, warp, pc, True, bool(operation))
+        self._touched(region, at, view, stored.warp, pc, True, bool(operation))
         if operation:
             with m.lock:
                 old = np.ascontiguousarray(view).reshape(-1)
@@ -328,13 +345,11 @@ class Bulk:
             view[...] = inside
         m.counts.tma(pc, t.count, t.count, "write")
 
-    def _read_box(self, t: TensorMap, place: int, warp: int, pc: int) -> NDArray[Any]:
+    def _read_box(self, t: TensorMap, place: int, event: Event, pc: int) -> NDArray[Any]:
         m = self.machine
         chunks, granules = self._place(t, place)
-        _, clock = m.clocks.issue(BULK, warp)
-        self.groups[warp].clock, self.groups[warp].pc = clock, pc
         if m.checks:
-            m.shadow.unit_read(granules, warp, BULK, clock, pc)
+            m.shadow.unit_read(granules, event, pc)
         if t.count % 16:
             raw = m.shared.bytes[place : place + t.count]
         else:
@@ -342,24 +357,45 @@ class Bulk:
         return raw.view(f"u{t.element}")
 
     # Groups -----------------------------------------------------------------------------------
+    def _store_event(self, thread: int, pc: int) -> tuple[Event, Event]:
+        """A thread starts a store: that it has read its source, and that it is complete."""
+        clocks, mine = self.machine.clocks, self.groups.get(thread)
+        if mine is None:
+            read, stored = (clocks.chain(("bulk", u, thread), u) for u in (STORE, STORED))
+            mine = self.groups[thread] = Groups(int(self.machine.warp[thread]), read, stored)
+            mine.number = int(clocks.issued[mine.read])
+        mine.number, mine.pc = mine.number + 1, pc
+        clocks.issued[[mine.read, mine.stored]] = mine.number
+        return (
+            Event(mine.read, mine.number, mine.warp, STORE),
+            Event(mine.stored, mine.number, mine.warp, STORED),
+        )
+
+    def _mine(self, s: Any) -> Iterator[Groups]:
+        """The groups of those threads of ``s`` that have stored something."""
+        if self.groups:
+            chosen = set(self.machine.ids[s].tolist())
+            yield from (g for thread, g in self.groups.items() if thread in chosen)
+
     def commit(self, s: Any) -> None:
         """``cp.async.bulk.commit_group``."""
-        for w in self.machine.warps_of(s):
-            self.groups[w].committed.append(self.groups[w].clock)
+        for mine in self._mine(s):
+            mine.reading.append(mine.number)
+            mine.storing.append(mine.number)
 
     def wait(self, most: int, read: bool, s: Any) -> None:
-        """``cp.async.bulk.wait_group``; ``read`` waits for the shared side only."""
+        """``cp.async.bulk.wait_group``; ``read`` waits until the sources have been read only."""
         clocks = self.machine.clocks
-        for w in self.machine.warps_of(s):
-            mine = self.groups[w].committed
-            while len(mine) > most:
-                clocks.finish(w, BULK * clocks.warps + w, mine.popleft())
+        for mine in self._mine(s):
+            while len(mine.reading) > most:
+                clocks.finish(mine.warp, mine.read, mine.reading.popleft())
+            while len(mine.storing) > most and not read:
+                clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
 
     def left(self) -> list[tuple[int, int]]:
         """Warps that ended while a store still read their CTA's shared memory, and where it is."""
-        clocks = self.machine.clocks
-        seen = [int(clocks.seen[w, BULK * clocks.warps + w]) for w in range(clocks.warps)]
-        return [(w, g.pc) for w, g in enumerate(self.groups) if g.clock > seen[w]]
+        seen = self.machine.clocks.seen
+        return [(g.warp, g.pc) for g in self.groups.values() if g.number > seen[g.warp, g.read]]
 
     # Bytes in a row ---------------------------------------------------------------------------
     def _plain(self, address: Any, count: Any, s: Any) -> Any:
@@ -431,7 +467,6 @@ class Bulk:
             if found is None:
                 continue
             region, at = found
-            actor, clock = m.clocks.issue(BULK, warp)
             pairs = [(int(places[i]), int(bars[i]))]
             if masks is not None:
                 ranks = [k for k in range(m.ctas) if int(masks[i]) >> k & 1]
@@ -439,10 +474,11 @@ class Bulk:
                     (pairs[0][0] % size + k * size, pairs[0][1] % size + k * size) for k in ranks
                 ]
             for place, bar in pairs:
+                event = m.sync.event(bar, warp)
                 m.shared.bytes[place : place + n] = region.data[at : at + n]
                 if m.checks:
-                    m.shadow.unit_write(self._span(place, n), warp, BULK, clock, pc)
-                m.sync.complete(bar, n, warp, actor, clock, pc)
+                    m.shadow.unit_write(self._span(place, n), event, pc)
+                m.sync.complete(bar, n, event, pc)
 
     def copy_out(self, to: Any, source: Any, count: Any, s: Any, pc: int) -> None:
         """``cp.async.bulk.global.shared::cta``."""
@@ -454,15 +490,14 @@ class Bulk:
         """``cp.reduce.async.bulk.global.shared::cta``."""
         m = self.machine
         places = m.shared.physical(np.broadcast_to(source, len(m.ids[s])), m.cta_offset[s])
-        for i, (warp, _, address, n) in enumerate(self._plain(to, count, s)):
+        for i, (_, _, address, n) in enumerate(self._plain(to, count, s)):
             place = int(places[i])
             if not self._legal(place, address, n, pc):
                 continue
-            found = self._global(address, n, warp, pc, True, bool(operation))
-            _, clock = m.clocks.issue(BULK, warp)
-            self.groups[warp].clock, self.groups[warp].pc = clock, pc
+            read, stored = self._store_event(int(m.ids[s][i]), pc)
+            found = self._global(address, n, stored.warp, pc, True, bool(operation))
             if m.checks:
-                m.shadow.unit_read(self._span(place, n), warp, BULK, clock, pc)
+                m.shadow.unit_read(self._span(place, n), read, pc)
             if found is None:
                 continue
             region, at = found
@@ -493,12 +528,12 @@ class Bulk:
             target = int(targets[i])
             if not (self._legal(place, target, size, pc) and self._legal(target, place, size, pc)):
                 continue
-            actor, clock = m.clocks.issue(BULK, warp)
+            event = m.sync.event(int(bars[i]), warp)
             if m.checks:
-                m.shadow.unit_read(self._span(place, size), warp, BULK, clock, pc)
-                m.shadow.unit_write(self._span(target, size), warp, BULK, clock, pc)
+                m.shadow.unit_read(self._span(place, size), event, pc)
+                m.shadow.unit_write(self._span(target, size), event, pc)
             m.shared.bytes[target : target + size] = m.shared.bytes[place : place + size].copy()
-            m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)
+            m.sync.complete(int(bars[i]), size, event, pc)
 
     def store_async(
         self, to: Any, width: int, values: list[Any], barrier: Any, s: Any, pc: int
@@ -518,14 +553,13 @@ class Bulk:
         bars = m.shared.physical(np.broadcast_to(barrier, len(ids)), m.cta_offset[s])
         view = m.shared.views[width]
         for i, warp in enumerate(m.warp[ids].tolist()):
-            actor, clock = m.clocks.issue(BULK, warp)
+            event = m.sync.event(int(bars[i]), warp)
             if m.checks and operation == "exch":
-                m.shadow.unit_write(
-                    self._span(int(at[i]), max(size, m.shared.granule)), warp, BULK, clock, pc
-                )
+                span = self._span(int(at[i]), max(size, m.shared.granule))
+                m.shadow.unit_write(span, event, pc)
             for j, value in enumerate(values):
                 place = slice(int(at[i]) // width + j, int(at[i]) // width + j + 1)
                 view[place] = combine(
                     operation, kind, view[place], np.broadcast_to(value, len(ids))[i : i + 1]
                 )
-            m.sync.complete(int(bars[i]), size, warp, actor, clock, pc)
+            m.sync.complete(int(bars[i]), size, event, pc)

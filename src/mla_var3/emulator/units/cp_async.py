@@ -72,8 +72,8 @@ class CpAsync:
         m = self.machine
         granules = m.shared.granules(at, count)
         for w in distinct(warps):
-            _, clock = m.clocks.issue(CP_ASYNC, w)
-            m.shadow.unit_write(granules[warps == w].ravel(), w, CP_ASYNC, clock, pc)
+            event = m.clocks.issue(CP_ASYNC, w)
+            m.shadow.unit_write(granules[warps == w].ravel(), event, pc)
 
     def commit(self, s: Any) -> None:
         """``cp.async.commit_group``."""
@@ -99,7 +99,8 @@ class CpAsync:
             barrier = m.sync.at(place, pc, who)
             if barrier is None:
                 continue
-            clocks.publish(who, barrier.vector)
+            if m.model.copies_publish:
+                clocks.publish(who, barrier.vector)
             for w in who:
                 actor = CP_ASYNC * clocks.warps + w
                 barrier.vector[actor] = max(int(barrier.vector[actor]), int(clocks.issued[actor]))

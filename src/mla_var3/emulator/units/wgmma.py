@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import WGMMA
+from mla_var3.emulator.clocks import WGMMA, Event
 from mla_var3.emulator.formats import F16
 from mla_var3.emulator.program import SHARED_START, Segment
 from mla_var3.emulator.shared import ranges
@@ -87,7 +87,14 @@ class WarpgroupProducts:
         self.tiles: dict[tuple[tuple[int, ...], int, int, int, bool, int], Tile] = {}
         self.queued: list[Product] = []
         self.converted: dict[tuple[tuple[int, ...], int], NDArray[Any]] = {}
+        machine.clocks.keepers.append(self._grow)
         self.start()
+
+    def _grow(self) -> None:
+        fit = self.machine.clocks.fit
+        for p in self.warps:
+            p.joined = None if p.joined is None else fit(p.joined)
+            p.groups = deque((c, None if j is None else fit(j)) for c, j in p.groups)
 
     def start(self) -> None:
         """A new cluster: nothing is in flight."""
@@ -334,30 +341,30 @@ class WarpgroupProducts:
             r for w, _, _, _ in chain if w.a_rows is not None for r in w.a_rows.tolist()
         )
         self._unfenced(w0, accumulators | inputs, pc)
-        stamps = [clocks.issue(WGMMA, v) for v in warps]
+        events = [clocks.issue(WGMMA, v) for v in warps]
         joined = None
         if m.model.wgmma_rendezvous:
             joined = clocks.seen[w0 : w0 + 4].max(0)
-            for actor, clock in stamps:
-                joined[actor] = clock
-        for v, (_, clock) in zip(warps, stamps, strict=True):
+            for e in events:
+                joined[e.chain] = e.number
+        for v, e in zip(warps, events, strict=True):
             mine = self.warps[v]
-            mine.clock, mine.joined = clock, joined
+            mine.clock, mine.joined = e.number, joined
             mine.registers.append((None, accumulators, inputs, pc))
             self.in_flight += 1
         for g in read_b:
-            self._reads(g, warps, stamps, pc)
+            self._reads(g, warps, events, pc)
         for i, part in enumerate(quarters or ()):
             for g in part:
-                self._reads(g, warps[i : i + 1], stamps[i : i + 1], pc)
+                self._reads(g, warps[i : i + 1], events[i : i + 1], pc)
 
-    def _reads(self, g: Any, warps: range, stamps: list[tuple[int, int]], pc: int) -> None:
+    def _reads(self, g: Any, warps: range, events: list[Event], pc: int) -> None:
         """Check and note a read of granules for warps."""
         shadow = self.machine.shadow
         if not shadow.clear(g, warps):
             for v in warps:
                 shadow.may_read(g, v, WGMMA, pc)
-        shadow.mark_read(g, stamps[0][0], [clock for _, clock in stamps], pc)
+        shadow.mark_read(g, events, pc)
 
     def _unfenced(self, warp: int, registers: frozenset[int], pc: int) -> None:
         m = self.machine
