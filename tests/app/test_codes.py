@@ -44,9 +44,24 @@ class Copy:
         source, place = paths.kernels_dir() / name, self.root / "kernels" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, place, ignore=ignored, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy(source, place)
+
+    def take_cute(self, layer: str, design: str) -> None:
+        """A CuTe design's base version with the kit, and one case of its committed table."""
+        for name in ("__init__.py", "kit", f"{layer}/__init__.py"):
+            self._take(f"cute_python/{name}")
+        for name in ("__init__.py", design):
+            self._take(f"cute_python/{layer}/{design}/{name}")
+        table = builds.read(builds.path_of("cute_python", layer, design, paths.results_dir()))
+        base = table.versions["v0"]
+        build = base.today.model_copy(update={"compiled": base.today.compiled[-1:]})
+        one = table.model_copy(
+            update={"versions": {"v0": base.model_copy(update={"builds": (build,)})}}
+        )
+        builds.write(one, builds.path_of("cute_python", layer, design, self.root / "results"))
 
     def edit(self, name: str, old: str, new: str) -> None:
         file = self.root / name
@@ -151,6 +166,23 @@ def test_another_grid_is_named_and_refused_until_it_is_declared(copy):
     new, old = table.versions["v0"].builds
     assert new.why == "a grid with one row more"
     assert not set(new.sources) & set(old.sources)
+
+
+def test_another_swizzle_in_the_kit_changes_the_designs_that_use_it_alone(copy):
+    copy.take_cute("gemm", "hopper_gemm")
+    copy.take_cute("attention", "hopper_attention")
+    kit = "kernels/cute_python/kit/gemm_tiles.py"
+    copy.edit(kit, "128-byte swizzle: [rows, 64, count]", "in swizzled rows: [rows, 64, count]")
+    for design in ("hopper_gemm", "hopper_attention"):
+        code, said = copy.run("check", design)
+        assert (code, changed(said)) == (0, []), said
+        assert f"same {design} v0: 1 cases" in said
+    copy.edit(kit, "SmemLayoutAtomKind.K_SW128", "SmemLayoutAtomKind.K_SW64")
+    code, said = copy.run("check", "hopper_gemm")
+    assert code == 1
+    assert "code of gemm" in said, said
+    code, said = copy.run("check", "hopper_attention")
+    assert (code, changed(said)) == (0, []), said
 
 
 class TestStates:
