@@ -185,6 +185,23 @@ def test_another_swizzle_in_the_kit_changes_the_designs_that_use_it_alone(copy):
     assert (code, changed(said)) == (0, []), said
 
 
+def test_a_table_that_leaves_switches_out_is_completed(copy):
+    path = builds.path_of("cutile", "gemm", "gemm", copy.root / "results")
+    table = builds.read(path)
+    base = table.versions["v0"]
+    whole = {one.case.key for one in base.today.compiled}
+    build = base.today.model_copy(update={"compiled": base.today.compiled[:1]})
+    part = {"v0": base.model_copy(update={"builds": (build,)})}
+    builds.write(table.model_copy(update={"versions": part}), path)
+    code, said = copy.run("check", "gemm")
+    assert code == 0
+    assert "same gemm v0: 1 cases" in said
+    assert copy.run("write", "gemm", "--arch=sm_90")[0] == 0
+    completed = {one.case.key for one in builds.read(path).versions["v0"].today.compiled}
+    assert completed == whole
+    assert len(whole) > 1
+
+
 class TestStates:
     """Reading the tables, without a compiler."""
 

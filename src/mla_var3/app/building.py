@@ -64,14 +64,14 @@ def compare(
         version: The version.
         say: Told of each compile.
         arch: Only its cases of this arch.
-        new: Whether cases are chosen where the table has none.
+        new: Whether cases are added where those of the table leave a switch out.
     """
     kept = table_of(version).versions.get(version.version)
     known = kept.today.compiled if kept is not None else ()
     known = tuple(one for one in known if arch in (None, arch_of(one.case)))
     cases = [one.case for one in known if one.error is None]
-    if new and not cases:
-        cases = chosen(version, arch)
+    if new:
+        cases += chosen(version, arch, cases)
     say(f"compiling {version.key}: {len(cases)} cases")
     made = compiled(version, cases, say)
     before = {one.case.key: one for one in known}
@@ -118,13 +118,16 @@ def words_of(case: Case) -> str:
     return f"{arch_of(case)} {problem} [{tilings}]"
 
 
-def chosen(version: Version, arch: str | None) -> list[Case]:
+def chosen(version: Version, arch: str | None, known: Sequence[Case]) -> list[Case]:
     """Cases of a version that the table does not have: every switch, on every arch asked for."""
     archs = languages.find(version.language).archs if arch is None else (arch,)
     problems = [case.problem for case in _measured(version)]
     found: list[Case] = []
     for each in archs:
-        found += coverage.cases(version, devices.default_for_arch(each).key, problems)
+        mine = [case for case in known if arch_of(case) == each]
+        if known and not mine:
+            continue  # It compiles for other archs alone
+        found += coverage.cases(version, devices.default_for_arch(each).key, problems, mine)
     return found
 
 

@@ -26,21 +26,28 @@ MOST_VALUES = 4
 Feature = tuple[str, str, str]
 
 
-def cases(version: Version, device: str, problems: Sequence[dict[str, Any]]) -> list[Case]:
+def cases(
+    version: Version,
+    device: str,
+    problems: Sequence[dict[str, Any]],
+    known: Sequence[Case] = (),
+) -> list[Case]:
     """Few cases that together have every switch that the version's check problems have.
 
     Args:
         version: The version.
         device: Key of the device.
         problems: Problems that are taken first, such as those that were measured.
+        known: Cases that there are already; what they have is not looked for.
     """
     found: dict[str, tuple[Case, set[Feature]]] = {}
     for case, obj in _candidates(version, device, problems):
         found.setdefault(case.key, (case, set(_features(obj))))
-    values = Counter((stage, name) for _, own in found.values() for stage, name, _ in own)
-    seen = {(stage, name, value) for _, own in found.values() for stage, name, value in own}
+    seen = set().union(*(own for _, own in found.values()))
     values = Counter((stage, name) for stage, name, _ in seen)
     wanted = {feature for feature in seen if values[feature[:2]] <= MOST_VALUES}
+    for case in known:
+        wanted -= set(_features(bound(version, case)))
     chosen: list[Case] = []
     while wanted:
         case, own = max(found.values(), key=lambda one: len(one[1] & wanted))
