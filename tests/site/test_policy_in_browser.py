@@ -67,10 +67,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def chromium(site: Path, **context: Any) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with serving(site) as flag, sync_playwright() as play:
+def chromium(play: Any, site: Path, **context: Any) -> Iterator[Any]:
+    with serving(site) as flag:
         browser = play.chromium.launch(
             executable_path=shutil.which("chromium"), args=[*FLAGS, flag]
         )
@@ -92,29 +90,29 @@ def ran(tab: Any, address: str) -> bool:
     return bool(said) or bool(tab.evaluate("() => Boolean(window.ran)"))
 
 
-def test_no_text_runs(site: Path) -> None:
+def test_no_text_runs(site: Path, running_playwright: Any) -> None:
     assert list(scan.faults(site)) == []
-    with chromium(site) as tab:
+    with chromium(running_playwright, site) as tab:
         found = [name for n, name in enumerate(TEXTS) if ran(tab, f"p{n}/")]
     assert found == []
 
 
-def test_no_text_runs_without_the_policy(site: Path) -> None:
-    with chromium(site, bypass_csp=True) as tab:
+def test_no_text_runs_without_the_policy(site: Path, running_playwright: Any) -> None:
+    with chromium(running_playwright, site, bypass_csp=True) as tab:
         found = [name for n, name in enumerate(TEXTS) if ran(tab, f"p{n}/")]
     assert found == []
 
 
-def test_no_text_runs_without_the_allow_list(site: Path) -> None:
+def test_no_text_runs_without_the_allow_list(site: Path, running_playwright: Any) -> None:
     page = (site / "bare/index.html").read_text()
     assert page.count(PLACE) >= 1
     for n, text in enumerate(TEXTS.values()):
         (site / f"raw{n}").mkdir()
         (site / f"raw{n}/index.html").write_text(page.replace(PLACE, text))
-    with chromium(site) as tab:
+    with chromium(running_playwright, site) as tab:
         found = [name for n, name in enumerate(TEXTS) if ran(tab, f"raw{n}/")]
     assert found == []
-    with chromium(site, bypass_csp=True) as tab:
+    with chromium(running_playwright, site, bypass_csp=True) as tab:
         ran_there = [name for n, name in enumerate(TEXTS) if ran(tab, f"raw{n}/")]
     assert len(ran_there) > 20, "the texts themselves do nothing"
 

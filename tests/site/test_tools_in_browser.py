@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from site_browser import BASE, OpenTab, Tab
 
+from generators.mla import figure
 from mla_var3 import knowledge
 from mla_var3.workloads.mla import regimes
 
@@ -117,14 +118,14 @@ def test_a_path_remembers_what_is_done_and_folds_its_answers(open_tab: OpenTab):
 def test_sliders_move_the_figure_of_mla(open_tab: OpenTab):
     tab = open_tab()
     tab.open("learn/attention-and-mla/")
-    figure = tab.page.locator(".mla-figure")
-    message = figure.locator(".mla-figure__message")
+    drawn = tab.page.locator(".mla-figure")
+    message = drawn.locator(".mla-figure__message")
     before = message.inner_text()
-    curve = figure.locator("[data-curve=latent]").get_attribute("d")
+    curve = drawn.locator("[data-curve=latent]").get_attribute("d")
     assert f"At s = {figure.first_sizes()['s']} " in before
-    figure.locator("input[name=s]").press("Home")
-    figure.locator("input[name=t]").press("End")
+    drawn.locator("input[name=s]").press("Home")
+    drawn.locator("input[name=t]").press("End")
     sizes = figure.first_sizes() | {"s": 1, "t": figure.SLIDERS["t"][2][-1]}
     assert message.inner_text() == figure.message(sizes)
-    assert figure.locator("[data-curve=latent]").get_attribute("d") != curve
+    assert drawn.locator("[data-curve=latent]").get_attribute("d") != curve
     tab.check()

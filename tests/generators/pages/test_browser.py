@@ -36,7 +36,8 @@ def show(browser, tmp_path):
     faults = []
 
     def open_(body: str, script: str, query: str = ""):
-        source = (ROOT / "docs/assets/js" / script).read_text()
+        files = ("formula.js", script)
+        source = "\n".join((ROOT / "docs/assets/js" / name).read_text() for name in files)
         (tmp_path / "page.html").write_text(FRAME.format(body=body, script=source))
         page = browser.new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
