@@ -12,7 +12,11 @@ def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """Strides in elements; a contiguous tensor's by its shape.
 
     torch leaves an axis of one element any stride, which would be no multiple of what it is for
-    more elements.
+    more elements. At the end it keeps its own, since a stride of 1 says which axis is contiguous:
+    ``[m, k, 1]`` as a view of ``[1, m, k]`` is so along k alone.
     """
-    shaped = tensor.new_empty(tensor.shape, device="meta") if tensor.is_contiguous() else tensor
-    return shaped.stride()
+    if not tensor.is_contiguous():
+        return tensor.stride()
+    shaped = tensor.new_empty(tensor.shape, device="meta").stride()
+    pairs = zip(shaped, tensor.stride(), tensor.shape, strict=True)
+    return tuple(own if step == 1 == extent else step for step, own, extent in pairs)

@@ -19,6 +19,7 @@ def mask(text: str) -> tuple[bool, ...]:
         ("!llvm.struct<(i8, i32, i64)>", "x...xxxxxxxxxxxx"),
         ("!llvm.struct<(i32, struct<(i64, i64)>)>", "xxxx...." + "x" * 16),
         ("!llvm.array<3 x i32>", "x" * 12),
+        ("!llvm.struct<(i1, i1, vector<8xi32>)>", "xx" + "." * 30 + "x" * 32),
         ("!llvm.struct<(array<2 x struct<(i32, i8)>>)>", "xxxxx...xxxxx..."),
     ],
 )

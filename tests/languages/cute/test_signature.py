@@ -37,6 +37,15 @@ def test_an_axis_of_one_element_has_the_stride_of_its_place():
     assert loader.misfit(about, torch.empty(2, 8, 9, 16)) is None
 
 
+def test_an_axis_of_one_element_at_the_end_does_not_pass_for_the_contiguous_one():
+    batch_last = torch.empty(1, 8, 16).permute(1, 2, 0)
+    assert batch_last.is_contiguous()
+    x, *_ = signature.specs(host, (batch_last, 1, None))
+    assert x.strides == (16, 1, 128)
+    plain, *_ = signature.specs(host, (torch.empty(8, 16, 1), 1, None))
+    assert plain.strides == (16, 1, 1)
+
+
 def test_a_slice_promises_no_more_than_it_keeps():
     whole = torch.empty(8, 100)
     x, *_ = signature.specs(host, (Dynamic(whole[:, :64], (0, 1), 64 // 8), 1, None))

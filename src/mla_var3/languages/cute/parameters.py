@@ -15,7 +15,9 @@ _LAUNCH = re.compile(r"llvm\.call @_cudaLaunchKernelEx\(%\S+, %\S+, (%\d+)\)")
 _ALLOCA = re.compile(r"(%\d+) = llvm\.alloca %\S+ x (.+?)(?: \{[^}]*\})? : \(i32\) -> !llvm\.ptr")
 _PLACE = re.compile(r"(%\d+) = llvm\.getelementptr (%\d+)\[%\d+\] : .*-> !llvm\.ptr, !llvm\.ptr")
 _KEEP = re.compile(r"llvm\.store (%\d+), (%\d+) : !llvm\.ptr, !llvm\.ptr")
-_TOKEN = re.compile(r"!llvm\.|struct<\(|array<(\d+) x |ptr(?:<\d+>)?|[a-z]+(\d+)|\)>|>|, ")
+_TOKEN = re.compile(
+    r"!llvm\.|struct<\(|array<(\d+) x |vector<(\d+)x|ptr(?:<\d+>)?|[a-z]+(\d+)|\)>|>|, "
+)
 
 #: A TMA descriptor has 128 bytes, of which the first 64 say everything.
 DESCRIPTOR, DESCRIBED = 128, 64
@@ -64,7 +66,12 @@ def _read(tokens: Iterator[re.Match[str]]) -> Layout:
         held, align = _read(tokens)
         next(tokens)
         return held * int(token[1]), align
-    size = 8 if token[0].startswith("ptr") else -(-int(token[2]) // 8)
+    if token[2]:  # A vector is aligned to its size, rounded up to a power of two.
+        held = _read(tokens)[0] * int(token[2])
+        next(tokens)
+        size = 1 << (len(held) - 1).bit_length()
+        return held + (False,) * (size - len(held)), size
+    size = 8 if token[0].startswith("ptr") else -(-int(token[3]) // 8)
     return (True,) * size, size
 
 
