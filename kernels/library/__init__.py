@@ -1,3 +1,3 @@
-"""Designs whose kernel is a library: the peers of our own."""
+"""Designs whose kernel is a library's: peers that our own kernels are compared with."""
 
 LANGUAGE = "library"

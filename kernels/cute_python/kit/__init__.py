@@ -1,1 +1,1 @@
-"""Building blocks of kernels in the CuTe DSL; a version composes them, and none names a version."""
+"""Kit: building blocks that versions of CuTe DSL kernels are composed of; none names a version."""

@@ -1,4 +1,4 @@
-"""Launches of clusters of up to four CTAs, which share keys, split them, or both."""
+"""Plan of latent attention in clusters of up to four CTAs, which share or split keys, or both."""
 
 from __future__ import annotations
 

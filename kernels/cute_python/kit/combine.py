@@ -1,4 +1,4 @@
-"""The combine of two parts: the latent one times Wv, merged with the partial results of the prefix.
+"""Combine kernel of a shared prefix: latent output times Wv, merged with the prefix's partials.
 
 A block keeps Wv of one head in shared memory. Each of its two warpgroups takes every other tile of
 64 rows: eight slabs of the latent output are operand A, then two slabs of each partial result are

@@ -1,4 +1,4 @@
-"""Dependent launches: each begins on the SMs that the one before leaves.
+"""Kernels of a shared prefix as programmatic dependent launches (PDL), each begun early.
 
 The own tokens come first. The prefix is a dependent launch that does not wait: a block of its own
 for each piece, so that pieces go to whichever SM is free. The combine is one too: its blocks take

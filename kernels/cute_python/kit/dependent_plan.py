@@ -1,4 +1,4 @@
-"""Plans of a shared prefix whose launches overlap, as dependent launches."""
+"""Plan of a shared prefix whose launches overlap by programmatic dependent launch (PDL)."""
 
 from __future__ import annotations
 

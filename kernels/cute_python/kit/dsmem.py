@@ -1,4 +1,4 @@
-"""Exchange through distributed shared memory: two CTAs of a cluster hold parts of the same rows.
+"""Merge of two CTAs of a cluster that hold partial outputs of the same rows, through DSMEM.
 
 A CTA writes the half of its output that it does not keep to shared memory of the other: whole, to
 an inbox, or in pieces whose bytes a barrier of the other CTA counts.

@@ -1,4 +1,4 @@
-"""Epilogues: what is merged with the CTA that holds the same rows, and how the output is stored.
+"""Epilogues of latent attention: merge with the CTA that has the same rows, and output store.
 
 Where the keys of a row tile are split over two CTAs, the first keeps left and the other right: each
 gives the half that it does not keep to the other. That happens through distributed shared memory in

@@ -1,4 +1,4 @@
-"""The even schedule: all work cut into equal parts, on the device, once per decoding step.
+"""Tile scheduler of variable lengths: the device cuts all work into equal parts, once per step.
 
 Work is what all sequences' tiles of keys take, in units of a tile, and what it costs to begin one.
 It lies in a row, sequence by sequence; each worker takes what lies between two cuts. A sequence

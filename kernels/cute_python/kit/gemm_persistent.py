@@ -1,4 +1,4 @@
-"""Persistent products: one warp loads, two warpgroups multiply, tile after tile.
+"""Persistent GEMM kernel: one producer warp loads, two consumer warpgroups multiply, per tile.
 
 The producer warp runs ahead as far as the ring allows, also into the next tile, and needs few
 registers; setmaxnreg hands those of its warpgroup to the two that multiply.

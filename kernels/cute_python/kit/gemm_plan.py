@@ -1,4 +1,4 @@
-"""Plans of products whose C leaves by TMA."""
+"""Plans of Hopper GEMM versions: tiling, shared-memory limit and launch; C is stored by TMA."""
 
 from __future__ import annotations
 

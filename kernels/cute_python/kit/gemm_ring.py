@@ -1,4 +1,4 @@
-"""Products through a ring: TMA runs ahead of the tensor cores by some steps of the k loop."""
+"""GEMM mainloop as a multistage pipeline: TMA loads run ahead of wgmma by a ring of stages."""
 
 from __future__ import annotations
 

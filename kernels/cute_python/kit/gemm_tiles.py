@@ -1,4 +1,4 @@
-"""Tiles of a product on Hopper: shared memory, TMA, wgmma, and how C leaves."""
+"""Helpers of Hopper GEMM: swizzled shared-memory layouts, TMA atoms, wgmma and the store of C."""
 
 from __future__ import annotations
 

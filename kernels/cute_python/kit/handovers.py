@@ -1,4 +1,4 @@
-"""Handovers: named barriers between the two consumer warpgroups, and barriers of a cluster."""
+"""Named barriers between the two consumer warpgroups, and the barrier of a cluster."""
 
 from __future__ import annotations
 

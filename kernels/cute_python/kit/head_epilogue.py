@@ -1,4 +1,4 @@
-"""End of an item of attention by heads: the division, the LSE, and the store by TMA."""
+"""Epilogue of per-head attention: division by the row sums, the LSE, and the store by TMA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of attention by heads: what a block works on, and in which order.
+"""Work items of per-head attention: query tiles, head and keys of a block, their order, outputs.
 
 Keys go backward, so that tiles that need the mask come first.
 """

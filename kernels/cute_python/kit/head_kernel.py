@@ -1,4 +1,4 @@
-"""The template of attention by heads: three warps load, two warpgroups compute."""
+"""Kernel template of per-head attention: three producer warps, two consumer warpgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads of attention by heads: a warp each for queries, keys and values, through rings."""
+"""Producer warps of per-head attention: one each for Q, K and V, by TMA through rings of stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of attention by heads on Hopper: the ring of a step's keys and values, and the launch."""
+"""Plans of per-head attention on Hopper: tiling of the K and V pipeline, and the launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of attention by heads: a warpgroup's products and the softmax between them."""
+"""Mainloop steps of per-head attention: a warpgroup's wgmma products and its online softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles of a head: rows of queries as rectangles, steps of keys, their TMA, and the products.
+"""Tiles of per-head attention: shared-memory layouts, TMA atoms and wgmma for Q, K, V and output.
 
 A head's queries are rows. Where several sequences attend the same keys (members of a group), the
 rows of all of them make common tiles: a tile of 64 rows is a rectangle of ``tile_s`` queries by

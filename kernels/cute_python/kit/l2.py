@@ -1,4 +1,4 @@
-"""Exchange through L2: two CTAs that run at once, in any clusters, hold parts of the same rows.
+"""Merge of two CTAs of any clusters that hold partial outputs of the same rows, through L2.
 
 Each has a place of its own in global memory: half an output, 64 maxima and 64 sums, all fp32, and
 signals, one per warp or piece, which are zero between launches. The half goes there whole, or in

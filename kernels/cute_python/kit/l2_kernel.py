@@ -1,4 +1,4 @@
-"""Latent attention whose CTAs exchange through L2: the cluster is left to those that share keys."""
+"""Latent attention kernels whose split-KV partials merge through L2; clusters share keys."""
 
 from __future__ import annotations
 

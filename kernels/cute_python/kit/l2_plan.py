@@ -1,4 +1,4 @@
-"""Launches whose CTAs exchange through L2: clusters share keys, and others split them."""
+"""Plan of latent attention whose split-KV partials merge through L2; clusters share keys."""
 
 from __future__ import annotations
 

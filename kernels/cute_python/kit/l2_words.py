@@ -1,4 +1,4 @@
-"""Words in L2 that say by themselves that they are there: no counter, no fence.
+"""Flag-free exchange through L2: each fp32 word shows by its value that it has been written.
 
 A word that nobody has written holds ``EMPTY``, a NaN that ``put`` never writes. Its reader, one
 CTA, asks until it holds another value, and leaves it empty again for the next launch. Each word is

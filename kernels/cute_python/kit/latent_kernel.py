@@ -1,4 +1,4 @@
-"""Latent attention by two alternating warpgroups and four producer warps: the order of things.
+"""Kernel template of latent attention: two alternating consumer warpgroups, four producer warps.
 
 A CTA holds 64 rows (head, query) of one sequence. The output of 64x512 fp32 fills the registers of
 two warpgroups: *left* keeps columns 0 to 255 and makes the weights of the even tiles of 64 keys,

@@ -1,4 +1,4 @@
-"""Latent problems whose rows are nine slabs: launches of one kernel, or of parts and a merge."""
+"""Plans of latent attention: one launch, persistent CTAs, or split-KV with a merge kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tilings of latent attention: lagging maxima, and what CTAs share and split."""
+"""Tilings of latent attention: threshold of lazy rescaling, and how CTAs share or split keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that rows see, bottom-right aligned."""
+"""Causal limits, bottom-right aligned: how many keys a row sees, or all or any of a tile's rows."""
 
 from __future__ import annotations
 

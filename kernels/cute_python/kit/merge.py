@@ -1,4 +1,4 @@
-"""Merge of the parts of a row, which lie in global memory in fp32, by their LSE."""
+"""Split-KV merge kernel: fp32 partial outputs of each row, weighted by their LSE."""
 
 from __future__ import annotations
 

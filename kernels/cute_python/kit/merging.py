@@ -1,4 +1,4 @@
-"""Merging: the blocks of the prefix add the own tokens themselves.
+"""Kernel of a shared prefix whose last steps add the latent output times Wv: no combine kernel.
 
 What is left after the keys of the prefix is a product of the same shape as the output: rows of the
 latent part are weights, Wv of the head is values. So it takes the last places of the rings, and no

@@ -1,4 +1,4 @@
-"""Plans of a shared prefix in one piece per tile of rows, which takes the own tokens in."""
+"""Plan of a shared prefix whose kernel adds the own tokens itself, without a combine kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent attention over pages: sequences of any lengths, cut into parts by the even schedule.
+"""Kernel of latent attention over a paged KV cache, with sequences of any lengths balanced evenly.
 
 A worker (a CTA, or two that share their keys) takes what lies between two cuts, sequence by
 sequence. Tiles of keys are counted one by one: a part with an odd number of them ends with an even

@@ -1,4 +1,4 @@
-"""Latent problems over pages: attention under the even schedule, and a merge."""
+"""Plans of latent attention over a paged KV cache: balanced attention, then a split-KV merge."""
 
 from __future__ import annotations
 

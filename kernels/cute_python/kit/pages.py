@@ -1,4 +1,4 @@
-"""Keys in pages: TMA takes a page as a coordinate, and zeros come where a sequence has no keys.
+"""TMA loads of keys from a paged KV cache, zero-filled where a sequence has no keys.
 
 A tile of 64 keys is loaded in boxes, each from one page. A box that a sequence fills in part is
 loaded from that much higher up, so that its keys lie at its end; what comes before them is in the

@@ -1,4 +1,4 @@
-"""Epilogues in pieces of 64 columns: one is merged and sent on while the next ones arrive."""
+"""Epilogues of latent attention that merge and store 64 columns while the next ones arrive."""
 
 from __future__ import annotations
 

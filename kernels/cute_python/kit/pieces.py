@@ -1,4 +1,4 @@
-"""A half of the output in pieces of 64 columns, each received where the queries were."""
+"""Where a thread finds the 64-column pieces of a peer's partial output: in the queries' place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of a shared prefix: own tokens latent, the prefix decompressed, and their combine."""
+"""Plan of a shared prefix: own tokens latent, the prefix decompressed, and the combine kernel."""
 
 from __future__ import annotations
 

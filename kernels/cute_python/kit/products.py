@@ -1,4 +1,4 @@
-"""Products by wgmma: scores of slabs as they land, and weights times values."""
+"""wgmma products of latent attention: S = Q K^T slab by slab, and O += P V."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an item's queries arrive: under one barrier, or a barrier per slab."""
+"""Q loads of latent attention: one mbarrier for all, or one per slab so that scores begin early."""
 
 from __future__ import annotations
 

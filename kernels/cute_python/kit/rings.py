@@ -1,4 +1,4 @@
-"""Rings: what of the two tiles of keys, and of the queries, a warpgroup gives back to be refilled.
+"""Rings of K and Q slabs in shared memory: full and free mbarriers, and who releases what.
 
 Each slab of a tile has a full barrier, which counts the bytes of its load. Each half of a tile and
 each rope slab has a free barrier, at which every warp that reads it arrives. Tile i and tile i + 2

@@ -1,4 +1,4 @@
-"""Attention over decompressed keys: a head's own part of queries and keys, and a rotary one."""
+"""Per-head attention kernel on decompressed keys, whose Q and K have a separate RoPE part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of attention over decompressed keys with a rotary part of their own."""
+"""Plan of per-head attention on decompressed keys with a separate RoPE part, and its tiling."""
 
 from __future__ import annotations
 

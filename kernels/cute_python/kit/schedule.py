@@ -1,4 +1,4 @@
-"""Which items a CTA takes: row tiles of a sequence, and a split or part of their keys.
+"""Tile schedulers of latent attention: which row tiles and which split of the keys a CTA takes.
 
 An item is a place in the output: neighboring row tiles of a sequence that share their keys, and a
 part of these keys where there are several. Persistent CTAs take item after item.

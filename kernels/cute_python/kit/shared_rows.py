@@ -1,4 +1,4 @@
-"""Rows shared by both warpgroups, which take alternate steps of keys and merge within the CTA."""
+"""Per-head attention kernel for few queries: two warpgroups share a row tile, split its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans in which up to 64 queries of a head are one tile of rows of both warpgroups."""
+"""Plan of per-head attention that takes the kernel of shared rows where a head has few queries."""
 
 from __future__ import annotations
 

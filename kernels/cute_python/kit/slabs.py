@@ -1,4 +1,4 @@
-"""Slabs: square tiles of 64 x 64 in shared memory, their views, and the TMA that moves them."""
+"""Slabs: swizzled 64 x 64 tiles in shared memory, their layouts, views and TMA atoms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge of what workers leave of sequences that are cut."""
+"""Split-KV merge kernel for sequences cut at any tile: each part's slot, weighted by its LSE."""
 
 from __future__ import annotations
 

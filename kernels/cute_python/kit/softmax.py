@@ -1,4 +1,4 @@
-"""The online softmax of a warpgroup: lagging maxima, masks, weights as operands."""
+"""Online softmax of a warpgroup: lazy rescaling, causal mask, and weights as wgmma operand."""
 
 from __future__ import annotations
 

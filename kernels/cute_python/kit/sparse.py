@@ -1,4 +1,4 @@
-"""Latent attention over lists of tokens of a cache in fp8, which is multiplied in fp16.
+"""Kernel of sparse latent attention: gathers listed tokens of an fp8 cache, multiplies in fp16.
 
 A query token attends to the tokens that its list names. A row of the cache is 512 values in e4m3,
 a scale in fp32 for every 128 of them, and 64 rotary values in bf16. Every e4m3 value is exact in

@@ -1,4 +1,4 @@
-"""From sums and fragments to the output: row sums, the LSE, stores by TMA or as fragments lie."""
+"""Output stores of latent attention: row sums, the LSE, and O by TMA or directly from registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of thin attention in a cluster: its warpgroups merge through each other's memory."""
+"""Few-row attention whose split-KV partials merge within a cluster, through DSMEM."""
 
 from __future__ import annotations
 

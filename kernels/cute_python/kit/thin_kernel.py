@@ -1,4 +1,4 @@
-"""The template of thin attention: two warps load, two warpgroups compute."""
+"""Kernel template of few-row attention, keys as MMA rows: two producer warps, two warpgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of thin attention through L2: the clusters of a row tile merge without another kernel.
+"""Few-row attention whose split-KV partials merge through L2, by a counter per row tile.
 
 All of them are resident at once. Each writes what the others finish to a scratch tensor, signals
 with a release at a counter, waits until all others have signaled, and finishes an equal share of

@@ -1,4 +1,4 @@
-"""Plans of thin attention whose CTAs share the keys of a row tile, and all run at once."""
+"""Plans of few-row attention: split-KV over CTAs that all run at once and merge in one launch."""
 
 from __future__ import annotations
 

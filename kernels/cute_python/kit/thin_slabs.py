@@ -1,4 +1,4 @@
-"""Thin slabs: fewer than 64 rows, which are columns of the products.
+"""Q tiles of few-row attention: 8 to 32 rows as MMA columns, their layouts and TMA operands.
 
 With few heads the 64 rows of a matrix instruction are mostly padding if they are queries. Here they
 are keys, of which there are always enough, and the queries are its columns, of which 8 suffice.

@@ -1,4 +1,4 @@
-"""Steps of thin attention: S^T = K Q^T, the softmax over rows of the tensor core, O^T = V^T P^T.
+"""Mainloop of few-row attention, operands swapped: S^T = K Q^T, softmax, O^T = V^T P^T.
 
 The same bytes of the cache are keys, and read transposed values. Each of two warpgroups owns whole
 tiles of keys and a whole output, so they hand nothing over until the end.

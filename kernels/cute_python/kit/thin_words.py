@@ -1,4 +1,4 @@
-"""The end of thin attention without clusters and counters: words in L2 that say they are there.
+"""Few-row attention whose split-KV partials merge through L2 without clusters and counters.
 
 What a part writes for the others says by itself that it is there (l2_words.py): of each word there
 is one reader, which asks until the word is not empty and leaves it empty again. So all places are

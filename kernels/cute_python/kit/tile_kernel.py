@@ -1,4 +1,4 @@
-"""Latent attention with one item per CTA: a tile of 64 rows of a sequence."""
+"""Latent attention kernel with one CTA per work item: a tile of 64 rows of a sequence."""
 
 from __future__ import annotations
 

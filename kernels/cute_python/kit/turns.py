@@ -1,4 +1,4 @@
-"""Turns: two warpgroups issue their products one after the other, by a named barrier each.
+"""Ping-pong of per-head attention: one warpgroup's softmax runs under the other's wgmma products.
 
 The softmax of one runs under the products of the other.
 """

@@ -1,4 +1,4 @@
-"""Two consumer warpgroups that alternate over tiles of keys: their views and registers."""
+"""Consumer warpgroups of latent attention, left and right: their views, registers and roles."""
 
 from __future__ import annotations
 

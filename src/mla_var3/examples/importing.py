@@ -197,7 +197,7 @@ def _files(
         "host": host,
     }
     text = resources.files("mla_var3.examples").joinpath("recipes", recipe.text).read_text("utf-8")
-    about = f"CUTLASS's example {values['example']}, driven in place."
+    about = f"CUTLASS's example {values['example']}, run in place by a plan of ours."
     return {
         "__init__.py": f'"""{about}"""\n',
         "__main__.py": _MAIN.substitute(values, layer=recipe.layer),

@@ -1,1 +1,1 @@
-"""CUTLASS's example flash_attention_v2, driven in place."""
+"""CUTLASS's example flash_attention_v2, run in place by a plan of ours."""

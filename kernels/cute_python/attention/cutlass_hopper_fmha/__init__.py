@@ -1,1 +1,1 @@
-"""CUTLASS's example fmha, driven in place."""
+"""CUTLASS's example fmha, run in place by a plan of ours."""

@@ -1,1 +1,1 @@
-"""Attention for Hopper, from a plain pipeline to persistent blocks and shared-out keys."""
+"""Attention for Hopper, from a plain pipeline to ping-pong warpgroups and persistent CTAs."""

@@ -1,1 +1,1 @@
-"""CUTLASS's example tensorop_gemm, driven in place."""
+"""CUTLASS's example tensorop_gemm, run in place by a plan of ours."""

@@ -1,1 +1,1 @@
-"""CUTLASS's example dense_gemm, driven in place."""
+"""CUTLASS's example dense_gemm, run in place by a plan of ours."""

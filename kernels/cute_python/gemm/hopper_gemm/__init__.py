@@ -1,1 +1,1 @@
-"""GEMM for Hopper, from one warpgroup without a pipeline to multicast between blocks."""
+"""GEMM for Hopper, from one warpgroup without a pipeline to TMA multicast between CTAs."""

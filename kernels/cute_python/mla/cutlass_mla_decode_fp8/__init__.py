@@ -1,1 +1,1 @@
-"""CUTLASS's example mla_decode_fp8, driven in place."""
+"""CUTLASS's example mla_decode_fp8, run in place by a plan of ours."""

@@ -1,1 +1,1 @@
-"""Attention over decompressed keys and values on Hopper, for decode and prefill."""
+"""Per-head attention over decompressed keys and values on Hopper, for decode and prefill."""

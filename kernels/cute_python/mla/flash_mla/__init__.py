@@ -1,1 +1,1 @@
-"""FlashMLA with explicit scheduling: latent attention by specialized warps of Hopper."""
+"""FlashMLA: warp-specialized attention over the latent cache (absorbed MLA) on Hopper."""

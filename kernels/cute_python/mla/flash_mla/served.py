@@ -1,4 +1,4 @@
-"""The kernels behind ``mla_var3.serving``: one of each kind, compiled for any problem.
+"""Host functions and compiled libraries of the decode kernels that ``mla_var3.serving`` launches.
 
 Nothing but a kind and the widths of rows is compiled in; everything else is given at launch.
 """

@@ -1,1 +1,1 @@
-"""Shared prefix on Hopper: decompressed once for a group, the rest latent, merged by LSE."""
+"""Shared-prefix attention on Hopper: prefix decompressed per group, the rest latent, LSE merge."""

@@ -1,1 +1,1 @@
-"""MLA-var6+ on Hopper: old tokens latent, the n newest decompressed; n by the device's power."""
+"""MLA-var6+ on Hopper: old tokens latent, the n newest decompressed, n chosen by a power model."""

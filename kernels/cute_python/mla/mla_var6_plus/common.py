@@ -1,4 +1,4 @@
-"""What both versions share: a plan made of plans, one per part, and an n at one of its ends."""
+"""Plan of all versions: a stage for old tokens, one for the newest, a combine; n is 0 or t."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two ends of v1: the old tokens on all SMs, the newest on shared rows."""
+"""Stage plans of v1: old tokens on all SMs; few newest queries on rows of both warpgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two parts of a mix: kernels of other designs, on a context that is not theirs alone."""
+"""Stages of the base version, kernels and plans: attention over old and over newest tokens."""
 
 from __future__ import annotations
 

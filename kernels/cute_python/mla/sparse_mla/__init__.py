@@ -1,1 +1,1 @@
-"""Sparse latent attention: each query token over its own list of tokens of a cache in fp8."""
+"""Sparse latent attention: each query token attends to its own list of tokens of an fp8 cache."""

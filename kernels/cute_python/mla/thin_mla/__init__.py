@@ -1,1 +1,1 @@
-"""Latent attention for few rows per sequence: keys on the rows of the tensor core."""
+"""Latent attention for few rows per sequence: operands swapped, keys as MMA rows."""

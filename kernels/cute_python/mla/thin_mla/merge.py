@@ -1,4 +1,4 @@
-"""Second kernel: the partial results of each row, merged by their LSE."""
+"""Split-KV merge kernel of thin_mla v0: the partial results of each row, weighted by their LSE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all versions share: the sizes of a split, and the reduce stage with its tiling and cost."""
+"""Shared by all versions: plan with split count and partial results, and the reduce kernel."""
 
 from __future__ import annotations
 

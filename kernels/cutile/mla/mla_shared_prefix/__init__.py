@@ -1,1 +1,1 @@
-"""A prefix that sequences share, decompressed once for all of them; their own tokens latent."""
+"""Shared prefix: decompressed once for all sequences of a group, their own tokens latent."""

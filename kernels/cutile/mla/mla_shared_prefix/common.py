@@ -1,4 +1,4 @@
-"""What all versions share: sizes of the splits, partial results, and the combine stage."""
+"""Shared by all versions: the plan with its split sizes and partial results, the combine stage."""
 
 from __future__ import annotations
 

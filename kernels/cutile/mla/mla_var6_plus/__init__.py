@@ -1,1 +1,1 @@
-"""MLA-var6+: old tokens in the latent space, new tokens decompressed, one decompressing combine."""
+"""MLA-var6+: attention over old tokens in latent space, new ones decompressed, and a combine."""

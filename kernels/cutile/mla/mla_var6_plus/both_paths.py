@@ -1,4 +1,4 @@
-"""One launch for both paths: its first blocks take the old tokens, the others the new ones."""
+"""Block-specialized kernel of both paths: first blocks take old tokens, the others the new ones."""
 
 from __future__ import annotations
 

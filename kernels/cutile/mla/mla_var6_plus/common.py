@@ -1,4 +1,4 @@
-"""What all versions share: the cost of each path, the split of blocks, and the combine stage."""
+"""Shared by all versions: cost of the latent and decompressed paths, blocks per path, combine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a path's main loop, for every kernel that walks over key tiles."""
+"""Mainloop helpers of both paths: causal range of key tiles, online softmax step, normalization."""
 
 from __future__ import annotations
 

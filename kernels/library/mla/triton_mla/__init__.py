@@ -1,1 +1,1 @@
-"""Split-KV MLA decode of our own in Triton: what a peer in the most common kernel DSL takes."""
+"""Split-KV MLA decode of our own in Triton, a peer in the most common kernel DSL."""

@@ -1,1 +1,1 @@
-"""The base version: CUTLASS's example fmha, driven in place."""
+"""The base version: CUTLASS's example fmha, run in place by a plan of ours."""

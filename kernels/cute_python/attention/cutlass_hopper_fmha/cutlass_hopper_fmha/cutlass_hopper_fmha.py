@@ -1,4 +1,4 @@
-"""CUTLASS's example `fmha`, driven in place.
+"""CUTLASS's example `fmha`, run in place by a plan of ours.
 
 Attention on Hopper: a producer warp, two consumer warpgroups, and the order in which softmax and
 wgmma of the two alternate.

@@ -1,1 +1,1 @@
-"""Base version: loads run ahead, scores and output take turns."""
+"""Base version: TMA loads run ahead, wgmma products and softmax take turns."""

@@ -1,4 +1,4 @@
-"""Hopper attention, base: loads run ahead of two warpgroups, whose products and softmax take turns.
+"""Hopper attention, base: TMA loads run ahead, wgmma products and softmax take turns.
 
 Three producer warps fill rings of keys and values by TMA. A warpgroup waits for its scores before
 the softmax, and for its output before the next scores.

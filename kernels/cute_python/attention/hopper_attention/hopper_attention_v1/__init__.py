@@ -1,1 +1,1 @@
-"""v1: the scores of the next step are made under the output of this one."""
+"""v1: a warpgroup's softmax runs under its own wgmma products."""

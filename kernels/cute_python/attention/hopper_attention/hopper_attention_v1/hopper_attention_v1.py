@@ -1,4 +1,4 @@
-"""Hopper attention v1: a warpgroup's softmax runs under its own products.
+"""Hopper attention v1: a warpgroup's softmax runs under its own wgmma products.
 
 The scores of the next step are issued before the output of this one, so that the tensor cores have
 that product while the softmax of the next step goes on.

@@ -1,1 +1,1 @@
-"""v2: the two warpgroups take turns at the tensor cores."""
+"""v2: ping-pong of two warpgroups at the tensor cores."""

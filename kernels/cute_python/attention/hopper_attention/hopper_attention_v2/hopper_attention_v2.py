@@ -1,4 +1,4 @@
-"""Hopper attention v2: the two warpgroups take turns at the tensor cores.
+"""Hopper attention v2: ping-pong of two warpgroups at the tensor cores (kit/turns.py).
 
 A warpgroup issues its products when the other has issued its own, so that the softmax of one runs
 under the products of the other: ``kit/turns.py``, around the main loop of v1.

@@ -1,1 +1,1 @@
-"""v3: blocks that stay."""
+"""v3: persistent CTAs take work item after work item."""

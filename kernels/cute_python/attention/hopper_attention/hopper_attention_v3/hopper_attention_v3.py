@@ -1,4 +1,4 @@
-"""Hopper attention v3: persistent CTAs.
+"""Hopper attention v3: persistent CTAs take work item after work item (kernel: kit/turns.py).
 
 One CTA per SM takes item after item. The next item's keys and values land under the last steps and
 the store of this one. Under a mask, items differ in length: there each has a CTA of its own, long

@@ -1,1 +1,1 @@
-"""The base version: CUTLASS's example tensorop_gemm, driven in place."""
+"""The base version: CUTLASS's example tensorop_gemm, run in place by a plan of ours."""

@@ -1,4 +1,4 @@
-"""CUTLASS's example `tensorop_gemm`, driven in place.
+"""CUTLASS's example `tensorop_gemm`, run in place by a plan of ours.
 
 The classic Ampere tensor-core product: three cp.async stages, register double buffering, ldmatrix
 and a swizzled epilogue.

@@ -1,1 +1,1 @@
-"""The base version: CUTLASS's example dense_gemm, driven in place."""
+"""The base version: CUTLASS's example dense_gemm, run in place by a plan of ours."""

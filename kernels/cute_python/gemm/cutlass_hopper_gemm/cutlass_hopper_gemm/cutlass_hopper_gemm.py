@@ -1,4 +1,4 @@
-"""CUTLASS's example `dense_gemm`, driven in place.
+"""CUTLASS's example `dense_gemm`, run in place by a plan of ours.
 
 The first Hopper product: TMA stages, wgmma kept in flight over two stages, and an epilogue by
 stmatrix and TMA.

@@ -1,1 +1,1 @@
-"""Base version: one warpgroup loads, waits, multiplies, waits."""
+"""Base version: one warpgroup loads, waits, multiplies, waits: no pipeline."""

@@ -1,4 +1,4 @@
-"""Hopper GEMM, base version: one warpgroup loads, waits, multiplies, waits.
+"""Hopper GEMM, base version: one warpgroup loads, waits, multiplies, waits: no pipeline.
 
 TMA brings a tile of A and of B to shared memory, and wgmma multiplies them from there into
 registers. Nothing overlaps: tensor cores idle while a tile is on its way, and the other way round.

@@ -1,1 +1,1 @@
-"""v2: one warp loads, two warpgroups multiply."""
+"""v2: warp specialization: one warp loads, two warpgroups multiply."""

@@ -1,4 +1,4 @@
-"""Hopper GEMM v2: one warp loads, two warpgroups multiply.
+"""Hopper GEMM v2: warp specialization: one warp loads, two warpgroups multiply.
 
 The producer warp runs ahead as far as the ring allows and needs few registers; setmaxnreg hands
 those of its warpgroup to the two that multiply. These share a tile of B, which halves its traffic.

@@ -1,1 +1,1 @@
-"""v3: blocks stay and take tile after tile."""
+"""v3: persistent CTAs take tiles in groups that share L2."""

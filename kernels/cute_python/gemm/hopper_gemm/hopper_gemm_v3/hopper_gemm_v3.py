@@ -1,4 +1,4 @@
-"""Hopper GEMM v3: CTAs stay and take tile after tile, in an order that L2 likes.
+"""Hopper GEMM v3: persistent CTAs take tiles in groups that share L2 (kit/gemm_persistent.py).
 
 The producer loads the next tile's first steps while the consumers store the last one's C. Tiles are
 handed out in groups of ``group_m`` rows, so that those in flight share rows of A and of B.

@@ -1,4 +1,4 @@
-"""Hopper GEMM v4: pairs of CTAs share each tile of B by multicast.
+"""Hopper GEMM v4: pairs of CTAs share each tile of B by TMA multicast, in clusters of two.
 
 Two CTAs of a cluster take tiles of C below each other. Each loads its own A and half of the B that
 both need, and TMA writes that half into the shared memory of both: B crosses L2 once per pair.

@@ -1,1 +1,1 @@
-"""The base version: CUTLASS's example mla_decode_fp16, driven in place."""
+"""The base version: CUTLASS's example mla_decode_fp16, run in place by a plan of ours."""

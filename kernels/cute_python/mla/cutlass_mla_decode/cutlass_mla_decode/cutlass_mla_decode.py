@@ -1,4 +1,4 @@
-"""CUTLASS's example `mla_decode_fp16`, driven in place.
+"""CUTLASS's example `mla_decode_fp16`, run in place by a plan of ours.
 
 Latent decode on Blackwell: the split of a 576-wide key, page tables, two-block multiplications, and
 the merge of key splits.

@@ -1,4 +1,4 @@
-"""CUTLASS's example `mla_decode_fp8`, driven in place.
+"""CUTLASS's example `mla_decode_fp8`, run in place by a plan of ours.
 
 The same with fp8 operands: what halved bytes change in stages, scales and the order of warps.
 

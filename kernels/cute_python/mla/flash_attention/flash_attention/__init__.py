@@ -1,1 +1,1 @@
-"""Base version: the kernel of hopper_attention at widths 192 and 128."""
+"""Base version: persistent ping-pong attention, RoPE apart."""

@@ -1,4 +1,4 @@
-"""FlashAttention on Hopper, base: attention by heads on queries and keys in two parts.
+"""FlashAttention on Hopper, base: persistent ping-pong attention, RoPE apart (kit/rope_kernel.py).
 
 The kernel is that of hopper_attention v3: the two warpgroups of a persistent CTA take turns at the
 tensor cores. A head's own part and the rotary part of queries and keys land in one row of slabs.

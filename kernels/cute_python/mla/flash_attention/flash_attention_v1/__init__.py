@@ -1,1 +1,1 @@
-"""v1: at up to 64 queries both warpgroups share the rows of a head."""
+"""v1: up to 64 queries of a head are one tile of both warpgroups."""

@@ -1,4 +1,4 @@
-"""FlashAttention on Hopper v1: at up to 64 queries both warpgroups share the rows of a head.
+"""FlashAttention on Hopper v1: up to 64 queries of a head are one tile of both warpgroups.
 
 Each takes every other step of keys, and the second hands its sums and output to the first within
 the block: ``kit/shared_rows.py``. Rows that do not exist cost no product of a warpgroup, and no

@@ -1,1 +1,1 @@
-"""Base version: two warpgroups share a 64x512 output, four warps feed them."""
+"""Base version: two warpgroups share a 64x512 output, four producer warps load."""

@@ -1,4 +1,4 @@
-"""FlashMLA, base version: two warpgroups share a 64x512 output, four warps feed them.
+"""FlashMLA, base version: two warpgroups share a 64x512 output, four producer warps load.
 
 A CTA holds 64 rows (head, query) of one sequence. The output of 64x512 fp32 fills the registers
 of two warpgroups: *left* keeps columns 0 to 255 and makes the weights of the even tiles of 64 keys,

@@ -1,1 +1,1 @@
-"""v1: a running maximum that is raised only when it has to be."""
+"""v1: lazy rescaling: the running maximum is raised only when it has to be."""

@@ -1,4 +1,4 @@
-"""FlashMLA v1: a running maximum that is raised only when it has to be.
+"""FlashMLA v1: lazy rescaling: the running maximum is raised only when it has to be.
 
 Rows whose new maximum exceeds the running one by no more than ``lazy`` (in units of log2) keep the
 old one: weights then reach at most 2**lazy, which fp32 sums and 16-bit weights hold, and neither

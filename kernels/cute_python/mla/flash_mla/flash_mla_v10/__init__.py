@@ -1,1 +1,1 @@
-"""v10: two CTAs with the same rows meet through L2, and clusters share keys."""
+"""v10: two CTAs with the same rows merge through L2, and clusters share keys."""

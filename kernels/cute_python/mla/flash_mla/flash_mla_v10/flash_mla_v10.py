@@ -1,4 +1,4 @@
-"""FlashMLA v10: two CTAs with the same rows meet through L2, and clusters share keys.
+"""FlashMLA v10: two CTAs with the same rows merge through L2, and clusters share keys.
 
 The CTAs that split the keys of a row tile are in two clusters. Each leaves the half of the output
 that it does not keep in global memory, where it stays in L2, and signals it warp by warp; the other

@@ -1,1 +1,1 @@
-"""v11: what meets in L2 arrives in pieces, which producer warps relay."""
+"""v11: the merge through L2 goes 64 columns at a time, which producer warps relay."""

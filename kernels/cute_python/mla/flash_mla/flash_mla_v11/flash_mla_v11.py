@@ -1,4 +1,4 @@
-"""FlashMLA v11: what meets in L2 arrives in pieces, which producer warps relay.
+"""FlashMLA v11: the merge through L2 goes 64 columns at a time, which producer warps relay.
 
 Of the half of the output that a CTA does not keep, each 64 columns are signaled by a producer warp,
 since those have nothing left to load, and fetched by one of the other CTA to where the queries

@@ -1,4 +1,4 @@
-"""FlashMLA v12: partial results leave piece by piece as well.
+"""FlashMLA v12: split-KV partial results are stored 64 columns at a time, as v11's outputs are.
 
 What v11 does with the output of one part, each 64 columns merged and sent on while the next are
 awaited, happens with partial results too, so that no register holds all of them until the last.

@@ -1,1 +1,1 @@
-"""v13: pages, lengths in device memory, equal work."""
+"""v13: paged KV cache, lengths in device memory, equal work per SM."""

@@ -1,4 +1,4 @@
-"""FlashMLA v13: pages, lengths in device memory, and equal work for every SM.
+"""FlashMLA v13: paged KV cache, lengths in device memory, equal work per SM (kit/paged.py).
 
 Keys are loaded by page, sequences have lengths of their own, and all tiles of all sequences are cut
 into as many equal parts as there are SMs. A contiguous cache is the case of one page per sequence.

@@ -1,1 +1,1 @@
-"""v2: the output leaves through shared memory and TMA."""
+"""v2: the output is stored through shared memory and TMA."""

@@ -1,4 +1,4 @@
-"""FlashMLA v2: the output leaves through shared memory and TMA.
+"""FlashMLA v2: the output is stored through shared memory and TMA (kit/stores.py).
 
 The fragments of an accumulator scatter over rows, so storing them directly takes four bytes at a
 time. Here each warpgroup gathers its 64x256 in four slabs of the cache, its own half of the odd

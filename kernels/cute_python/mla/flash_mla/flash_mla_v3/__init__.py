@@ -1,1 +1,1 @@
-"""v3: two CTAs split the keys and merge through distributed shared memory."""
+"""v3: two CTAs of a cluster split the keys and merge through distributed shared memory."""

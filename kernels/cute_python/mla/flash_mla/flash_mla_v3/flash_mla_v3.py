@@ -1,4 +1,4 @@
-"""FlashMLA v3: two CTAs take half of the keys each and merge through distributed shared memory.
+"""FlashMLA v3: two CTAs of a cluster split the keys and merge through distributed shared memory.
 
 With few rows and sequences one CTA per 64 rows leaves SMs idle. Two CTAs of a cluster split the
 keys; then each sends one half of its output, with its maxima and sums, to the other's shared

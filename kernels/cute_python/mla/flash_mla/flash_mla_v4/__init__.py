@@ -1,1 +1,1 @@
-"""v4: pairs of row tiles share keys by multicast, and CTAs stay."""
+"""v4: persistent CTAs; pairs of row tiles share each key tile by TMA multicast."""

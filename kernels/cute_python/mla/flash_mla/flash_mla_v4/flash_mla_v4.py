@@ -1,4 +1,4 @@
-"""FlashMLA v4: pairs of row tiles share each key tile by multicast, and CTAs stay.
+"""FlashMLA v4: persistent CTAs; pairs of row tiles share each key tile by TMA multicast.
 
 Two CTAs of a cluster hold neighboring row tiles of one sequence. Each loads half of every slab of
 the cache, and TMA writes it into the shared memory of both: keys cross L2 once per pair, which

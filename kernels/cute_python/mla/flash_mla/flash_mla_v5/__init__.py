@@ -1,1 +1,1 @@
-"""v5: as many CTAs per row tile as there are SMs for, merged by a second kernel."""
+"""v5: split-KV over as many CTAs per row tile as there are SMs for, and a merge kernel."""

@@ -1,4 +1,4 @@
-"""FlashMLA v5: as many CTAs per row tile as there are SMs for.
+"""FlashMLA v5: split-KV over as many CTAs per row tile as there are SMs for, and a merge kernel.
 
 A small batch with a long context has few row tiles. Here ``parts`` clusters share the keys of each,
 in parts of equal length. Each writes its output in fp32 with its LSE, and a second kernel merges

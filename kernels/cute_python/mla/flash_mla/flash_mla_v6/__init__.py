@@ -1,1 +1,1 @@
-"""v6: the merge starts while attention ends."""
+"""v6: the split-KV merge starts while attention ends, by programmatic dependent launch."""

@@ -1,4 +1,4 @@
-"""FlashMLA v6: the merge starts while attention ends.
+"""FlashMLA v6: the split-KV merge starts while attention ends, by programmatic dependent launch.
 
 The second kernel is launched as a programmatic dependent of the first. Once the last keys of all
 parts are on their way, attention lets it start: blocks of the merge take SMs that idle or come

@@ -1,1 +1,1 @@
-"""v7: clusters of four share keys by multicast, and split them as well."""
+"""v7: clusters of four CTAs share keys by TMA multicast, and split them as well."""

@@ -1,4 +1,4 @@
-"""FlashMLA v7: clusters of four share keys by multicast, and split them as well.
+"""FlashMLA v7: clusters of four CTAs share keys by TMA multicast, and split them as well.
 
 Of the four CTAs of a cluster two hold neighboring row tiles and one half of the keys, which they
 share as in v4; the other two hold the same row tiles and the other half, and each merges with one

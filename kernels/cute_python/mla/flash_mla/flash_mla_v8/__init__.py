@@ -1,1 +1,1 @@
-"""v8: halves of a merge arrive in pieces, where the queries were."""
+"""v8: a cluster's partial outputs merge 64 columns at a time, through DSMEM."""

@@ -1,4 +1,4 @@
-"""FlashMLA v8: halves of a merge arrive in pieces, where the queries were.
+"""FlashMLA v8: a cluster's partial outputs merge 64 columns at a time, through DSMEM.
 
 The queries are done with before the last weights are, so their place takes what the peer sends, and
 the CTAs agree on that while they still multiply. Each piece of 64 columns is stored asynchronously

@@ -1,1 +1,1 @@
-"""v9: scores begin with the first slab of the queries."""
+"""v9: an mbarrier per slab of Q: scores begin with the first slab."""

@@ -1,4 +1,4 @@
-"""FlashMLA v9: scores begin with the first slab of the queries.
+"""FlashMLA v9: an mbarrier per slab of Q: scores begin with the first slab (kit/queries.py).
 
 Each slab of the queries has a barrier of its own, as those of the keys have, so that the first
 scores of an item begin with the rope slabs of both and go on as slabs land. Descriptors are fetched

@@ -1,1 +1,1 @@
-"""Base version: own tokens, prefix, combine, one launch after another."""
+"""Base version: own tokens, prefix and combine, three kernels launched one after another."""

@@ -1,4 +1,4 @@
-"""Shared prefix, base: own tokens, prefix and combine, one launch after another."""
+"""Shared prefix, base: own tokens, prefix and combine, three kernels launched one after another."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v1: few rows side by side, many with the prefix first."""
+"""v1: own tokens and prefix run side by side if rows are few, else the prefix first."""

@@ -1,4 +1,4 @@
-"""Shared prefix v1: few rows side by side, many with the prefix first.
+"""Shared prefix v1: own tokens and prefix run side by side if rows are few, else the prefix first.
 
 With one tile of rows per head the prefix waits for DRAM and the own tokens for the tensor cores, so
 each gets SMs of its own: the own tokens one block per tile of rows or half of the SMs, the prefix

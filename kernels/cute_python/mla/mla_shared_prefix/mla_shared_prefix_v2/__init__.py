@@ -1,1 +1,1 @@
-"""v2: both parts in one launch."""
+"""v2: own tokens and prefix in one launch, on blocks of their own."""

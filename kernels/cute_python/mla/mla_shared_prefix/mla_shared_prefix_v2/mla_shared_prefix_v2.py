@@ -1,4 +1,4 @@
-"""Shared prefix v2: both parts in one launch.
+"""Shared prefix v2: own tokens and prefix in one launch, on blocks of their own.
 
 The first blocks stay with the own tokens, and each of the others takes one piece of the prefix. The
 hardware hands out blocks in order, so both kinds begin together, and pieces that are left go to

@@ -1,1 +1,1 @@
-"""v3: each launch begins on the SMs that the one before leaves."""
+"""v3: launches overlap by programmatic dependent launch."""

@@ -1,4 +1,4 @@
-"""Shared prefix v3: each launch begins on the SMs that the one before leaves.
+"""Shared prefix v3: launches overlap by programmatic dependent launch (kit/dependent.py).
 
 The own tokens come first. The prefix is a dependent launch that does not wait: a block of its own
 for each piece, so that pieces go to whichever SM is free. The combine is one too: its blocks take

@@ -1,1 +1,1 @@
-"""v4: the blocks of the prefix add the own tokens themselves."""
+"""v4: the prefix's blocks add the own tokens, without a combine."""

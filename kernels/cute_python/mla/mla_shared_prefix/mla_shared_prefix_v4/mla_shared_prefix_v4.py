@@ -1,4 +1,4 @@
-"""Shared prefix v4: the blocks of the prefix add the own tokens themselves.
+"""Shared prefix v4: the prefix's blocks add the own tokens, without a combine (kit/merging.py).
 
 What is left after the keys of the prefix is a product of the same shape as the output: rows of the
 latent part are weights, Wv of the head is values. So it takes the last places of the rings, and no

@@ -1,1 +1,1 @@
-"""v5: own tokens by flash_mla v12, whose maxima may lag."""
+"""v5: own tokens by the kernel of flash_mla v12, with lazy rescaling."""

@@ -1,4 +1,4 @@
-"""Shared prefix v5: own tokens by flash_mla v12, whose maxima may lag.
+"""Shared prefix v5: own tokens by the kernel of flash_mla v12, with lazy rescaling.
 
 A producer warp of theirs can ask L2 for the keys and values that the prefix begins with, while DRAM
 is idle; that does not pay (``ahead``).

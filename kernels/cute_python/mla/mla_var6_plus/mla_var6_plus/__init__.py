@@ -1,1 +1,1 @@
-"""Base version: kernels of other designs, and an n at one of its ends."""
+"""Base version: plan of other designs' kernels, old and newest tokens; n = 0 or t by model."""

@@ -1,1 +1,1 @@
-"""v1: kernels of other designs, and an n at one of its ends."""
+"""v1: plan whose stages fill the GPU; n = 0 or t by the model and measured efficiency."""

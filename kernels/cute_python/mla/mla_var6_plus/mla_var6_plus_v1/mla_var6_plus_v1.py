@@ -1,4 +1,4 @@
-"""MLA-var6+ v1: the ends cross where they were measured to, and each end fills the chip.
+"""MLA-var6+ v1: plan whose stages fill the GPU; n = 0 or t by the model and measured efficiency.
 
 As v0, with flash_attention v1 for the newest tokens and all SMs for the old ones. An n that is left
 open is 0 or t, whichever takes less time by the cost model and by how far its kernel is from it.

@@ -1,1 +1,1 @@
-"""Base version: the producer warps convert to fp16 in registers."""
+"""Base version: producer warps gather fp8 tokens and convert them to fp16."""

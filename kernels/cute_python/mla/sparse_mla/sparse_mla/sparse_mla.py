@@ -1,4 +1,4 @@
-"""Sparse latent attention from a cache in fp8, multiplied in fp16.
+"""Sparse MLA, base: producer warps gather fp8 tokens and convert them to fp16 (kit/sparse.py).
 
 The producer warps gather the rows that a list names, turn e4m3 into fp16 in registers, two values
 at a time and each pair multiplied by its scale, and write the tiles that the dense kernel reads.

@@ -1,1 +1,1 @@
-"""v0: keys on the rows of the tensor core, queries on its columns."""
+"""v0: operands swapped: keys are rows of the tensor core, the few queries its columns."""

@@ -1,4 +1,4 @@
-"""Thin MLA v0: keys on the rows of the tensor core, queries on its columns.
+"""Thin MLA v0: operands swapped: keys are rows of the tensor core, the few queries its columns.
 
 With few heads the 64 rows of a matrix instruction are mostly padding if they are queries. Here they
 are keys, of which there are always enough, and the queries are its columns, of which 8 suffice:

@@ -1,1 +1,1 @@
-"""v1: clusters of a sequence exchange their outputs through L2, without a second kernel."""
+"""v1: the clusters of a sequence merge through L2, without a merge kernel."""

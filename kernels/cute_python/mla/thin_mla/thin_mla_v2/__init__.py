@@ -1,1 +1,1 @@
-"""v2: one ring of slabs feeds both warpgroups, in the order of the keys."""
+"""v2: one ring of key slabs feeds both warpgroups, in the order of the keys."""

@@ -1,4 +1,4 @@
-"""Thin MLA v2: one ring of slabs feeds both warpgroups, in the order of the keys.
+"""Thin MLA v2: one ring of key slabs feeds both warpgroups, in the order of the keys.
 
 While a warpgroup of v1 works on a tile, the slot of that tile takes nothing in. Here all slabs of
 a CTA pass through one ring of more places than two tiles have, so that its loads follow the memory

@@ -1,1 +1,1 @@
-"""v3: key loads wait for no barrier, and words in L2 say by themselves that they are there."""
+"""v3: early launch (PDL) and key loads, and a flag-free merge through L2."""

@@ -1,4 +1,4 @@
-"""Thin MLA v3: the start and the end wait for less.
+"""Thin MLA v3: early launch (PDL) and key loads, and a flag-free merge through L2.
 
 The start: a producer warp sets up the barriers of its own slot and loads keys at once; the queries
 come behind the first tile. With ``early``, programmatic dependent launch starts a kernel while the

@@ -1,1 +1,1 @@
-"""v1: a persistent grid that walks over swizzled tiles."""
+"""v1: persistent blocks, one per SM, take tiles in a swizzled order that shares L2."""

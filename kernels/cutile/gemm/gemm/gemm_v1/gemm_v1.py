@@ -1,4 +1,4 @@
-"""GEMM v1: one block per SM walks over tiles, in an order that keeps operands in L2."""
+"""GEMM v1: persistent blocks, one per SM, take tiles in a swizzled order that shares L2."""
 
 from __future__ import annotations
 

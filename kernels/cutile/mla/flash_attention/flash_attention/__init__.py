@@ -1,1 +1,1 @@
-"""Base version: every tile masked, all keys walked."""
+"""Base version: one block per head and query tile, every key tile masked."""

@@ -1,4 +1,4 @@
-"""FlashAttention, base version: one block a head and query tile, the mask applied to each tile."""
+"""FlashAttention, base version: one block per head and query tile, every key tile masked."""
 
 from __future__ import annotations
 

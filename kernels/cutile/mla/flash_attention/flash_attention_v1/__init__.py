@@ -1,1 +1,1 @@
-"""v1: causal loop split."""
+"""v1: causal loop split: whole key tiles without a mask, then masked ones."""

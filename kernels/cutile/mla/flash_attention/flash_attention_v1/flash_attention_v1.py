@@ -1,4 +1,4 @@
-"""FlashAttention v1: full tiles run without a mask, then only the diagonal or ragged tiles."""
+"""FlashAttention v1: causal loop split: whole key tiles without a mask, then masked ones."""
 
 from __future__ import annotations
 

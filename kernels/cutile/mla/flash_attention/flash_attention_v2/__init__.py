@@ -1,1 +1,1 @@
-"""v2: heavy tiles first and fast-math softmax."""
+"""v2: longest causal tiles first, by sections of heads in L2; fast-math softmax."""

@@ -1,4 +1,4 @@
-"""FlashAttention v2: heavy causal tiles start first, and the softmax uses fast math."""
+"""FlashAttention v2: longest causal tiles first, by sections of heads in L2; fast-math softmax."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: one head a block."""
+"""Base version: one block per head and query tile; one load serves K and V."""

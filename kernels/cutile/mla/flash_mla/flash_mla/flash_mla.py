@@ -1,4 +1,4 @@
-"""FlashMLA, base version: one block a head and query tile; each KV tile is loaded once."""
+"""FlashMLA, base version: one block per head and query tile; one load serves K and V."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v1: the heads of a sequence share the rows of a tile."""
+"""v1: head grouping: rows are heads times queries, which share each latent tile's load."""

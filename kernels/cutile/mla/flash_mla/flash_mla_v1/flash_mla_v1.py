@@ -1,4 +1,4 @@
-"""FlashMLA v1: rows are heads times queries, so one load of the latent tile serves them all."""
+"""FlashMLA v1: head grouping: rows are heads times queries, which share each latent tile's load."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v2: hints chosen by static resources."""
+"""v2: worker warps and tile sizes chosen so that accumulator and scores fit registers."""

@@ -1,4 +1,4 @@
-"""FlashMLA v2: worker warps and tiles chosen so that accumulator and scores fit the registers."""
+"""FlashMLA v2: worker warps and tile sizes chosen so that accumulator and scores fit registers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: dequantized per tile, keys split over blocks."""
+"""Base version: split-KV; each latent tile is dequantized once, for K and V."""

@@ -1,4 +1,4 @@
-"""FlashMLA with an fp8 cache, base: each tile of rows is dequantized once, for K and for V."""
+"""FlashMLA with an fp8 cache, base: split-KV; each latent tile is dequantized once, for K and V."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: split and reduce."""
+"""Base version: enough splits to fill every SM, then a reduce kernel."""

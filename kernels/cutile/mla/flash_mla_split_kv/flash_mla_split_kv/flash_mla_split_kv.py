@@ -1,4 +1,4 @@
-"""FlashMLA split-KV, base version: enough splits for every SM, then a reduce stage."""
+"""FlashMLA split-KV, base version: enough splits to fill every SM, then a reduce kernel."""
 
 from __future__ import annotations
 

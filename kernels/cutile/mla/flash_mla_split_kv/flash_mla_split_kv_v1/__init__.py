@@ -1,1 +1,1 @@
-"""v1: split count that fills whole waves."""
+"""v1: a split count that fills whole waves of SMs; one split needs no reduce."""

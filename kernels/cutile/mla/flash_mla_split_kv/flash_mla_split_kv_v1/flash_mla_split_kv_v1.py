@@ -1,4 +1,4 @@
-"""FlashMLA split-KV v1: as many splits as fill whole waves of the SMs; one needs no reduce."""
+"""FlashMLA split-KV v1: a split count that fills whole waves of SMs; one split needs no reduce."""
 
 from __future__ import annotations
 

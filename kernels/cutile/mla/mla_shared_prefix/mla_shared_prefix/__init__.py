@@ -1,1 +1,1 @@
-"""Base version: prefix, own tokens, combine, one launch after another."""
+"""Base version: prefix, own tokens and combine, three kernels launched one after another."""

@@ -1,4 +1,4 @@
-"""Prefix stage: all queries of a head and group as the rows of tall tiles over one K and V."""
+"""Prefix kernel: a head's queries of a whole group are tile rows over one decompressed K and V."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage of the own tokens: split-KV in the latent space, heads grouped into rows."""
+"""Kernel of the own tokens: split-KV in the latent space, heads grouped into rows of a tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared prefix, base: prefix, own tokens and combine, one launch after another."""
+"""Shared prefix, base: prefix, own tokens and combine, three kernels launched one after another."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: one launch, its blocks split equally between the paths."""
+"""Base version: one block-specialized launch, half of its blocks for each path."""

@@ -1,4 +1,4 @@
-"""MLA-var6+, base version: one block-specialised launch, half of its blocks for each path."""
+"""MLA-var6+, base version: one block-specialized launch, half of its blocks for each path."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v1: blocks shared out in proportion to cost."""
+"""v1: blocks of the launch are divided in proportion to each path's cost."""

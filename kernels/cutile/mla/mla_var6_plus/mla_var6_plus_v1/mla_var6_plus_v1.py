@@ -1,4 +1,4 @@
-"""MLA-var6+ v1: the blocks of the launch are shared out in proportion to each path's cost."""
+"""MLA-var6+ v1: blocks of the launch are divided in proportion to each path's cost."""
 
 from __future__ import annotations
 

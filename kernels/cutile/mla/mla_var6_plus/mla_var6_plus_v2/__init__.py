@@ -1,1 +1,1 @@
-"""v2: split-KV on both paths, heads grouped on the latent one."""
+"""v2: split-KV on both paths, and head grouping on the latent one."""

@@ -1,4 +1,4 @@
-"""MLA-var6+ v2: both paths split their keys, and the latent rows are heads times queries."""
+"""MLA-var6+ v2: split-KV on both paths, and head grouping on the latent one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v3: each path has tiles of its own."""
+"""v3: a tile size for each path; the decompressed one puts keys on the MMA's rows."""

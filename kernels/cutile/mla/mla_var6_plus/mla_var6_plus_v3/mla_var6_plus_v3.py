@@ -1,4 +1,4 @@
-"""MLA-var6+ v3: tiles of its own for each path; the decompressed one puts keys on MMA rows."""
+"""MLA-var6+ v3: a tile size for each path; the decompressed one puts keys on the MMA's rows."""
 
 from __future__ import annotations
 

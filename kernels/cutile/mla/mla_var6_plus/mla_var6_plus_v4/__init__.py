@@ -1,1 +1,1 @@
-"""v4: a kernel for each path, side by side on two streams."""
+"""v4: one kernel per path, which run concurrently on two streams."""

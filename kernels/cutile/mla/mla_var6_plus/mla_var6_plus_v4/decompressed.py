@@ -1,4 +1,4 @@
-"""Decompressed stage of v4: split-KV over the new tokens, keys on the MMA's rows."""
+"""Decompressed kernel of v4: split-KV over the new tokens, keys on the MMA's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent stage of v4: split-KV over the old tokens, heads grouped into the rows of a tile."""
+"""Latent kernel of v4: split-KV over the old tokens, heads grouped into rows of a tile."""
 
 from __future__ import annotations
 

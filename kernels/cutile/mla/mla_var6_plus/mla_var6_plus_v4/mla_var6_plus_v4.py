@@ -1,4 +1,4 @@
-"""MLA-var6+ v4: each path is a kernel of its own, and the two run side by side on two streams."""
+"""MLA-var6+ v4: one kernel per path, which run concurrently on two streams."""
 
 from __future__ import annotations
 

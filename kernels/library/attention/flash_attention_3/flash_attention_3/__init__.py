@@ -1,1 +1,1 @@
-"""The base version: one call, its own layout."""
+"""Base version: FlashAttention-3's dense attention in its own layout."""

@@ -1,4 +1,4 @@
-"""FlashAttention-3 for dense attention, as its users call it."""
+"""FlashAttention-3 as a peer: dense attention, called as its users call it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: its dense decode entry point."""
+"""Base version: FlashMLA's dense decode over a paged KV cache."""

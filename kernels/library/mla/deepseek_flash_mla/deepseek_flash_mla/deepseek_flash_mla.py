@@ -1,4 +1,4 @@
-"""FlashMLA's dense decode over a cache in pages of 64 tokens, as its users call it."""
+"""FlashMLA of DeepSeek, a peer: dense decode over a paged KV cache, as its users call it."""
 
 from __future__ import annotations
 

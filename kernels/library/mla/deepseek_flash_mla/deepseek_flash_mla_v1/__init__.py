@@ -1,1 +1,1 @@
-"""v1: pages and lengths as servers have them."""
+"""v1: pages in random order and sequences of unequal lengths, as servers have them."""

@@ -1,4 +1,4 @@
-"""FlashMLA's dense decode over pages in random order, and sequences of unequal lengths."""
+"""FlashMLA of DeepSeek v1: pages in random order, and sequences of unequal lengths."""
 
 from __future__ import annotations
 

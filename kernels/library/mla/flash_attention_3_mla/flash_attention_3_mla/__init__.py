@@ -1,1 +1,1 @@
-"""Base version: the cache as it lies, latent queries beside the rotary ones."""
+"""Base version: FlashAttention-3 on the latent cache: RoPE parts as keys, latents as values."""

@@ -1,4 +1,4 @@
-"""FlashAttention-3 over the latent cache: rotary parts as keys, latents as values."""
+"""FlashAttention-3 as a peer on the latent cache: RoPE parts as keys, latents as values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: its paged wrapper, planned once."""
+"""Base version: FlashInfer's paged MLA wrapper, planned once."""

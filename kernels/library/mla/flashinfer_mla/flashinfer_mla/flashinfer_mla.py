@@ -1,4 +1,4 @@
-"""FlashInfer's MLA attention over a paged cache, as its users plan and run it."""
+"""FlashInfer's MLA as a peer: attention over a paged KV cache, as its users plan and run it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: its split-KV entry point."""
+"""Base version: TileGym's split-KV MLA decode in cuTile."""

@@ -1,4 +1,4 @@
-"""TileGym's cuTile MLA decode with split KV, as its users call it."""
+"""TileGym's MLA as a peer: split-KV decode in cuTile, as its users call it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: its decode entry point, cache in pages of 64."""
+"""Base version: TokenSpeed-MLA's decode over a cache in pages of 64 tokens."""

@@ -1,4 +1,4 @@
-"""TokenSpeed-MLA's decode over a paged cache, as its users call it."""
+"""TokenSpeed-MLA as a peer: decode over a paged KV cache, as its users call it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base version: torch chooses the back end."""
+"""Base version: scaled_dot_product_attention on decompressed K and V; torch picks the back end."""

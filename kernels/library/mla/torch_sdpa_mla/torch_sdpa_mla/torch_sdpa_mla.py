@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention over decompressed keys and values."""
+"""torch's scaled_dot_product_attention over the decompressed keys and values of MLA."""
 
 from __future__ import annotations
 

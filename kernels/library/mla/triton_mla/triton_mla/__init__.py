@@ -1,1 +1,1 @@
-"""Base version: a launch over pieces of the keys, and one that merges them."""
+"""Base version: a split-KV attention kernel, and a kernel that merges its parts."""

@@ -1,4 +1,4 @@
-"""Device half of the base version, in Triton; imported only where Triton is installed.
+"""Triton kernels of the base version, attention and merge; imported only where Triton is.
 
 All LSEs are natural logarithms.
 """

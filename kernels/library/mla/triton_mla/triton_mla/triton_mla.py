@@ -1,4 +1,4 @@
-"""Split-KV MLA decode in Triton: pieces of the keys in one launch, merged by a second."""
+"""Triton MLA: plan of split-KV decode, an attention kernel and one that merges its parts."""
 
 from __future__ import annotations
 
