@@ -408,7 +408,7 @@ def test_an_idea_keeps_its_code_and_tells_ours_from_the_library_s(site):
     )
     assert ours.startswith("Our FlashMLA")
     assert theirs.startswith("FlashMLA")
-    assert "`mla_decode_fp16`, driven" in driven
+    assert "`mla_decode_fp16`, run" in driven
 
 
 def test_the_workload_with_most_designs_stands_first(site):
