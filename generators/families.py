@@ -1,4 +1,4 @@
-"""The families of pages in their order: reads what they show, and makes all pages."""
+"""Page families of the site in order: loads the sources and records, and makes all pages."""
 
 from __future__ import annotations
 

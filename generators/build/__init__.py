@@ -1,1 +1,1 @@
-"""What mkdocs runs: the script that hands it the pages, its hooks, extensions and assets."""
+"""Parts of the mkdocs build: adapter that hands it the pages, hooks, extensions and assets."""

@@ -1,4 +1,4 @@
-"""Hands the pages to mkdocs: the script that mkdocs-gen-files runs, and the only one that knows it.
+"""Adapter of mkdocs-gen-files, the script that it runs: hands all generated pages to mkdocs.
 
 Pages keep the path of the file to edit; the navigation is written as SUMMARY.md for
 mkdocs-literate-nav.

@@ -1,4 +1,4 @@
-"""Fonts and browser libraries from npm: ``python -m generators.build.assets`` installs them.
+"""Installer of the site's fonts and JavaScript by npm: ``python -m generators.build.assets``.
 
 npm reads ``third_party/package-lock.json`` and checks each package against its integrity there.
 ``third_party/assets.toml`` says which of their files ship with the pages.

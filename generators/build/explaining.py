@@ -1,4 +1,4 @@
-"""Hook of mkdocs that lists the terms a page uses before the page is rendered."""
+"""mkdocs hook: lists for each page the glossary terms that it uses, which ``term_links`` links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The navigation of the site, from the titles that pages carry."""
+"""Navigation tree of the site as SUMMARY.md, from the titles that pages carry."""
 
 from __future__ import annotations
 

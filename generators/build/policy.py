@@ -1,4 +1,4 @@
-"""What a page may run: the theme's scripts, from files of the site, and nothing else.
+"""mkdocs hook for content security: HTML allow-list, and scripts moved to files of the site.
 
 A hook of mkdocs. The HTML of each page passes an allow-list before the theme takes it; the theme's
 own scripts, which stand in its pages, are moved to files, so that a policy that allows none in a

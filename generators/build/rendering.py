@@ -1,4 +1,4 @@
-"""Hook of mkdocs that renders and writes pages in several processes, where mkdocs uses one.
+"""mkdocs hook for speed: renders and writes pages in several processes.
 
 mkdocs turns one page after the other into HTML and puts one after the other into the theme, which
 is most of a build. Here forked processes take pages from one list until none is left, and what

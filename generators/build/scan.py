@@ -1,4 +1,4 @@
-"""No page of a built site runs anything but the theme's code.
+"""Security scan of a built site: fails where a page runs anything but the theme's scripts.
 
 The page for missing addresses holds no text of ours, so what it runs, and what it allows, is what
 every page may.

@@ -1,4 +1,4 @@
-"""Hook of mkdocs that collects the words of every page for the search as it is rendered.
+"""mkdocs hook that builds the search index from every page as it is rendered.
 
 The theme's own index is left empty, since every page would fetch it. Here each section keeps its
 prose apart from tables and code, and a term its synonyms; ``docs/assets/js/search-worker.js``

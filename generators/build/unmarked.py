@@ -1,4 +1,4 @@
-"""Extension of Python-Markdown: text that holds no markup is not searched for inline markup.
+"""Python-Markdown extension for speed: skips the search for inline markup in text without any.
 
 Python-Markdown searches every text for each of 17 kinds of inline markup. Cells of tables, of which
 the site has most, rarely hold any.

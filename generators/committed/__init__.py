@@ -1,1 +1,1 @@
-"""Files of the repository that are made from records and runs: each has a test that compares."""
+"""Committed files that are generated from records and runs; a test holds each to its sources."""

@@ -1,4 +1,4 @@
-"""The table of docs/emulator.md: the emulator's counts beside Nsight Compute's.
+"""Table of docs/emulator.md: counts of the emulator beside those of Nsight Compute.
 
 ``python -m generators.committed.counts`` writes it again; a test says when it has to be.
 """

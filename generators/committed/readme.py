@@ -1,4 +1,4 @@
-"""The picture in the README: the ladder of latent attention, drawn from one run's records.
+"""Picture of the README: all latent attention versions of one run by time, as an SVG.
 
 ``python -m generators.committed.readme`` draws it again; a test says when it has to be.
 """

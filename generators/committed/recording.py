@@ -1,4 +1,4 @@
-"""The recording in the README: what the first command prints, by running it.
+"""Terminal recording of the README: the first command's real output, drawn as an SVG.
 
 ``python -m generators.committed.recording`` runs it here, as a reader does, and draws its output;
 a test holds the drawing to what the command says of the committed records.

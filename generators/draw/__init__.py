@@ -1,1 +1,1 @@
-"""Pictures as SVG: charts, tiles, schedules, climbs, and those of single terms."""
+"""SVG drawings of pages: charts, tiles, launch schedules, roofline paths and glossary pictures."""

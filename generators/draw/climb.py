@@ -1,4 +1,4 @@
-"""The roofline of a design, with the path that its versions took over it at a few problems."""
+"""SVG roofline of one design, with the path that its versions took over it at a few problems."""
 
 from __future__ import annotations
 

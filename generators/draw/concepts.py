@@ -1,4 +1,4 @@
-"""Pictures of terms, each worked out from the rule that the term stands for."""
+"""SVG pictures of glossary terms (causal mask, wave, split-KV, MMA, banks), computed by rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small drawings as SVG text: shapes in the site's colours, with a name and a text alternative."""
+"""SVG primitives: boxes, lines and text in the site's colors, drawings with a text alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tile picture of a version: its tiles against registers, shared memory and the tensor core.
+"""SVG picture of a version's tiles against registers, shared memory and tensor-core instructions.
 
 Registers, stack, shared memory and opcodes are the compiler's, from the records of its compiles.
 What the accumulators take of the registers is worked out from their extents in the source.

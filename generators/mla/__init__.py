@@ -1,1 +1,1 @@
-"""Pages and figures of MLA alone."""
+"""Pages, figures and texts that only the workload MLA has."""

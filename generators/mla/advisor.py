@@ -1,4 +1,4 @@
-"""What the advisor knows: measured winners by device, problem and cache, and what runs where.
+"""Data of the site's kernel advisor: fastest measured version by device, problem and cache.
 
 ``docs/assets/js/calculator.js`` finds the nearest of these to a reader's sizes; the home page shows
 the same answers.

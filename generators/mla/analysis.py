@@ -1,4 +1,4 @@
-"""What MLA adds to the pages that every workload has; see ``generators.model.site.Analysis``."""
+"""What MLA adds to pages of every workload; implements ``generators.model.site.Analysis``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which MLA design to use: what the cost model prefers beside what was measured.
+"""Which MLA design to use: the cost model's choice beside the fastest measured one, as tables.
 
 The adviser of MLA's own pages; see ``generators.mla.analysis``.
 """

@@ -1,4 +1,4 @@
-"""MLA in one figure: four forms of one attention, their work and times, and what was measured.
+"""Interactive figure of MLA: FLOPs, bytes and times of four forms of the same attention.
 
 The cost functions of the library are called with numbers for what stands in the page, and with
 symbols for the expressions that ``docs/assets/js/mla-figure.js`` evaluates as sliders move.

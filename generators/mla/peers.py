@@ -1,4 +1,4 @@
-"""How the fastest latent kernels here compare with those of other libraries, from common runs."""
+"""Comparison of the fastest latent kernels here with other libraries' kernels, from common runs."""
 
 from __future__ import annotations
 

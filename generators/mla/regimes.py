@@ -1,4 +1,4 @@
-"""The analysis of MLA: its page, a map and its figures for each device, and the calculator."""
+"""Pages of MLA's regime analysis: a winner map and figures per device, and the calculator."""
 
 from __future__ import annotations
 

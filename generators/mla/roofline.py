@@ -1,4 +1,4 @@
-"""The picture of the term roofline: one device's rates, and where forms of MLA stand."""
+"""Picture of the glossary term roofline: a device's rates, and where forms of MLA stand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the skills may name of MLA beside what they may name of every workload."""
+"""Template variables of the agent skills that only MLA has: analysis figures and time ratios."""
 
 from __future__ import annotations
 

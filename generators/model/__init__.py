@@ -1,1 +1,1 @@
-"""What pages are made of: runs, the site that holds them, problems, and how versions compare."""
+"""Data model of the pages: runs, the site that holds them, problems and version comparisons."""

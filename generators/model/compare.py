@@ -1,4 +1,4 @@
-"""Which of several runs is the fastest, and how a version compares with the one before it."""
+"""Verdicts from timed records: the fastest of several, and each version against the one before."""
 
 from __future__ import annotations
 

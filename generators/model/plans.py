@@ -1,4 +1,4 @@
-"""The plan of a record as it is today: its runtime object at the record's sizes and tilings."""
+"""Runtime object of a record's problem and tilings, rebuilt from today's sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs grouped by problem, and problems as people read them."""
+"""Grouping of records by problem (sizes and dtype), and problems as readable text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record and where it lies."""
+"""Measurement record as pages read it: address in results/, whether it is stale, time and work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mla_var3.workloads import Cost
 
 @dataclass(frozen=True)
 class Run:
-    """A record and where it lies.
+    """A measurement record with its address, and whether it is stale.
 
     Attributes:
         name: Address of the record, below ``results/``.

@@ -1,4 +1,4 @@
-"""Everything the pages are made of, read once."""
+"""All inputs of the pages, read once: versions, records, devices, knowledge, glossary."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Analysis(Protocol):
 
 @dataclass(frozen=True)
 class Site:
-    """What generators read.
+    """All inputs of the pages, read once.
 
     Attributes:
         root: Top of the checkout.

@@ -1,4 +1,4 @@
-"""Where the versions of a design are compared: a device, and the problems of one sweep."""
+"""Device and sweep of problems (say, growing context) at which a design's versions are compared."""
 
 from __future__ import annotations
 

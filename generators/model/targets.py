@@ -1,4 +1,4 @@
-"""The device or arch of a record: its name, its figures and its rates."""
+"""Target of a record (GPU, compile arch or CPU): its name, device figures and roofline rates."""
 
 from __future__ import annotations
 

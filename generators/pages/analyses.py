@@ -1,4 +1,4 @@
-"""Pieces of the analyses that workloads have, for pages of all workloads."""
+"""Links and figures that a workload's analysis lends to pages of all workloads."""
 
 from __future__ import annotations
 

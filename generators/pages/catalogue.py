@@ -1,4 +1,4 @@
-"""The catalogue: a table that filters, metrics to patterns, a page per pattern and language."""
+"""Pages of the pattern catalogue: a filterable table, metrics to patterns, a page per pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices: an index, and a page per device with every figure and who states it."""
+"""Device pages: an index, and a page per GPU with every figure and the source that states it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnosis: from what a reader sees, by arch, to what confirms it and what to do about it."""
+"""Diagnosis pages: from a symptom, by arch, to metrics that confirm it and patterns that help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What power allows on a device, beside what its records drew: the model's own report."""
+"""Section of a device page: joules by the power model beside those that runs measured."""
 
 from __future__ import annotations
 

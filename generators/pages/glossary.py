@@ -1,4 +1,4 @@
-"""The glossary: one page per term, and the links to them on other pages."""
+"""Glossary: a page per term, and links from terms on other pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand-written pages: CONTRIBUTING.md and everything under ``docs/``."""
+"""Hand-written pages of the site: CONTRIBUTING.md and everything below docs/."""
 
 from __future__ import annotations
 

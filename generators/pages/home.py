@@ -1,4 +1,4 @@
-"""The home page: what this is, which kernel to use, and where to go from there."""
+"""Home page of the site: what the project is, which kernel to use, and where to go next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: an index, a page per workload and per design."""
+"""Kernel pages: an index, a page per workload and a page per design."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ladder: every version one row per step, with its times, its share of a peer and its verdict.
+"""Ladder table of a design's versions: times, share of a peer's speed and verdict, step by step.
 
 A ladder has one setting: the device and sizes at which most versions were timed while one axis of
 the workload, the sweep, varies.

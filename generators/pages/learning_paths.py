@@ -1,4 +1,4 @@
-"""Learning paths and their annotated examples; no page at all while there are none."""
+"""Pages of learning paths and their annotated CUTLASS examples; none while there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Learn track: texts of ``docs/learn``, and the lessons of ``examples/lessons``."""
+"""Pages of the Learn track: texts of docs/learn and the lessons of examples/lessons."""
 
 from __future__ import annotations
 

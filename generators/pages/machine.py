@@ -1,4 +1,4 @@
-"""For programs: llms.txt and plain copies of the pages, a catalogue as JSON, and agent skills."""
+"""Outputs for programs: llms.txt, plain copies of pages, a catalogue as JSON, agent skills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as pages: one per version and place it ran, where each record has its own anchor."""
+"""Record pages: one per version and target, with an anchor per record and its JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference: the API, the flags of every version, the nox sessions, the schema of records."""
+"""Reference pages: API, flags of every version, nox sessions, and the JSON schema of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results: rooflines and leaderboards per device, compile facts per arch, and a table of all."""
+"""Result pages: roofline and leaderboard per device, compile facts per arch, table of records."""
 
 from __future__ import annotations
 

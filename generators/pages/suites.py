@@ -1,4 +1,4 @@
-"""What others wrote, run here: NVIDIA's examples and tests, and other libraries' tests."""
+"""Conformance page: how others' tests and examples (NVIDIA, libraries) ran here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel versions: a page each, the verdict first, then the story, the code and the facts."""
+"""Version pages, one per kernel version: verdict first, then devlog entry, code and facts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pieces of Markdown and HTML that several pages need."""
+"""Markdown and HTML fragments that several page families share."""

@@ -1,4 +1,4 @@
-"""Parts of a devlog on the pages they belong to: the introduction, and an entry per version."""
+"""Devlog excerpts for pages: a design's introduction and the entry of each version."""
 
 from __future__ import annotations
 

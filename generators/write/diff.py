@@ -1,4 +1,4 @@
-"""Two versions side by side as HTML, with the devlog's remarks before the lines that they explain.
+"""Side-by-side HTML diff of two versions, with the devlog's remarks before the lines they explain.
 
 What is shown is what the files hold; ``mla_var3.knowledge.changes`` says what changed.
 """

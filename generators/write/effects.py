@@ -1,4 +1,4 @@
-"""What a change did to compiled code, as far as static records of both versions tell.
+"""Effects of a code change on compiled code, hunk by hunk, from static records of both versions.
 
 A record says which source line each instruction came from, so the code of a hunk is that of its
 changed lines. Registers, spills and shared memory belong to a whole kernel: they stand beside the

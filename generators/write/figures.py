@@ -1,4 +1,4 @@
-"""Figures of runs as people read them: times, rates, shares, names, and links to records."""
+"""Numbers of records as readable text: times, rates, shares of a bound, names, links to records."""
 
 from __future__ import annotations
 

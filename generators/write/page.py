@@ -1,4 +1,4 @@
-"""What a generator returns, and the two places pages go: the site engine or a plain folder."""
+"""Page type that generators return, and the writers of pages: site engine or plain folder."""
 
 from __future__ import annotations
 

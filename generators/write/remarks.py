@@ -1,4 +1,4 @@
-"""What a devlog says about single lines of its version: sentences with a link ``code:NAME``.
+"""Devlog remarks on code: sentences that link an identifier of a changed line (``code:NAME``).
 
 The link names an identifier of a changed line; the sentence then stands before that line in the
 diff, and the link leads there.

@@ -1,4 +1,4 @@
-"""Kernel sources on pages, annotated with what the compiler said."""
+"""Kernel sources as annotated code blocks, with the compiler's remarks at their lines."""
 
 from __future__ import annotations
 

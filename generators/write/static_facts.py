@@ -1,4 +1,4 @@
-"""What compilers made of a version, against the version before."""
+"""Tables of compile facts (registers, spills, MMA) of a version against the version before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links from the first use of a term on a page, as an extension of Python-Markdown.
+"""Python-Markdown extension that links the first use of each glossary term on a page.
 
 ``Linker`` adds a line ``*[name](target): meaning`` per term that a page may use; the extension
 takes these lines away and turns the first use of each name in running text into a link. Headings,

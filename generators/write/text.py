@@ -1,4 +1,4 @@
-"""Pieces of Markdown that several families need."""
+"""Markdown helpers of all page families: front matter, tables, folds, fences, relative links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How times compare, in words: sentences, badges and chips."""
+"""Comparisons of times in words: sentences, badges and chips such as "1.8x faster"."""
 
 from __future__ import annotations
 
