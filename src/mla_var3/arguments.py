@@ -1,4 +1,4 @@
-"""Command lines through tyro, with a sentence for a malformed one in place of its box of text.
+"""Command-line parsing by tyro, with a one-sentence error in place of its box of text.
 
 tyro 1.0.17 tells what is wrong with a line under no public name: ``tyro.cli`` prints a box and
 exits. So the hook of its module ``_errors`` is used, and tyro is bounded to the versions that have

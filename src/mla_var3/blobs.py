@@ -1,4 +1,4 @@
-"""Git's ids of files, worked out from their bytes: known without git."""
+"""Git blob ids of files, computed from their bytes, without git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One exception hierarchy: each message is one sentence saying what, where and what is allowed."""
+"""Exception hierarchy: each message is one sentence saying what, where and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first thing a command imports: light, so that whatever stops it ends with one sentence."""
+"""Launcher of every command: imports it, runs it, and turns what stops it into one sentence."""
 
 from __future__ import annotations
 

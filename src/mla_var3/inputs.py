@@ -1,4 +1,4 @@
-"""Files that others wrote, read so that none of them hangs, fills memory or ends in a traceback.
+"""Safe reading of foreign files: no hang, no full memory, no traceback, but one sentence.
 
 A path may name a device or a pipe, text may be nested without end, and a number may have more
 digits than Python converts. Each of these is one sentence.

@@ -1,4 +1,4 @@
-"""Packages whose names are imported on first use, so that the packages load in no time."""
+"""Lazy imports: names of a package that are imported on first use (PEP 562)."""
 
 from __future__ import annotations
 

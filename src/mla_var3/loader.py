@@ -1,4 +1,4 @@
-"""Runs exported CuTe kernels with ctypes and torch alone: no compiler, no DSL, no pydantic.
+"""Loader of exported CuTe kernels: runs them by ctypes and torch alone, without a compiler.
 
 library = Library(Path("gemm/manifest.json"))
 kernel = library.kernels[0]

@@ -1,4 +1,4 @@
-"""Where things live: the checkout, committed records, and a run's bulk artefacts."""
+"""Paths of the project: the checkout, committed records, and a run's bulk artifacts."""
 
 from __future__ import annotations
 

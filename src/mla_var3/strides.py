@@ -1,4 +1,4 @@
-"""Strides as a kernel is compiled for them and called with them."""
+"""Strides of tensors as a kernel is compiled for them and called with them."""
 
 from __future__ import annotations
 

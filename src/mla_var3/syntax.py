@@ -1,4 +1,4 @@
-"""Searching Python sources."""
+"""Python syntax trees: searching statements, and sources without comments and docstrings."""
 
 from __future__ import annotations
 

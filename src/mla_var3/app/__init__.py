@@ -1,1 +1,1 @@
-"""The commands: command lines to everything below."""
+"""Commands of the project: each module turns a command line into calls of the rooms below."""

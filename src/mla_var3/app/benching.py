@@ -1,4 +1,4 @@
-"""All versions of one workload on one problem, in one table."""
+"""Command ``bench``: all versions of one workload run on one problem, in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What versions compile to, held against the committed tables of fingerprints and kept there."""
+"""Compiles versions and compares or updates their committed tables of fingerprints."""
 
 from __future__ import annotations
 

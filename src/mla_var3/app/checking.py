@@ -1,4 +1,4 @@
-"""Correctness of many versions, side by side on the processor's cores."""
+"""Command ``check``: correctness of many versions, in parallel on the CPU's cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start a kernel version as a copy of another, with the skeleton of its devlog entry.
+"""Command ``clone``: starts a kernel version as a copy of another, with a devlog entry to fill in.
 
 ``python -m mla_var3.app.clone mla_var6_plus v4 v5`` copies the version's package. Nothing in it is
 rewritten, since no name in a version says which one it is; its module alone is called after it. A

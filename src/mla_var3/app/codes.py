@@ -1,4 +1,4 @@
-"""Commands over the machine code of every version: does an edit change what old ones compile to?
+"""Command ``codes``: does an edit change the machine code that any kernel version compiles to?
 
 ``results/fingerprints`` holds what each version compiles to, at cases that show every value of its
 compile-time switches. ``check`` compiles them again and compares; ``write`` keeps the answer.

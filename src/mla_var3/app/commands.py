@@ -1,4 +1,4 @@
-"""Commands over many versions: check, compare, bench."""
+"""Command lines over many versions: check, compare, bench."""
 
 from __future__ import annotations
 

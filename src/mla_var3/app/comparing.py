@@ -1,4 +1,4 @@
-"""Two versions side by side, from their records."""
+"""Command ``compare``: two versions side by side, from their measurement records."""
 
 from __future__ import annotations
 

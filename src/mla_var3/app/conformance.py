@@ -1,4 +1,4 @@
-"""``nox -s conformance -- SUITE``: what must hold, run here, and the table of how it went."""
+"""``nox -s conformance -- SUITE``: runs a test suite on CPU or GPU, and writes its result table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print a version as one file: its own code and what it takes from the kit.
+"""Command ``flatten``: prints a version as one file, its own code and what it takes from the kit.
 
 ``python -m mla_var3.app.flatten flash_mla@cute-dsl v12``
 """

@@ -1,4 +1,4 @@
-"""From a parsed command line to the mode that runs it."""
+"""Dispatch of a parsed command line to the profiling mode that runs the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How versions are named on command lines."""
+"""Parsing of version names on command lines, such as ``flash_mla@cute-dsl v12``."""
 
 from __future__ import annotations
 

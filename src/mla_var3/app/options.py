@@ -1,4 +1,4 @@
-"""Flags of a run: derived once from the plan's and tilings' fields, and back again."""
+"""Command-line flags of a kernel version: derived from plan and tiling fields, and back to argv."""
 
 from __future__ import annotations
 

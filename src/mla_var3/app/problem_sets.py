@@ -1,4 +1,4 @@
-"""``bench --set=NAME``: a workload's set of problems, beside libraries, all in one process."""
+"""``bench --set=NAME``: a workload's set of problems, beside library kernels, in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands over records: verify, list, show, migrate, schema."""
+"""Commands over measurement records: verify, list, show, migrate, schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record states against its workload and its arch."""
+"""Checks of a record against its workload's tolerance and its arch's limits, for ``verify``."""
 
 from __future__ import annotations
 

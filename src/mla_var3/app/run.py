@@ -1,4 +1,4 @@
-"""``nox -s run -- script.py``: a cuTile or CuTe DSL script as it is, without a GPU.
+"""``nox -s run -- script.py``: runs a cuTile or CuTe DSL script unchanged, without a GPU.
 
 With ``--arch`` each kernel that it launches is compiled too, and one line says what came of it.
 """

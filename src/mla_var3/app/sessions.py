@@ -1,4 +1,4 @@
-"""The commands: what ``nox -s NAME -- ...`` and ``hypermla NAME ...`` run.
+"""Table of all commands: what ``nox -s NAME -- ...`` and ``hypermla NAME ...`` run.
 
 noxfile.py runs this file as it is, before anything is installed: it imports nothing of ours.
 """

@@ -1,4 +1,4 @@
-"""Whether records can be believed: what can be told of them from their repository and devices."""
+"""Verification of records: faults against their repository, devices, bounds and other records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The winner first: what a comparison or a bench comes to, on one screen; functions of records."""
+"""One-screen result of a comparison or a bench, the winner first; functions of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs and their figures, each with the source that states it.
+"""Database of GPUs: their figures (rates, sizes, limits), each with the source that states it.
 
 Run ``python -m mla_var3.devices check|list|show|write`` to lint, read or regenerate.
 """

@@ -1,4 +1,4 @@
-"""The ceilings of a roofline: arithmetic throughput, DRAM bandwidth and board power."""
+"""Roofline ceilings of a device: arithmetic throughput, DRAM bandwidth and board power."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one streaming multiprocessor can hold."""
+"""Resource limits of one SM: registers, shared memory, threads and blocks, from device figures."""
 
 from __future__ import annotations
 

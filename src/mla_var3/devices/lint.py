@@ -1,4 +1,4 @@
-"""Checks over the device files, and a table of their peaks as JSON."""
+"""Lint of the device files, and their peak rates as a JSON table."""
 
 from __future__ import annotations
 

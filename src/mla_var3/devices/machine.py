@@ -1,4 +1,4 @@
-"""What a plan may ask of a device when it fills in open sizes and sizes its grids."""
+"""Device properties that a plan asks for (SM count, rates) to choose open sizes and grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU and its figures, each with the source that states it.
+"""Device files as data: a GPU and its figures, each with the source that states it.
 
 The files under ``knowledge/devices`` hold every figure that was found, also those that disagree.
 Where they do, a ``[[used]]`` entry names the one to use and why. A figure that nobody states is

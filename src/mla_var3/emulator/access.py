@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of threads in every space."""
+"""Emulated memory accesses of threads: loads, stores and atomics in every PTX state space."""
 
 from __future__ import annotations
 

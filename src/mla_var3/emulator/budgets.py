@@ -1,4 +1,4 @@
-"""Registers that warps ask for with ``setmaxnreg``."""
+"""Register budgets that warps ask for by ``setmaxnreg``, held against the register file."""
 
 from __future__ import annotations
 

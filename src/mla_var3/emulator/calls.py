@@ -1,4 +1,4 @@
-"""Functions that device code calls: printf and failed assertions."""
+"""Device functions that the emulator provides: printf and failed assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of the emulator."""
+"""Command line of the emulator: runs a script without a GPU and reports faults of its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel did, per Python line: instructions, bytes, FLOPs, bank conflicts, sectors."""
+"""Counters of an emulated kernel per Python line: instructions, bytes, FLOPs, bank conflicts."""
 
 from __future__ import annotations
 

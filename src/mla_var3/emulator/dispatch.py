@@ -1,4 +1,4 @@
-"""What a compiled host function launches, noted instead of run: shapes and parameters."""
+"""Launches that a compiled host function asks for, recorded without running the kernels."""
 
 from __future__ import annotations
 

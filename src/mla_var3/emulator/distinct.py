@@ -1,4 +1,4 @@
-"""The distinct values of small arrays, most often one: the addresses, warps or CTAs of threads."""
+"""Distinct values of small numpy arrays, fast where all are the same."""
 
 from __future__ import annotations
 

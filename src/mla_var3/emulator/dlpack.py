@@ -1,4 +1,4 @@
-"""CPU tensors that say by DLPack that they are on a GPU."""
+"""DLPack capsules of CPU tensors that report a GPU as their device."""
 
 from __future__ import annotations
 

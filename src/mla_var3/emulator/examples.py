@@ -1,4 +1,4 @@
-"""NVIDIA's CuTe DSL examples in the emulator: which run, which are refused and why."""
+"""Conformance run of NVIDIA's CuTe DSL examples in the emulator: which run, which are refused."""
 
 from __future__ import annotations
 

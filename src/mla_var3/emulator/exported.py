@@ -1,4 +1,4 @@
-"""Compiled functions that packages keep on disk between runs.
+"""Emulated form of compiled functions that packages cache on disk between runs.
 
 For a GPU such a file is an object with machine code. Here it holds the host code and the PTX as
 text, and is loaded by making an engine of them again. Such files mostly lie in the folder for

@@ -1,4 +1,4 @@
-"""The DSL's second host path: functions compiled with ``--enable-tvm-ffi``, called by TVM-FFI.
+"""Emulation of the DSL's TVM-FFI host path: functions compiled with ``--enable-tvm-ffi``.
 
 Such a function checks its arguments itself and loads its kernels on the first call. It needs a few
 symbols more than the plain path, and tensors that say that they are on a GPU.

@@ -1,4 +1,4 @@
-"""Functions that lowered code calls: what PTX does and numpy does not do in one operation."""
+"""Runtime functions of lowered code: PTX operations that numpy lacks, such as fma and prmt."""
 
 from __future__ import annotations
 

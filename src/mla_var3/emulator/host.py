@@ -1,4 +1,4 @@
-"""The CuTe DSL's compiled host functions without a driver: their launches come here.
+"""Emulation of the CuTe DSL's host functions without a driver: their launches come here.
 
 The object that the DSL compiles for the host needs ten runtime symbols and no more. They are
 registered in its JIT engine as callbacks, so nothing is preloaded and no C compiler is needed.

@@ -1,4 +1,4 @@
-"""A launch: a grid of a program over arguments, with what was found, counted and printed."""
+"""Kernel launch in the emulator: runs a grid of PTX, returns diagnostics, counts and prints."""
 
 from __future__ import annotations
 

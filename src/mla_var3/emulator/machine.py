@@ -1,4 +1,4 @@
-"""The machine: threads, registers and units of one cluster of CTAs."""
+"""Emulated machine: threads, registers and asynchronous units of one cluster of CTAs."""
 
 from __future__ import annotations
 

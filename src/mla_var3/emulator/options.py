@@ -1,4 +1,4 @@
-"""What a run may be asked for, and the assumptions of its memory model, each by name."""
+"""Options of an emulated run, and the assumptions of its memory model, each by name."""
 
 from __future__ import annotations
 

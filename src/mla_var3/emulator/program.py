@@ -1,4 +1,4 @@
-"""A kernel made ready to run: registers as rows, segments of instructions as Python functions."""
+"""Lowered kernel, ready to run: registers as array rows, code segments as Python functions."""
 
 from __future__ import annotations
 

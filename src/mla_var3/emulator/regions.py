@@ -1,4 +1,4 @@
-"""Global memory: what a launch may touch, by allocation, and races between its CTAs."""
+"""Emulated global memory: allocations that a launch may touch, and races between its CTAs."""
 
 from __future__ import annotations
 

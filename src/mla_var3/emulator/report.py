@@ -1,4 +1,4 @@
-"""Diagnostics: what went wrong, where in Python, who was there, what would have ordered them."""
+"""Diagnostics of the emulator: what went wrong, at which Python line, and what would order it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which threads run next: fragments of threads at one instruction, merged where they meet.
+"""Thread scheduler of the emulator: fragments of threads at one instruction, reconverged.
 
 Without a seed the lowest program counter runs first, which brings diverged threads together again
 in all code that compilers emit. With a seed the warpgroups are taken in an order drawn from it.

@@ -1,4 +1,4 @@
-"""Run a script that was written for a GPU under the emulator, unmodified."""
+"""Runs a script that was written for a GPU under the emulator, unmodified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded bugs: one edit each to a kernel's source, which the emulator must report.
+"""Mutation tests of the emulator: bugs seeded into kernel sources, which it must report.
 
 ``tests/emulator/seeded.toml`` lists the kernels, the edits, and the lines that a report must name.
 What was said is the table ``results/conformance/seeded-bugs.json``, from which the pages of the

@@ -1,4 +1,4 @@
-"""Shared memory of a cluster, and the shadow that finds races, missing fences and poison."""
+"""Emulated shared memory of a cluster, with shadow state to find races and missing fences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stops at a Python line: who is there, where the others are, barriers, and tiles as asked for."""
+"""Breakpoints of the emulator at a Python line: threads, barriers and tiles are printed there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Barriers of every kind, fences, and what they order."""
+"""Emulated barriers of every kind (mbarrier, named, cluster), fences, and what they order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the warps of a cluster did when, over scheduling steps; as a Chrome trace or an SVG."""
+"""Timeline of a cluster's warps over scheduling steps, as a Chrome trace or an SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's launches without a GPU: Triton compiles as for one, and its PTX runs here.
+"""Triton kernels without a GPU: a fake driver lets Triton compile, and the PTX runs here.
 
 Triton asks a driver what to compile for and how to launch. This one answers for an emulated device,
 and takes each launch where Triton would hand it to CUDA.

@@ -1,4 +1,4 @@
-"""What the lanes of warps do together; partial warps are spread over 32 lanes and taken back."""
+"""Warp-level operations: shuffles, votes, reductions, matrix loads; partial warps included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no run can have observed: parts of one record, or of several, that exclude each other.
+"""Consistency checks of records: parts of one, or of several, that exclude each other.
 
 None of this proves that a run took place; see ``evidence.integrity`` for what a hash cannot say.
 """

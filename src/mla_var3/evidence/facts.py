@@ -1,4 +1,4 @@
-"""What a compiler made of one kernel for one arch: what all languages have, typed.
+"""Compile facts of one kernel for one arch (registers, spills, SASS), common to all languages.
 
 Each language that compiles adds its own facts in the module ``facts`` of its folder.
 

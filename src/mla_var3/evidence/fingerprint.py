@@ -1,4 +1,4 @@
-"""What tells one launch of a compiled kernel from another: its machine code and how it is launched.
+"""Fingerprint of a kernel launch: its machine code and how it is launched.
 
 A source file says what was written; a fingerprint says what ran. Names, comments and line numbers
 are not part of it.

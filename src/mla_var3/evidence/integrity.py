@@ -1,4 +1,4 @@
-"""What can be told of a record by itself and its repository: was it changed after it was written?
+"""Integrity checks of a record by its content hash and repository: was it edited after the run?
 
 The content hash catches an edit, a slip of the hand, a broken merge. It does not prove who made
 the record, nor that the run took place: whoever can run this tool can seal a record of invented

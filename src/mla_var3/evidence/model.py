@@ -1,4 +1,4 @@
-"""The record: what one run observed of one version, and nothing that follows from it.
+"""Schema of a record: what one run observed of one version, and nothing derived from it.
 
 Bounds, fractions of a ceiling, occupancy, regimes, FLOPs and bytes of a cost model are worked out
 when a record is read, from its problem and tilings and today's sources and device files; a better

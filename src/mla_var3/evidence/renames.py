@@ -1,4 +1,4 @@
-"""Stages and kernels that got another name since they were measured; applied to records as read.
+"""Renamed stages and kernels: today's names of those in older records, applied when read.
 
 The files keep the names that the run saw. A stage whose name in the sources changes, and nothing
 else, gets a line here, so that its old records stand beside its new ones.

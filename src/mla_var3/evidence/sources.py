@@ -1,4 +1,4 @@
-"""Which sources a record was made from, and whether today's still are those.
+"""Source files of a record by git blob id, and whether today's files still equal them.
 
 A source is named by its git blob id, worked out from its bytes, so that it is known without git
 and outlives rewritten history.

@@ -1,4 +1,4 @@
-"""Whether a record is of what today's sources compile to.
+"""Freshness of a record: fresh, code changed or toolchain moved, against today's sources.
 
 Equal sources are the fast path. Where they differ, the committed table of fingerprints tells
 whether machine code and launch do (``evidence.builds``); reading it takes no compiler.

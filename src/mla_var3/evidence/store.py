@@ -1,4 +1,4 @@
-"""Reading, finding and writing the files of runs below ``results/``."""
+"""Storage of records below ``results/``: reading, finding and writing their files."""
 
 from __future__ import annotations
 

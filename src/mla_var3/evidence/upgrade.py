@@ -1,4 +1,4 @@
-"""Files of older schemas turned into files of runs, with the proof that no value changed.
+"""Converts files of older schemas to today's run files, and proves that no value changed.
 
 What was overwritten comes back from git where its run still means something. That is so for a
 record that was timed, whose content hash is right, that names its sources, and that is older than

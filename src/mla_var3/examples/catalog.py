@@ -1,4 +1,4 @@
-"""The examples of a fetched tree: which files, of which category, for which arch."""
+"""Catalog of the fetched CUTLASS examples: their files, category and arch."""
 
 from __future__ import annotations
 

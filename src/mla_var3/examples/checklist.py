@@ -1,4 +1,4 @@
-"""Finds the entries of the checklist in an example's syntax tree, with their lines."""
+"""Features of the checklist (TMA, mbarriers, ...) found in an example's syntax tree, with lines."""
 
 from __future__ import annotations
 

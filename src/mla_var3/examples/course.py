@@ -1,4 +1,4 @@
-"""A learning path in the terminal, as Markdown; the site's pages hold the same parts."""
+"""Learning path as Markdown for the terminal; the site's pages hold the same parts."""
 
 from __future__ import annotations
 

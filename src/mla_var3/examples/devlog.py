@@ -1,4 +1,4 @@
-"""The beginning of an imported design's devlog, from the example's facts."""
+"""Devlog text of a design imported from a CUTLASS example, from the example's facts."""
 
 from __future__ import annotations
 

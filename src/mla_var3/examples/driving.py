@@ -1,4 +1,4 @@
-"""Examples of the fetched tree as modules, for kernels of ours that drive them in place."""
+"""Imports fetched CUTLASS examples as modules, for our plans that run their kernels in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the script of an exercise and compares its answer with a reader's."""
+"""Exercises of a learning path: runs the script and compares its answer with the reader's."""
 
 from __future__ import annotations
 

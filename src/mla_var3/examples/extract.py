@@ -1,4 +1,4 @@
-"""Starts a pattern page from what an example shows."""
+"""Starts a knowledge pattern page from a feature that a CUTLASS example shows."""
 
 from __future__ import annotations
 

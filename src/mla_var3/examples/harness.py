@@ -1,4 +1,4 @@
-"""Compiles an example without a GPU: runs it as it is, on the CPU, up to its first launch.
+"""Compiles a CUTLASS example without a GPU: runs it on the CPU up to its first launch.
 
 The example makes its tensors and calls the compiler by itself. What it asks of a GPU is answered by
 stand-ins: tensors stay on the CPU and are called CUDA ones when the DSL takes them, the device has

@@ -1,4 +1,4 @@
-"""Makes a design of ours that drives a fetched example in place.
+"""Generates a design of ours that runs a fetched CUTLASS example in place.
 
 The package holds a plan (inputs, reference and cost of the workload, tilings, launch) and a devlog
 that starts from the example's facts. What the plan says of the example's host function is a recipe:

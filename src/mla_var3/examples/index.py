@@ -1,4 +1,4 @@
-"""Writes the facts of every example of the pinned tree; words that people wrote stay."""
+"""Writes the annotation file of every CUTLASS example; words that people wrote stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An annotated example, as ``knowledge/examples/<id>.toml`` holds it."""
+"""Schema of an annotated CUTLASS example, ``knowledge/examples/<id>.toml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pinned tree of CUTLASS: which commit, where it lies, and whether that one is there."""
+"""Pinned checkout of CUTLASS: its commit, its folder, and whether it is fetched."""
 
 from __future__ import annotations
 

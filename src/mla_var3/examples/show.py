@@ -1,4 +1,4 @@
-"""The annotated reading of an example, as Markdown."""
+"""Markdown of an annotated CUTLASS example, for the terminal."""
 
 from __future__ import annotations
 

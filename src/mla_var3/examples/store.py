@@ -1,4 +1,4 @@
-"""Reads and writes ``knowledge/examples/<id>.toml``."""
+"""Reads and writes annotated CUTLASS examples, ``knowledge/examples/<id>.toml``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What programs for a GPU need to run without one, whatever executes their kernels."""
+"""Fake GPU for torch programs on a CPU, shared by cuTile interpreter and PTX emulator."""

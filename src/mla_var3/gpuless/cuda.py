@@ -1,4 +1,4 @@
-"""Lets a program that asks torch for a GPU run on the CPU, unchanged.
+"""Fake ``torch.cuda``: a program that asks for a GPU runs on the CPU, unchanged.
 
 Inside ``cuda_on_cpu()`` tensors that are asked for on "cuda" are made on the CPU, say that they are
 on "cuda:0", and what a program asks of ``torch.cuda`` (streams, events, graphs, properties) answers

@@ -1,4 +1,4 @@
-"""The GPU that a program believes in."""
+"""Properties of the fake GPU that a program sees: name, compute capability, SM count."""
 
 from __future__ import annotations
 

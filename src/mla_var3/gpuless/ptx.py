@@ -1,4 +1,4 @@
-"""PTX text to kernels: instructions with their Python line, registers, labels, variables."""
+"""PTX parser: text to kernels with instructions, Python lines, registers, labels, variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs a suite written for a GPU on the CPU, unchanged.
+"""Base of the pytest plugins that run a GPU test suite on the CPU, unchanged.
 
 What the launches of a test found stands beside its output, and at the end in one table; a finding
 that is an error fails its test. Options carry the name of the product that runs the kernels.

@@ -1,4 +1,4 @@
-"""Runs a Python script as ``python script`` would, inside whatever replaces its GPU."""
+"""Runs a Python script as ``python script`` would, with its GPU replaced."""
 
 from __future__ import annotations
 

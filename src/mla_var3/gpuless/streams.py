@@ -1,4 +1,4 @@
-"""Streams, events and graphs where all work is done as soon as it is asked for.
+"""Fake CUDA streams, events and graphs, whose work is done as soon as it is asked for.
 
 A graph's capture is the exception: what is asked for inside it happens when the graph is replayed,
 and what it did to memory meanwhile is undone.

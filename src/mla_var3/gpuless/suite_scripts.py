@@ -1,4 +1,4 @@
-"""Suites of scripts: each run in a process of its own, and a table says how it went."""
+"""Runner of third-party script suites: each script in its own process, results in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suites of tests: pytest runs them under a product's plugin, and a table says how it went."""
+"""Runner of third-party test suites: pytest under a product's plugin, results in a table."""
 
 from __future__ import annotations
 

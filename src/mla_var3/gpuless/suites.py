@@ -1,4 +1,4 @@
-"""Suites of others: what is run of their tests or scripts, and every exception with its reason.
+"""Third-party conformance suites: what of their tests or scripts is run, exceptions with reasons.
 
 A suite is a file ``third_party/NAME.toml``: where its sources are, which commit, what of it runs.
 Sources are fetched into ``third_party/NAME``, which git ignores, or taken from a checkout that is

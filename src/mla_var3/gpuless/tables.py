@@ -1,4 +1,4 @@
-"""Tables of what suites of others came to here: made, written, read and told."""
+"""Result tables of third-party conformance suites: made, written, read and printed."""
 
 from __future__ import annotations
 

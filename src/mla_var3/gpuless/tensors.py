@@ -1,4 +1,4 @@
-"""Tensors that would be on a GPU: they lie on the CPU and say otherwise."""
+"""Fake GPU tensors: they lie on the CPU and report that they are on ``cuda:0``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: scripts, third-party suites and random programs on the CPU."""
+"""Command line of the interpreter: scripts, third-party suites and random programs on the CPU."""
 
 from __future__ import annotations
 

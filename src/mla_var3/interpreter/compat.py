@@ -1,4 +1,4 @@
-"""Checks that the installed cuda-tile has the typed IR this interpreter was written for.
+"""Compatibility check: the installed cuda-tile has the typed IR that the interpreter reads.
 
 The interpreter reads a private API: the operations that cuTile's front end produces. Their names
 and fields are pinned here. Those of another version than the pinned one are compared when the

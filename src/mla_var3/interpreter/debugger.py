@@ -1,4 +1,4 @@
-"""``breakpoint()`` in a kernel: a debugger at its line, with the tiles of the block by name."""
+"""Debugger: ``breakpoint()`` in a kernel stops at its line, with the block's tiles by name."""
 
 from __future__ import annotations
 

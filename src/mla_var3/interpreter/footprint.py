@@ -1,4 +1,4 @@
-"""Which elements of a flat memory an access touches."""
+"""Footprint of a memory access: which elements of a flat memory it touches."""
 
 from __future__ import annotations
 

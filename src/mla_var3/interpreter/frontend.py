@@ -1,4 +1,4 @@
-"""Obtains the typed IR of a kernel from cuTile's own front end, and keeps the lowered programs."""
+"""Front end: gets a kernel's typed IR from cuTile, and caches the lowered programs."""
 
 from __future__ import annotations
 

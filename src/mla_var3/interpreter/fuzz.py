@@ -1,4 +1,4 @@
-"""Random kernels against torch: one seed makes one program, its inputs, and what it must give.
+"""Fuzzer: random kernels, one per seed, compared with exact results in numpy.
 
 A program is a chain of operations on tiles of integers or floats. Each operation is written twice:
 as a line of cuTile, and as exact arithmetic in numpy. Integers and bools must agree in every bit.

@@ -1,4 +1,4 @@
-"""Runs a cuTile kernel on CPU tensors."""
+"""Kernel launch in the interpreter: runs a cuTile kernel on CPU tensors, in place."""
 
 from __future__ import annotations
 

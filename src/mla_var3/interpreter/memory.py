@@ -1,4 +1,4 @@
-"""Array memory during a launch: arguments, views of them, traffic.
+"""Memory of an interpreted launch: array arguments, views of them, and counted traffic.
 
 Each argument tensor is an ``ArrayArg`` inside a ``Region`` (a range of memory, which arguments that
 overlap share). Which block touched what, and whether that was in order, is told by ``hazards``.

@@ -1,4 +1,4 @@
-"""What a kernel's source calls its values; the typed IR keeps few of its names."""
+"""Variable names of a kernel's values, from its source; the typed IR keeps few of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a launch is interpreted, and how that is chosen for every launch inside a ``with`` block."""
+"""Options of an interpreted launch, also set for every launch inside a ``with`` block."""
 
 from __future__ import annotations
 

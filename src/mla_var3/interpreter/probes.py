@@ -1,4 +1,4 @@
-"""What a launch looks at besides what it computes: watched lines, and the first bad numbers.
+"""Probes of a launch: watched source lines, and the first NaN, infinity or wrapped index.
 
 Probes are built into a program when it is lowered, so a launch without them pays nothing.
 """

@@ -1,4 +1,4 @@
-"""Turns typed IR into Python closures, and runs them.
+"""Lowering of typed IR to Python closures, and their execution.
 
 Every operation becomes one closure ``step(env, rt)``: ``env`` is a list with a slot for each
 variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. Loops

@@ -1,4 +1,4 @@
-"""Sends the launches of a program that uses cuTile to the interpreter, unchanged."""
+"""Redirects a program's cuTile launches to the interpreter, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch reports: counted work, traffic, diagnostics; and how launches are collected."""
+"""Report of an interpreted launch: counted FLOPs and bytes, diagnostics; and its collectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the blocks of a grid as coroutines, as a GPU holds several of them at once.
+"""Block scheduler: runs a grid's blocks as coroutines, as a GPU holds several at once.
 
 A block runs until it ends, or until it waits: an iteration of a loop that reads memory changed
 nothing. The next block starts then. Once every block has started, those that wait go on whenever

@@ -1,4 +1,4 @@
-"""How a tile is shown to people: whole if it is small, else in figures and a window."""
+"""Printing of tiles for people: whole if small, else statistics and a window."""
 
 from __future__ import annotations
 

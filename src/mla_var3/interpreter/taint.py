@@ -1,4 +1,4 @@
-"""Tracks values that nothing determined: padding without a value, memory never written, x // 0.
+"""Taint tracking of undetermined values: padding, memory never written, division by zero.
 
 A tile that holds such elements has a ``Taint``: for each element the set of places that it comes
 from, as bits of an integer, so that a report names those lines alone that an element came through.

@@ -1,4 +1,4 @@
-"""The cost analyses of workloads: figures that pages ask for by directive.
+"""Cost analyses of workloads: computed figures that pages ask for by directive.
 
 A workload may have one, as ``mla_var3.workloads.<key>.regimes``; see :class:`Analysis`.
 """

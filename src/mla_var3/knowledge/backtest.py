@@ -1,4 +1,4 @@
-"""The advice replayed over the project's own history.
+"""Backtest of the advice: would it have named, before each past step, the pattern that gained?
 
 For each step that gained: did the page that the next version applied stand among the first three
 for the version before it? Nothing that the step itself taught is known to the advice: the gains of

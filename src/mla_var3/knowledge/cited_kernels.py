@@ -1,4 +1,4 @@
-"""Compiles that pages cite: kernels under tilings, hints, shapes and arches of the page's choice.
+"""Compiles that pages cite as evidence: small kernels or versions under listed tilings and archs.
 
 ``knowledge/compiles/NAME.toml`` lists the cases, of a version or of a small kernel beside it.
 ``python -m mla_var3.knowledge compile`` compiles them and keeps what it saw as

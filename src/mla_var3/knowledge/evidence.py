@@ -1,4 +1,4 @@
-"""Evidence: values looked up in records, and the tables that show them."""
+"""Evidence of knowledge pages: values looked up in records, and the tables that show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One view of a version: what its event, static, counter and CPU records state together.
+"""Joined view of a version: facts of its event, static, counter and CPU records in one.
 
 A timed run carries no facts of the compiler, and a compile carries no times. Advice needs both.
 """

@@ -1,4 +1,4 @@
-"""Lint: run every check over the knowledge, the devlogs and the records."""
+"""Lint of the knowledge base: runs every check over knowledge pages, devlogs and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pages are worth reading for a record, ranked by the gain to be expected of each.
+"""Advice for a record: the pattern pages that it triggers, ranked by expected gain.
 
 A page is found by its triggers, on all that the records of a version state together. What it can be
 expected to bring follows from what it brought in like cases, and never exceeds what the bound of

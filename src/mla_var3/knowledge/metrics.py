@@ -1,4 +1,4 @@
-"""The metrics catalogue: every metric that a trigger, an evidence entry or a page may name.
+"""Catalog of metrics: every metric that a trigger, an evidence entry or a page may name.
 
 One table: what holds of every run stands here, what only the problems of a workload or the kernels
 of a language have is declared there. Lint refuses names that are not in it, ``match`` reads values

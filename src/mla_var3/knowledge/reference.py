@@ -1,4 +1,4 @@
-"""The reference tables of docs/contributing/knowledge.md, written from the code they describe.
+"""Generator of the reference tables in docs/contributing/knowledge.md, from the code.
 
 Generated parts stand between a line ``[//]: # (begin NAME)`` and a line ``[//]: # (end NAME)``.
 """

@@ -1,4 +1,4 @@
-"""What HTML a page may hold: an allow-list, and Markdown rendered as the site renders it.
+"""HTML sanitizer of pages: an allow-list, and Markdown rendered as the site renders it.
 
 The site passes each page's HTML through ``sanitized`` before the theme takes it, so that nothing in
 a text runs whatever the renderer makes of it. Lint renders the same way and names beforehand what

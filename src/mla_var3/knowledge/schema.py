@@ -1,4 +1,4 @@
-"""Front matter and sections of knowledge pages and devlogs: the one declaration of their format."""
+"""Schema of knowledge pages and devlogs: front matter and sections, declared once."""
 
 from __future__ import annotations
 

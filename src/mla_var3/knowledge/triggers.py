@@ -1,4 +1,4 @@
-"""Triggers of a page against the values of a record."""
+"""Triggers of pattern pages, evaluated on the metrics of a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a language of kernels must be able to say; everything above asks through this."""
+"""Protocol ``Language``: what each kernel language provides to compile and run its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cases show all that a version can compile to: every value of every compile-time switch.
+"""Compile cases of a version that together show every value of every compile-time switch.
 
 A default alone does not: a mistake where CTAs split the keys leaves the code of those that do not
 as it was.

@@ -1,4 +1,4 @@
-"""Fingerprints of a version's launches: a case bound, compiled and read, without a GPU."""
+"""Fingerprints of a version's launches: each case is bound, compiled and read, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks the tilings of one kernel by static facts, and says why others are not worth timing.
+"""Ranking of a kernel's tilings by static compile facts, and why others are pruned.
 
 A tiling is pruned when its launch is refused, when it spills registers, or when a matrix
 multiplication leaves the arch's fast tensor-core path. The rest are ordered by a model that needs

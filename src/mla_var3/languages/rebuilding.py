@@ -1,4 +1,4 @@
-"""What sources of old compile to under today's tools: out of git, in a tree of their own.
+"""Recompiles old sources from git under today's toolchain, in a work tree of their own.
 
 A record names its sources by their git blobs, so what it ran can be compiled again for as long as
 the history is there. States of different versions share a tree where no file of theirs differs.

@@ -1,4 +1,4 @@
-"""Facts of every stage of a runtime object, whatever languages its kernels are written in."""
+"""Compile facts of every stage of a runtime object, whatever language its kernels are in."""
 
 from __future__ import annotations
 

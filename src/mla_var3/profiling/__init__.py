@@ -1,1 +1,1 @@
-"""Running a plan and recording what came of it: without a GPU, timed, or under a profiler."""
+"""Profiling modes: run a plan without a GPU, timed, or under a profiler, and record the result."""

@@ -1,4 +1,4 @@
-"""A plan bound to tensors on the GPU, tuned where that is asked."""
+"""Binding of a plan to GPU tensors, with tilings tuned where that is asked."""
 
 from __future__ import annotations
 

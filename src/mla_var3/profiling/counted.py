@@ -1,4 +1,4 @@
-"""What a profiler counted of each stage, in words and units, and beside the roofline."""
+"""Profiler counters of each stage as readable text, and measured points for the roofline."""
 
 from __future__ import annotations
 

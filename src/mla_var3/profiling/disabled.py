@@ -1,4 +1,4 @@
-"""Mode ``disabled``: run and check, without a time: on the GPU, or small on the CPU."""
+"""Mode ``disabled``: run and check without timing, on the GPU or at small sizes on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy, power and clocks of a version that runs back to back, read through NVML."""
+"""Energy measurement by NVML: joules, power and clocks of a version run back to back."""
 
 from __future__ import annotations
 

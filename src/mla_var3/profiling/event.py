@@ -1,4 +1,4 @@
-"""Mode ``event``: the whole and each stage, timed by CUDA events."""
+"""Mode ``event``: whole run and each stage timed by CUDA events."""
 
 from __future__ import annotations
 

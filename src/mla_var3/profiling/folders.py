@@ -1,4 +1,4 @@
-"""Where a run leaves its bulk artefacts: a folder of its own, so that no run overwrites another."""
+"""Output folders of profiling runs, one per run, so that none overwrites another."""
 
 from __future__ import annotations
 

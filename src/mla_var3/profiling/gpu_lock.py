@@ -1,4 +1,4 @@
-"""One profiling run per GPU at a time: two would measure each other."""
+"""Lock that lets one profiling run at a time use a GPU: two would measure each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a launch's time went: stall samples by SASS instruction and by line of the source."""
+"""Hot spots of a launch: warp-stall samples by SASS instruction and by source line."""
 
 from __future__ import annotations
 

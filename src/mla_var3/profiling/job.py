@@ -1,4 +1,4 @@
-"""What travels through profiling: which version, its plan, for which device, and how to run it."""
+"""Profiling job: which version, its plan, for which device, and how to run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modes by name; each loads what it needs when it runs."""
+"""Registry of profiling modes by name; each is loaded when it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mode ``ncu``: all counters of each stage through Nsight Compute, and what it recommends."""
+"""Mode ``ncu``: all counters of each stage by Nsight Compute, and its recommendations."""
 
 from __future__ import annotations
 

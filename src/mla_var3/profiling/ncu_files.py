@@ -1,4 +1,4 @@
-"""The files that mode ``ncu`` leaves for each stage, made of one launch of its report."""
+"""Output files of mode ``ncu`` per stage: counters, SASS and annotated sources of one launch."""
 
 from __future__ import annotations
 

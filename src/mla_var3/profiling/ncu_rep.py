@@ -1,4 +1,4 @@
-"""Nsight Compute's report files (``.ncu-rep``), read by NVIDIA's own module into plain data.
+"""Reader of Nsight Compute report files (``.ncu-rep``), by NVIDIA's own module, to plain data.
 
 The module ``ncu_report`` needs neither a GPU nor the command ``ncu``. nsight-python brings it; each
 Nsight Compute ships the same module among its extras. It is loaded in a process of its own, since

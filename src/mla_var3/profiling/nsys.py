@@ -1,4 +1,4 @@
-"""Mode ``nsys``: the timeline, from Nsight Systems where it is installed, else from CUPTI.
+"""Mode ``nsys``: timeline of launches, by Nsight Systems if installed, else by CUPTI.
 
 What is traced is one run launch by launch, each launch in a range of its stage's name, and one
 replay of a CUDA graph, which is what mode ``event`` times. The overlap is that of the replay: a

@@ -1,4 +1,4 @@
-"""report.html: the report with its figures, in one file that loads nothing; from records."""
+"""Writer of report.html: a run's report with figures in one self-contained file, from records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the modes that time have in common: time first, stop when that failed, folder, report."""
+"""First steps that all timing modes share: time, stop if that failed, make folder and report."""
 
 from __future__ import annotations
 

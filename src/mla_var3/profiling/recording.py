@@ -1,4 +1,4 @@
-"""From a finished run to its record: the parts that all modes share."""
+"""Builder of records from finished runs: the parts that all modes share."""
 
 from __future__ import annotations
 

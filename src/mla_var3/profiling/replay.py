@@ -1,4 +1,4 @@
-"""Runs one plan in a process of its own, for profilers that start what they look at.
+"""Subprocess that runs one plan, for profilers that start what they look at.
 
 A profiler that ran the user's own command again would meet whatever else that does.
 """

@@ -1,4 +1,4 @@
-"""report.md: what a run found, for people and for language models; a function of records."""
+"""Writer of report.md: what a run found, for people and language models, from records."""
 
 from __future__ import annotations
 

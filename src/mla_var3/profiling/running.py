@@ -1,4 +1,4 @@
-"""A run on the GPU: checked, timed, and as a record; the first half of every mode there."""
+"""GPU run of a job, the first half of every GPU mode: checked, timed, and made a record."""
 
 from __future__ import annotations
 

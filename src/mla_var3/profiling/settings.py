@@ -1,4 +1,4 @@
-"""How a plan is run, and what comes back: the same for every mode."""
+"""Settings of a profiling run, and its result; the same for every mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mode ``static``: all that can be known of a version without a GPU."""
+"""Mode ``static``: CPU check and compile facts of a version, without a GPU."""
 
 from __future__ import annotations
 

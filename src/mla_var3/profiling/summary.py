@@ -1,4 +1,4 @@
-"""What a run found, on one screen: right or wrong, a line per target, what limits it, what to try.
+"""One-screen summary of a run: correctness, a line per target, what limits it, what to try.
 
 A function of records, as ``report`` is; the report holds the rest.
 """

@@ -1,4 +1,4 @@
-"""A timeline of launches, from Nsight Systems or from CUPTI: one table, one set of figures."""
+"""Timeline of kernel launches, from Nsight Systems or CUPTI: one table, and how much overlaps."""
 
 from __future__ import annotations
 

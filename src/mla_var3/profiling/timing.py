@@ -1,4 +1,4 @@
-"""GPU times by CUDA events over graph replay, the L2 flushed before each run."""
+"""GPU timer: CUDA events around graph replays, with L2 flushed before each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""report-verbose.md: what Nsight Compute recommends, ranked, and where each stage's time went."""
+"""Writer of report-verbose.md: Nsight Compute's advice, ranked, and hot lines of each stage."""
 
 from __future__ import annotations
 

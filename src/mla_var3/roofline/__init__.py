@@ -1,4 +1,4 @@
-"""Bounds, reference times and their figures."""
+"""Roofline model: bounds, reference times and their figures."""
 
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.roofline.prediction import (

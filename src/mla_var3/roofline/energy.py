@@ -1,4 +1,4 @@
-"""What a FLOP and a DRAM byte cost in joules on one board, fitted to records that measured energy.
+"""Energy model of a board: joules per FLOP and per DRAM byte, fitted to measured records.
 
 A board that runs a kernel back to back draws some power whatever it does, and some energy per FLOP
 and per byte moved (the energy roofline of Choi, Bedard, Fowler and Vuduc, IPDPS 2013). Where it

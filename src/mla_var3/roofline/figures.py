@@ -1,4 +1,4 @@
-"""Roofline drawings as SVG that can stand in a page."""
+"""Roofline plots as SVG that can stand in a page."""
 
 from __future__ import annotations
 

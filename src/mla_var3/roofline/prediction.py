@@ -1,4 +1,4 @@
-"""Bounds and reference times from FLOPs, bytes and a device; worked out when a record is read.
+"""Roofline predictions: bound and reference time from FLOPs, bytes and a device.
 
 The roofline model (Williams, Waterman, Patterson, CACM 52(4), 2009): a kernel that overlaps its
 arithmetic with its memory traffic perfectly takes the longer of the two. Where joules were

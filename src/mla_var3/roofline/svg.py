@@ -1,4 +1,4 @@
-"""Drawings as SVG: reproducible, readable on light and dark pages, safe to inline, cached.
+"""SVG output of matplotlib: reproducible, for light and dark pages, safe to inline, cached.
 
 Text and lines take the page's text color; the colors of the data keep a contrast of 3 to 1 on
 both backgrounds. Ids carry a hash of the data, so that several figures can share a page.

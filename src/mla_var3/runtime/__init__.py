@@ -1,4 +1,4 @@
-"""Plans, kernels and compositions: how a kernel version is declared and run."""
+"""API of kernel versions: plans, tilings, kernels and their compositions."""
 
 from mla_var3.runtime.composite import ConcurrentKernels, KernelPipeline
 from mla_var3.runtime.kernel import Kernel, RuntimeObject

@@ -1,4 +1,4 @@
-"""Choosing tilings by timing them on the GPU; what was chosen is kept for the next run."""
+"""Autotuner: times a kernel's tilings on the GPU, keeps the fastest for the next run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``check`` runs a version: each small problem with a tiling and an order of its blocks.
+"""Test cases of ``check``: each small problem with a tiling and a block order, covering all pairs.
 
 A kernel that is right is so under every tiling that is valid and in every order of its blocks. The
 problems take turns, so that each way of running costs no problem more.

@@ -1,4 +1,4 @@
-"""Correctness: a version's outputs against its plan's reference, on the CPU or a GPU."""
+"""Correctness check: a version's outputs against its plan's reference, on the CPU or a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels in sequence and kernels side by side; both nest without limit."""
+"""Compositions of kernels: ``KernelPipeline`` (in sequence) and ``ConcurrentKernels``; nestable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the problems of a check went through, and what none of them did.
+"""Coverage of a check: branches, loops and indices of the kernel that its problems never exercised.
 
 Whoever runs a kernel on the CPU notes which ways its branches, loops, block indices and tile
 indices went (``Execution.facts``). A version is checked as far as these went every way: a loop that

@@ -1,4 +1,4 @@
-"""Door to cuTile's kernels (``mla_var3.languages.cutile``), where plans import them from."""
+"""Import path of cuTile's kernels for plans; implemented in ``mla_var3.languages.cutile``."""
 
 from mla_var3.languages.cutile.kernel import (
     INV_LOG_2,

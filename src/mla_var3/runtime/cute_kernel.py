@@ -1,4 +1,4 @@
-"""Door to CuTe kernels, where plans and users import them from (``mla_var3.languages.cute``)."""
+"""Import path of CuTe kernels for plans and users; implemented in ``mla_var3.languages.cute``."""
 
 from mla_var3.languages.cute.kernel import CuteKernel
 from mla_var3.languages.cute.signature import Dynamic

@@ -1,4 +1,4 @@
-"""What running a kernel on the CPU shows beside its values, in words that all languages share."""
+"""Result of running a kernel on the CPU beside its values: diagnostics, counts, coverage facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version as one file: its own code and what it takes from elsewhere below ``kernels/``.
+"""Flattening of a composed version into one file: its code and all it uses below ``kernels/``.
 
 A composed version says what it does differently; the flattened file says what it does. Definitions
 are followed by name from ``Plan``, and what is not reached is left out. A class takes in its bases,

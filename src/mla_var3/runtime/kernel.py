@@ -1,4 +1,4 @@
-"""What every runnable thing has in common, whether one kernel or a tree of them."""
+"""Base classes ``RuntimeObject`` and ``Kernel``: what one kernel and a tree of them share."""
 
 from __future__ import annotations
 

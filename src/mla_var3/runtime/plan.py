@@ -1,4 +1,4 @@
-"""A kernel version's plan: a problem, and how it is cut into launches."""
+"""``KernelPlan``: problem sizes of a kernel version, and how they are cut into launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every design and version there is, found by looking at the kernels folder."""
+"""Registry of all designs and versions, found in the kernels folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launch and tile parameters of one stage; what a language's compiler takes as hints is its own."""
+"""``Tiling``: launch and tile parameters of one stage, without a language's compiler hints."""
 
 from __future__ import annotations
 

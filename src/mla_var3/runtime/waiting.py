@@ -1,4 +1,4 @@
-"""Waiting for the GPU, and an end to a launch that never ends.
+"""GPU synchronization with a time limit: ends the process when a launch hangs.
 
 A hung kernel cannot be recalled: CUDA has no call that ends it short of the end of its process. So
 whoever waits too long leaves one sentence, and what is to be kept, and ends the process.

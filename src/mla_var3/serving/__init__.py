@@ -1,4 +1,4 @@
-"""The calls that servers make for MLA decode, over kernels of ours that read pages.
+"""FlashMLA's and FlashInfer's calls for MLA decode, over our kernels for a paged KV cache.
 
 ``flashmla`` has FlashMLA's, ``flashinfer`` FlashInfer's, ``operators`` what is below both.
 """

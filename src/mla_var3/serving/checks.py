@@ -1,4 +1,4 @@
-"""What a call is refused for, in one sentence; looks at no memory of the GPU, unless asked to."""
+"""Argument checks of serving calls: one sentence per refusal, without reading GPU memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FlashInfer's wrapper for latent attention, over kernels of ours that read pages."""
+"""FlashInfer's MLA wrapper (plan and run), implemented by our kernels for a paged KV cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compiled in a kernel that serves, and which kernel a call takes."""
+"""Kernel variants of serving: what is compiled in, and which variant a call takes."""
 
 from __future__ import annotations
 

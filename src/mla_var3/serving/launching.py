@@ -1,4 +1,4 @@
-"""Launches of kernels by kind: compiled ones on a GPU, emulated ones on a CPU."""
+"""Launches of serving kernels: compiled ones on a GPU, emulated ones on a CPU."""
 
 from __future__ import annotations
 

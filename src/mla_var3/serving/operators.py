@@ -1,4 +1,4 @@
-"""Decode over pages as torch operators: a schedule, once per step, and attention, once per layer.
+"""Torch operators of paged MLA decode: tile schedule once per step, attention once per layer.
 
 Beside its outputs a call of attention takes ``workspace_bytes`` for what parts of sequences leave.
 """

@@ -1,4 +1,4 @@
-"""Compiles cuTile kernels for any arch without a GPU, and reads what the compiler made of them.
+"""Static analysis of compiled kernels without a GPU: SASS, occupancy, source lines, cache.
 
 Start at :func:`mla_var3.languages.cutile.compile.compile_kernel` for one kernel,
 :func:`mla_var3.languages.stage_facts.analyse` for a runtime object, and

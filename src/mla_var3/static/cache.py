@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, addressed by all that shapes them.
+"""On-disk cache of compiled kernels, addressed by everything that shapes them.
 
 Not diskcache 5.6.3, which was tried: its SQLite index may not lie on a folder that several machines
 share, it executes pickles of whoever wrote the folder (a bundle brings one), reads an entry that is

@@ -1,4 +1,4 @@
-"""The machine code in a cubin, told apart by its bytes alone."""
+"""Digest of a cubin's machine code, from its ELF sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of single source lines, from the line table of a cubin."""
+"""SASS instruction counts per source line, from the line table of a cubin."""
 
 from __future__ import annotations
 

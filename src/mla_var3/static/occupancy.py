@@ -1,4 +1,4 @@
-"""How many blocks of a kernel one streaming multiprocessor holds, and what stops the next one."""
+"""Theoretical occupancy: blocks of a kernel that one SM holds, and the resource that limits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what cuobjdump and nvdisasm print about a cubin."""
+"""Parser of what cuobjdump and nvdisasm print about a cubin: SASS, resource usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of source files in facts: relative, wherever things are installed."""
+"""Source file names in compile facts: relative, wherever things are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed: each workload with its problems, inputs, references, costs and regimes.
+"""Workloads: what is computed, with problems, inputs, references, costs and regimes.
 
 A workload is a module or package of this folder that defines ``WORKLOAD``; its key is the layer of
 the kernels that compute it.

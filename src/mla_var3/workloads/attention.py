@@ -1,4 +1,4 @@
-"""Multi-head attention as libraries offer it: one head dimension, no position part."""
+"""Workload ``attention``: multi-head attention with one head dimension and no RoPE part."""
 
 from __future__ import annotations
 

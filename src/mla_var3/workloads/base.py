@@ -1,4 +1,4 @@
-"""What every workload declares: a problem with its axes, inputs, reference and cost model.
+"""Base of workloads: a problem with its axes, inputs, reference and cost model.
 
 A problem knows nothing of kernels. A kernel version's plan is a problem together with how it is
 launched (``mla_var3.runtime.plan.KernelPlan``).

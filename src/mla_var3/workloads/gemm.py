@@ -1,4 +1,4 @@
-"""Matrix multiplication, C = A @ B^T, both operands with their rows contiguous."""
+"""Workload ``gemm``: C = A @ B^T, both operands K-major (rows contiguous)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a problem's code gives on its check problems: the base of a workload's revision."""
+"""Observed inputs and reference outputs of check problems: the base of a workload's revision."""
 
 from __future__ import annotations
 

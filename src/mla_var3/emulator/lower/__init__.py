@@ -1,4 +1,4 @@
-"""Instructions to Python source: a function per family of opcodes."""
+"""Lowering of PTX instructions to Python source: a function per family of opcodes."""
 
 from mla_var3.emulator.lower import (  # noqa: F401  # Each registers its families.
     barriers,

@@ -1,4 +1,4 @@
-"""Barriers in shared memory and fences; what may block is run by the scheduler."""
+"""Lowering of mbarriers, named barriers and fences; what may block is run by the scheduler."""
 
 from __future__ import annotations
 

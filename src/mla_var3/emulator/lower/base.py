@@ -1,4 +1,4 @@
-"""What every family of opcodes needs: operands, results, addresses, the table of families."""
+"""Base of all lowerings: operands, results, addresses, and the registry of opcode families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instructions of one form on many registers, done at once: one numpy operation on many rows.
+"""Batching of lowered instructions: those of one form become one numpy operation on many rows.
 
 Compilers unroll loops over fragments, so that a segment has the same few operations dozens of
 times. Where instructions only compute, one by one per thread, those that wait for nothing of each

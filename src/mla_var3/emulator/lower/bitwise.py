@@ -1,4 +1,4 @@
-"""Logic, shifts and bit fields."""
+"""Lowering of bitwise logic, shifts and bit fields."""
 
 from __future__ import annotations
 

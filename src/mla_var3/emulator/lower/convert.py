@@ -1,4 +1,4 @@
-"""Conversions between formats."""
+"""Lowering of ``cvt``: conversions between number formats."""
 
 from __future__ import annotations
 

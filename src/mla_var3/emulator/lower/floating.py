@@ -1,4 +1,4 @@
-"""Float arithmetic in all formats: values are computed in a numpy type and stored as codes."""
+"""Lowering of float arithmetic: values are computed in a numpy type and stored as codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of instructions: which forms of which opcodes are run, refused, not written yet.
+"""Table of PTX instruction forms: which are run, refused, or not written yet.
 
 An instruction is lowered only where a form that is run takes every part of its opcode: a modifier
 that nobody reads here cannot pass.

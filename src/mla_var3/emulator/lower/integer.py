@@ -1,4 +1,4 @@
-"""Integer arithmetic; families that floats share hand those over to ``floating``."""
+"""Lowering of integer arithmetic; families that floats share go on to ``floating``."""
 
 from __future__ import annotations
 

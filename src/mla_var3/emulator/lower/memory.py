@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, cp.async and bulk copies."""
+"""Lowering of loads, stores, atomics, cp.async and bulk copies (TMA)."""
 
 from __future__ import annotations
 

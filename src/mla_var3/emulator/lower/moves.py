@@ -1,4 +1,4 @@
-"""Moves, selections, addresses and what only passes bits on."""
+"""Lowering of moves, selections and address conversions."""
 
 from __future__ import annotations
 

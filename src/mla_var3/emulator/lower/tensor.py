@@ -1,4 +1,4 @@
-"""Matrix instructions: their shapes and types are read once, here."""
+"""Lowering of matrix instructions: mma and wgmma, their shapes and types read once, here."""
 
 from __future__ import annotations
 

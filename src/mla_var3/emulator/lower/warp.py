@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together."""
+"""Lowering of warp-level instructions: shuffles, votes, ldmatrix, stmatrix, setmaxnreg."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Units that work beside the threads: copies and matrix products."""
+"""Asynchronous units of the emulated machine: copies and matrix products."""

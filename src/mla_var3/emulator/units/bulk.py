@@ -1,4 +1,4 @@
-"""Bulk copies: TMA with tensor maps, and copies of bytes in a row."""
+"""Bulk copy unit: TMA with tensor maps, and copies of contiguous bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cp.async``: copies by threads that their warps wait for in groups."""
+"""``cp.async`` unit: copies by threads that their warps wait for in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where matrix operands lie: fragments over lanes, tiles behind descriptors, swizzles."""
+"""Layouts of matrix operands: register fragments, shared-memory descriptors and swizzles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mma.sync``: fragments over lanes to matrices and back."""
+"""``mma.sync`` unit: gathers register fragments to matrices, multiplies, scatters the result."""
 
 from __future__ import annotations
 

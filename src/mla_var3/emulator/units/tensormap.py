@@ -1,4 +1,4 @@
-"""The 128 bytes of a tensor map on sm_90 and later: read, written, and boxes cut out by it.
+"""TMA tensor map (128 bytes, sm_90 and later): decoding, encoding, and boxes cut out by it.
 
 The layout is not documented; it was read from the host code that the CuTe DSL generates and
 confirmed by running its examples.

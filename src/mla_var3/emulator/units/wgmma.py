@@ -1,4 +1,4 @@
-"""``wgmma``: products by a warpgroup from shared memory, and who may touch their registers."""
+"""``wgmma`` unit: asynchronous warpgroup products, and who may touch their registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers: one function per opcode, which builds the closure that executes one operation.
+"""Handlers of typed-IR operations: one function per opcode, which builds its closure.
 
 A handler gets the operation and the ``Lowering`` and returns the closure, or a pair of the closure
 and its taint rule, or None for an operation that does nothing here (tokens).

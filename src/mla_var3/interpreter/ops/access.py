@@ -1,4 +1,4 @@
-"""Loads and stores of tiles of a view."""
+"""Handlers of tile loads and stores through array views."""
 
 from __future__ import annotations
 

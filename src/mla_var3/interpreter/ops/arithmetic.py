@@ -1,4 +1,4 @@
-"""Elementwise operations on tiles: arithmetic, comparisons, bits, conversions, selection."""
+"""Handlers of elementwise operations: arithmetic, comparisons, bits, conversions, selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic updates: blocks run one after another, so each is atomic by itself."""
+"""Handlers of atomics: blocks run one after another, so each update is atomic by itself."""
 
 from __future__ import annotations
 

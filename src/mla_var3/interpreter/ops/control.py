@@ -1,4 +1,4 @@
-"""Loops, branches, and what a kernel says while it runs."""
+"""Handlers of control flow (loops, branches), assertions and printing."""
 
 from __future__ import annotations
 

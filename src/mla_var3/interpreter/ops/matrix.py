@@ -1,4 +1,4 @@
-"""Matrix products, reductions and scans."""
+"""Handlers of matrix products, reductions and scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads and stores by pointer, element by element."""
+"""Handlers of loads and stores by pointer (gather and scatter), element by element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same operations on Python ints and bools, which is how rank-0 integer tiles are held."""
+"""Scalar operations on Python ints and bools, which is how rank-0 integer tiles are held."""
 
 from __future__ import annotations
 

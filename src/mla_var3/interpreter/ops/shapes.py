@@ -1,4 +1,4 @@
-"""Operations that move elements: reshape, broadcast, permute, cut, join."""
+"""Handlers of data movement: reshape, broadcast, permute, extract, concatenate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands for elements that nothing determines, and what is said where they arrive."""
+"""Undetermined elements (padding, unwritten memory): poison values, and reports where used."""
 
 from __future__ import annotations
 

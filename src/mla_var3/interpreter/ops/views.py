@@ -1,4 +1,4 @@
-"""Pointers, views of arrays, block indices: what accesses are made from."""
+"""Handlers of pointers, array views and block indices, which accesses are made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lint checks; each is a class whose id is the anchor of its documentation."""
+"""Lint checks of the knowledge base; each is a class whose id anchors its documentation."""
 
 from __future__ import annotations
 

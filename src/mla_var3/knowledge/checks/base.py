@@ -1,4 +1,4 @@
-"""What a lint check is: a class whose id is the anchor of its documentation."""
+"""Base classes of a lint check and its findings; a check's id anchors its documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what a page claims: metrics, triggers, evidence, versions and other pages."""
+"""Lint checks of what a page claims: metrics, triggers, evidence, versions and other pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of files and their front matter."""
+"""Lint checks of knowledge files and their front matter."""
 
 from __future__ import annotations
 

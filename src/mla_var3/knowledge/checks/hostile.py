@@ -1,4 +1,4 @@
-"""Checks that no text holds what would run: on a page in a browser, or while the site is built."""
+"""Lint checks for active content: nothing that runs in a browser or while the site is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of learning paths and their examples."""
+"""Lint checks of learning paths and their annotated examples."""
 
 from __future__ import annotations
 

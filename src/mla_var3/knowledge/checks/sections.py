@@ -1,4 +1,4 @@
-"""Checks of the sections of pattern pages and devlogs."""
+"""Lint checks of the sections of pattern pages and devlogs."""
 
 from __future__ import annotations
 

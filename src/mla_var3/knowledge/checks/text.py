@@ -1,4 +1,4 @@
-"""Checks of running text: HTML, links, paths, numbers, citations and directives."""
+"""Lint checks of running text: HTML, links, paths, numbers, citations and directives."""
 
 from __future__ import annotations
 

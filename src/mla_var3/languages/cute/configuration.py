@@ -1,4 +1,4 @@
-"""One tiling of a kernel, ready to be compiled."""
+"""Compile configuration of a CuTe kernel: one tiling, its host function and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CuTe kernel on the CPU: its own host function, its PTX emulated, barriers and races checked.
+"""Runs a CuTe kernel on the CPU: host function and PTX emulated, barriers and races checked.
 
 Both come from the compile cache, as static facts do: a kernel is compiled once per signature.
 """

@@ -1,4 +1,4 @@
-"""What a CuTe kernel's source says under its plan and tiling, worked out without a compile.
+"""Static evaluation of a CuTe kernel's source: its grid and accumulators, without a compile.
 
 The host function's launch states the grid, and each accumulator the extents of its tile. Both are
 arithmetic over shapes, constants and the attributes of the host object, which is all that is worked

@@ -1,4 +1,4 @@
-"""Compiled CuTe kernels as one shared library with a manifest, to be run without a compiler."""
+"""Exporter of compiled CuTe kernels: a shared library with a manifest, run without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CuTe DSL's compilers made of a kernel, beside what all languages have."""
+"""Compile facts of a CuTe kernel beyond those of all languages: mbarriers, setmaxnreg, TMA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a CuTe kernel: its cubin, and what its host function launches.
+"""Fingerprint of a CuTe kernel: its cubin, and what its host function launches.
 
 The compiled host function is run, with addresses that stand for its tensors, up to the launch. So
 grid, shared memory, numbers and TMA descriptors are those that the GPU would get.

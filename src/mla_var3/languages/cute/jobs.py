@@ -1,4 +1,4 @@
-"""Compiles bound kernels: the language's side of ``languages.base.CompileJob``."""
+"""Compile jobs of bound CuTe kernels; implements ``languages.base.CompileJob``."""
 
 from __future__ import annotations
 

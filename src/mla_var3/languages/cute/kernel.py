@@ -1,4 +1,4 @@
-"""One CuTe kernel bound to its tensors and tiling."""
+"""``CuteKernel``: one CuTe kernel launch, bound to its tensors and tiling."""
 
 from __future__ import annotations
 

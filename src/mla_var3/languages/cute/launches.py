@@ -1,4 +1,4 @@
-"""Reads from the host code, as the DSL lowered it, what each launch asks for."""
+"""Parser of lowered host code: grid, block, cluster and shared memory of each kernel launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the author of a CuTe kernel can do about each rule of Nsight Compute."""
+"""Advice per rule of Nsight Compute: what the author of a CuTe kernel can do about it."""
 
 LEVERS = {
     "CPIStall": (

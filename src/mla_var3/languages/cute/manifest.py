@@ -1,4 +1,4 @@
-"""What an exported library holds; written here, read on a GPU host by ``loader`` alone."""
+"""Schema of an exported library's manifest, which ``loader`` reads on a GPU host."""
 
 from __future__ import annotations
 

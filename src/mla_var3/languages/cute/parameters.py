@@ -1,4 +1,4 @@
-"""Which bytes of a launch's parameters the host code writes; the others are padding.
+"""Parameter bytes of a kernel launch that the host code writes; the others are padding.
 
 A parameter lies on the host's stack as its type says, and what stands between its fields is
 whatever was there before.

@@ -1,4 +1,4 @@
-"""What the PTX of a kernel says of its barriers and register budgets."""
+"""Facts from a kernel's PTX: mbarrier arrivals, transaction bytes and setmaxnreg budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identifiers that a host function reaches, through the definitions of its own project."""
+"""Identifiers that a host function reaches, through the definitions of its own project."""
 
 from __future__ import annotations
 

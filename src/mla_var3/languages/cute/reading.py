@@ -1,4 +1,4 @@
-"""Facts from what compiler and disassemblers printed; pure functions."""
+"""Parsers of compiler and disassembler output to compile facts of CuTe kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running of seeded bugs: each edited kernel in a process of its own, under both memory models."""
+"""Runs of mutated (bug-seeded) CuTe kernels in the emulator, each in a process of its own."""
 
 from __future__ import annotations
 

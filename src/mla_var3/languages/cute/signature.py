@@ -1,4 +1,4 @@
-"""Launch arguments of a CuTe kernel: what is fixed when it is compiled, and what at each launch."""
+"""Launch arguments of a CuTe kernel: which are fixed at compile time, which at each launch."""
 
 from __future__ import annotations
 

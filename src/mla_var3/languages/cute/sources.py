@@ -1,4 +1,4 @@
-"""Which Python sources shape a CuTe kernel, and how its host object is told from another."""
+"""Python source files that shape a CuTe kernel, and the identity of its host object."""
 
 from __future__ import annotations
 

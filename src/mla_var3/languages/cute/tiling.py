@@ -1,4 +1,4 @@
-"""Tilings of CuTe kernels: scheduling is explicit, so a tiling is what its kernel says it is."""
+"""Tilings of CuTe kernels: base class, and validation of multiples and shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CuTe DSL's compiler and the tools that read what it makes: where, and which versions."""
+"""Toolchain of the CuTe DSL: where its compiler, ptxas and disassemblers are, their versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cuTile compiler made of a kernel, beside what all languages have."""
+"""Compile facts of a cuTile kernel beyond those of all languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cuTile kernel bound to its tensors and tiling."""
+"""``CtKernel``: one cuTile kernel launch, bound to its tensors and tiling."""
 
 from __future__ import annotations
 

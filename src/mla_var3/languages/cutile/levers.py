@@ -1,4 +1,4 @@
-"""What the author of a cuTile kernel can do about each rule of Nsight Compute.
+"""Advice per rule of Nsight Compute: what the author of a cuTile kernel can do about it.
 
 The compiler chooses instructions, registers, and the layout of shared memory; what bears on those
 alone has no lever here.

@@ -1,4 +1,4 @@
-"""Reads tileiras's optimization remarks: cleaned, merged, and tied to source lines."""
+"""Parser of tileiras's optimization remarks: cleaned, merged, and tied to source lines."""
 
 from __future__ import annotations
 

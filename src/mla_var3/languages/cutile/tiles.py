@@ -1,4 +1,4 @@
-"""The fp32 tiles that a kernel keeps, read from its source without compiling it."""
+"""Accumulator tiles in fp32 of a cuTile kernel, read from its source without compiling it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cuTile's compiler, tileiras, and what must go with it: releases, archs, bytecode versions."""
+"""Toolchain of cuTile: the compiler tileiras, its releases, archs and bytecode versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Designs whose kernel is somebody's library: found if installed, else absent with the reason.
+"""Language ``library``: peers whose kernel is a library's; without it, the reason is given.
 
 What makes a peer a row of every table. Nothing is compiled here; a library that has a CPU path
 runs there too.

@@ -1,4 +1,4 @@
-"""The call that a design makes of a library: what ``plan`` and all that it names say."""
+"""Digest of the library call that a peer's plan makes, in place of a kernel fingerprint."""
 
 from __future__ import annotations
 

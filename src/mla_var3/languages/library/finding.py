@@ -1,4 +1,4 @@
-"""Finding somebody's library: installed, or a checkout that a variable names."""
+"""Locator of peer libraries: installed, or a checkout that an environment variable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of a library, bound to its tensors."""
+"""``LibraryKernel``: one call of a library, bound to its tensors."""
 
 from __future__ import annotations
 

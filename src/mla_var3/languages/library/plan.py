@@ -1,4 +1,4 @@
-"""A plan that calls somebody's library: nothing of it is tiled or tuned here."""
+"""Base plan of peers: problem and library call; nothing is tiled or tuned here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Door to ``mla_var3.profiling``, where scripts import it from; nothing loads before it is used."""
+"""Import path of ``mla_var3.profiling`` for scripts; nothing loads before it is used."""
 
 from __future__ import annotations
 

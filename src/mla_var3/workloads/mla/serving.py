@@ -1,4 +1,4 @@
-"""Problems that servers have: lengths of sequences, and the set in ``conf/serving.toml``."""
+"""Serving problems of MLA: sequence lengths as servers have them, set in ``conf/serving.toml``."""
 
 from __future__ import annotations
 
