@@ -9,7 +9,7 @@ from generators.model import compare, problems, targets
 from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
-from generators.model.site import Site
+from generators.model.site import Site, relative
 from generators.pages import ladder
 from generators.pages.kernels import (
     compiled_for,
@@ -31,6 +31,7 @@ from mla_var3.evidence import Correctness, Failed, Skipped
 from mla_var3.evidence.compare import NOISE, than
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
+from mla_var3.runtime.flattening import flatten, is_composed
 from mla_var3.runtime.registry import Version
 
 
@@ -40,14 +41,25 @@ def places(site: Site) -> Mapping[str, str]:
 
 
 def pages(site: Site) -> list[Page]:
-    """A page per version, design by design."""
-    return [
+    """A page per version, design by design, and each composed version as one file."""
+    whole = [
+        Page(whole_file(version), flatten(version), repo_name(version.path))
+        for versions in site.designs().values()
+        for version in versions
+        if is_composed(version.path)
+    ]
+    return whole + [
         _version(site, version, before, after)
         for versions in site.designs().values()
         for before, version, after in zip(
             [None, *versions], versions, [*versions[1:], None], strict=False
         )
     ]
+
+
+def whole_file(version: Version) -> str:
+    """Path of a composed version as one file."""
+    return version_page(version).replace(".md", f"/{version.design}_{version.version}.py")
 
 
 def _version(site: Site, version: Version, before: Version | None, after: Version | None) -> Page:
@@ -83,6 +95,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             _facts(site, version, before, link),
             "## Source { data-search-exclude }",
             _source_note(runs),
+            _whole_note(version),
             tabs({file.name: annotated(file, repo_name(file), runs) for file in sources}),
         ),
         source=repo_name(version.path),
@@ -389,6 +402,16 @@ def _named_patterns(site: Site, version: Version, link: Link) -> list[str]:
 def _is_named(site: Site, keys: Iterable[str], version: Version) -> bool:
     own = site.catalogue.version(version.key)
     return own is not None and own in map(site.catalogue.version, keys)
+
+
+def _whole_note(version: Version) -> str:
+    if not is_composed(version.path):
+        return ""
+    address = relative(version_page(version), whole_file(version))
+    return (
+        f"The version with all that it takes of the kit: [one file]({address}), "
+        f"as `nox -s flatten -- {version.design_key} {version.version}` prints it."
+    )
 
 
 def _source_note(runs: list[Run]) -> str:

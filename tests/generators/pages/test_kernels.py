@@ -84,6 +84,16 @@ def test_the_whole_source_stands_on_the_page(found):
         assert line.strip() in text
 
 
+def test_a_composed_version_stands_on_the_site_as_one_file(found):
+    folder = "kernels/mla/cute-dsl/flash_mla"
+    whole = found[f"{folder}/v9/flash_mla_v9.py"].data.decode()
+    compile(whole, "flash_mla_v9.py", "exec")
+    assert "class Plan" in whole
+    assert "cute_python.kit" not in whole
+    assert "[one file](v9/flash_mla_v9.py)" in found[f"{folder}/v9.md"].content
+    assert "one file" not in found["kernels/mla/cutile-dsl/flash_mla/v1.md"].content
+
+
 def test_patterns_that_name_a_version_are_listed(site, found):
     for pattern in site.catalogue.patterns:
         for key in pattern.pattern.used_by + pattern.pattern.violated_by:
