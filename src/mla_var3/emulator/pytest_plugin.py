@@ -1,4 +1,4 @@
-"""Emulates every launch of a suite: ``pytest -p mla_var3.emulator.pytest_plugin``."""
+"""pytest plugin that emulates a suite's launches: ``-p mla_var3.emulator.pytest_plugin``."""
 
 from __future__ import annotations
 

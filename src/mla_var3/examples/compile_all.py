@@ -1,4 +1,4 @@
-"""Compiles examples without a GPU, side by side, and keeps what came of it in the cache."""
+"""Compiles CUTLASS examples without a GPU, in parallel, and caches the results."""
 
 from __future__ import annotations
 

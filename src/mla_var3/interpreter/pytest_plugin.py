@@ -1,4 +1,4 @@
-"""Interprets every launch of a suite: ``pytest -p mla_var3.interpreter.pytest_plugin``."""
+"""pytest plugin that interprets a suite's launches: ``-p mla_var3.interpreter.pytest_plugin``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One matrix product, and what a persistent grid with swizzled tiles adds to it."""
+"""GEMM in cuTile: one block per tile, then a persistent grid with swizzled tiles."""

@@ -1,1 +1,1 @@
-"""FlashAttention-3 on Hopper."""
+"""FlashAttention-3 on Hopper, a peer: dense attention of an installed library."""

@@ -1,1 +1,1 @@
-"""FlashAttention-3's latent decode on Hopper."""
+"""FlashAttention-3's decode over the latent cache on Hopper, a peer."""

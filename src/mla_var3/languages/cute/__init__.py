@@ -1,4 +1,4 @@
-"""The CuTe DSL: its kernels, compiler, static facts, and exported libraries."""
+"""Language ``cute-dsl``: CuTe DSL kernels, their compiler, compile facts and exported libraries."""
 
 from __future__ import annotations
 

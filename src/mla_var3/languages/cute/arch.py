@@ -1,4 +1,4 @@
-"""Which archs a CuTe kernel can be compiled for, told from the names its sources use."""
+"""Archs that a CuTe kernel can be compiled for, told from the names that its sources use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles CuTe host functions for any arch, without a GPU.
+"""Compiler driver of the CuTe DSL: compiles host functions for any arch, without a GPU.
 
 The DSL traces the host function on stand-ins for its tensors and compiles host and device code in
 one go. It does so in a forked process, since it keeps global state and some faults end it. The

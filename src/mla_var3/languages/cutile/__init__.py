@@ -1,4 +1,4 @@
-"""cuTile: its kernels, compiler, interpreter and static facts."""
+"""Language ``cutile-dsl``: cuTile kernels, their compiler, interpreter and compile facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles cuTile kernels for any arch that tileiras knows, without a GPU.
+"""Compiler driver of cuTile: compiles kernels for any arch of tileiras, without a GPU.
 
 cuTile's front end turns the Python function into TileIR bytecode; tileiras turns that into a cubin
 and says what it did; the disassemblers read the cubin. Results are cached on disk.

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from mla_var3.devices import Machine
 from mla_var3.kernel.cute_python.mla.mla_var6_plus.common import MixPlan
-from mla_var3.kernel.cute_python.mla.mla_var6_plus.ends import NewestTogetherPlan, OldOnAllPlan
+from mla_var3.kernel.cute_python.mla.mla_var6_plus.stage_plans import (
+    NewestTogetherPlan,
+    OldOnAllPlan,
+)
 
 #: Time of an end over the cost model's, which knows no kernel: one NVIDIA H200, 2026-11-22, back to
 #: back at b=32, h=128, s=35, t=4096: n = 0 takes 2044 us of 1909, and n = t 2059 of 2071.
