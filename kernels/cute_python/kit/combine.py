@@ -55,7 +55,7 @@ class Rows(NamedTuple):
 
 
 class Combine:
-    """Host and device half.
+    """Combine kernel: host and device half.
 
     Args:
         tile_s: Queries of a row tile.

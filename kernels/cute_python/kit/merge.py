@@ -18,7 +18,7 @@ MERGE_THREADS = LATENT // 4
 
 @dataclass(frozen=True)
 class Merge:
-    """Host and device half.
+    """Split-KV merge kernel: host and device half.
 
     Attributes:
         early: Whether blocks start while attention ends, as a programmatic dependent launch.

@@ -1,4 +1,4 @@
-"""Warp-level operations: shuffles, votes, reductions, matrix loads; partial warps included."""
+"""Emulated warp-level operations: shuffles, votes, reductions, matrix loads; partial warps too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Revisions of a problem's inputs, reference and tolerance, as observed; a committed table.
+"""Table of workload revisions: inputs, reference and tolerance of each problem, as observed.
 
 A revision is told by what a problem's own code gives on its check problems, not by how that code
 is written: a figure per tensor, equal within what processors differ in. The table is committed; it

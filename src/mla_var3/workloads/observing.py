@@ -1,4 +1,4 @@
-"""Observed inputs and reference outputs of check problems: the base of a workload's revision."""
+"""Observes check problems: their inputs and reference outputs in few figures, for revisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan of all versions: a stage for old tokens, one for the newest, a combine; n is 0 or t."""
+"""Plan of all versions: stages for old and newest tokens, a combine; n newest, 0 or t by model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk copy unit: TMA with tensor maps, and copies of contiguous bytes."""
+"""Emulated bulk copy unit: TMA with tensor maps, and copies of contiguous bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cp.async`` unit: copies by threads that their warps wait for in groups."""
+"""Emulated ``cp.async`` unit: copies by threads, which their warps wait for in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mma.sync`` unit: gathers register fragments to matrices, multiplies, scatters the result."""
+"""Emulated ``mma.sync``: gathers register fragments, multiplies matrices, scatters the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``wgmma`` unit: asynchronous warpgroup products, and who may touch their registers."""
+"""Emulated ``wgmma``: asynchronous warpgroup products, and who may touch their registers."""
 
 from __future__ import annotations
 

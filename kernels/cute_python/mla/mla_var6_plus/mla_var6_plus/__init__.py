@@ -1,1 +1,1 @@
-"""Base version: plan of other designs' kernels, old and newest tokens; n = 0 or t by model."""
+"""Base version: flash_mla on old tokens, flash_attention on the newest, and a combine."""

@@ -1,4 +1,4 @@
-"""MLA-var6+, base: plan of other designs' kernels, old and newest tokens; n = 0 or t by model.
+"""MLA-var6+, base: plan of flash_mla on old tokens, flash_attention on the newest, and a combine.
 
 Old tokens by flash_mla v12, the newest by flash_attention v0, and the combine of mla_shared_prefix,
 one launch after another; with n = t, flash_attention alone. Any n from 0 to t is right. Where it is

@@ -1,1 +1,1 @@
-"""v1: plan whose stages fill the GPU; n = 0 or t by the model and measured efficiency."""
+"""v1: plan whose stages fill the GPU; n newest tokens (0 or t) by measured efficiency."""

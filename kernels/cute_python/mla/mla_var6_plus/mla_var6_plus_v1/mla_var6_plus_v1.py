@@ -1,4 +1,4 @@
-"""MLA-var6+ v1: plan whose stages fill the GPU; n = 0 or t by the model and measured efficiency.
+"""MLA-var6+ v1: plan whose stages fill the GPU; n newest tokens (0 or t) by measured efficiency.
 
 As v0, with flash_attention v1 for the newest tokens and all SMs for the old ones. An n that is left
 open is 0 or t, whichever takes less time by the cost model and by how far its kernel is from it.
