@@ -24,12 +24,7 @@ CONDITIONS = (
 )
 TITLE = "Against FlashMLA and other libraries"
 #: Libraries by their design, the one that all are compared with first.
-PEERS: Mapping[str, str] = {
-    "deepseek_flash_mla": "FlashMLA",
-    "flashinfer_mla": "FlashInfer",
-    "tilegym_mla": "TileGym",
-    "triton_mla": "Triton",
-}
+PEERS: Mapping[str, str] = WORKLOAD.peers
 
 
 def section(site: Site, link: Link) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _MARKUP = str.maketrans({
     "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "{": "&#123;", "}": "&#125;",
@@ -60,3 +60,14 @@ def cell(text: object) -> str:
 def code(text: str) -> str:
     """``text`` as inline code, or as plain words where it would end the code or the cell."""
     return f"`{text}`" if re.fullmatch(r"[\w .,:=/+()\[\]-]+", text) else cell(text)
+
+
+def axes(problem: Mapping[str, object]) -> str:
+    """Axes as people read them; what is off or open is left out."""
+    shown = {
+        name: value for name, value in problem.items() if value is not None and value is not False
+    }
+    return " ".join(
+        name if value is True else value if isinstance(value, str) else f"{name}={value}"
+        for name, value in shown.items()
+    )

@@ -178,6 +178,15 @@ class TestWrite:
         assert evidence.write(again, tmp_path) == (path, False)
         assert path.read_bytes() == before
 
+    def test_nor_is_one_that_differs_by_chance(self, tmp_path):
+        """tileiras makes other machine code of the same tile IR from run to run."""
+        stages = [stage("a", static=facts(shared_bytes=213_304))]
+        path, _ = evidence.write(record(passed(stages=stages)), tmp_path)
+        other = [stage("a", static=facts(shared_bytes=223_528))]
+        assert evidence.write(record(passed(stages=other), run="bbbb"), tmp_path) == (path, False)
+        renamed = [stage("b", static=facts(shared_bytes=223_528))]
+        assert evidence.write(record(passed(stages=renamed), run="cccc"), tmp_path)[1]
+
     def test_a_time_measured_again_is(self, tmp_path):
         path, _ = evidence.write(timed_record(), tmp_path)
         other, changed = evidence.write(timed_record(run="bbbb"), tmp_path)

@@ -8,7 +8,7 @@ from mla_var3.workloads import Cost
 
 from .trees import Tree, plant
 
-_of_versions = costs.cost
+_of_versions, _ways = costs.cost, costs.ways
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,11 @@ def cost(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cost]:
             return _of_versions(record, stage)
         return own.get(stage.name if stage else "", own[""])
 
+    def ways(record: evidence.Record) -> tuple[Cost, ...]:
+        return _ways(record) if record.git is not None else (own[""],)
+
     monkeypatch.setattr(costs, "cost", found)
+    monkeypatch.setattr(costs, "ways", ways)
     return own
 
 

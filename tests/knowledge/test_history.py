@@ -8,7 +8,7 @@ from mla_var3 import evidence
 from mla_var3.evidence.compare import neighbors
 from mla_var3.knowledge import history
 from mla_var3.knowledge.backtest import backtest
-from mla_var3.knowledge.history import PRIOR, Gain, expected
+from mla_var3.knowledge.history import Gain, expected
 
 from .trees import PAGE, PROTOCOL, timed_record
 
@@ -62,17 +62,28 @@ def gain(factor, **problem):
     return Gain(factor, problem, ("cutile-dsl", "mla", "flash_mla", "v0"))
 
 
-def test_expected_gain_is_the_prior_until_something_was_measured():
-    assert expected("high", {"s": 1}, []) == pytest.approx(PRIOR["high"])
+def test_nothing_is_expected_before_anything_was_measured():
+    assert expected(None, {"s": 1}, []) is None
+    assert expected(3.0, {"s": 1}, []) == pytest.approx(3.0)
 
 
 def test_the_nearer_case_counts_more():
     known = [gain(8.0, s=1), gain(1.0, s=128)]
-    assert expected("low", {"s": 1}, known) > expected("low", {"s": 128}, known)
+    assert expected(None, {"s": 1}, known) > expected(None, {"s": 128}, known)
 
 
-@given(st.lists(st.floats(0.1, 50), max_size=5))
-def test_expected_gain_lies_among_what_is_known(factors):
+@given(st.lists(st.floats(0.1, 50), max_size=5), st.floats(0.1, 50))
+def test_expected_gain_lies_among_what_is_known(factors, prior):
     known = [gain(f, s=1) for f in factors]
-    low, high = min([*factors, PRIOR["high"]]), max([*factors, PRIOR["high"]])
-    assert low * 0.999 <= expected("high", {"s": 1}, known) <= high * 1.001
+    low, high = min([*factors, prior]), max([*factors, prior])
+    assert low * 0.999 <= expected(prior, {"s": 1}, known) <= high * 1.001
+
+
+def test_priors_are_what_pages_of_the_impact_brought(catalogue):
+    impact = {page.pattern.id: page.pattern.impact for page in catalogue.patterns}
+    assert impact == {"o1-group": "high", "a1-spill": "medium"}
+    known = {"o1-group": [gain(2.0), gain(8.0)], "gone": [gain(100.0)], "a1-spill": []}
+    found = history.priors(known, catalogue)
+    # An impact of which nothing was measured takes the mean over all.
+    assert found == {name: pytest.approx(4.0) for name in history.IMPACTS}
+    assert history.priors({}, catalogue) == {}

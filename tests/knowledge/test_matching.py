@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.knowledge import match, next_steps, steps
-from mla_var3.knowledge.history import PRIOR
+from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.matching import WORTH, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
 from mla_var3.runtime import costs
@@ -26,9 +26,8 @@ def test_the_values_that_fired_are_told(tree):
     assert str(fired) == (
         "spill_instructions = 3 instructions in stage main (spill_instructions > 0)"
     )
-    assert found["o1-group"].gain == pytest.approx(PRIOR["high"])
+    assert found["o1-group"].gain is None
     assert found["o1-group"].known_violation
-    assert found["a1-spill"].gain == pytest.approx(PRIOR["medium"])
     assert list(found) == ["o1-group", "a1-spill"]
 
 
@@ -123,7 +122,8 @@ def test_next_steps_are_lines(tree):
     lines = next_steps(make_record("v0"), root=tree.root)
     assert lines[0] == (
         f"Group heads ({PAGE}): "
-        "spill_instructions = 3 instructions in stage main (spill_instructions > 0)"
+        "spill_instructions = 3 instructions in stage main (spill_instructions > 0); "
+        "gain not measured"
     )
     assert len(next_steps(make_record("v0"), top=1, root=tree.root)) == 1
     assert next_steps(make_record("v0"), root=tree.root / "nowhere") == []
@@ -167,16 +167,20 @@ def near(fraction, **changes):
     return timed_record("v0", outcome=times, stage=stage)
 
 
+GAINS = {"o1-group": [Gain(3.0, {}, ("cutile-dsl", "mla", "other", "v0"))]}
+
+
 def test_what_the_bound_leaves_limits_the_gain(tree):
-    found = match(near(0.8), tree.catalogue())
+    found = match(near(0.8), tree.catalogue(), GAINS)
+    assert {m.page.pattern.id: m.measured for m in found} == {"o1-group": (3.0,), "a1-spill": ()}
     assert [m.gain for m in found] == [pytest.approx(1.25, rel=1e-3)] * len(found)
     assert match(near(0.95), tree.catalogue()) == []
 
 
 def test_less_work_is_worth_more_than_the_bound_leaves(tree):
     tree.replace(PAGE, "affects:\n  registers: down", "affects:\n  flops: down")
-    (found,) = match(near(0.95), tree.catalogue())
-    assert found.gain == pytest.approx(PRIOR["high"])
+    (found,) = match(near(0.95), tree.catalogue(), GAINS)
+    assert found.gain == pytest.approx(3.0)
 
 
 @given(st.floats(0.05, 1.0), st.floats(0.05, 1.0))
@@ -240,7 +244,8 @@ def test_triggers_are_shown_with_their_conditions():
 
 
 def test_a_step_says_what_it_was_measured_to_gain():
-    step = NextStep("o1", "Do it", "o1.md", "x > 1", 2.0, ("o2",), (3.0, 1.25, 2.0))
+    step = NextStep("o1", "Do it", "o1.md", "x > 1", 2.0, "x = 2", ("o2",), (3.0, 1.25, 2.0))
     assert str(step) == "Do it (o1.md): x > 1; measured gain 1.25x to 3x; see also o2"
     assert str(replace(step, measured=(2.0,), also=())).endswith("x > 1; measured gain 2x")
-    assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1"
+    assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1; gain not measured"
+    assert step.brief == "Do it (o1): x = 2; measured gain 1.25x to 3x"

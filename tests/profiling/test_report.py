@@ -7,7 +7,14 @@ from factories import correctness, costs_as, duration, passed, record, stage, st
 
 from mla_var3 import devices, evidence, roofline
 from mla_var3.paths import out_dir
-from mla_var3.profiling.report import attained, correctness_text, limits, render, render_one
+from mla_var3.profiling.report import (
+    NOTHING,
+    attained,
+    correctness_text,
+    limits,
+    render,
+    render_one,
+)
 from mla_var3.runtime import costs
 
 H100, H200 = "nvidia-h100-sxm", "nvidia-h200-sxm"
@@ -89,7 +96,7 @@ class TestRender:
         text = render_one(self.full(total=duration(10.0)))
         assert text.startswith("## static/sm_90, mode static\n")
         assert "Correctness: passed against torch fp32" in text
-        assert "No kernel can beat the bound." in text
+        assert "No kernel that does this work can beat the bound" in text
         joules = "700 W at 0.778 pJ/FLOP and 79 pJ/byte ("
         assert f"| nvidia-h200-sxm | 1.0 | tensor throughput | 1.5 | {joules}" in text
         assert "Measured: median 10.0 us (min 9.0, max 12.0, 50 runs), 9.89 times the bound" in text
@@ -149,3 +156,10 @@ class TestRender:
         text = render([record()])
         assert "What to try next" not in text
         assert "Files" not in text
+
+    def test_where_nothing_was_found_it_says_so(self):
+        assert f"## What to try next\n\n{NOTHING}\n" in render([record()], [])
+
+    def test_what_is_known_stands_first(self):
+        text = render([record()], known=[("Measured", "1 us of a_b")])
+        assert text.index("- **Measured**: 1 us of a&#95;b") < text.index("## static/sm_90")

@@ -80,7 +80,9 @@ class TestProfile:
         assert stage.static.arch == "sm_90"
         assert stage.static.mma_path == "HGMMA"
         assert made.outcome.correctness.status == "passed"
-        assert made.outcome.correctness.cases[0].problem["t"] == 200
+        assert (
+            made.outcome.correctness.cases[0].problem["t"] == PLAN.t
+        )  # The asked size, being small
         folder = result.report.parent
         assert folder.parent == root / "out/profiles/static" / KERNEL
         inner = folder / "sm_90"
@@ -141,10 +143,12 @@ class TestProfile:
             static, "check_plan", lambda plan: checked.append(plan) or check_plan(plan)
         )
         profile(archs=list(tiles), retune=True)
-        assert [p.tiling("attention").tile_n for p in checked] == [64, 32]
+        assert [(p.tiling("attention").tile_n, p.t == PLAN.t) for p in checked] == [
+            (64, False), (64, True), (32, False), (32, True),
+        ]  # fmt: skip
         checked.clear()
         profile(archs=list(tiles))
-        assert len(checked) == 1
+        assert [p.t == PLAN.t for p in checked] == [False, True]
 
     def test_a_wrong_kernel_is_a_failed_record_without_numbers(self, monkeypatch, root):
         monkeypatch.setattr(CtKernel, "__call__", lambda self: dict(self.output_tensors))
@@ -249,8 +253,9 @@ class TestMissingToolchain:
             ])  # fmt: skip
         assert exit_.value.code == 2
         err = capsys.readouterr().err
-        assert err.startswith("error: package ")
-        assert err.count("\n") == 1
+        progress, said = err.splitlines()
+        assert progress.startswith("· compiling")
+        assert said.startswith("error: package ")
         assert not [p for p in root.glob("**/*") if p.is_file()]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mla_var3 import devices, evidence
+from mla_var3 import devices, evidence, roofline
 from mla_var3.roofline.prediction import device_of, devices_of, dtype_of
 from mla_var3.runtime import costs, registry
 from mla_var3.workloads import Cost
@@ -56,6 +56,27 @@ def test_a_stage_costs_what_it_did_on_the_device_of_the_record() -> None:
     assert None not in found.values()
 
 
+@pytest.mark.parametrize("design", ["mla_var6_plus", "mla_shared_prefix"])
+@pytest.mark.parametrize("s", [1, 16, 64])
+def test_a_problem_has_one_bound_however_it_is_cut(design: str, s: int) -> None:
+    """What a plan keeps decompressed is how it works: the least over all ways bounds each."""
+    version = registry.find(design, "v0")
+    axis = "n" if design == "mla_var6_plus" else "prefix"
+    made = [
+        record(passed(), kernel={"design": design, "version": "v0"}, target="static/sm_90",
+               problem=version.plan_class()(s=s, **{axis: kept}).problem() | extra)
+        for extra in [{"shared": 3072} if axis == "prefix" else {}]
+        for kept in (0, 640, 3072)
+    ]  # fmt: skip
+    bounds = {costs.bound(each).time_us for each in made}
+    assert len(bounds) == 1
+    device = roofline.device_of(made[0])
+    rates = roofline.rates_of(device, "bf16", bound=True)
+    for each in made:
+        own = costs.cost(each)
+        assert roofline.predict(own.flops, own.bytes, rates).time_us >= min(bounds) * (1 - 1e-12)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -90,6 +111,7 @@ def heavy(monkeypatch: pytest.MonkeyPatch) -> None:
         return HEAVY if stage is None else Cost(0, HEAVY.bytes)
 
     monkeypatch.setattr(costs, "cost", cost)
+    monkeypatch.setattr(costs, "ways", lambda record: (HEAVY,))
 
 
 def test_a_bound_is_of_the_records_own_device(heavy: None) -> None:

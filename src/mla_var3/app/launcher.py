@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -17,6 +18,11 @@ from mla_var3.evidence import Record
 from mla_var3.paths import out_dir, relative, results_dir
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+
+if TYPE_CHECKING:
+    from mla_var3.knowledge import Catalogue
+    from mla_var3.knowledge.standing import Standing
+    from mla_var3.profiling.settings import ProfileResult
 
 EXIT_FAILED = 1
 #: Columns of tables when the output is not a terminal.
@@ -35,6 +41,8 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
 
+    errors = Console(highlight=False, stderr=True)
+
     def say(text: str) -> None:
         console.print(f"· {text}", markup=False)
 
@@ -44,7 +52,10 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
             raise UsageError(
                 f"--{flag} is for --prof_type=static; mode {mode} takes what this machine has"
             )
-    settings = settings_of(version, options, mode)
+    advice = Advice(version, plan)
+    settings = settings_of(version, options, mode) | {
+        "advise": advice.steps, "known": advice.known,
+    }  # fmt: skip
     for folder in (options.out_dir or out_dir(), results_dir()):
         _require_writable(folder)
     from mla_var3.profiling import modes, report, summary
@@ -53,24 +64,82 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
 
         def told(text: str) -> None:
             status.update(text)
-            say(text)
+            if options.verbose or not console.is_terminal:
+                (console if options.verbose else errors).print(f"· {text}", markup=False)
 
         result = modes.run(mode, plan, progress=told, **settings)
     if options.verbose:
-        shown = report.render(result.records, result.steps, brief=True)
+        shown = report.render(result.records, result.steps, known=result.known, brief=True)
     else:
-        shown = summary.render(result.records, result.steps)
+        shown = summary.render(result.records, advice.brief, result.known)
     console.print(Markdown(shown))
-    for path in result.record_paths:
-        print(f"record {relative(path)}")
-    if result.report:
-        print(f"wrote {relative(result.report)}")
-    if result.files and result.report:
-        print(f"wrote {relative(result.report.parent)}/ ({len(result.files)} more files)")
-    if result.report and not options.verbose:
-        page = relative(result.report.with_suffix(".html"))
-        print(f"the whole report: {relative(result.report)} (with figures: {page}), or --verbose")
+    for line in wrote(result):
+        print(line)
     return 0 if result.ok else EXIT_FAILED
+
+
+def wrote(result: ProfileResult) -> Iterator[str]:
+    """What a run left: the records, then its folder."""
+    yield from (f"record {path}" for path in braced(result.record_paths))
+    if result.report:
+        yield f"wrote {relative(result.report.parent)}/: report.md, report.html" + (
+            f" and {len(result.files)} more files" if result.files else ""
+        )
+
+
+def braced(paths: Iterable[Path]) -> list[str]:
+    """Records as a shell writes them: those of a run that differ in the arch only share a line."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        *top, arch, package, layer, design, name = Path(relative(path)).parts
+        groups.setdefault((*top, "", package, layer, design, name), []).append(arch)
+    return [
+        str(Path(*(part or (f"{{{','.join(archs)}}}" if len(archs) > 1 else archs[0])
+                   for part in key)))
+        for key, archs in groups.items()
+    ]  # fmt: skip
+
+
+class Advice:
+    """What the screen says beside a run's own records.
+
+    Args:
+        version: The version.
+        plan: What was asked for.
+    """
+
+    def __init__(self, version: Version, plan: KernelPlan) -> None:
+        self.version, self.plan = version, plan
+        #: The steps that were found last, a line each.
+        self.brief: list[str] = []
+
+    @functools.cached_property
+    def _catalogue(self) -> Catalogue:
+        from mla_var3 import knowledge
+
+        return knowledge.load_all()
+
+    def _standing(self, made: Sequence[Record]) -> Standing:
+        from mla_var3.knowledge import standing
+
+        return standing.of(self.version, self.plan.problem(), self._catalogue.index, made)
+
+    def known(self, made: Sequence[Record]) -> list[tuple[str, str]]:
+        """What the records say of the version."""
+        from mla_var3.knowledge import standing
+
+        return standing.facts(self._standing(made))
+
+    def steps(self, made: Sequence[Record]) -> list[str]:
+        """What to try next, as lines of a report: where it was measured, and elsewhere."""
+        from mla_var3.knowledge import matching
+
+        measured = self._standing(made).measured
+        found = [measured] if measured is not None else []
+        found += [record for record in made if not measured or record.target != measured.target]
+        steps = matching.steps(found, self._catalogue, ADVICE)
+        self.brief = [step.brief for step in steps]
+        return [str(step) for step in steps]
 
 
 def has_gpu() -> bool:
@@ -101,7 +170,7 @@ def settings_of(version: Version, options: RunOptions, mode: str) -> dict[str, A
     """What the mode is called with."""
     names = ("out_dir", "bench_runs", "no_autotune", "retune", "tune_max_iters")
     found = {name: getattr(options, name) for name in names}
-    found |= {"version": version, "advise": advise}
+    found["version"] = version
     if mode == "disabled":
         found["check"] = options.check
     if mode == "static":
@@ -127,13 +196,6 @@ def static_settings(version: Version, options: RunOptions) -> dict[str, Any]:
         elif arch not in archs:
             raise PlanError(f"--device {device.key} is {arch}, which --arch {options.arch} lacks")
     return {"archs": archs, "device": device}
-
-
-def advise(found: Sequence[Record]) -> list[str]:
-    """What to try next, as lines of a report."""
-    from mla_var3 import knowledge
-
-    return knowledge.next_steps(found, top=ADVICE)
 
 
 def _require_writable(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.table import Table
 
@@ -12,6 +11,7 @@ from mla_var3 import evidence
 from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.evidence.compare import Comparison, Versus, median_us, than
 from mla_var3.runtime import costs
+from mla_var3.tables import axes
 
 #: Rows of a table on one screen.
 ROWS = 16
@@ -113,7 +113,7 @@ def _times(found: SideBySide) -> Table:
     problems = [{"on": pair.before.target, **pair.before.problem} for pair in pairs]
     names = list(dict.fromkeys(name for problem in problems for name in problem))
     differing = [n for n in names if len({problem.get(n) for problem in problems}) > 1] or names
-    fixed = _axes({n: problems[0].get(n) for n in names if n not in differing})
+    fixed = axes({n: problems[0].get(n) for n in names if n not in differing})
     table = _table(f"us at {fixed}" if fixed else "us", "problem", *found.names, "")
     rows = [
         ([problem.get(name) for name in differing], pair)
@@ -121,21 +121,12 @@ def _times(found: SideBySide) -> Table:
     ]
     rows.sort(key=lambda row: [(isinstance(v, str), v or 0) for v in row[0]])
     for values, pair in rows[:ROWS]:
-        at = _axes(dict(zip(differing, values, strict=True)))
+        at = axes(dict(zip(differing, values, strict=True)))
         times = (f"{median_us(record):,.1f}" for record in (pair.before, pair.after))
         table.add_row(at, *times, pair.said)
     if len(rows) > ROWS:
         table.caption = f"{len(rows) - ROWS} more problems: --verbose"
     return table
-
-
-def _axes(problem: dict[str, Any]) -> str:
-    """Axes as people read them; what is off or open is left out."""
-    shown = {name: value for name, value in problem.items() if value not in (None, False)}
-    return " ".join(
-        name if value is True else value if isinstance(value, str) else f"{name}={value}"
-        for name, value in shown.items()
-    )
 
 
 #: What a compile is judged by: the worst stage at the worst problem.

@@ -147,6 +147,14 @@ def same_problem(record: Record) -> Hashable:
     return record.target, record.mode, record.slug
 
 
+def same_work(axes: Iterable[str]) -> Problem:
+    """``same_problem`` but for what a design sets for itself: only these axes must be equal."""
+    names = tuple(axes)
+    return lambda record: (
+        record.target, record.mode, tuple(record.problem.get(name) for name in names)
+    )  # fmt: skip
+
+
 def versus(
     before: Iterable[Record], after: Iterable[Record], problem: Problem = same_problem
 ) -> Versus:

@@ -364,6 +364,19 @@ class Record(Strict):
         """All but what changes from run to run without meaning: run, time, git state."""
         return self.model_dump(mode="json", exclude={"run", "time", "git"})
 
+    def made_of(self) -> dict[str, Any]:
+        """What its figures came of, and how the run ended: sources, tools, problem, launches.
+
+        Two records in which it is equal differ by chance at most.
+        """
+        known = self.facts()
+        outcome = known["outcome"]
+        for stage in outcome.get("stages", ()):
+            del stage["static"]
+        if outcome.get("correctness"):  # Which size a CPU takes in time is the machine's.
+            outcome["correctness"] = outcome["correctness"]["status"]
+        return known
+
     def digest(self) -> str:
         """SHA-256 of all of it, as canonical JSON."""
         return sha256_of(self.model_dump(mode="json", exclude_none=True))

@@ -41,8 +41,9 @@ PREFIX = "results/"
 def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
     """Add ``record`` to the file of this process and design, or begin that file.
 
-    What took no times and states what the newest record of the same key states is not written
-    again: a compile repeated teaches nothing. No file of another process is ever touched.
+    What took no times and came of the same as the newest record of the same key is not written
+    again: a compile repeated teaches nothing, though tileiras makes other machine code of the same
+    tile IR from run to run. No file of another process is ever touched.
 
     Args:
         record: The record.
@@ -66,7 +67,7 @@ def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
 
 
 def _stated(record: Record, root: Path) -> Path | None:
-    """The file whose record is the newest of the same key, where it states the same facts."""
+    """The file whose record is the newest of the same key, where it came of the same."""
     found = [
         (other.time, path)
         for path in files(root, folder_of(record))
@@ -76,7 +77,7 @@ def _stated(record: Record, root: Path) -> Path | None:
     if not found:
         return None
     newest = max(found)[1]
-    same = any(o.key == record.key and o.facts() == record.facts() for o in _readable(newest))
+    same = any(o.key == record.key and o.made_of() == record.made_of() for o in _readable(newest))
     return newest if same else None
 
 

@@ -77,7 +77,7 @@ def query(
 
 
 def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: int = 10) -> int:
-    """Rank the patterns that a record's metrics trigger, by the gain to be expected.
+    """Rank the patterns that a record's metrics trigger, by the gain that was measured.
 
     Args:
         record: Address of the record, as `records list` prints it.
@@ -88,7 +88,8 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
     found = matching.match(read, pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""
-        print(f"{item.gain:4.1f}x  {item.page.pattern.title}{mark}  {item.page.name}")
+        told = matching.brought(item.measured)
+        print(f"{item.page.pattern.title}{mark}; {told}  {item.page.name}")
         for fired in dict.fromkeys(map(str, item.fired)):
             print(f"       {fired}")
         if item.also:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from mla_var3.evidence import KernelIdentity, Record, Scalar
 from mla_var3.evidence.compare import Comparison, neighbors
 from mla_var3.knowledge import triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.schema import Impact
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
 Transition = tuple[str, str, str, str]
-
-#: What a pattern is taken to bring before anything of it was measured in a like case, by the
-#: impact that its page states. It counts as much as one measurement of the very same problem.
-PRIOR = {"high": 2.0, "medium": 1.4, "low": 1.1}
+#: What a page may state as its impact, from the largest.
+IMPACTS: tuple[str, ...] = get_args(Impact)
 
 
 def transition(step: Comparison) -> Transition:
@@ -96,12 +97,32 @@ def gains(catalogue: Catalogue, layer: str = "*") -> dict[str, list[Gain]]:
     return found
 
 
-def expected(impact: str, problem: Mapping[str, Scalar], known: Iterable[Gain]) -> float:
-    """What a pattern can be expected to bring on a problem.
+def priors(known: Mapping[str, Sequence[Gain]], catalogue: Catalogue) -> dict[str, float]:
+    """What patterns of each stated impact brought here: the geometric mean over their pages.
+
+    It ranks pages of which nothing was measured, and is told to nobody as their gain. An impact of
+    which nothing was measured takes the mean over all; without any measurement there is none.
+    """
+    impact = {page.pattern.id: page.pattern.impact for page in catalogue.patterns}
+    means: dict[str, list[float]] = defaultdict(list)
+    for page, found in known.items():
+        if page in impact and found:
+            means[impact[page]].append(statistics.geometric_mean(gain.factor for gain in found))
+    every = [mean for of_impact in means.values() for mean in of_impact]
+    return {name: statistics.geometric_mean(means.get(name, every)) for name in IMPACTS if every}
+
+
+def expected(
+    prior: float | None, problem: Mapping[str, Scalar], known: Iterable[Gain]
+) -> float | None:
+    """What a pattern can be expected to bring on a problem, to rank it; None without a measurement.
 
     The geometric mean of what it brought, the nearer the problem the heavier (a factor e per unit
-    of distance), together with its prior.
+    of distance), together with what patterns of its impact brought, which counts as much as one
+    measurement of the very same problem.
     """
     weighed = [(math.exp(-distance(g.problem, problem)), math.log(g.factor)) for g in known]
-    terms = [(1.0, math.log(PRIOR[impact])), *weighed]
+    terms = [*([(1.0, math.log(prior))] if prior else []), *weighed]
+    if not terms:
+        return None
     return math.exp(math.fsum(w * x for w, x in terms) / math.fsum(w for w, _ in terms))

@@ -35,14 +35,19 @@ class Match:
     Attributes:
         page: The page.
         fired: What fired its triggers, where most is to be gained first.
-        gain: How many times faster it can be expected to make the version.
+        gain: What it is ranked by: how many times faster versions became by it or by pages of its
+            impact, up to what the bound leaves; None where nothing was ever measured.
+        measured: Gains of the steps that applied it where it was called for.
+        left: How many times faster the version could be by it at most; see ``most``.
         known_violation: Whether the page lists the record's version under ``violated_by``.
         also: Pages that say the same of the same value.
     """
 
     page: Document
     fired: tuple[Fired, ...]
-    gain: float
+    gain: float | None
+    measured: tuple[float, ...] = ()
+    left: float = math.inf
     known_violation: bool = False
     also: tuple[Document, ...] = ()
 
@@ -57,28 +62,37 @@ class NextStep:
         page: Path of the page from the top of the checkout.
         because: Which value fired which trigger.
         gain: See ``Match``.
+        value: The value that fired first, and where.
         also: Ids of pages that say the same.
-        measured: Gains of the steps that applied it where it was called for.
+        measured: See ``Match``.
     """
 
     id: str
     title: str
     page: str
     because: str
-    gain: float
+    gain: float | None
+    value: str = ""
     also: tuple[str, ...] = ()
     measured: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         more = f"; see also {', '.join(self.also)}" if self.also else ""
-        return f"{self.title} ({self.page}): {self.because}{self._brought}{more}"
+        return f"{self.title} ({self.page}): {self.because}; {brought(self.measured)}{more}"
 
     @property
-    def _brought(self) -> str:
-        """Gain that was measured for the page: from the least to the most where they differ."""
-        ordered = [f"{gain:.3g}x" for gain in sorted(self.measured)]
-        ends = dict.fromkeys([*ordered[:1], *ordered[-1:]])
-        return f"; measured gain {' to '.join(ends)}" if ends else ""
+    def brief(self) -> str:
+        """The step in a line: what to do, its page, why, and what it brought."""
+        return f"{self.title} ({self.id}): {self.value or self.because}; {brought(self.measured)}"
+
+
+def brought(measured: Sequence[float]) -> str:
+    """Gain that was measured for a page, from the least to the most; ``not measured`` without."""
+    if not measured:
+        return "gain not measured"
+    ordered = [f"{gain:.3g}x" for gain in sorted(measured)]
+    ends = dict.fromkeys([*ordered[:1], *ordered[-1:]])
+    return f"measured gain {' to '.join(ends)}"
 
 
 def most(record: Record, stage: str | None) -> float:
@@ -113,17 +127,23 @@ def match(record: Record, catalogue: Catalogue, gains: Gains | None = None) -> l
     if gains is None:
         gains = history.gains(catalogue, record.kernel.layer)
     values = Values(joined(record, history.of_version(catalogue, record.kernel)))
-    found = [m for page in catalogue.patterns if (m := _weighed(page, values, catalogue, gains))]
-    return _once(sorted((m for m in found if m.gain >= WORTH), key=_rank))
+    priors = history.priors(gains, catalogue)
+    weighed = (_weighed(page, values, catalogue, gains, priors) for page in catalogue.patterns)
+    return _once(sorted((found for found in weighed if found is not None), key=_rank))
 
 
-def _rank(found: Match) -> tuple[float, bool, bool, tuple[str | int, ...]]:
-    """Of equal gains what to do comes before what to leave, the principle before its spelling."""
+def _rank(found: Match) -> tuple[float, int, float, bool, bool, tuple[str | int, ...]]:
+    """By gain, impact and what is left; then what to do before what not, the principle first."""
     meta = found.page.pattern
-    return -found.gain, meta.kind != "optimization", meta.scope != SHARED, natural(meta.id)
+    return (
+        -(found.gain or 0.0), history.IMPACTS.index(meta.impact), -found.left,
+        meta.kind != "optimization", meta.scope != SHARED, natural(meta.id),
+    )  # fmt: skip
 
 
-def _weighed(page: Document, values: Values, catalogue: Catalogue, gains: Gains) -> Match | None:
+def _weighed(
+    page: Document, values: Values, catalogue: Catalogue, gains: Gains, priors: Mapping[str, float]
+) -> Match | None:
     meta, record = page.pattern, values.record
     if not triggers.applies(meta, record) or catalogue.names(meta.used_by, record.kernel):
         return None
@@ -131,11 +151,18 @@ def _weighed(page: Document, values: Values, catalogue: Catalogue, gains: Gains)
     if not found:
         return None
     found.sort(key=lambda fired: -most(record, fired.stage))
-    gain = history.expected(meta.impact, record.problem, gains.get(meta.id, ()))
-    if not {"flops", "bytes"} & meta.affects.keys():  # Less work has a bound of its own.
-        gain = min(gain, most(record, found[0].stage))
+    known = gains.get(meta.id, ())
+    gain = history.expected(priors.get(meta.impact), record.problem, known)
+    left = math.inf  # Less work has a bound of its own.
+    if not {"flops", "bytes"} & meta.affects.keys():
+        left = most(record, found[0].stage)
+    if min(left, math.inf if gain is None else gain) < WORTH:
+        return None
     violated = catalogue.names(meta.violated_by, record.kernel)
-    return Match(page, tuple(found), gain, violated)
+    return Match(
+        page, tuple(found), None if gain is None else min(gain, left),
+        tuple(each.factor for each in known), left, violated,
+    )  # fmt: skip
 
 
 def _once(found: Sequence[Match]) -> list[Match]:
@@ -165,23 +192,26 @@ def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -
     """
     made = [made] if isinstance(made, Record) else list(made)
     gains = {layer: history.gains(catalogue, layer) for layer in {r.kernel.layer for r in made}}
-    best: dict[str, NextStep] = {}
+    best: dict[str, tuple[Match, str]] = {}
     for record in made:
         where = f" on {record.target.removeprefix('static/')}" if len(made) > 1 else ""
         for found in match(record, catalogue, gains[record.kernel.layer]):
-            step = _step(found, where, gains[record.kernel.layer])
-            if step.id not in best or best[step.id].gain < step.gain:
-                best[step.id] = step
-    return sorted(best.values(), key=lambda step: (-step.gain, natural(step.id)))[:top]
+            meta = found.page.pattern
+            if meta.id not in best or _rank(found) < _rank(best[meta.id][0]):
+                best[meta.id] = found, where
+    ranked = sorted(best.values(), key=lambda item: _rank(item[0]))
+    return [_step(*item) for item in ranked[:top]]
 
 
-def _step(found: Match, where: str, gains: Gains) -> NextStep:
+def _step(found: Match, where: str) -> NextStep:
     meta = found.page.pattern
-    measured = tuple(gain.factor for gain in gains.get(meta.id, ()))
     told = dict.fromkeys(str(fired) for fired in found.fired)
     because = "; ".join(list(told)[:2]) + where
     also = tuple(page.pattern.id for page in found.also)
-    return NextStep(meta.id, meta.title, found.page.name, because, found.gain, also, measured)
+    return NextStep(
+        meta.id, meta.title, found.page.name, because, found.gain,
+        f"{found.fired[0].reading.brief}{where}", also, found.measured,
+    )  # fmt: skip
 
 
 def next_steps(

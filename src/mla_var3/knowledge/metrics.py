@@ -79,6 +79,12 @@ class Reading:
         where = f" in stage {self.stage}" if self.stage else ""
         return f"{self.metric.name} = {self.metric.text(self.value)}{where}"
 
+    @property
+    def brief(self) -> str:
+        """The value without its unit and stage."""
+        number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
+        return f"{self.metric.name} = {f'{self.value:,.4g}' if number else self.value}"
+
 
 def regime_of(record: Record) -> str | None:
     """The regime of a record's problem; None where its workload has none or is not known."""

@@ -30,22 +30,27 @@ svg { height: auto; max-width: 100%; }
 
 
 def render(
-    found: Sequence[Record], next_steps: Sequence[str] = (), artefacts: Iterable[Path] = ()
+    found: Sequence[Record],
+    next_steps: Sequence[str] | None = None,
+    artefacts: Iterable[Path] = (),
+    known: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The page: the screen that the command prints, the figures, then the whole report.
 
     Args:
         found: Records of one version, any number of targets.
-        next_steps: Lines on what to try next.
+        next_steps: Lines on what to try next; None where nobody looked.
+        known: What the records say of the version: a name and a sentence per fact.
         artefacts: Files the run left, named at the end.
     """
     title = html.escape(f"{found[0].kernel.name}: report")
     figures = "\n".join(f"<figure>\n{figure}\n</figure>" for figure in _figures(found))
-    whole = _html(report.render(found, (), artefacts))
+    whole = _html(report.render(found, next_steps, artefacts, known=known))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>'
         '\n<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"\n<style>{_STYLE}</style>\n</head>\n<body>\n{_html(summary.render(found, next_steps))}"
+        f"\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f"{_html(summary.render(found, next_steps, known))}"
         f"\n{figures}\n<details>\n<summary>The whole report</summary>\n{whole}\n</details>\n"
         "</body>\n</html>\n"
     )

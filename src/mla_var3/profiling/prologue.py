@@ -111,8 +111,9 @@ def finish(
         write_atomic(folder / ROOFLINE, beside)
     passed = [r for r in made if isinstance(r.outcome, evidence.Passed)]
     steps = tuple(settings.advise(passed)) if passed else ()
+    known = tuple(settings.known(made))
     files = tuple(folders.files(folder))
     path = folder / "report.md"
-    write_atomic(path, report.render(made, steps, [*written, *files]))
-    write_atomic(path.with_suffix(".html"), page.render(made, steps, [*written, *files]))
-    return ProfileResult(tuple(made), tuple(dict.fromkeys(written)), files, path, steps)
+    write_atomic(path, report.render(made, steps, [*written, *files], known=known))
+    write_atomic(path.with_suffix(".html"), page.render(made, steps, [*written, *files], known))
+    return ProfileResult(tuple(made), tuple(dict.fromkeys(written)), files, path, steps, known)

@@ -26,6 +26,8 @@ COUNTED_HEADER = (
     "stage", "FLOP/B of the model", "FLOP/B counted", "ridge", "TFLOP/s", "DRAM GB/s counted",
     "median us", "bound us", "times the bound",
 )  # fmt: skip
+#: Said where no advice is.
+NOTHING = "Nothing was found: no pattern's trigger fires on what these records state."
 SIDES = {"compute": "tensor throughput", "memory": "DRAM bandwidth", "power": "board power"}
 
 
@@ -88,8 +90,9 @@ def _bounds(record: Record, brief: bool) -> list[str]:
     if not rows:
         return []
     about = (
-        "No kernel can beat the bound. The reference time is what the same work takes at the rate "
-        "that the named kernel attained, or at a power and the joules that were measured."
+        "No kernel that does this work can beat the bound; where the problem leaves open how to do "
+        "it, the bound is of the best way. The reference time is what the same work takes at the "
+        "rate that the named kernel attained, or at a power and the joules that were measured."
     )
     return ["### Bound", "", about, "", table(BOUND_HEADER, rows), ""]
 
@@ -225,6 +228,18 @@ def render_one(record: Record, *, brief: bool = False) -> str:
     return "\n".join(lines)
 
 
+def numbered(steps: Sequence[str] | None) -> list[str]:
+    """Steps as a list; says so where none was found, and is empty where nobody looked."""
+    if steps is None:
+        return []
+    return [f"{number}. {step}" for number, step in enumerate(steps, 1)] or [NOTHING]
+
+
+def facts(known: Sequence[tuple[str, str]]) -> str:
+    """What the records say of a version, a line per fact."""
+    return "\n".join(f"- **{cell(name)}**: {cell(said)}" for name, said in known)
+
+
 def _provenance(record: Record) -> str:
     if record.git is None:
         return "Commit unknown."
@@ -234,22 +249,24 @@ def _provenance(record: Record) -> str:
 
 def render(
     found: Sequence[Record],
-    next_steps: Sequence[str] = (),
+    next_steps: Sequence[str] | None = None,
     artefacts: Iterable[Path] = (),
     *,
+    known: Sequence[tuple[str, str]] = (),
     brief: bool = False,
 ) -> str:
     """The whole report.
 
     Args:
         found: Records of one version, any number of targets.
-        next_steps: Lines on what to try next.
+        next_steps: Lines on what to try next; None where nobody looked.
         artefacts: Files the run left, named at the end.
+        known: What the records say of the version: a name and a sentence per fact.
         brief: Leave the compiler's remarks out, as the command line does.
     """
     first = found[0]
     problem = ", ".join(f"{k}={v}" for k, v in first.problem.items() if v is not None)
-    steps = [f"{i}. {x}" for i, x in enumerate(next_steps, 1)]
+    steps = numbered(next_steps)
     files = [f"- `{paths.relative(path)}`" for path in artefacts]
     lines = [
         f"# {first.kernel.name}",
@@ -257,6 +274,7 @@ def render(
         f"Language {first.kernel.language}, workload {first.kernel.layer}, problem {problem}.",
         _provenance(first),
         "",
+        *([facts(known), ""] if known else []),
         *(render_one(record, brief=brief) for record in found),
     ]
     for title, content in (("What to try next", steps), ("Files", files)):

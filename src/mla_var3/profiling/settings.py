@@ -12,6 +12,9 @@ from mla_var3.runtime.registry import Version
 
 Progress = Callable[[str], None]
 Advise = Callable[[Sequence[Record]], Sequence[str]]
+#: Name of a fact and the fact in a sentence.
+Fact = tuple[str, str]
+Known = Callable[[Sequence[Record]], Sequence[Fact]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class Settings:
         retune: Tune even where tuned tilings are stored.
         tune_max_iters: Tilings to time, or to compile, per stage.
         advise: Gives the lines of the report on what to try next.
+        known: Gives what the records say of the version: a name and a sentence per fact.
         progress: Told what happens.
     """
 
@@ -43,6 +47,7 @@ class Settings:
     retune: bool = False
     tune_max_iters: int = 32
     advise: Advise = lambda _: ()
+    known: Known = lambda _: ()
     progress: Progress = lambda _: None
 
     def say(self, text: str) -> None:
@@ -60,6 +65,7 @@ class ProfileResult:
         files: Bulk artefacts.
         report: The report; None when none was written.
         steps: What to try next.
+        known: What the records say of the version.
     """
 
     records: tuple[Record, ...]
@@ -67,6 +73,7 @@ class ProfileResult:
     files: tuple[Path, ...] = ()
     report: Path | None = None
     steps: tuple[str, ...] = ()
+    known: tuple[Fact, ...] = ()
 
     @property
     def record(self) -> Record:

@@ -10,31 +10,50 @@ from typing import Any
 
 from mla_var3 import evidence, roofline
 from mla_var3.evidence import Correctness, Passed, Record, Stage
-from mla_var3.profiling.report import SIDES, limits
+from mla_var3.profiling.report import SIDES, limits, numbered
+from mla_var3.profiling.report import facts as facts_list
 from mla_var3.runtime import costs
 from mla_var3.static.occupancy import of_facts
-from mla_var3.tables import cell, table
+from mla_var3.tables import axes, cell, table
 
-HEADER = ("where", "registers", "spills", "MMA path", "blocks per SM", "median us", "bound us",
-          "bound by")  # fmt: skip
+HEADER = ("compiled for", "registers", "spills", "MMA path", "blocks per SM", "median us",
+          "bound us", "bound by", "bound of")  # fmt: skip
 
 
-def render(found: Sequence[Record], next_steps: Sequence[str] = ()) -> str:
+def render(
+    found: Sequence[Record],
+    next_steps: Sequence[str] | None = None,
+    known: Sequence[tuple[str, str]] = (),
+) -> str:
     """The screen as Markdown.
 
     Args:
         found: Records of one version, any number of targets.
-        next_steps: Lines on what to try next.
+        next_steps: Lines on what to try next; None where nobody looked.
+        known: What the records say of the version: a name and a sentence per fact.
     """
     first = found[0]
-    problem = ", ".join(f"{k}={v}" for k, v in first.problem.items() if v is not None)
-    lines = [f"# {cell(first.kernel.name)}: {_verdict(found)}", "", f"At {cell(problem)}.", ""]
-    lines += [table(HEADER, [_row(record) for record in found]), ""]
-    if held := _worst(found):
-        lines += [f"**Limited by** {held}.", ""]
-    steps = [f"{number}. {step}" for number, step in enumerate(next_steps, 1)]
-    lines += ["**Try next**", "", *steps, ""] if steps else []
+    held = "" if known else _worst(found)
+    facts = [*known, *([("Limited by", held)] if held else [])]
+    lines = [f"**{cell(first.kernel.name)}**: {_verdict(found)}."]
+    lines += ["", facts_list(facts), ""] if facts else [""]
+    lines += [f"At {cell(axes(_common(found)))}:", ""]
+    lines += [table(HEADER, [_row(record, found) for record in found]), ""]
+    if steps := numbered(next_steps):
+        lines += ["**Try next**", "", *steps, ""]
     return "\n".join(lines)
+
+
+def _common(found: Sequence[Record]) -> dict[str, Any]:
+    """The axes that are equal in all records, without those that are open or off."""
+    first, *others = (record.problem for record in found)
+    return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
+
+
+def _own(record: Record, found: Sequence[Record]) -> str:
+    """The axes in which a record differs from the others."""
+    common = _common(found)
+    return axes({name: v for name, v in record.problem.items() if name not in common})
 
 
 def _verdict(found: Sequence[Record]) -> str:
@@ -47,18 +66,20 @@ def _verdict(found: Sequence[Record]) -> str:
     checks = [outcome.correctness for outcome in passed if outcome.correctness is not None]
     wrong = next((check for check in checks if check.status == "failed"), None)
     if wrong is not None:
-        return f"wrong, {_error(wrong)}" + (f": {cell(wrong.message)}" if wrong.message else "")
+        return f"**wrong**, {_error(wrong)}" + (f": {cell(wrong.message)}" if wrong.message else "")
     if not checks:
         return "not checked in this run"
-    return f"right, {_error(checks[0])}{_elsewhere(first.problem, checks[0])}"
+    return f"**right**{_elsewhere(first.problem, checks[0])}, {_error(checks[0])}"
 
 
 def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
     """On which problem the outputs were compared, where that is another one than the run's."""
-    checked = check.cases[0].problem
+    checked = check.cases[-1].problem
     other = {k: v for k, v in checked.items() if v is not None and problem.get(k, v) != v}
-    sizes = ", ".join(f"{name}={value}" for name, value in other.items())
-    return f", checked at {cell(sizes)}" if sizes else ""
+    if not other:
+        return ""
+    more = "; the asked size takes a CPU too long" if "CPU" in check.against else ""
+    return f" (checked at {cell(axes(other))}{more})"
 
 
 def _error(check: Correctness) -> str:
@@ -67,28 +88,30 @@ def _error(check: Correctness) -> str:
     return f"relative error {said} (allowed {check.tolerance:.0e}) against {cell(check.against)}"
 
 
-def _row(record: Record) -> list[str]:
+def _row(record: Record, found: Sequence[Record]) -> list[str]:
     """A target in one line: the worst of its stages, and the bound of the whole."""
-    where, outcome = record.target.removeprefix("static/"), record.outcome
+    where = " ".join([record.target.removeprefix("static/"), _own(record, found)]).strip()
+    outcome = record.outcome
     if isinstance(outcome, evidence.Skipped):
-        return [where, f"skipped: {cell(outcome.reason)}", *[""] * 6]
+        return [cell(where), f"skipped: {cell(outcome.reason)}", *[""] * 7]
     if not isinstance(outcome, Passed):
-        return [where, "failed", *[""] * 6]
+        return [cell(where), "failed", *[""] * 7]
     facts = outcome.facts
     device, least = roofline.device_of(record), costs.bound(record)
-    held = [found for fact in facts if (found := of_facts(fact, device)) is not None]
+    held = [one for fact in facts if (one := of_facts(fact, device)) is not None]
     tight = min(held, key=lambda found: found.blocks_per_sm, default=None)
     spills = sum(fact.spill_instructions for fact in facts)
     paths = dict.fromkeys(fact.mma_path for fact in facts if fact.mma_path != "none")
     return [
-        where,
+        cell(where),
         str(max(fact.registers for fact in facts)) if facts else "",
-        (str(spills) if spills else "none") if facts else "",
+        (f"{spills:,}" if spills else "none") if facts else "",
         cell(", ".join(paths)),
         f"{tight.blocks_per_sm} ({tight.limiter})" if tight else "",
         f"{outcome.total.median_us:,.1f}" if outcome.total else "",
         f"{least.time_us:,.1f}" if least else "",
         SIDES[least.bound] if least else "",
+        least.device if least else "",
     ]
 
 
@@ -107,7 +130,7 @@ def _worst(found: Sequence[Record]) -> str:
     if not said:
         return ""
     where = record.target.removeprefix("static/")
-    return f"{said[0]} ({cell(stage.name)} on {where})" if stage else ""
+    return f"{said[0]} ({stage.name} on {where})" if stage else ""
 
 
 def _weight(record: Record, stage: Stage) -> tuple[bool, int]:

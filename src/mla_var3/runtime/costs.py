@@ -51,6 +51,13 @@ def cost(record: Record, stage: Stage | None = None) -> Cost | None:
         return None
 
 
+def ways(record: Record) -> tuple[Cost, ...]:
+    """Work of each way to do a record's whole work that its problem leaves open."""
+    kernel = record.kernel
+    problem = json.dumps(record.problem, sort_keys=True)
+    return _ways(f"{kernel.design}@{kernel.language}", kernel.version, problem)
+
+
 def plan_of(design: str, version: str, problem: str) -> Any:
     """The plan of a problem given as JSON."""
     return registry.find(design, version).plan_of(json.loads(problem))
@@ -60,6 +67,11 @@ def plan_of(design: str, version: str, problem: str) -> Any:
 def _whole(design: str, version: str, problem: str) -> Cost:
     found: Cost = plan_of(design, version, problem)._algorithmic_flops_bytes()
     return found
+
+
+@functools.lru_cache(maxsize=8192)
+def _ways(design: str, version: str, problem: str) -> tuple[Cost, ...]:
+    return tuple(plan_of(design, version, problem).least_costs())
 
 
 @functools.lru_cache(maxsize=8192)
@@ -83,7 +95,11 @@ def _stages(design: str, version: str, problem: str, tilings: str, ran_on: str) 
 def bound(
     record: Record, stage: Stage | None = None, device: Device | None = None
 ) -> Prediction | None:
-    """What no kernel can beat, for a record's whole work or that of one stage.
+    """What no kernel can beat that does a record's whole work, or that of one stage.
+
+    Of the whole it is one for a problem, however its design goes about it: the least over the
+    ways that the problem leaves open (``Problem.least_costs``). Designs that keep another cache
+    have another problem, and may take less.
 
     Args:
         record: The record.
@@ -110,7 +126,11 @@ def _at(
     if device is None or (found := cost(record, stage)) is None:
         return None
     rates = roofline.rates_of(device, roofline.dtype_of(record), bound=bound)
-    return None if rates is None else roofline.predict(found.flops, found.bytes, rates, device.key)
+    if rates is None:
+        return None
+    works = ways(record) if bound and stage is None else (found,)
+    made = (roofline.predict(work.flops, work.bytes, rates, device.key) for work in works)
+    return min(made, key=lambda each: each.time_us)
 
 
 def fraction(record: Record, stage: Stage | None = None) -> float | None:

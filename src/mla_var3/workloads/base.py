@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_type_hints
 
-from mla_var3.devices import Machine
+from mla_var3.devices import Ceilings, Machine
 from mla_var3.errors import PlanError
 from mla_var3.evidence import Scalar
 
@@ -121,6 +121,13 @@ class Problem(ABC):
     @abstractmethod
     def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
         """Least work at these sizes: the cost model."""
+
+    def least_costs(self) -> Sequence[Cost]:
+        """Work of each way to get the same outputs that the problem leaves open.
+
+        The bound of a problem is the least time of them, whichever way a kernel takes.
+        """
+        return (self._algorithmic_flops_bytes(),)
 
     @abstractmethod
     def check_plans(self) -> list[Self]:
@@ -319,6 +326,9 @@ class Workload:
         metrics: Figures of its problems.
         lighter: Whether an axis of a problem's own spares it work that others of the same shared
             axes have, so that its bound is not theirs.
+        peers: Names of libraries' kernels by their design, the first one what all compare with.
+        least_us: Least microseconds that any form of a problem takes at a device's bound rates,
+            also those whose inputs are kept in another form; None where it is not known.
         sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
 
@@ -331,6 +341,8 @@ class Workload:
     regimes: tuple[Regime, ...] = ()
     metrics: tuple[AxisMetric, ...] = ()
     lighter: Callable[[Mapping[str, Any]], bool] = lambda _problem: False
+    peers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    least_us: Callable[[Mapping[str, Any], Ceilings], float | None] = lambda _problem, _rates: None
     sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
         default_factory=dict
     )

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mla_var3.devices import Ceilings
 from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
+    MIX,
     TIE,
     best_new_tokens,
     best_prefix_tokens,
@@ -36,6 +38,7 @@ from mla_var3.workloads.mla.serving import LENGTHS, ServingProblem, drawn_length
 __all__ = [
     "FP8_GROUP",
     "LENGTHS",
+    "MIX",
     "TIE",
     "WORKLOAD",
     "DecompressedProblem",
@@ -73,6 +76,17 @@ def _shared_rows(problem: Mapping[str, Any]) -> int | None:
     return h * s if isinstance(h, int) and isinstance(s, int) else None
 
 
+def _least_us(problem: Mapping[str, Any], rates: Ceilings) -> float | None:
+    """Least of all forms, whatever the cache holds; of a plain problem, without a mask."""
+    from mla_var3.workloads.mla.regimes import Shape, bound_us
+
+    other = ("causal", "page", "lengths", "topk", "shared")
+    if any(problem.get(axis) for axis in other) or problem.get("dtype") not in ("bf16", "fp16"):
+        return None
+    sizes = {axis: problem[axis] for axis in ("b", "h", "d", "k", "p") if problem.get(axis)}
+    return bound_us(Shape(**sizes), problem["s"], problem["t"], rates)
+
+
 WORKLOAD = Workload(
     key="mla",
     title="MLA",
@@ -86,6 +100,13 @@ WORKLOAD = Workload(
         Regime("speculative", "2 to 127 query tokens", lambda p: p["s"] < PREFILL_FROM),
         Regime("prefill", "128 query tokens and more", lambda p: p["s"] >= PREFILL_FROM),
     ),
+    peers={
+        "deepseek_flash_mla": "FlashMLA",
+        "flashinfer_mla": "FlashInfer",
+        "tilegym_mla": "TileGym",
+        "triton_mla": "Triton",
+    },
+    least_us=_least_us,
     sets={"serving": lambda: [problem.fields() for problem in serving_set()]},
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),

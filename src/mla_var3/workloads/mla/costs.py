@@ -17,6 +17,8 @@ from mla_var3.workloads.base import Cost
 #: Times by the model that differ by less than this share count as equal.
 #: A model has no noise: that of measured times is ``evidence.compare.NOISE``, another matter.
 TIE = 0.01
+#: Tokens by which mixes are tried: a tile of keys.
+MIX = 64
 
 
 def seen_pairs(s: int, t: int, causal: bool, first: int = 0, last: int | None = None) -> int:
@@ -149,7 +151,7 @@ def best_new_tokens(
     p: int,
     w: int,
     rates: Ceilings,
-    multiple: int = 64,
+    multiple: int = MIX,
 ) -> int:
     """The n in 0, multiple, .. t that minimizes the roofline time of ``mixed_cost``.
 

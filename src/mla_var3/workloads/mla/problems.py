@@ -19,6 +19,7 @@ from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, Cost, Problem, Tolerance, option
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
+    MIX,
     best_new_tokens,
     best_prefix_tokens,
     flash_attention_cost,
@@ -664,6 +665,11 @@ class MixedProblem(MlaProblem):
             for plan, fraction in zip(super().check_plans(), fractions, strict=True)
         ]
 
+    def least_costs(self) -> list[Cost]:
+        """Work at every n, by tiles of keys: n is how a kernel works, not what it computes."""
+        mixes = (dataclasses.replace(self, n=n) for n in (*range(0, self.t, MIX), self.t))
+        return [mix._algorithmic_flops_bytes() for mix in mixes]
+
     def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
         """Work of both paths and of the product with Wv; partial outputs are not counted."""
         paths = self.paths_cost()
@@ -842,6 +848,12 @@ class SharedPrefixProblem(MlaProblem):
             )
             for b, groups, h, s, t, shared, prefix, causal, dtype, spread in rows
         ]  # fmt: skip
+
+    def least_costs(self) -> list[Cost]:
+        """Work at every prefix, by tiles of keys: what is decompressed is how a kernel works."""
+        shared = self.shared_tokens
+        mixes = (dataclasses.replace(self, prefix=n) for n in (*range(0, shared, MIX), shared))
+        return [mix._algorithmic_flops_bytes() for mix in mixes]
 
     def own_pairs(self) -> int:
         """Query-key pairs of one head over the latent tokens."""

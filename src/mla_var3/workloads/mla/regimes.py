@@ -34,8 +34,6 @@ S_VALUES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 T_VALUES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
 #: No crossing is looked for above this many query tokens.
 S_LIMIT = 4096
-#: Granularity of n, a tile of keys.
-N_MULTIPLE = 64
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
     """The mixed design's best number of decompressed tokens; see ``mla.best_new_tokens``."""
     return mla.best_new_tokens(
         shape.b, shape.h, s, t, shape.d, shape.k, shape.p, shape.w,
-        ceilings, N_MULTIPLE,
+        ceilings, mla.MIX,
     )  # fmt: skip
 
 
@@ -80,7 +78,7 @@ def prediction(kernel: Kernel, shape: Shape, s: int, t: int, ceilings: Ceilings)
 @functools.cache
 def bound_us(shape: Shape, s: int, t: int, rates: Ceilings) -> float:
     """Least microseconds over the designs, the mixed one at every n, at a device's bound rates."""
-    mixes = (cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, N_MULTIPLE), t))
+    mixes = (cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, mla.MIX), t))
     works = [cost("flash_mla", shape, s, t), cost("flash_attention", shape, s, t), *mixes]
     return min(predict(work.flops, work.bytes, rates).time_us for work in works)
 
@@ -395,7 +393,7 @@ def calculator_spec() -> dict[str, Any]:
             for kernel in KERNELS
         ],
         "time_us": "Math.max(flops / (tflops * 1e6), bytes / (gbps * 1e3))",
-        "multiple": N_MULTIPLE,
+        "multiple": mla.MIX,
         "flops_crossing": "k*d/(k - d)",
         "tie": TIE,
     }  # fmt: skip
