@@ -37,7 +37,7 @@ def shown(lines):
 
 def words(text: str) -> list[str]:
     plain = html.unescape(text).replace("*", "").replace("\\", "")
-    return re.findall(r"[\w.+-]+", plain)
+    return [word.rstrip(".") for word in re.findall(r"[\w.+-]+", plain)]
 
 
 def test_it_starts_with_the_command_of_the_readme(lines):
