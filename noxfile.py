@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -62,9 +64,29 @@ def install(session: nox.Session, *extras: str) -> None:
     stamp.write_text("".join(lines), encoding="utf-8")
 
 
+def end_with_parent() -> None:
+    """Have the kernel end this process when nox does, also by a kill -9 (Linux, prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def ended(*arguments: str | Path, **env: str) -> int:
+    """Run the shared environment's Python to its end; returns its exit code."""
+    child = subprocess.Popen(
+        [PYTHON, *arguments], env={**os.environ, **env}, preexec_fn=end_with_parent
+    )
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # The child got it too, and cleans up.
+            continue
+
+
 def python(session: nox.Session, *arguments: str, **env: str) -> None:
-    """Run the shared environment's Python."""
-    session.run(str(PYTHON), *arguments, external=True, env=env)
+    """Run the shared environment's Python, and end the session where it fails."""
+    session.log("python %s", " ".join(arguments))
+    if code := ended(*arguments, **env):
+        session.error(f"python {' '.join(arguments)} ended with {code}")
 
 
 def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
@@ -78,14 +100,7 @@ def tool(session: nox.Session, module: str, *arguments: str, extras: tuple[str, 
     nox makes every failure a 1; here 1 means a wrong kernel, 2 bad input, 130 an interrupt.
     """
     install(session, *extras)
-    child = subprocess.Popen([PYTHON, "-m", module, *arguments, *session.posargs])
-    while True:
-        try:
-            code = child.wait()
-            break
-        except KeyboardInterrupt:  # The child got it too, and cleans up.
-            continue
-    if code:
+    if code := ended("-m", module, *arguments, *session.posargs):
         leave(code if code > 0 else 128 - code)  # As a shell counts what a signal ended.
 
 
@@ -132,6 +147,20 @@ def exhaustive(session: nox.Session) -> None:
     """What `tests` samples, in full: every seeded fault, every page at every width, every case."""
     install(session, "dev", "docs")
     pytest(session, "-m", "exhaustive", *EVERYTHING, *session.posargs)
+
+
+@shared
+def mutation(session: nox.Session) -> None:
+    """mutation [-- --all]: wrong changes of interpreter and emulator, and how many tests notice."""
+    install(session, "dev")
+    python(session, "-m", "tests.mutation", *session.posargs)
+
+
+@shared
+def fuzz(session: nox.Session) -> None:
+    """fuzz [-- -n 100000] [-- --only=TEXT]: mangled input for every parser, seed after seed."""
+    install(session, "dev", "docs")
+    python(session, "-m", "tests.fuzz", *session.posargs)
 
 
 @nox.session
@@ -187,15 +216,19 @@ def docs(session: nox.Session) -> None:
     config, folder = kinds[kind]
     site_libraries(session)
     started = time.monotonic()
+    made = f"{folder}.part"  # The site is the old one or the new one, whenever this is ended.
     python(session, "-m", "mla_var3.knowledge", "lint")  # What lint refuses is not published.
-    python(session, "-m", "mkdocs", "build", "--strict", "--config-file", config, **SITE_ENV)
-    python(session, "-m", "generators.build.scan", folder)
+    build = ("-m", "mkdocs", "build", "--strict", "--config-file", config, "--site-dir", made)
+    python(session, *build, **SITE_ENV)
+    python(session, "-m", "generators.build.scan", made)
     # Strict mkdocs leaves raw HTML and what the theme links to unchecked.
     session.run(
         str(WORKBENCH / "bin" / "lychee"), "--offline", "--include-fragments", "--no-progress",
         "--index-files", "index.html", "--exclude-path", "404.html", "--extensions", "html",
-        "--root-dir", str(ROOT / folder), str(ROOT / folder), external=True,
+        "--root-dir", str(ROOT / made), str(ROOT / made), external=True,
     )  # fmt: skip
+    shutil.rmtree(ROOT / folder, ignore_errors=True)
+    (ROOT / made).replace(ROOT / folder)
     session.log("built in %.0f s: %s", time.monotonic() - started, f"{folder}/index.html")
 
 
@@ -225,6 +258,8 @@ def clean(session: nox.Session) -> None:
         "out",
         "site",
         "site-offline",
+        "site.part",
+        "site-offline.part",
         "build",
         "dist",
         ".pytest_cache",

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gzip
+import hashlib
+import io
 import json
 import random
+import re
+import runpy
+import shutil
+import sys
+import tarfile
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,24 +21,42 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import devices, evidence, inputs
+from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
+from mla_var3.errors import InputError
 from mla_var3.examples import store
+from mla_var3.gpuless import ptx
 from mla_var3.knowledge import pages
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.paths import repo_root
 from mla_var3.profiling.annotation import read_table, stage_values
 from mla_var3.profiling.timeline import parse_chrome, parse_nsys
 from mla_var3.static import sass
+from tests.emulator.kernels import ALL
 from tests.languages.cutile.test_remarks import record
 from tests.profiling.reports import FIXTURES
 from tests.profiling.test_timeline import TRACE
 from tests.static.test_sass import LISTING
 
+#: What a text would run, were any of it ever taken for Python.
+CALL = "__import__('builtins').ran.append(1)"
 #: What is put in the place of a piece: numbers that do not fit, nests without end, odd characters.
 PIECES = (
     "9" * 5000, "-" + "9" * 30, "1e999", "nan", "0x" + "f" * 400, "1_000", "[" * 3000,
     "{a: " * 800, '{"a":' * 2000, "(" * 500, "\n" * 300, " " * 400, "\0", "\x1b[31m", "\u202e",
     "\ud800", "é漢字", "'", '"', "---\n", "...", "&a [*a]", "*a", "!!python/object:os.system",
-    "<script>alert(1)</script>", "../" * 40, ",", ":", "|", "null", "true", "[]", "{}", "",
+    "<script>alert(1)</script>", "../" * 40, ",", ":", "|", "null", "true", "[]", "{}", "", CALL,
+    f"!!python/object/apply:eval [{json.dumps(CALL)}]", "{{ evidence }}", "${" + CALL + "}",
+)  # fmt: skip
+#: What takes the place of a token of PTX, or stands beside it.
+TOKENS = (
+    f"%x[{CALL}]", f"%tid.x or {CALL}", f"%{CALL}", "%r1] = 0; import os; x = [0", "%r1[0].base",
+    "%np.load", "%machine.x", "%tid.__class__", "%tid", "%r1\nimport os", "%r1;%r2", "'", '"', "#",
+    "%r1)(", "(lambda: 0)()", "%ran.append(1)", "{%r1, %r1[0]}", "[%rd1+ran.append(1)]", "\\", "`",
+    "%r99999999999999999999", "9" * 5000, "0x" + "f" * 600, "-", "0f", "0fzz", "1e999", "nan", "\0",
+    ".b9999999999", ".u99999999999999999999999", ".v4", "f32x2", "b32", "{" * 400, "[" * 400, "٣",
+    "%r٣", "@%p0", "@!ran", ":", "::", "<9999999999>", "[99999999999]", "_", "!", "|", ",",
 )  # fmt: skip
 
 
@@ -45,14 +73,34 @@ def mangled(sample: str, seed: int) -> str:
     return text
 
 
+def with_other_tokens(text: str, seed: int) -> str:
+    """The PTX with one to five of its tokens replaced, doubled or swapped."""
+    rng = random.Random(seed)
+    tokens = re.split(r"([%$.]?[\w$.]+|\W)", text)
+    for _ in range(rng.randint(1, 5)):
+        at = rng.randrange(len(tokens))
+        old, new = tokens[at], rng.choice(TOKENS)
+        tokens[at] = rng.choice((new, old + new, old * 2, rng.choice(tokens)))
+    return "".join(tokens)
+
+
 @dataclass(frozen=True)
 class Parser:
-    """A parser, and what it takes: a text, or a file of that name below a checkout."""
+    """A parser, and what it takes: a text, or a file of that name below a checkout.
+
+    Attributes:
+        name: How it is called.
+        sample: A text that it reads.
+        parse: Reads one.
+        file: What the file is called; empty where it takes the text itself.
+        mangle: Makes another text of the sample and a seed.
+    """
 
     name: str
     sample: str
     parse: Callable[[Any], Any]
     file: str = ""
+    mangle: Callable[[str, int], str] = mangled
 
     def __call__(self, text: str, folder: Path) -> None:
         """Parse a text, from a file where the parser reads one."""
@@ -81,6 +129,87 @@ def _toml(text: str) -> Any:
     return inputs.parsed(tomllib.loads, text, "text", "TOML")
 
 
+def _mangled_ptx(text: str, seed: int) -> str:
+    return (with_other_tokens if seed % 2 else mangled)(text, seed)
+
+
+def _run_ptx(name: str, text: str) -> None:
+    """Read a text, lower it and take its first steps."""
+    kernel = ALL[name]
+    launch(
+        Program(ptx.parse(text)), kernel.case().arguments, kernel.cluster, kernel.block,
+        cluster=kernel.cluster, options=Options(max_steps=300, jobs=1),
+    )  # fmt: skip
+
+
+#: Between the manifest of a bundle and its part.
+_PART = "\n==== part ====\n"
+
+
+def _bundle() -> str:
+    """A bundle as one text, each byte a character."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name, content in (("project.tar.gz", _project()), ("wheels/pip-1.whl", b"PK")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    part = whole.getvalue()
+    described = {
+        "python": ".".join(map(str, sys.version_info[:2])), "commit": "c" * 40,
+        "requirements": ["numpy==2.0"],
+        "parts": [{"name": "part-000", "bytes": len(part), "sha256": _sha(part)}],
+    }  # fmt: skip
+    return json.dumps(described) + _PART + part.decode("latin-1")
+
+
+def _project() -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        member = tarfile.TarInfo("src/x.py")
+        member.size = 2
+        tar.addfile(member, io.BytesIO(b"x\n"))
+    return gzip.compress(whole.getvalue(), mtime=0)
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@functools.cache
+def _unpacker() -> dict[str, Any]:
+    """The script that unpacks bundles, without what it does after that."""
+    script = runpy.run_path(str(repo_root() / "scripts/unpack-bundle.py"))
+    script["main"].__globals__["install"] = lambda *_: None
+    return script
+
+
+def _unpack(path: Path) -> None:
+    """Unpack a bundle, whose digests are those of its part where it says so by its length."""
+    script = _unpacker()
+    text = path.read_bytes().decode("utf-8", "replace")
+    manifest, _, part = text.partition(_PART)
+    content = part.encode("latin-1", "replace")
+    if len(text) % 2:  # As one makes it who packs what he likes.
+        with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
+            about = json.loads(manifest)
+            about["parts"][0] |= {"bytes": len(content), "sha256": _sha(content)}
+            manifest = json.dumps(about)
+    here, to = path.with_name("packed"), path.with_name("unpacked")
+    shutil.rmtree(to, ignore_errors=True)
+    here.mkdir(exist_ok=True)
+    (here / "bundle.json").write_bytes(manifest.encode("utf-8", "surrogatepass"))
+    (here / "part-000").write_bytes(content)
+    script["main"].__globals__["__file__"] = str(here / "unpack.py")
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(said):
+        code = script["main"]([str(to)])
+    if code:
+        assert not to.exists(), "something is left of it"
+        raise InputError("bundle", said.getvalue().rstrip("\n"))
+    outside = {p.name for p in path.parent.iterdir()} - {path.name, "packed", "unpacked"}
+    assert not outside, f"it wrote {outside} beside its folder"
+
+
 PARSERS = [
     Parser("nsys", TRACE, parse_nsys),
     Parser(
@@ -106,5 +235,10 @@ PARSERS = [
         "page", _first("knowledge/optimizations/*.md"),
         lambda path: pages.load(path, path.parents[2]), "knowledge/optimizations/one.md",
     ),
+    *(
+        Parser(f"ptx {n}", k.ptx(), functools.partial(_run_ptx, n), mangle=_mangled_ptx)
+        for n, k in ALL.items()
+    ),
+    Parser("bundle", _bundle(), _unpack, "bundle/whole"),
     Parser("record", _first("results/static/sm_90/cutile/**/*.json"), evidence.read, "record.json"),
 ]  # fmt: skip

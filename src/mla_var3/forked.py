@@ -66,13 +66,22 @@ class _Running:
 _PR_SET_PDEATHSIG = 1
 
 
+#: Found before a fork, after which little may be loaded.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent does: a ``preexec_fn`` of subprocesses."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def end_with_parent() -> None:
     """Let this process end when its parent does, however that ends.
 
     Its parent is the thread that made it, which has to live as long as the process should.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:
         os._exit(1)  # It had ended before.

@@ -191,7 +191,7 @@ def test_the_nox_form_runs_the_same_module(name, noxfile, monkeypatch):
     ran = []
 
     class Child:
-        def __init__(self, command):
+        def __init__(self, command, **_):
             ran.append(command)
 
         def wait(self):

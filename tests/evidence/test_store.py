@@ -98,6 +98,14 @@ class TestRunFiles:
         run = evidence.read(path)
         assert (len(run.entries), len(run.protocols), len(run.facts)) == (3, 1, 1)
 
+    def test_a_full_file_is_written_no_further(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(runs, "FULL", 3)
+        made = [timed_record(slug=f"b{number}") for number in range(7)]
+        paths = [evidence.write(one, tmp_path)[0] for one in made]
+        assert [path.stem.rpartition("-")[2] for path in paths[::3]] == ["aaaa", "2", "3"]
+        assert [len(evidence.records_of(path)) for path in evidence.files(tmp_path)] == [3, 1, 3]
+        assert sorted(r.slug for r in evidence.find(tmp_path)) == [f"b{n}" for n in range(7)]
+
     def test_other_processes_files_are_left_alone(self, tmp_path, monkeypatch):
         path, _ = evidence.write(timed_record(), tmp_path)
         monkeypatch.setattr(store, "_begun", {})  # As another process has it.

@@ -35,7 +35,7 @@ def call(machine: Machine, f: Fragment, i: Instruction) -> None:
     if name == "__assertfail":
         text = _text(_word(machine, int(f.ids[0]), given[0]))
         raise machine.reporter.stop(i.pc, f"an assertion of the kernel fails: {text}")
-    raise machine.reporter.stop(i.pc, f"the call of {name} is not emulated")
+    raise machine.reporter.stop(i.pc, f"the call of {name:.60} is not emulated")
 
 
 def _word(machine: Machine, thread: int, parameter: str) -> int:

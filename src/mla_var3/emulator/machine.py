@@ -274,10 +274,10 @@ class Machine:
         instructions = self.program.kernel.instructions
         op = instructions[pc].op
         lacking = Counter(i.op for i in instructions if not forms.runs(i.op) and i.op != op)
-        told = ", ".join(f"{name} ({n})" for name, n in lacking.most_common())
+        told = ", ".join(f"{name:.60} ({n})" for name, n in lacking.most_common())
         others = f"; neither are these of the kernel: {told}" if told else ""
         raise EmulatorError(
-            f"the instruction {op} is not emulated at {self.reporter.site(pc)}: "
+            f"the instruction {op:.60} is not emulated at {self.reporter.site(pc)}: "
             f"{forms.why(op)}{others}"
         )
 

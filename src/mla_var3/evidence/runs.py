@@ -5,7 +5,8 @@ all of it: run, device and driver, toolchain, git, the sources of each version, 
 which entries name by place, the protocols of its times and what compilers made of its stages. Then
 comes an entry per version, problem and mode. What was measured together stands together, since
 times compare only within a run. A later run, or the same process under another toolchain, commit or
-source, is another file; nothing that was measured is ever replaced.
+source, is another file, and so is what a full one has no room for; nothing that was measured is
+ever replaced.
 
 A field that a stage gets is one of ``model.StageFields``; one that a record gets is one of
 ``model.Record`` and of ``Entry``.
@@ -54,6 +55,8 @@ from mla_var3.evidence.model import (
 )
 
 Place = Annotated[int, Field(ge=0)]
+#: Entries of a file to which no more are appended: each append writes the whole file anew.
+FULL = 100
 
 
 class StoredStage(StageFields):
@@ -211,11 +214,12 @@ class Run(Strict):
         return {kind: rename.get(kind, renames.stage)(design, n) for kind, n in names.items()}
 
     def takes(self, record: Record) -> bool:
-        """Whether a record may be appended: the same run of the same design, and a new key."""
+        """Whether a record may be appended: same run and design, a new key, and room."""
         kernel = record.kernel
         key = (kernel.version, record.slug, record.mode)
         return (
-            _environment(record) == {name: getattr(self, name) for name in _ENVIRONMENT}
+            len(self.entries) < FULL
+            and _environment(record) == {name: getattr(self, name) for name in _ENVIRONMENT}
             and self.versions.get(kernel.version, kernel.sources) == kernel.sources
             and all(entry.key != key for entry in self.entries)
         )

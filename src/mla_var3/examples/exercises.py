@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mla_var3 import forked
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import Exercise
 
@@ -29,7 +30,7 @@ def computed(root: Path, exercise: Exercise, timeout: float = TIMEOUT_S) -> str:
         done = subprocess.run(
             [sys.executable, str(root / exercise.file)],
             capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=timeout,
-            env={**os.environ, "HYPERMLA_ROOT": str(root)},
+            env={**os.environ, "HYPERMLA_ROOT": str(root)}, preexec_fn=forked.die_with_parent,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise KnowledgeError(f"{exercise.file} did not end within {timeout:g} s") from error

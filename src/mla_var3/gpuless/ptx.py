@@ -221,7 +221,7 @@ def _entries(text: str) -> tuple[str, list[tuple[str, str, str, int]]]:
     for match in ENTRY.finditer(text):
         opening = text.find("{", match.end())
         if opening < 0:
-            raise EmulatorError(f"the PTX ends before the body of kernel {match[1]}")
+            raise EmulatorError(f"the PTX ends before the body of kernel {match[1]:.60}")
         closing = _closing(text, opening, match[1])
         outside.append(text[at : match.start()])
         head, body = text[match.end() : opening], text[opening + 1 : closing]
@@ -236,7 +236,7 @@ def _closing(text: str, opening: int, name: str) -> int:
         depth += 1 if match[0] == "{" else -1
         if depth == 0:
             return match.start()
-    raise EmulatorError(f"the PTX ends inside kernel {name}: a closing brace is missing")
+    raise EmulatorError(f"the PTX ends inside kernel {name:.60}: a closing brace is missing")
 
 
 def _variables(text: str) -> Iterator[Variable]:
@@ -272,11 +272,13 @@ def _initial(text: str, width: int, count: int) -> bytes:
 def _bounded(kernel: Kernel) -> None:
     if kernel.parameter_bytes > MAX_PARAMETERS:
         raise EmulatorError(
-            f"kernel {kernel.name} has {kernel.parameter_bytes} bytes of parameters, over "
+            f"kernel {kernel.name:.60} has {kernel.parameter_bytes} bytes of parameters, over "
             f"{MAX_PARAMETERS}"
         )
     if (widest := max((v.align for v in kernel.variables.values()), default=0)) > MAX_ALIGNMENT:
-        raise EmulatorError(f"kernel {kernel.name} aligns to {widest} bytes, over {MAX_ALIGNMENT}")
+        raise EmulatorError(
+            f"kernel {kernel.name:.60} aligns to {widest} bytes, over {MAX_ALIGNMENT}"
+        )
     spaces = (
         ("shared", MAX_SHARED), ("local", MAX_LOCAL), ("global", MAX_GLOBAL), ("const", MAX_GLOBAL),
         ("param", MAX_PARAMETERS),
@@ -285,7 +287,7 @@ def _bounded(kernel: Kernel) -> None:
         total = sum(v.size for v in kernel.variables.values() if v.space == space)
         if total > most:
             raise EmulatorError(
-                f"kernel {kernel.name} asks for {total} bytes of {space} memory, over {most}"
+                f"kernel {kernel.name:.60} asks for {total} bytes of {space} memory, over {most}"
             )
 
 
@@ -348,7 +350,8 @@ class _Body:
                 pending = self._statements(f"{pending} {line}".strip())
         if pending:
             raise EmulatorError(
-                f"the PTX ends inside a statement of kernel {self.kernel.name}: {pending[:60]!r}"
+                f"the PTX ends inside a statement of kernel {self.kernel.name:.60}: "
+                f"{pending[:60]!r}"
             )
 
     def _directive(self, line: str) -> None:
@@ -413,7 +416,7 @@ class _Body:
             if many := re.fullmatch(r"(%\w*?[A-Za-z_$])<(\d+)>", name):
                 if int(many[2]) > MAX_REGISTERS:
                     raise EmulatorError(
-                        f"kernel {self.kernel.name} declares {many[2]} registers, over "
+                        f"kernel {self.kernel.name:.60} declares {many[2]:.20} registers, over "
                         f"{MAX_REGISTERS}"
                     )
                 self.kernel.ranges[many[1]] = (int(many[2]), kind)
@@ -453,7 +456,7 @@ class _Body:
     def _instruction(self, text: str) -> None:
         pc = len(self.kernel.instructions)
         if pc >= MAX_INSTRUCTIONS:
-            raise EmulatorError(f"kernel {self.kernel.name} has over {pc} instructions")
+            raise EmulatorError(f"kernel {self.kernel.name:.60} has over {pc} instructions")
         guard, negated, rest = None, False, text
         if match := re.match(r"@(!?)\s*([%$\w]+)\s+", text):
             negated, guard, rest = bool(match[1]), self._renamed(match[2]), text[match.end() :]
@@ -494,7 +497,9 @@ class _Body:
                 found = [f"{name}@{n}" for n in reversed(numbers)]
                 label = next((f for f in found if f in self.kernel.labels), None)
                 if label is None:
-                    raise EmulatorError(f"there is no label {name!r} in kernel {self.kernel.name}")
+                    raise EmulatorError(
+                        f"there is no label {name!r:.60} in kernel {self.kernel.name:.60}"
+                    )
                 self.kernel.instructions[pc] = replace(old, args=(label,))
         tables = self.kernel.tables
         for key, names in list(tables.items()):
@@ -504,4 +509,4 @@ class _Body:
         for label in self.kernel.labels:
             if label.rpartition("@")[0] == name:
                 return label
-        raise EmulatorError(f"there is no label {name!r} in kernel {self.kernel.name}")
+        raise EmulatorError(f"there is no label {name!r:.60} in kernel {self.kernel.name:.60}")

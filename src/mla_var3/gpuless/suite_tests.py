@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mla_var3 import forked
 from mla_var3.errors import ToolchainError
 from mla_var3.gpuless import tables
 from mla_var3.gpuless.suites import Exempt, Outcome, Suite, find, read_suite, sources, suites
@@ -68,7 +69,9 @@ def run_suite(
         path = [str(folder / part) for part in suite.import_path]
         path += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-        subprocess.run(command, cwd=folder, env=environment, check=False)
+        subprocess.run(
+            command, cwd=folder, env=environment, check=False, preexec_fn=forked.die_with_parent
+        )
         told = results.read_text(encoding="utf-8") if results.exists() else ""
         # A table says nothing of the machine that it was made on.
         lines = told.replace(f"{folder}{os.sep}", "").splitlines()

@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import mla_var3
-from mla_var3 import front
+from mla_var3 import forked, front
 from mla_var3.errors import RecordError, ToolchainError
 from mla_var3.evidence.builds import Case, Compiled
 from mla_var3.evidence.sources import KERNELS, git
@@ -140,6 +140,7 @@ def _compiled(tree: _Tree, states: Sequence[State]) -> tuple[tuple[Compiled, ...
             [sys.executable, "-m", "mla_var3.languages.rebuilding"],
             input=_ASKED.dump_json(_ASKED.validate_python(asked)).decode(),
             env=environment, cwd=root, capture_output=True, encoding="utf-8", check=False,
+            preexec_fn=forked.die_with_parent,
         )  # fmt: skip
     if done.returncode:
         raise ToolchainError(f"compiling old sources failed: {tools.one_line(done.stderr[-400:])}")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mla_var3 import front
+from mla_var3 import forked, front
 from mla_var3.errors import ToolchainError
 from mla_var3.paths import write_atomic
 from mla_var3.profiling.job import Job
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str], tool: str, environment: Mapping[str, str] | No
     try:
         done = subprocess.run(
             arguments, capture_output=True, encoding="utf-8", errors="replace", check=False,
-            timeout=seconds, env=environment,
+            timeout=seconds, env=environment, preexec_fn=forked.die_with_parent,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ToolchainError(

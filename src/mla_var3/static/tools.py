@@ -6,19 +6,17 @@ them has other versions, and other versions give other facts.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib.metadata
 import os
 import re
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mla_var3 import forked
 from mla_var3.errors import ToolchainError
 
 #: Disassembler -> package that ships it.
@@ -31,9 +29,6 @@ DISASSEMBLER_RELEASE = "13.4"
 
 #: Variables that make a compiler load another toolkit's libraries, and then fail without a reason.
 HIDDEN_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-
-#: ``prctl`` option: signal that a process gets when its parent ends (Linux, prctl(2)).
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -127,17 +122,6 @@ def environment() -> dict[str, str]:
     return env
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL | None:
-    return ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process when its parent does, even by a kill -9."""
-    if (libc := _libc()) is not None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Runner:
     """Runs tools from several threads and ends all of them at once when stopped.
 
@@ -164,7 +148,6 @@ class Runner:
             TimeoutError: It took longer; the process has been ended.
         """
         name = tool.name
-        _libc()
         with self._lock:
             if self._stopped:
                 raise ToolchainError(f"{name} was not started: the compile was interrupted")
@@ -178,7 +161,7 @@ class Runner:
                     encoding="utf-8",
                     errors="replace",
                     env=environment(),
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=forked.die_with_parent,
                 )
             except OSError as error:
                 raise ToolchainError(f"{name} cannot be started: {error.strerror}") from error

@@ -215,6 +215,21 @@ def crash() -> None:
     os._exit(3)
 
 
+class Starves(Scale):
+    """Runs out of memory while it is traced."""
+
+    @cute.jit
+    def __call__(
+        self, x: cute.Tensor, y: cute.Tensor, factor: cutlass.Float32, stream: cuda.CUstream
+    ) -> None:
+        starve()
+
+
+def starve() -> None:
+    """Do as Python does where no memory is left."""
+    raise MemoryError
+
+
 class Endless(Scale):
     """Never ends to be traced."""
 

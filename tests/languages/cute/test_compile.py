@@ -122,6 +122,49 @@ def test_what_the_compiler_refuses_is_one_sentence_with_its_line(compile_, kerne
     assert "found" in result.error
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """How many compiles were started."""
+    from mla_var3 import forked
+
+    seen = []
+    run = forked.run
+    monkeypatch.setattr(forked, "run", lambda work, **how: (seen.extend(work), run(work, **how))[1])
+    return seen
+
+
+def test_what_the_compiler_refuses_is_kept(compile_, kernels, started):
+    first = compile_(kernels.Refused(64), kernels.scale_arguments())
+    assert compile_(kernels.Refused(64), kernels.scale_arguments()).facts == first.facts
+    assert first.error
+    assert len(started) == 1
+
+
+def test_what_a_lack_of_memory_refuses_is_tried_again(compile_, kernels, started):
+    first = compile_(kernels.Starves(128), kernels.scale_arguments())
+    assert "\n" not in first.error
+    assert "MemoryError" in first.error
+    assert compile_(kernels.Starves(128), kernels.scale_arguments()).error == first.error
+    assert len(started) == 2
+
+
+def test_a_verdict_is_told_from_a_shortage():
+    from cutlass.base_dsl.common import DSLRuntimeError, DSLUserCodeRuntimeError
+    from cutlass.base_dsl.compiler import CompilerDiagnosticError
+
+    from mla_var3.languages.cute.toolchain import is_verdict
+
+    assert is_verdict(CompilerDiagnosticError("error: operand has another type"))
+    assert not is_verdict(CompilerDiagnosticError("ptxas log: fatal: Memory allocation failed"))
+    assert not is_verdict(CompilerDiagnosticError("NVVM_ERROR: out of memory"))
+    assert not is_verdict(DSLRuntimeError("failed to build"))
+    assert not is_verdict(MemoryError())
+    assert not is_verdict(ValueError("no"))
+    wrapped = DSLUserCodeRuntimeError("it raised", cause=OSError(28, "No space left on device"))
+    assert not is_verdict(wrapped)
+    assert is_verdict(DSLUserCodeRuntimeError("it raised", cause=ValueError("of the kernel")))
+
+
 def test_a_compiler_that_dies_or_hangs_is_one_sentence_and_is_not_kept(compile_, kernels):
     arguments = kernels.scale_arguments()
     died = compile_(kernels.Crashes(128), arguments)

@@ -38,6 +38,8 @@ PTX, CUBIN, SASS, LINES, FACTS = (
     "kernel.ptx", "kernel.cubin", "kernel.sass", "lines.json", "facts.json",
 )  # fmt: skip
 HOST, PTXAS, OBJECT, HEADER = "host.mlir", "ptxas.txt", "kernel.o", "kernel.h"
+#: What stands instead of all of them where the DSL refuses a kernel: the sentence.
+REFUSAL = "refusal.txt"
 
 _BINARY = re.compile(r'(@kernels_binary)\("(?:[^"\\]|\\.)*"\)')
 _FACTS = TypeAdapter(tuple[CuteFacts, ...])
@@ -147,7 +149,7 @@ def compile_hosts(
             done[number] = found
             progress(task.job, found)
     with cache.scratch() as folder:
-        work = {n: partial(_build, task, folder / str(n)) for n, task in _open(tasks, done)}
+        work = {n: partial(_attempt, task, folder / str(n)) for n, task in _open(tasks, done)}
         for number, ended in forked.run(
             work,
             folder=folder,
@@ -250,8 +252,17 @@ def _unread(key: str) -> str:
     return key_of({"unread": key})
 
 
+def _attempt(task: _Task, folder: Path) -> dict[str, bytes]:
+    """Trace and compile, or say why the DSL refuses; runs in a process of its own."""
+    try:
+        return _build(task, folder)
+    except Exception as error:
+        if not toolchain.is_verdict(error):
+            raise
+        return {REFUSAL: toolchain.sentence(error).encode()}
+
+
 def _build(task: _Task, folder: Path) -> dict[str, bytes]:
-    """Trace and compile; runs in a process of its own."""
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
@@ -285,10 +296,10 @@ def without_binary(ir: str) -> str:
 def _finish(
     task: _Task, ended: forked.Ended[dict[str, bytes]], cache: Cache, folder: Path, facts: bool
 ) -> HostCompiled:
-    if ended.result is None:
-        result = task.failed(ended.failure or "it gave no result")
-        if ended.crashed:  # The machine's fault as much as the kernel's: not kept.
-            return result
+    if ended.result is None:  # The machine's fault as much as the kernel's: not kept.
+        return task.failed(ended.failure or "it gave no result")
+    if REFUSAL in ended.result:
+        result = task.failed(ended.result[REFUSAL].decode())
     elif facts:
         read, more = _read(task, ended.result, folder)
         result = HostCompiled(read, ended.result | more, task.prefix)

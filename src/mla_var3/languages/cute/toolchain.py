@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mla_var3.errors import ToolchainError
@@ -33,6 +33,12 @@ _OWN = re.compile(r"/mla_var3/(languages/cute|examples)/")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _MESSAGE = re.compile(r"error(?:\[\w+\])?:\s*(.+)")
 _PLACE = re.compile(r"-->\s*(\S+):(\d+)")
+#: How a machine's shortage reads, also where a compiler words it.
+_SHORTAGE = re.compile(
+    r"out of memory|allocat\w* (?:memory|failed)|bad_alloc|no space left|temporarily unavailable"
+    r"|too many open files|timed? ?out|killed|signal \d",
+    re.IGNORECASE,
+)
 _SUGGESTION = re.compile(r"suggestion:\s*(.+?)(?=\s*suggestion:|$)", re.DOTALL)
 
 
@@ -141,6 +147,36 @@ def sentence(error: BaseException) -> str:
     hint = _SUGGESTION.search(text)
     advice = f" ({tools.one_line(hint[1], 160).rstrip('.')})" if hint else ""
     return tools.one_line(f"{where}{message[1].rstrip('.')}{advice}", 500)
+
+
+def is_verdict(error: BaseException) -> bool:
+    """Whether an error is what the DSL says of a kernel, and would say again.
+
+    What a machine without memory, room or time made of a compile is none, however the DSL words it.
+    """
+    from cutlass.base_dsl.common import DSLUserCodeError
+    from cutlass.base_dsl.compiler import CompilerDiagnosticError
+
+    if not isinstance(error, DSLUserCodeError | CompilerDiagnosticError):
+        return False
+    chain = list(_chain(error))
+    return not any(isinstance(one, OSError | MemoryError | SystemError) for one in chain) and not (
+        any(_SHORTAGE.search(_said(one)) for one in chain)
+    )
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, without the lines of source that the DSL shows beside it."""
+    return str(getattr(error, "message", None) or error)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
 
 
 def _raised_at(error: BaseException) -> str:

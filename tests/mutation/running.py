@@ -1,0 +1,245 @@
+"""Runs mutants inside one pytest process, each in a fork of it and against the tests of its line.
+
+A first run, or what an earlier one left, tells which tests reach which line and how long each
+takes. A mutant is killed by a test that fails, by one that takes far longer than it did, or by one
+that ends the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import itertools
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import coverage
+import pytest
+
+from mla_var3 import forked
+from mla_var3.paths import out_dir, repo_root, write_atomic
+
+from .mutants import Module, Mutant
+
+PACKAGE = repo_root() / "src/mla_var3"
+#: What is mutated, and which tests are about it.
+ROOMS = ("interpreter", "emulator")
+TESTS = ("tests/interpreter", "tests/emulator", "tests/gpuless")
+#: A test that takes this many times its time, and so many seconds more, does not end.
+PATIENCE, GRACE_S = 20.0, 5.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: the test that killed it, or none; and how many were run."""
+
+    killer: str
+    tests: int
+
+
+@dataclass
+class Reached:
+    """Which tests reach a line, and how long each takes.
+
+    Attributes:
+        seconds: By test.
+        lines: Places in ``tests`` by file and line.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def tests(self) -> list[str]:
+        """All tests, by place."""
+        return list(self.seconds)
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """The tests that reach a mutant: one case of each test first, the fast before the slow.
+
+        A table is read where nobody sees it: all tests are asked that reach its module.
+        """
+        lines = self.lines.get(mutant.file, {})
+        places = lines.get(mutant.line, [])
+        if mutant.where.startswith("="):
+            places = sorted(set(itertools.chain.from_iterable(lines.values())))
+        cases: dict[str, list[str]] = defaultdict(list)
+        for name in sorted((self.tests[place] for place in places), key=self.seconds.__getitem__):
+            cases[name.partition("[")[0]].append(name)
+        rounds = itertools.zip_longest(*cases.values())
+        return [name for one in rounds for name in one if name is not None]
+
+
+class Runner:
+    """A pytest plugin that runs mutants instead of a session.
+
+    Args:
+        mutants: What to run.
+        seconds: Of tests that a mutant gets at most.
+        workers: Processes at a time.
+        tell: Told of each verdict.
+        again: Whether to ask anew which tests reach what.
+    """
+
+    def __init__(
+        self,
+        mutants: Sequence[Mutant],
+        *,
+        seconds: float,
+        workers: int,
+        tell: Callable[[Mutant, Verdict], None],
+        again: bool = False,
+    ) -> None:
+        self.mutants, self.limit, self.workers = mutants, seconds, workers
+        self.tell, self.again = tell, again
+        self.reached = Reached()
+        self.failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Tell what tests reach, then run the mutants."""
+        if not session.items:
+            raise session.Failed("no test was found")
+        path = out_dir() / "mutation" / f"reached-{_digest()}.json"
+        if path.is_file() and not self.again:
+            self.reached = _read(path)
+        else:
+            self._look(session.items)
+            write_atomic(path, json.dumps(vars(self.reached)))
+        self._run({item.nodeid: item for item in session.items})
+        return True
+
+    def _look(self, items: list[pytest.Item]) -> None:
+        """Run every test once, and note what it reaches."""
+        watch = coverage.Coverage(
+            data_file=None, config_file=False, include=[f"{PACKAGE / room}/*" for room in ROOMS]
+        )
+        said = time.monotonic()
+        for number, (item, following) in enumerate(itertools.zip_longest(items, items[1:])):
+            self.failed, began = False, time.perf_counter()
+            watch.start()
+            watch.switch_context(item.nodeid)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            watch.stop()
+            if not self.failed:
+                self.reached.seconds[item.nodeid] = time.perf_counter() - began
+            if time.monotonic() - said > 20:
+                said = time.monotonic()
+                print(f"{number} of {len(items)} tests looked at", file=sys.stderr, flush=True)
+        self._note(watch.get_data())
+
+    def _note(self, data: coverage.CoverageData) -> None:
+        place = {name: number for number, name in enumerate(self.reached.tests)}
+        for file in data.measured_files():
+            held = self.reached.lines.setdefault(str(Path(file).relative_to(PACKAGE)), {})
+            for line, names in data.contexts_by_lineno(file).items():
+                held[line] = sorted(place[name] for name in names if name in place)
+
+    def _run(self, items: dict[str, pytest.Item]) -> None:
+        modules: dict[str, Module] = {}
+        work = {}
+        for mutant in self.mutants:
+            module = modules.setdefault(mutant.file, Module(PACKAGE / mutant.file, mutant.file))
+            names = [name for name in self.reached.of(mutant) if name in items]
+            if not names:
+                self.tell(mutant, Verdict("", 0))
+                continue
+            work[mutant] = functools.partial(self._attempt, module, mutant, names, items)
+        gc.freeze()  # A fork that collects would copy everything.
+        with tempfile.TemporaryDirectory() as folder:
+            for mutant, ended in forked.run(
+                work, folder=Path(folder), workers=self.workers, timeout=4 * self.limit + 60,
+                explain=lambda error: f"{type(error).__name__}: {error}",
+            ):  # fmt: skip
+                if ended.crashed:
+                    verdict = Verdict("a test that ended the process", 0)
+                elif ended.result is None:
+                    raise RuntimeError(f"{mutant.key}: {ended.failure}")
+                else:
+                    verdict = ended.result
+                self.tell(mutant, verdict)
+
+    def _attempt(
+        self, module: Module, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]
+    ) -> Verdict:
+        """Run a mutant's tests until one fails; in a process of its own."""
+        gc.unfreeze()
+        module.apply(mutant)
+        _forget()
+        asked = list(_within(names, self.reached.seconds, self.limit))
+        for number, (name, following) in enumerate(
+            itertools.zip_longest(asked, asked[1:]), start=1
+        ):
+            self.failed = False
+            ends = self.reached.seconds[name] * PATIENCE + GRACE_S
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # Ends the process: killed.
+            signal.setitimer(signal.ITIMER_REAL, ends)
+            items[name].config.hook.pytest_runtest_protocol(
+                item=items[name], nextitem=items.get(following)
+            )
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self.failed:
+                return Verdict(name, number)
+        return Verdict("", len(asked))
+
+
+def _within(names: list[str], seconds: dict[str, float], limit: float) -> Iterator[str]:
+    """As many tests as the time allows, and at least one."""
+    left = limit
+    for name in names:
+        if left > 0:
+            yield name
+        left -= seconds[name]
+
+
+def _forget() -> None:
+    """Empty the caches, which hold what the code before the change made."""
+    from mla_var3.interpreter import frontend
+
+    frontend.clear_cache()
+    for one in gc.get_objects():
+        if isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("mla_var3"):
+            one.cache_clear()
+
+
+def _read(path: Path) -> Reached:
+    read = json.loads(path.read_text(encoding="utf-8"))
+    lines = {f: {int(n): t for n, t in held.items()} for f, held in read["lines"].items()}
+    return Reached(read["seconds"], lines)
+
+
+def _digest() -> str:
+    """Of all that says which tests reach what."""
+    files = [p for room in (*ROOMS, "gpuless") for p in (PACKAGE / room).rglob("*.py")]
+    files += [p for folder in TESTS for p in (repo_root() / folder).rglob("*.py")]
+    told = hashlib.sha256()
+    for path in sorted(files):
+        told.update(str(path.relative_to(repo_root())).encode() + path.read_bytes())
+    return told.hexdigest()[:16]
+
+
+def run(runner: Runner, tests: Sequence[str] = TESTS) -> int:
+    """Start pytest with a runner; returns its exit code."""
+    os.environ.setdefault("COLUMNS", "100")
+    return int(
+        pytest.main(
+            [
+                *tests, "-s", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:timeout",
+                "-p", "no:xdist", "-p", "no:cov", "-p", "no:benchmark", "-p", "no:terminalreporter",
+                "-m", "not benchmark and not browser and not exhaustive",
+            ],
+            plugins=[runner],
+        )
+    )  # fmt: skip
