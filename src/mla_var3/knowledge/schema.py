@@ -127,10 +127,12 @@ class Trigger(Condition):
     """A condition that makes a page worth reading; ``with`` narrows it.
 
     Each trigger of a page fires on its own. The conditions under ``with`` must hold too, in the
-    same stage where they speak of stages.
+    same stage where they speak of stages. ``gain`` names the metric that says how many times faster
+    the stage would be without the cause.
     """
 
     with_: tuple[Condition, ...] = Field((), alias="with")
+    gain: Line | None = None
 
     def __str__(self) -> str:
         return " and ".join([super().__str__(), *map(str, self.with_)])

@@ -40,6 +40,8 @@ class _Cute:
     cpu_problems: int | None = 2
     metrics: tuple[StageMetric, ...] = (
         _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
+        _metric("ring_depth", "", None, "Steps in flight: places of the deepest ring of loads."),
+        _metric("tma_multicast", "instructions", None, "TMA loads that write to several blocks."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
         _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
         _metric(

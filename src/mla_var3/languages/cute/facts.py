@@ -98,6 +98,17 @@ class CuteFacts(StaticFacts):
         return self.wgmma_waits / self.wgmma if self.wgmma else None
 
     @property
+    def ring_depth(self) -> int | None:
+        """Steps that a ring of loads holds, by the barriers that give a place back; None unknown.
+
+        Barriers that loads complete are initialized first, and also stand for operands that are
+        loaded once; those behind them are as many as each ring has places.
+        """
+        if self.mbarriers == 1:
+            return 1
+        return max((group.barriers for group in self.barrier_groups[1:]), default=None)
+
+    @property
     def most_registers(self) -> int:
         raised = (budget.registers for budget in self.register_budgets if budget.direction == "inc")
         return max(raised, default=self.registers)
