@@ -28,6 +28,7 @@ def wide(monkeypatch):
 @pytest.fixture(autouse=True)
 def few(request, monkeypatch):
     """No problems but those of the workload, unless a test is about the others."""
+    checking._cases.cache_clear()
     if "made" not in request.node.name:
         monkeypatch.setattr(checking, "MADE", 0)
 
@@ -162,8 +163,8 @@ def test_what_was_tried_stands_in_one_line():
     orders = [case.order for case in checking.cases_of(version)]
     outcomes = [CheckOutcome(version.key, "", order=order) for order in orders]
     assert checking.tried([version], outcomes) == (
-        "9 problems; blocks started forward, reverse, random; tilings default, halved, doubled; "
-        "scores near 830; scores spread 48-fold; scores near -830"
+        "9 problems; blocks started forward, reverse, random; tilings default, halved, doubled, "
+        "tuned; scores near 830; scores spread 48-fold; scores near -830"
     )
     outcomes = [CheckOutcome(version.key, "", skipped="needs a GPU") for _ in orders[1:]]
     one = CheckOutcome(version.key, "", order="forward")

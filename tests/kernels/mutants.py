@@ -23,6 +23,8 @@ from mla_var3.runtime.plan import KernelPlan
 
 from .fake_peers import standing_in
 
+#: Problems that are made beside those of the workload; check makes more.
+MADE = 15
 #: How check notices: wrong numbers, an error of the interpreter's, or a launch that is refused.
 Caught = Literal["values", "diagnostic", "refusal"]
 
@@ -98,7 +100,7 @@ def loaded(
 
 def noticed(plan_class: type[KernelPlan]) -> dict[Caught, str]:
     """What check says of the first small problem, cheapest first, that it finds at fault."""
-    found_in = cases(plan_class())
+    found_in = cases(plan_class(), MADE)
     for case in sorted(found_in, key=lambda case: case.plan._algorithmic_flops_bytes().flops):
         try:
             with standing_in():

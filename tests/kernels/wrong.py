@@ -80,16 +80,23 @@ def play(path: Path, text: str) -> None:
 
 
 def verdict(wrong: Wrong, budget: float = 60.0) -> str:
-    """What the check says of a wrong kernel first; empty where it lets it pass."""
+    """What the check says of a wrong kernel first; empty where it lets it pass.
+
+    Raises:
+        TimeoutError: The check said nothing within that many seconds, which is neither.
+    """
     # A fork would have the kernel's modules as other tests imported them, without the edit.
     fresh = multiprocessing.get_context("spawn")
     ours, theirs = fresh.Pipe(False)
     process = fresh.Process(target=_judged, args=(wrong, theirs))
     process.start()
     theirs.close()
-    said = ours.recv() if ours.poll(budget) else "does not end"
+    ended = ours.poll(budget)
+    said = ours.recv() if ended else ""
     process.kill()
     process.join()
+    if not ended:
+        raise TimeoutError(f"{wrong.file}: no verdict within {budget:.0f} s: {wrong.why}")
     return str(said)
 
 

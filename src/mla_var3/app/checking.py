@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from mla_var3.runtime.registry import Version
 
 EXIT_FAILED = 1
 #: Problems that are made for each version beside those of its workload.
-MADE = 28
+MADE = 60
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
 
@@ -142,7 +143,12 @@ def cases_of(version: Version) -> list[Case]:
     if torch.cuda.is_available():
         return [Case(small, "default", "forward") for small in plan.check_plans()]
     fast = languages.find(version.language).cpu_problems is None
-    return cases.cases(plan, MADE if fast else 0)
+    return _cases(version, MADE if fast else 0)
+
+
+@functools.lru_cache(4)  # Each problem of a version asks for all of them.
+def _cases(version: Version, made: int) -> list[Case]:
+    return cases.cases(version.plan_class()(), made)
 
 
 def problems(version: Version) -> list[int]:

@@ -28,6 +28,7 @@ from mla_var3.interpreter.signature import (
     signature_key,
     tuple_nodes,
 )
+from mla_var3.interpreter.ways import of_arguments
 
 # Products with more multiply-adds than this run on every thread; smaller ones lose by it.
 _THREADED_WORK = 1 << 24
@@ -126,7 +127,7 @@ def _launch(
         steps,
         time.perf_counter() - started,
         rt.watched,
-        rt.facts,
+        rt.facts | of_arguments(annotated_function(kernel).pysig.parameters, args),
     )
     record(report)
     return report

@@ -25,6 +25,7 @@ from mla_var3.interpreter.names import assigned_name
 from mla_var3.interpreter.probes import Probes, probed
 from mla_var3.interpreter.report import Facts, SourceLine, Watched
 from mla_var3.interpreter.values import is_scalar_type, to_tensor
+from mla_var3.interpreter.ways import noted
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.memory import Memory
@@ -43,11 +44,6 @@ def loc_of(op: Any) -> Any:
     while loc.call_site is not None and (loc.filename or "").startswith(_CUTILE):
         loc = loc.call_site
     return loc
-
-
-def placed(where: SourceLine) -> str:
-    """A line as reports name it, without the folder."""
-    return f"{where[0].rpartition('/')[2]}:{where[1]}"
 
 
 def line_of(op: Any) -> SourceLine:
@@ -248,6 +244,7 @@ class Lowering:
         self.repeat = 1
         self.defining: dict[str, Any] = {}
         self.named: dict[str, str] = {}  # by the source's name
+        self.signs: set[str] = set()  # places of remainders, which ask for signs
         self.watched: dict[tuple[Any, ...], int] = {}  # slot by span of the expression
         self.widest = 0
 
@@ -357,7 +354,8 @@ class Lowering:
             segment.tail, segment.nested = step, op.op in ("loop", "ifelse")
             self._open(code)
         else:
-            segment.pairs.append((probed(step, op, self, loc_of(op)), rule))
+            loc = loc_of(op)
+            segment.pairs.append((noted(probed(step, op, self, loc), op, self, loc), rule))
             segment.names.append((op.op, line_of(op)))
 
     def _default_rule(self, op: Any) -> taint.Rule:

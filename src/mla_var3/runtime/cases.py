@@ -7,8 +7,9 @@ problems take turns, so that each way of running costs no problem more.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,11 +17,15 @@ from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime.execution import Order
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.tiling import Tiling
+from mla_var3.workloads.base import MOST_STEPS
 
-Sizes = Literal["default", "halved", "doubled"]
+Sizes = Literal["default", "halved", "doubled", "tuned"]
 
-#: Of the chance by which problems are made.
-SEED = 20
+#: Of the chance by which problems are made; of how many the best is taken; and how often one is
+#: looked for.
+SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
+#: Multiprocessors of the device that problems are made for: of few, each has several rounds.
+SMS = (None, None, 2, 5)
 ORDERS: tuple[Order, ...] = get_args(Order)
 SIZES: tuple[Sizes, ...] = get_args(Sizes)
 
@@ -48,23 +53,63 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
         made: How many problems are made beside those that the plan has.
     """
     those = [_case(small, i) for i, small in enumerate(plan.check_plans())]
-    return [*those, *_made(plan, made, len(those))]
+    return [*those, *itertools.islice(drawn(plan, len(those)), made)]
 
 
-def _made(plan: KernelPlan, count: int, first: int) -> Iterator[Case]:
-    """Problems by chance, always the same, that the plan's own checks let through."""
-    rng = random.Random(SEED)
-    found: set[str] = set()
-    for _ in range(4 * count):
-        if len(found) == count:
+def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[Case]:
+    """Problems by chance, always the same, that the plan's own checks let through.
+
+    Each is the one of several that brings most pairs of values of two fields that none before it
+    had, so that few problems bring many.
+
+    Args:
+        plan: The plan.
+        first: Number of the first, by which tilings and orders take turns.
+        most: Steps of tiles that one may take.
+    """
+    rng, pairs, known, tries = random.Random(SEED), Pairs(), set[str](), plan.tries()
+    for number in itertools.count(first):
+        for _ in range(MOST_DRAWS):
+            found = [small for _ in range(CANDIDATES) if (small := _drawn(plan, rng, tries, most))]
+            best = max(found, key=pairs.new, default=None)
+            if best is None or best.slug() in known:
+                continue
+            known.add(best.slug())
+            case = _case(best, number)
+            if _is_possible(case.plan):
+                pairs.add(best)
+                yield case
+                break
+        else:
             return
-        small = plan.varied(rng)
-        if small is None or small.slug() in found:
-            continue
-        case = _case(small, first + len(found))
-        if _is_possible(case.plan):
-            found.add(small.slug())
-            yield case
+
+
+def _drawn(
+    plan: KernelPlan, rng: random.Random, tries: Mapping[str, Sequence[Any]], most: int
+) -> KernelPlan | None:
+    small, sms = plan.varied(rng, tries, most), rng.choice(SMS)
+    if small is None or sms is None:
+        return small
+    return dataclasses.replace(small, machine=dataclasses.replace(small.target, sm_count=sms))
+
+
+class Pairs:
+    """Pairs of values of two fields that problems had."""
+
+    def __init__(self) -> None:
+        self._seen: set[frozenset[tuple[str, Any]]] = set()
+
+    def _of(self, plan: KernelPlan) -> set[frozenset[tuple[str, Any]]]:
+        values = [*plan.problem().items(), ("sms", plan.target.sm_count)]
+        return {frozenset(pair) for pair in itertools.combinations(values, 2)}
+
+    def new(self, plan: KernelPlan) -> int:
+        """How many pairs of a problem none before it had."""
+        return len(self._of(plan) - self._seen)
+
+    def add(self, plan: KernelPlan) -> None:
+        """Note a problem."""
+        self._seen |= self._of(plan)
 
 
 def _is_possible(plan: KernelPlan) -> bool:
@@ -80,8 +125,21 @@ def _is_possible(plan: KernelPlan) -> bool:
 def _case(plan: KernelPlan, number: int) -> Case:
     order = ORDERS[(number + number // len(SIZES)) % len(ORDERS)]
     sizes = SIZES[number % len(SIZES)]
-    other = plan if sizes == "default" else resized(plan, sizes)
+    other = {"default": lambda: plan, "tuned": lambda: tuned(plan, number // len(SIZES))}.get(
+        sizes, lambda: resized(plan, sizes)
+    )()
     return Case(other, "default" if other == plan else sizes, order)
+
+
+def tuned(plan: KernelPlan, number: int) -> KernelPlan:
+    """The plan with, of the tilings that tuning would time, those of that number."""
+    try:
+        configs = plan._autotune_configs()
+    except (PlanError, TilingError):
+        return plan
+    found = {stage: own[number % len(own)] for stage, own in configs.items() if own}
+    other = dataclasses.replace(plan, tilings=found)
+    return other if found and _is_possible(other) else plan
 
 
 def resized(plan: KernelPlan, sizes: Sizes) -> KernelPlan:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import (
+    USUAL_TILE,
     Cost,
     Problem,
     Regime,
@@ -25,7 +26,7 @@ MAX_EXTENT = 1 << 24
 
 
 #: Lengths of problems made for ``check``.
-TOKENS = (1, 3, 17, 64, 65, 130, 200, 333)
+TOKENS = (1, 3, 17, 64, 65, 130, 200, 333, 1100, 5000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,8 @@ class AttentionProblem(Problem):
 
     covers: ClassVar[str] = "softmax attention over keys and values in DRAM"
 
-    b: int = option(4, "batch: sequences", tries=(1, 2, 3), minimum=1)
-    h: int = option(16, "heads", tries=(1, 2, 3, 5), minimum=1)
+    b: int = option(4, "batch: sequences", tries=(1, 2, 3, 9, 33), minimum=1)
+    h: int = option(16, "heads", tries=(1, 2, 3, 5, 17, 33), minimum=1)
     s: int = option(4096, "query tokens per sequence", tries=TOKENS, minimum=1)
     t: int = option(4096, "context length: keys per sequence", tries=TOKENS, minimum=1)
     d: int = option(128, "head dimension", tries=(64, 128), minimum=16)
@@ -83,6 +84,9 @@ class AttentionProblem(Problem):
         pairs = seen_pairs(self.s, self.t, self.causal)
         return Cost(4 * heads * pairs * self.d, self.element_bytes * elements)
 
+    def steps(self) -> int:
+        return self.b * self.h * -(-self.s // USUAL_TILE) * -(-self.t // USUAL_TILE)
+
     def check_plans(self) -> list[Self]:
         """One query, ragged lengths, both masks, both dtypes."""
         rows = [
@@ -111,8 +115,6 @@ WORKLOAD = Workload(
     summary="Softmax attention with keys and values of one head dimension.",
     problem=AttentionProblem,
     sweep="s",
-    outputs=lambda p: p["b"] * p["h"] * p["s"] * p["d"],
-    repeats=lambda _problem: {"b": False, "h": False, "t": True},
     compared=("b", "h", "s", "t", "d", "dtype", "causal"),
     regimes=(
         Regime("decode", "one query token", lambda p: p["s"] < 2),

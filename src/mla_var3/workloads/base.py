@@ -78,9 +78,13 @@ class Tolerance:
 
 
 #: Pieces that keys, blocks and the like are cut into by problems made for ``check``.
-PIECES = (None, 1, 3, 7)
-#: Most FLOPs, and most elements of an axis product, of such a problem: a second on one core.
-MOST_FLOPS = 2e8
+PIECES = (None, 1, 3, 7, 37)
+#: Most FLOPs, and most steps of tiles, of such a problem: a second on one core.
+MOST_FLOPS, MOST_STEPS = 4e8, 400
+#: Elements of a tile along an axis, where nobody knows how a kernel cuts it.
+USUAL_TILE = 64
+#: How often chance is asked for such a problem.
+MOST_DRAWS = 400
 
 #: Largest accepted ||out - ref|| / ||ref|| by dtype. Outputs rounded to bf16 carry about
 #: 2**-9 / sqrt(3) = 1.1e-3 and operands rounded before a second product as much again; fp16 has
@@ -137,38 +141,62 @@ class Problem(ABC):
     def shrunk(self) -> Self:
         """The same kind of problem, small enough to run on a CPU within a second or so."""
 
-    def varied(self, rng: random.Random) -> Self | None:
-        """The same kind of problem with other values of every axis and flag, small enough to run.
+    def tries(self) -> dict[str, Sequence[Any]]:
+        """Values that problems made of this one try, by field; those that it refuses are left out.
+
+        A value that only other values allow, as a large one does, is taken with these.
+        """
+        found = {field.name: self._tries(field) for field in dataclasses.fields(self)}
+        return {
+            name: own
+            for name, values in found.items()
+            if (own := [v for v in values if self._takes(name, v)])
+        }
+
+    def _takes(self, name: str, value: Any) -> bool:
+        try:
+            dataclasses.replace(self, **self._fitted({name: value})).validate()
+        except PlanError:
+            return False
+        return True
+
+    def varied(
+        self, rng: random.Random, tries: Mapping[str, Sequence[Any]], most: int = MOST_STEPS
+    ) -> Self | None:
+        """The same kind of problem with other values of its axes and flags, small enough to run.
 
         Args:
             rng: Where the values come from.
+            tries: Values by field, as ``tries`` gives them.
+            most: Steps of tiles that it may take.
 
         Returns:
             The problem; None where chance finds none that is valid and small.
         """
-        for _ in range(200):
-            drawn = {
-                f.name: rng.choice(found) for f in self._varying() if (found := self._tries(f))
-            }
-            values = self._fitted(drawn)
+        for _ in range(MOST_DRAWS):
+            drawn = {name: rng.choice(values) for name, values in tries.items()}
             try:
-                made = dataclasses.replace(self, **values)
+                made = dataclasses.replace(self, **self._fitted(drawn))
+                if made.steps() > most or made._algorithmic_flops_bytes().flops > MOST_FLOPS:
+                    continue
                 made.validate()
-                if made._algorithmic_flops_bytes().flops <= MOST_FLOPS:
-                    return made
+                return made
             except PlanError:
                 continue
         return None
+
+    def steps(self) -> int:
+        """About how many steps of tiles a kernel takes for it, all blocks together."""
+        return int(self._algorithmic_flops_bytes().flops) // USUAL_TILE**3
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         """Drawn values with those that others bound cut to what these allow."""
         return values
 
-    def _varying(self) -> list[dataclasses.Field[Any]]:
-        return [f for f in dataclasses.fields(self) if f.name != "machine"]
-
     def _tries(self, field: dataclasses.Field[Any]) -> Sequence[Any]:
-        """Values that a field takes; none where it keeps its own."""
+        """Values that are tried of a field; none where it keeps its own."""
+        if field.name == "machine":
+            return ()
         if "tries" in field.metadata:
             return tuple(field.metadata["tries"])
         if field.name == "dtype":
@@ -329,12 +357,6 @@ class Workload:
         peers: Names of libraries' kernels by their design, the first one what all compare with.
         least_us: Least microseconds that any form of a problem takes at a device's bound rates,
             also those whose inputs are kept in another form; None where it is not known.
-        repeats: Axes of a problem along which a kernel does the same again, so that a shorter one
-            tells of all; for each whether tiles cut it.
-        tile_intensity: FLOPs per byte that a block loads where it loads each operand once: of a
-            problem, the rows and the columns of a tile; None where they do not tell.
-        outputs: Elements of a problem's result; None where its axes do not tell.
-        sharing: Rows of a problem that take the same operands; None where its axes do not tell.
         sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
 
@@ -349,12 +371,6 @@ class Workload:
     lighter: Callable[[Mapping[str, Any]], bool] = lambda _problem: False
     peers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     least_us: Callable[[Mapping[str, Any], Ceilings], float | None] = lambda _problem, _rates: None
-    repeats: Callable[[Mapping[str, Any]], Mapping[str, bool]] = lambda _problem: {}
-    tile_intensity: Callable[[Mapping[str, Any], int, int], float | None] = (
-        lambda _problem, _rows, _columns: None
-    )
-    outputs: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
-    sharing: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
         default_factory=dict
     )

@@ -20,7 +20,7 @@ THIN_BELOW = 128
 
 
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
-EXTENTS = (1, 7, 64, 130, 256, 385, 700)
+EXTENTS = (1, 7, 64, 130, 256, 385, 700, 1500)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,10 @@ class GemmProblem(Problem):
     m: int = option(8192, "rows of A and C", tries=EXTENTS, minimum=1)
     n: int = option(8192, "rows of B, columns of C", tries=EXTENTS, minimum=1)
     k: int = option(
-        8192, "columns of A and B: the sum's length", tries=(8, 40, 64, 72, 264, 520), minimum=1
+        8192,
+        "columns of A and B: the sum's length",
+        tries=(8, 40, 64, 72, 264, 520, 2200),
+        minimum=1,
     )
 
     def validate(self) -> None:
@@ -85,23 +88,12 @@ def _least(problem: Mapping[str, Any]) -> int:
     return min(problem["m"], problem["n"])
 
 
-#: Bytes of an element of 16 bits.
-_WIDTH = 2
-
-
-def _tile_intensity(problem: Mapping[str, Any], rows: int, columns: int) -> float:
-    return 2 * rows * columns / (_WIDTH * (rows + columns))
-
-
 WORKLOAD = Workload(
     key="gemm",
     title="GEMM",
     summary="The product of two matrices, summed in fp32.",
     problem=GemmProblem,
     sweep="m",
-    outputs=lambda p: p["m"] * p["n"],
-    tile_intensity=_tile_intensity,
-    repeats=lambda _problem: dict.fromkeys(("m", "n", "k"), True),
     compared=("m", "n", "k", "dtype"),
     regimes=(
         Regime(

@@ -23,9 +23,10 @@ from mla_var3.interpreter.ops.undetermined import (
     poisoned,
 )
 from mla_var3.interpreter.ops.views import TileView
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of, placed
+from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
 from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.values import from_memory, same_in_memory, to_memory
+from mla_var3.interpreter.ways import place_of, turn
 
 
 def across_blocks(op: Any) -> bool:
@@ -48,8 +49,8 @@ def _noted(
 ) -> None:
     """Notes which tiles an access took along its moving axes, and whether they met the edge."""
     for axis, slot in moving:
-        where = f"{place}, axis {axis} of {tiles.view.array.name}"
-        rt.went("tile", where, "later" if env[slot] > 0 else "first")
+        where = f"axis {axis} of {tiles.view.array.name} in {place}"
+        rt.went("tile", where, turn(env[slot]))
         if (width := tiles.tile[axis]) > 1:
             whole = box.lo[axis] == 0 and box.hi[axis] == width
             rt.went("edge", where, "whole" if whole else "ragged")
@@ -212,7 +213,7 @@ def tile_load(op: Any, lo: Lowering) -> Any:
     view, index, r = lo.slot(op.view), lo.slots(op.index), lo.slot(op.result_vars[0])
     lo.slot(op.result_vars[1])
     where, ordered = line_of(op), strong(op)
-    place, moving = placed(where), _moving(op, lo)
+    place, moving = place_of(where), _moving(op, lo)
     unchecked = any(op.inbounds)
     acquires = op.memory_order is MemoryOrder.ACQUIRE and op.result_vars[0].name in lo.used
     acquires = acquires and across_blocks(op)
@@ -281,7 +282,7 @@ def tile_store(op: Any, lo: Lowering) -> Any:
     view, index, tile = lo.slot(op.view), lo.slots(op.index), lo.slot(op.tile)
     lo.slot(op.result_var)
     where, ordered = line_of(op), strong(op)
-    place, moving = placed(where), _moving(op, lo)
+    place, moving = place_of(where), _moving(op, lo)
     unchecked = any(op.inbounds)
     releases = op.memory_order is MemoryOrder.RELEASE and across_blocks(op)
     dtype = op.tile.get_type().dtype

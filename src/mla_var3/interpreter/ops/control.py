@@ -26,10 +26,10 @@ from mla_var3.interpreter.program import (
     Signal,
     Wait,
     line_of,
-    placed,
 )
 from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.show import large, nested, window
+from mla_var3.interpreter.ways import place_of
 
 
 def _hand_over(env: Env, rt: Runtime, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -70,7 +70,9 @@ def loop(op: Any, lo: Lowering) -> Any:
 
     if op.is_for_loop:
         bounds = lo.slots((op.start, op.stop, op.step))
-        counter, place = lo.slot(op.induction_var), placed(where)
+        counter, place = lo.slot(op.induction_var), place_of(where)
+        fixed = all(lo.constant(bound) is not None for bound in (op.start, op.stop, op.step))
+        kind = "fixed loop" if fixed else "loop"
 
         def counted(env: Env, rt: Runtime) -> Run:
             if rt.taints:
@@ -83,7 +85,7 @@ def loop(op: Any, lo: Lowering) -> Any:
                 )
             _hand_over(env, rt, initial, body_vars)
             turns = len(range(start, stop, by))
-            rt.went("loop", place, "none" if not turns else "one" if turns == 1 else "many")
+            rt.went(kind, place, "none" if not turns else "one" if turns == 1 else "many")
             idle = 0
             for i in range(start, stop, by):
                 rt.spend(size, where)
@@ -149,7 +151,7 @@ def _never_ends(rt: Runtime, where: SourceLine) -> InterpreterError:
 def ifelse(op: Any, lo: Lowering) -> Any:
     """A branch on a scalar."""
     cond, results, where = lo.slot(op.cond), lo.slots(op.result_vars), line_of(op)
-    then, other, place = lo.block(op.then_block), lo.block(op.else_block), placed(where)
+    then, other, place = lo.block(op.then_block), lo.block(op.else_block), place_of(where)
 
     def step(env: Env, rt: Runtime) -> Run:
         if rt.taints:

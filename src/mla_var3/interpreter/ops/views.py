@@ -17,6 +17,7 @@ from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.arithmetic import unary_step
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
 from mla_var3.interpreter.values import full, memory_dtype, wrap_int
+from mla_var3.interpreter.ways import place_of, turn
 
 _PADDING = {
     PaddingMode.ZERO: 0.0,
@@ -206,10 +207,11 @@ def num_tiles(op: Any, lo: Lowering) -> Any:
 def tile_bid(op: Any, lo: Lowering) -> Any:
     """The block's index along an axis of the grid."""
     axis, r = op.axis, lo.slot(op.result_var)
+    place = f"axis {axis} of the grid in {place_of(line_of(op))}"
 
     def step(env: Env, rt: Runtime) -> None:
         env[r] = rt.block[axis]
-        rt.went("block", f"axis {axis} of the grid", "later" if rt.block[axis] else "first")
+        rt.went("block", place, turn(rt.block[axis]))
 
     return step
 

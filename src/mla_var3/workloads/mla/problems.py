@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import SEED, Cost, Problem, Tolerance, option
+from mla_var3.workloads.base import (
+    SEED,
+    USUAL_TILE,
+    Cost,
+    Problem,
+    Tolerance,
+    option,
+)
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
     MIX,
@@ -101,19 +108,19 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 
 
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
-LATENTS, HEADS, OLD = (512, 128, 256), (128, 64), (0, 1, 16, 65, 200, 1100)
-QUERIES = (1, 2, 3, 5, 16, 17, 65, 130)
+LATENTS, HEADS, OLD = (512, 128, 256), (128, 64, 32), (0, 1, 16, 65, 200, 1100, 5000)
+QUERIES = (1, 2, 3, 5, 16, 17, 65, 130, 700)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MlaProblem(Problem):
     """Sizes that all designs share."""
 
-    b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9), minimum=1)
+    b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9, 33, 130), minimum=1)
     h: int = option(
         128,
         "query heads (128; 16 to 64 after tensor parallelism)",
-        tries=(1, 2, 3, 16, 17, 33, 128),
+        tries=(1, 2, 3, 16, 17, 33, 128, 200),
         minimum=1,
     )
     s: int = option(
@@ -122,7 +129,7 @@ class MlaProblem(Problem):
     t: int = option(
         4096,
         "context length: keys per sequence",
-        tries=(1, 3, 17, 65, 130, 257, 600, 2500),
+        tries=(1, 3, 17, 65, 130, 257, 600, 2500, 9000),
         minimum=1,
     )
     p: int = option(64, "rotary position dimension", tries=(16, 32, 64), minimum=16)
@@ -132,7 +139,9 @@ class MlaProblem(Problem):
         default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 48.0)}
     )
     #: Added to each score of the last query; see ``FAR``.
-    shift: float = dataclasses.field(default=0.0, metadata={"hidden": True})
+    shift: float = dataclasses.field(
+        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, FAR, -FAR)}
+    )
 
     @property
     def d_qk(self) -> int:
@@ -152,6 +161,10 @@ class MlaProblem(Problem):
     def scale(self) -> float:
         """Softmax scale ``1/sqrt(d+p)``."""
         return 1.0 / math.sqrt(self.d_qk)
+
+    def steps(self) -> int:
+        """Of kernels that take each head by itself; others take fewer."""
+        return self.b * self.h * -(-self.s // USUAL_TILE) * -(-self.t // USUAL_TILE)
 
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
@@ -251,6 +264,9 @@ class LatentProblem(MlaProblem):
 
     k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
 
+    def steps(self) -> int:
+        return self.b * -(-self.h * self.s // USUAL_TILE) * -(-self.t // USUAL_TILE)
+
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
@@ -290,10 +306,15 @@ class PagedLatentProblem(LatentProblem):
     """
 
     page: int | None = option(
-        None, "keys of a page, pages in random order; by default a sequence is one page", minimum=1
+        None,
+        "keys of a page, pages in random order; by default a sequence is one page",
+        tries=(None, 64, 16, 1, 128),
+        minimum=1,
     )
     lengths: str | None = option(
-        None, "lengths of the sequences: ragged, or one ten times the rest; by default all t"
+        None,
+        "lengths of the sequences: ragged, or one ten times the rest; by default all t",
+        tries=(None, "ragged", "one"),
     )
 
     def validate(self) -> None:
@@ -446,7 +467,9 @@ class SparseLatentProblem(MlaProblem):
     smaller: ClassVar[bool] = True
 
     k: int = option(512, "latent (compressed) dimension", minimum=16)
-    topk: int = option(2048, "tokens that a query token attends to", minimum=1)
+    topk: int = option(
+        2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -593,7 +616,8 @@ class MixedProblem(MlaProblem):
         return self.d
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values | {"n": min(values["n"], values["t"])}
+        n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))
+        return values if n is None else values | {"n": min(n, t)}
 
     @property
     def new_tokens(self) -> int:
@@ -710,7 +734,10 @@ class SharedPrefixProblem(MlaProblem):
         None, "first tokens common to a group; by default three quarters of t", tries=OLD, minimum=0
     )
     groups: int = option(
-        1, "groups of neighboring sequences, each with its own prefix", tries=(1, 2, 3), minimum=1
+        1,
+        "groups of neighboring sequences, each with its own prefix",
+        tries=(1, 2, 3, 7),
+        minimum=1,
     )
     d: int = option(128, "head dimension without the position part", tries=HEADS, minimum=16)
     k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
@@ -726,9 +753,15 @@ class SharedPrefixProblem(MlaProblem):
         return self.d
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
-        own = values["s"] if values["causal"] else 0
-        shared = max(min(values["shared"], values["t"] - own), 0)
-        return values | {"shared": shared, "prefix": min(values["prefix"], shared)}
+        names = ("s", "t", "causal", "shared", "prefix")
+        s, t, causal, shared, prefix = (values.get(x, getattr(self, x)) for x in names)
+        if "groups" in values:  # Groups are of equal size.
+            b, groups = values.get("b", self.b), values["groups"]
+            values = values | {"b": -(-b // groups) * groups}
+        if shared is None or prefix is None:
+            return values
+        shared = max(min(shared, t - (s if causal else 0)), 0)
+        return values | {"shared": shared, "prefix": min(prefix, shared)}
 
     @property
     def shared_tokens(self) -> int:

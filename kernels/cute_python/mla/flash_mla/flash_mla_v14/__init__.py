@@ -1,1 +1,0 @@
-"""v14: parts of sequences are merged within attention."""
