@@ -12,8 +12,8 @@ import copy
 import gc
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -123,7 +123,7 @@ class Module:
             after = compile(self.tree, str(self.path), "exec", dont_inherit=True)
         finally:
             site.put(site.node)
-        return _recode(dict(_pairs(before, after)))
+        return _recode(_pairs(before, after))
 
 
 def _sites(tree: ast.AST, where: str, writes_code: bool) -> Iterator[_Site]:
@@ -188,7 +188,7 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:
         case ast.BoolOp(op=op):
             yield _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            yield node.operand
+            yield copy.copy(node.operand)  # Its place is set, and that of the tree's own stays.
         case ast.Constant(value=bool(value)):
             yield ast.Constant(not value)
         case ast.Constant(value=int(value)):
@@ -265,16 +265,30 @@ def _inner(code: CodeType) -> dict[tuple[str, int, int], CodeType]:
     return found
 
 
-def _recode(new: dict[CodeType, CodeType]) -> int:
-    """Give every living function its new code."""
+def _recode(pairs: Iterable[tuple[CodeType, CodeType]]) -> int:
+    """Give every living function its new code.
+
+    A function is known by file, name and line; of several lambdas on a line by its code. Code
+    objects are never hashed: the hash of one changes as it runs (Python 3.11).
+    """
+    known: dict[tuple[str, str, int], list[tuple[CodeType, CodeType]]] = defaultdict(list)
+    for before, after in pairs:
+        known[_place(before)].append((before, after))
     changed = 0
     for one in gc.get_objects():
-        if type(one) is not FunctionType or (code := new.get(one.__code__)) is None:
+        if type(one) is not FunctionType:
             continue
-        if code != one.__code__:
-            one.__code__ = code
-            changed += 1
+        those = known.get(_place(one.__code__), [])
+        for before, after in those:
+            if before != after and (len(those) == 1 or one.__code__ == before):
+                one.__code__ = after
+                changed += 1
+                break
     return changed
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 def _retable(path: Path, tree: ast.Module, name: str) -> int:

@@ -176,7 +176,8 @@ class Runner:
     ) -> Verdict:
         """Run a mutant's tests until one fails; in a process of its own."""
         gc.unfreeze()
-        module.apply(mutant)
+        if not module.apply(mutant):  # Its module is loaded by no test.
+            return Verdict("", 0)
         _forget()
         asked = list(_within(names, self.reached.seconds, self.limit))
         for number, (name, following) in enumerate(

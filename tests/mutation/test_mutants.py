@@ -1,0 +1,48 @@
+"""A mutant that changes nothing which lives would pass for one that no test notices."""
+
+from functools import partial
+from pathlib import Path
+
+from mla_var3 import forked
+from mla_var3.emulator import functions, sync
+from mla_var3.interpreter.ops import arithmetic
+
+from .mutants import Module, Mutant
+from .running import PACKAGE
+
+
+def applied(module: Module, mutants: list[Mutant]) -> dict[str, int]:
+    return {mutant.key: module.apply(mutant) for mutant in mutants}
+
+
+def test_every_mutant_changes_what_lives(tmp_path: Path) -> None:
+    work = {}
+    for loaded in (functions, sync, arithmetic):
+        path = Path(str(loaded.__file__))
+        module = Module(path, path.relative_to(PACKAGE).as_posix())
+        work[module.file] = partial(applied, module, module.mutants()[::40])
+    ended = dict(forked.run(work, folder=tmp_path, workers=1, timeout=120, explain=str))
+    for one in ended.values():
+        assert one.failure is None, one.failure
+        assert [key for key, changed in one.result.items() if not changed] == []
+
+
+def test_a_mutant_does_what_it_says(tmp_path: Path) -> None:
+    path = Path(str(functions.__file__))
+    module = Module(path, "emulator/functions.py")
+    [mutant] = [
+        m for m in module.mutants() if m.where == "extract" and m.change.startswith("width == 64")
+    ]
+
+    def both() -> list[list[int]]:
+        import numpy as np
+
+        given = (np.array([0xFF << 40], "u8"), np.array([40], "u4"), np.array([8], "u4"), 64, False)
+        found = [functions.extract(*given).tolist()]
+        module.apply(mutant)
+        return [*found, functions.extract(*given).tolist()]
+
+    ended = dict(forked.run({0: both}, folder=tmp_path, workers=1, timeout=60, explain=str))
+    assert ended[0].failure is None, ended[0].failure
+    before, after = ended[0].result
+    assert before == [0xFF] != after
