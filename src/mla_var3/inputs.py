@@ -27,7 +27,7 @@ MAX_BYTES = 64 << 20
 def first_fault(error: ValidationError, whole: str = "the file") -> str:
     """The first thing that a schema says of a file, as ``place: what``; ``whole`` has no place."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc'])) or whole:.200}: {first['msg']:.300}"
 
 
 @contextlib.contextmanager

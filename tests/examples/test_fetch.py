@@ -80,7 +80,7 @@ def test_a_file_that_the_tree_lacks(tree):
 @pytest.mark.parametrize("text", ["", "tag = 1", 'address = "ftp://x/y"'])
 def test_an_unsound_pin(root, text):
     (root / pin.PIN).write_text(text)
-    with pytest.raises(KnowledgeError, match=r"third_party/cutlass.toml is not sound"):
+    with pytest.raises(KnowledgeError, match=r"third_party/cutlass.toml"):
         pin.load(root)
 
 

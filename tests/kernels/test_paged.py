@@ -13,7 +13,7 @@ pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
 from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vector, wanted
 
-from mla_var3.kernel.cute_python.kit.even import even_cuts
+from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
@@ -25,7 +25,7 @@ def tiles_of(lengths):
 
 def parts(cuts, tiles):
     """(worker, sequence, first tile, one past the last) of all parts."""
-    for worker, (first, start, end, stop, _) in enumerate(cuts):
+    for worker, (first, start, end, stop, *_) in enumerate(cuts):
         for sequence in range(first, end + (stop > 0)):
             yield (
                 worker, sequence, start if sequence == first else 0,
@@ -52,7 +52,9 @@ def test_who_begins_a_sequence_knows_who_ends_it(lengths, workers):
     for found in holders.values():
         assert found == list(range(found[0], found[-1] + 1))
     cut = {found[0]: found[-1] for found in holders.values() if len(found) > 1}
-    assert {w: row[-1] for w, row in enumerate(cuts) if row[-1] >= 0} == cut
+    assert {w: row[Cut.LAST] for w, row in enumerate(cuts) if row[Cut.LAST] >= 0} == cut
+    middle = {w: found[0] for found in holders.values() for w in found[1:-1]}
+    assert {w: row[Cut.OWNER] for w, row in enumerate(cuts) if row[Cut.OWNER] >= 0} == middle
 
 
 @given(b=st.integers(1, 300), t=st.integers(1, 40000), workers=st.sampled_from([16, 66, 132]))
@@ -76,7 +78,9 @@ def test_sequences_that_can_be_halved_are():
 def test_the_device_cuts_as_the_host(lengths, workers):
     cuts = torch.full((workers, kinds.COLUMNS), -9, dtype=torch.int32)
     launching.launch(kinds.SCHEDULE, vector(*lengths), cuts, written=[cuts])
-    assert [tuple(row[:5]) for row in cuts.tolist()] == even_cuts(tiles_of(lengths), workers)
+    assert [tuple(row[: len(Cut)]) for row in cuts.tolist()] == even_cuts(
+        tiles_of(lengths), workers
+    )
 
 
 def attended(q, cache, table, lengths, made_for):
@@ -104,6 +108,42 @@ def test_results_are_right_under_the_schedule_of_other_lengths(made_for):
         expected, sums = wanted(q[i].transpose(0, 1), keys, keys[:, :LATENT], 0.07, True)
         assert torch.allclose(o[i].transpose(0, 1).double(), expected, rtol=2e-2, atol=1e-2)
         assert torch.allclose(lse[i].double(), sums, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("workers", "lengths", "s", "h"),
+    [
+        (3, (400, 30), 1, 16),  # two parts, one of which stays in registers
+        (4, (900,), 1, 64),  # four parts, merged by three workers
+        (11, (2300,), 2, 24),  # so many parts that they are read side by side
+        (36, (4600,), 1, 8),  # more workers than groups of columns
+        (3, (700, 260), 3, 48),  # three row tiles in two clusters, the last one half empty
+    ],
+)
+def test_workers_merge_what_they_share(monkeypatch, workers, lengths, s, h):
+    monkeypatch.setattr(kinds, "JOINED", True)
+    torch.manual_seed(0)
+    cache, table = paged_cache(lengths)
+    cache, rows = cache.squeeze(2), s * h
+    q = torch.randn(len(lengths), s, h, WIDTH).bfloat16()
+    ctas = workers * kinds.tiles_of(rows)
+    cuts = torch.zeros(workers + 2 * ctas, kinds.COLUMNS, dtype=torch.int32)
+    made = torch.tensor(even_cuts(tiles_of(lengths), workers))
+    cuts[:workers, : len(Cut)] = made
+    assert (made[:, Cut.LAST] >= 0).any()
+    for _ in range(2):  # what tells that parts have come is 0 again after the first
+        o, lse = q.new_full((len(lengths), s, h, LATENT), math.nan), torch.zeros(len(lengths), h, s)
+        operators.paged_decode(
+            q[..., :LATENT], q[..., LATENT:], cache[..., :LATENT], cache[..., LATENT:], table,
+            vector(*lengths), cuts, o, lse, 0.07, True, False, -math.inf,
+        )  # fmt: skip
+        assert not cuts[workers:].any()
+        for i, length in enumerate(lengths):
+            keys = cache[table[i, : -(-length // 64)].long()].flatten(0, 1)[:length]
+            expected, sums = wanted(q[i].transpose(0, 1), keys, keys[:, :LATENT], 0.07, True)
+            error = (o[i].transpose(0, 1).double() - expected).norm() / expected.norm()
+            assert error < 4e-3
+            assert torch.allclose(lse[i].double(), sums, atol=1e-3)
 
 
 def test_lengths_beyond_the_table_read_nothing_beyond_it():

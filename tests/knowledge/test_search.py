@@ -81,3 +81,34 @@ _CATALOGUE = load_all()
 )
 def test_what_people_look_for_is_among_the_first_three(text, id_):
     assert id_ in [hit.page.pattern.id for hit in query(text, _CATALOGUE, top=3)]
+
+
+SYMPTOMS = {
+    "registers spilled": ["o12-worker-warps-by-spills", "a5-blind-large-tile-port"],
+    "why so much local memory": ["o12-worker-warps-by-spills"],
+    "illegal address": ["a10-undetermined-padding", "cute-expected-bytes"],
+    "ptxas says wgmma gets serialized": ["cute-softmax-under-products"],
+    "C7510": ["cute-softmax-under-products"],
+    "timing is noisy": ["a11-no-l2-flush"],
+    "benchmarks vary": ["a11-no-l2-flush"],
+    "partial last wave": ["o10-adaptive-autotuning", "cute-persistent-tiles"],
+    "tail effect": ["cute-persistent-tiles", "o10-adaptive-autotuning"],
+    "loads are not coalesced, uncoalesced": ["cutile-tma-conditions", "cute-host-tma-descriptors"],
+    "conflicts of banks": ["cute-swizzled-shared-memory"],
+    "few blocks, idle SM": ["o16-split-kv"],
+    "slower than FlashMLA": ["o2-head-grouping"],
+    "kernel hanging": ["cute-wrong-phase", "cute-wrong-arrival-count", "cute-expected-bytes"],
+    "race": ["cute-missing-wait", "cute-missing-barrier"],
+    "output is NaN": ["a10-undetermined-padding", "cute-uninitialized-shared-memory"],
+    "throttled by power": ["cute-multicast-below-the-limit", "a11-no-l2-flush"],
+    "first launch takes seconds": ["cutile-replace-hints-per-call"],
+    "too many resources requested": ["cute-shared-memory-limit"],
+    "HMMA but I wanted HGMMA": ["o14-operand-swap"],
+    "hit rate of L2 is low": ["o4-swizzle-scheduling"],
+}
+
+
+@pytest.mark.parametrize("text", SYMPTOMS)
+def test_a_symptom_leads_to_its_page(text):
+    hits = [hit.page.pattern.id for hit in query(text, load_all(), top=3)]
+    assert set(hits) & set(SYMPTOMS[text]), hits

@@ -113,13 +113,28 @@ class Runner:
         if not session.items:
             raise session.Failed("no test was found")
         path = out_dir() / "mutation" / f"reached-{_digest()}.json"
-        if path.is_file() and not self.again:
-            self.reached = _read(path)
-        else:
-            self._look(session.items)
-            write_atomic(path, json.dumps(vars(self.reached)))
+        vars(os)["cpu_count"] = lambda: 1  # What runs in a process of its own is not seen.
+        if self.again or not path.is_file():
+            self._look_apart(session.items, path)
+        self.reached = _read(path)
         self._run({item.nodeid: item for item in session.items})
         return True
+
+    def _look_apart(self, items: list[pytest.Item], path: Path) -> None:
+        """Look in a fork: what tests leave in caches would hide a change from those run later."""
+
+        def look() -> bool:
+            self._look(items)
+            write_atomic(path, json.dumps({"seconds": self.reached.seconds,
+                                           "lines": self.reached.lines}))  # fmt: skip
+            return True
+
+        with tempfile.TemporaryDirectory() as folder:
+            for _, ended in forked.run(
+                {"look": look}, folder=Path(folder), workers=1, timeout=3600, explain=repr
+            ):
+                if not ended.result:
+                    raise RuntimeError(f"the tests could not be looked at: {ended.failure}")
 
     def _look(self, items: list[pytest.Item]) -> None:
         """Run every test once, and note what it reaches."""

@@ -53,18 +53,22 @@ def test_a_decoding_step_is_one_graph(by_reference):
 @pytest.mark.parametrize(("rows", "workers"), [(16, 4), (64, 4), (65, 2), (128, 2), (200, 1)])
 def test_parts_follow_from_rows_and_sms(by_reference, rows, workers):
     cuts = operators.even_schedule(vector(70, 3), rows)
-    assert cuts.shape == (workers, kinds.COLUMNS)
+    assert cuts.shape == (workers * (1 + 2 * kinds.tiles_of(rows)), kinds.COLUMNS)
+    assert cuts[:workers].all()
+    assert not cuts[workers:].any()  # nothing has been left yet
     assert launching.sms_of(cuts.device) == 4
 
 
-def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_workspace_is_what_is_stated(by_reference, monkeypatch, joined):
+    monkeypatch.setattr(kinds, "JOINED", joined)
     seen = []
     monkeypatch.setattr(
         operators, "launch", lambda kind, *values, written: seen.append((kind, values))
     )
     operators.paged_decode(*arguments(s=2, h=80))
-    attention = next(values for kind, values in seen if kind.name == "attention")
-    taken = sum(x.nbytes for x in attention[7:9])
+    attention = next(values for kind, values in seen if kind.name in ("attention", "joined"))
+    taken = sum(x.nbytes for x in attention[7:9] if x.dtype == torch.float32)
     assert taken == operators.workspace_bytes(160, torch.device("cpu"))
 
 

@@ -31,6 +31,7 @@ class Cut(enum.IntEnum):
     END_SEQUENCE = 2
     END_TILE = 3  # one past the last; 0 where the work ends with the sequence before
     LAST = 4  # last worker of the sequence that this one begins and does not end; else -1
+    OWNER = 5  # first worker of the sequence of which this one has a part in its middle; else -1
 
 
 #: Columns of a row, of which the last ones are left open.
@@ -49,6 +50,7 @@ class Even:
     def __init__(self, begin=2, split=1, least=2):
         """Cost of beginning a sequence, of leaving a part of one, and the least part, in tiles."""
         self.begin, self.split, self.least = begin, split, least
+        self.smallest = begin + split + least
 
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
@@ -71,7 +73,7 @@ class Even:
             mine = mine + tiles_of(lengths, i) + self.begin
         cute.arch.atomic_add(total.iterator, mine)
         cute.arch.sync_threads()
-        size = cute.ceil_div(total[0], cuts.shape[0]) + self.begin
+        size = cutlass.max(cute.ceil_div(total[0], cuts.shape[0]), self.smallest)
         if self.cut(lengths, cuts, size + thread, False) == lengths.shape[0]:
             cute.arch.atomic_min(least.iterator, thread)
         cute.arch.sync_threads()
@@ -90,6 +92,7 @@ class Even:
                 cuts[i, int(Cut.END_SEQUENCE)] = sequences
                 cuts[i, int(Cut.END_TILE)] = Int32(0)
                 cuts[i, int(Cut.LAST)] = Int32(-1)
+                cuts[i, int(Cut.OWNER)] = Int32(-1)
             cuts[0, int(Cut.SEQUENCE)] = Int32(0)
         while (sequence < sequences) & (worker < workers):
             left = tiles_of(lengths, sequence) - tile
@@ -107,6 +110,8 @@ class Even:
                 if taken >= self.least:
                     if tile == 0:
                         owner = worker
+                    elif const_expr(write):
+                        cuts[worker, int(Cut.OWNER)] = owner
                     tile = tile + cutlass.min(taken, left - 1)
                 worker, room = worker + 1, Int32(size)
                 if const_expr(write):
@@ -192,7 +197,7 @@ class EvenSchedule:
 
 
 def even_cuts(tiles, workers, begin=2, split=1, least=2):
-    """The cuts that ``Even`` makes, on the host: rows of five numbers, as ``Cut`` names them.
+    """The cuts that ``Even`` makes, on the host: rows of six numbers, as ``Cut`` names them.
 
     Args:
         tiles: Tiles of keys of each sequence, at least 1 each.
@@ -202,7 +207,7 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2):
         least: Likewise.
     """
     total = sum(tiles) + begin * len(tiles)
-    size = -(-total // workers) + begin
+    size = max(-(-total // workers), begin + split + least)
     for extra in range(CANDIDATES):
         if _cut(tiles, workers, size + extra, (begin, split, least))[0]:
             break
@@ -214,7 +219,7 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2):
 def _cut(tiles, workers, size, costs):
     """Whether parts of a size hold all, and the cuts; the last part is of any size."""
     begin, split, least = costs
-    places, last = [(0, 0)], [-1] * workers
+    places, last, owners = [(0, 0)], [-1] * workers, [-1] * workers
     worker, room, owner, fitted = 0, size, 0, True
     for sequence, whole in enumerate(tiles):
         tile = 0
@@ -229,9 +234,12 @@ def _cut(tiles, workers, size, costs):
                 continue
             taken = room - begin - split
             if taken >= least:
-                owner = worker if tile == 0 else owner
+                if tile == 0:
+                    owner = worker
+                else:
+                    owners[worker] = owner
                 tile += min(taken, left - 1)
             worker, room = worker + 1, size
             places.append((sequence, tile))
     places += [(len(tiles), 0)] * (workers + 1 - len(places))
-    return fitted, [(*places[i], *places[i + 1], last[i]) for i in range(workers)]
+    return fitted, [(*places[i], *places[i + 1], last[i], owners[i]) for i in range(workers)]

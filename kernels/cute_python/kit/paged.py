@@ -33,6 +33,7 @@ from mla_var3.kernel.cute_python.kit.products import RMEM, SMEM, accumulate, sco
 from mla_var3.kernel.cute_python.kit.queries import SlabQueries
 from mla_var3.kernel.cute_python.kit.rings import Free, latent_storage
 from mla_var3.kernel.cute_python.kit.slabs import (
+    EVICT_FIRST,
     KEYS,
     ROPE_SLAB,
     ROWS,
@@ -72,6 +73,8 @@ class PagedKernel(LatentKernel):
     queries = SlabQueries()
     prefetch = True
     relaxed = True
+    #: L2 policy of the loads of keys.
+    policy = EVICT_FIRST
 
     def __init__(self, lazy, share, box):
         """Settings.
@@ -172,7 +175,7 @@ class PagedKernel(LatentKernel):
         s_kv = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
         q_loads = SlabLoads(*q_tensors, s_q)
         rank = self.schedule.rank()
-        kv_loads = PageLoads(kv_tensors, s_kv, work.table, self.box, self.share, rank)
+        kv_loads = PageLoads(kv_tensors, s_kv, work.table, self.box, self.share, rank, self.policy)
         odd, entries = group // 2, kv_loads.entries()
         taken, done = Int32(0), Int32(0)  # sequences, and tiles of this parity, before this one
         for sequence in cutlass.range(work.first, work.last + 1, unroll=1):

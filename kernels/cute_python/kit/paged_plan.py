@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.kit.even import COLUMNS, even_cuts
+from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, even_cuts
 from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE, ROWS
@@ -43,6 +43,8 @@ GIVEN = {
     "cuts": ((0,), 0),
     "partial": ((0,), 0),
     "partial_lse": ((0,), 0),
+    "places": ((0,), 0),
+    "signals": ((0,), 0),
 }
 
 
@@ -158,7 +160,7 @@ class SlotsPlan(MlaProblem, KernelPlan):
     @staticmethod
     def parts_of(cuts: Sequence[tuple[int, ...]]) -> int:
         """Parts that workers leave of sequences that are cut."""
-        return sum(row[-1] - i + 1 for i, row in enumerate(cuts) if row[-1] > i)
+        return sum(row[Cut.LAST] - i + 1 for i, row in enumerate(cuts) if row[Cut.LAST] > i)
 
     def bind(
         self,

@@ -64,12 +64,15 @@ def first_row(key, kept, page, box: cutlass.Constexpr):
 class PageLoads:
     """Loads of tiles of one sequence after another, this CTA's boxes of them."""
 
-    def __init__(self, tensors, shared, table, box, share, rank):
-        """``tensors`` are atoms and tensors of latents and rotary parts, ``table`` [b, pages]."""
+    def __init__(self, tensors, shared, table, box, share, rank, policy=EVICT_FIRST):
+        """``tensors`` are atoms and tensors of latents and rotary parts, ``table`` [b, pages].
+
+        ``policy`` is that of L2, None for the usual one.
+        """
         self.latent_atom, self.latent, self.rope_atom, self.rope = tensors
         self.boxes = cute.local_tile(shared, (box, SLAB), (None, None, None))
         self.table, self.box, self.share, self.rank = table, box, share, rank
-        self.pieces = SLAB // share // box
+        self.pieces, self.policy = SLAB // share // box, policy
 
     def key(self, tile):
         """First key of this CTA's part of a tile."""
@@ -95,7 +98,9 @@ class PageLoads:
         rope = slab == ROPE_SLAB
         atom, source = (self.rope_atom, self.rope) if rope else (self.latent_atom, self.latent)
         page = source.shape[0]
-        options = {"cache_policy": cutlass.Int64(EVICT_FIRST), "tma_bar_ptr": barrier}
+        options = {"tma_bar_ptr": barrier}
+        if self.policy is not None:
+            options["cache_policy"] = cutlass.Int64(self.policy)
         if self.share > 1:
             options["mcast_mask"] = cutlass.Int16((1 << self.share) - 1)
         for piece in range(self.pieces):

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
-from mla_var3.errors import InputError, KnowledgeError
+from mla_var3.errors import KnowledgeError
 
 PIN = "third_party/cutlass.toml"
 FOLDER = "third_party/cutlass"
@@ -46,11 +46,8 @@ def load(root: Path) -> Pin:
     Raises:
         KnowledgeError: It is missing or not sound.
     """
-    try:
+    with inputs.faults_as(KnowledgeError, PIN):
         return Pin.model_validate(inputs.read_toml(root / PIN))
-    except (InputError, ValidationError) as error:
-        said = " ".join(str(error).split())
-        raise KnowledgeError(f"{PIN} is not sound: {said}") from error
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from mla_var3 import inputs
-from mla_var3.errors import InputError, KnowledgeError
+from mla_var3.errors import KnowledgeError
 from mla_var3.examples.model import Example
 from mla_var3.paths import write_atomic
 
@@ -43,11 +41,8 @@ def read(root: Path) -> dict[str, Example]:
     """
     found = {}
     for file in sorted((root / FOLDER).glob("*.toml")):
-        try:
+        with inputs.faults_as(KnowledgeError, f"{FOLDER}/{file.name}"):
             found[file.stem] = Example.model_validate(inputs.read_toml(file))
-        except (InputError, ValidationError) as error:
-            said = " ".join(str(error).split())
-            raise KnowledgeError(f"{FOLDER}/{file.name} is not sound: {said}") from error
     return found
 
 

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|compile|reference``."""
+"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|court|...``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from mla_var3.knowledge import (
     search,
     symptoms,
 )
+from mla_var3.knowledge.court import report
 from mla_var3.paths import relative, repo_root
 
 EXIT_FINDINGS = 1
@@ -112,6 +113,21 @@ def replay() -> int:
     return 0
 
 
+def hold_court(fresh: bool = False) -> int:
+    """Try the advice on kernels with a known fault, on good ones, on others' and on history.
+
+    Args:
+        fresh: Compile and count all kernels anew; takes about half an hour.
+    """
+    session = report.hold(fresh=fresh)
+    for line in session.missed():
+        print(line)
+    print(session.table())
+    for path in report.write(session):
+        print(f"wrote {relative(path, repo_root())}")
+    return 0
+
+
 def renew_reference(check: bool = False) -> int:
     """Write the reference tables of the contributing page anew.
 
@@ -153,6 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "query": query,
             "match": match,
             "backtest": replay,
+            "court": hold_court,
             "compile": compile_lists,
             "reference": renew_reference,
         },

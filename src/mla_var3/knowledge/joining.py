@@ -31,8 +31,8 @@ def joined(record: Record, others: Iterable[Record]) -> Record:
     """A record with what others of the same sources state and it does not.
 
     Static facts come from a compile of the same stage with the same tiling for the same arch, that
-    of the nearest problem first. Counters come from the same problem on the same device. A check on
-    a CPU stands in where the run itself checked nothing.
+    of the nearest problem first. Counters come from the same problem on the same device. A check
+    on a CPU stands in where the run itself counted nothing.
 
     Args:
         record: What to complete; a run that did not pass is returned as it is.
@@ -45,7 +45,9 @@ def joined(record: Record, others: Iterable[Record]) -> Record:
         key=lambda r: distance(r.problem, record.problem),
     )
     stages = [_completed(stage, record, near) for stage in record.outcome.stages]
-    checked = record.outcome.correctness or _check(near)
+    checked = record.outcome.correctness
+    if not _counts(checked):
+        checked = _check(near) or checked
     outcome = record.outcome.model_copy(update={"stages": stages, "correctness": checked})
     return record.model_copy(update={"outcome": outcome})
 
@@ -82,6 +84,14 @@ def _twins(stage: Stage, other: Record) -> list[Stage]:
     return [twin for twin in other.outcome.stages if (twin.name, twin.tiling) == mine]
 
 
+def _counts(checked: Correctness | None) -> bool:
+    """Whether a check counted the work of what it ran."""
+    return checked is not None and any(case.mma_flops for case in checked.cases)
+
+
 def _check(near: Sequence[Record]) -> Correctness | None:
-    on_cpu = (r.outcome for r in near if r.arch is None and isinstance(r.outcome, Passed))
-    return next((o.correctness for o in on_cpu if o.correctness is not None), None)
+    """A check on a CPU, one that counted before others."""
+    made = [(r.arch, r.outcome.correctness) for r in near if isinstance(r.outcome, Passed)]
+    counted = next((checked for _, checked in made if _counts(checked)), None)
+    on_cpu = (checked for arch, checked in made if arch is None and checked is not None)
+    return counted or next(on_cpu, None)

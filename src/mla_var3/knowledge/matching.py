@@ -132,12 +132,12 @@ def match(record: Record, catalogue: Catalogue, gains: Gains | None = None) -> l
     return _once(sorted((found for found in weighed if found is not None), key=_rank))
 
 
-def _rank(found: Match) -> tuple[float, int, float, bool, bool, tuple[str | int, ...]]:
-    """By gain, impact and what is left; then what to do before what not, the principle first."""
+def _rank(found: Match) -> tuple[bool, float, int, float, bool, bool, tuple[str | int, ...]]:
+    """What facts work out first, then by gain, impact and what is left; the principle first."""
     meta = found.page.pattern
     return (
-        -(found.gain or 0.0), history.IMPACTS.index(meta.impact), -found.left,
-        meta.kind != "optimization", meta.scope != SHARED, natural(meta.id),
+        found.fired[0].gain is None, -(found.gain or 0.0), history.IMPACTS.index(meta.impact),
+        -found.left, meta.kind != "optimization", meta.scope != SHARED, natural(meta.id),
     )  # fmt: skip
 
 
@@ -145,14 +145,19 @@ def _weighed(
     page: Document, values: Values, catalogue: Catalogue, gains: Gains, priors: Mapping[str, float]
 ) -> Match | None:
     meta, record = page.pattern, values.record
-    if not triggers.applies(meta, record) or catalogue.names(meta.used_by, record.kernel):
+    if not triggers.applies(meta, record):
         return None
     found = triggers.fired(meta, values)
     if not found:
         return None
-    found.sort(key=lambda fired: -most(record, fired.stage))
+    found = [fired for fired in found if fired.gain is None or fired.gain >= WORTH]
+    if not found:
+        return None
+    found.sort(key=lambda fired: (-(fired.gain or 0), -most(record, fired.stage)))
     known = gains.get(meta.id, ())
-    gain = history.expected(priors.get(meta.impact), record.problem, known)
+    gain = found[0].gain
+    if gain is None:
+        gain = history.expected(priors.get(meta.impact), record.problem, known)
     left = math.inf  # Less work has a bound of its own.
     if not {"flops", "bytes"} & meta.affects.keys():
         left = most(record, found[0].stage)

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.evidence import Passed, Record, Stage, StaticFacts, address
+from mla_var3.knowledge import losses
 from mla_var3.languages import StageMetric, languages
 from mla_var3.runtime import costs
 from mla_var3.static import sass
@@ -25,7 +26,9 @@ from mla_var3.workloads import AxisMetric, workloads
 
 Value = bool | int | float | str
 Type = Literal["number", "text", "flag"]
-Origin = Literal["plan", "tiling", "launch", "roofline", "static", "time", "counter", "execution"]
+Origin = Literal[
+    "plan", "tiling", "launch", "roofline", "static", "time", "counter", "execution", "loss"
+]
 Better = Literal["lower", "higher"] | None
 
 
@@ -132,15 +135,17 @@ def _stage(reader: _StageReader) -> Callable[[Record, Stage | None], Value | Non
 
 
 def _blocks(record: Record, stage: Stage) -> int | None:
-    return math.prod(stage.grid) if stage.grid else None
+    found = losses.grid(record, stage)
+    return math.prod(found) if found else None
 
 
 def _waves(record: Record, stage: Stage) -> float | None:
     device, held = roofline.device_of(record), of_facts(_compiled(stage))
-    if device is None or held is None or not held.blocks_per_sm or not stage.grid:
+    blocks = _blocks(record, stage)
+    if device is None or held is None or not held.blocks_per_sm or blocks is None:
         return None
     try:
-        return math.prod(stage.grid) / (device.sm_count * held.blocks_per_sm)
+        return blocks / (device.sm_count * held.blocks_per_sm)
     except DeviceFigureError:
         return None
 
@@ -493,6 +498,49 @@ _ANY_RUN = (
     _run("execution", "max_relative_error", "", "lower",
          "outcome.correctness.cases[].max_relative_error",
          "Largest relative error over all checked cases.", _largest_error),
+    _row("launch", "sms_covered", "", "higher", "stages[].grid, devices",
+         "Multiprocessors that get a block, over all; stages side by side count together.",
+         losses.covered),
+    _row("launch", "outputs_per_block", "", None, "problem, stages[].grid",
+         "Elements of the result over blocks; an SM's registers hold 65,536 values of fp32.",
+         losses.outputs_per_block),
+    _row("execution", "tile_fill", "", "higher", "tiling, outcome.correctness.cases[].mma_flops",
+         "Rows that fill a tile over those that could, on a problem that a CPU ran.",
+         losses.tile_fill),
+    _run("execution", "flops_over_least", "", "lower",
+         "outcome.correctness.cases[].mma_flops, cost model",
+         "Matrix FLOPs that ran over those needed, on a problem that fills tiles alike.",
+         lambda r, o: getattr(losses.counted(r), "flops", None)),
+    _run("execution", "loaded_over_least", "", "lower",
+         "outcome.correctness.cases[].bytes_loaded, cost model",
+         "Bytes that loads asked for over the least that DRAM moves, likewise.",
+         lambda r, o: getattr(losses.counted(r), "loaded", None)),
+    _run("execution", "flops_per_loaded_byte", "FLOP/byte", "higher",
+         "outcome.correctness.cases[].mma_flops / bytes_loaded",
+         "Matrix FLOPs per byte that loads asked for, likewise.",
+         lambda r, o: getattr(losses.counted(r), "intensity", None)),
+    _row("loss", "idle_loss", "", "lower", "stages[].grid, devices",
+         "Blocks of the busiest multiprocessor over an even share.", losses.idle),
+    _row("loss", "spill_loss", "", "lower", "stages[].static",
+         "Time with register spills over time without, from the share of instructions that spill.",
+         losses.spills),
+    _row("loss", "path_loss", "", "lower", "stages[].static.mma_path, cost model, devices",
+         "Time on the matrix instructions chosen over time on the fast ones.", losses.mma_path),
+    _row("loss", "fill_loss", "", "lower", "tile_fill, cost model, devices",
+         "Time with tiles filled as counted over time with full ones.", losses.unfilled),
+    _row("loss", "waste_loss", "", "lower", "flops_over_least, cost model, devices",
+         "Time with the matrix FLOPs that ran over time with those needed.", losses.wasted_flops),
+    _row("loss", "load_loss", "", "lower", "flops_per_loaded_byte, cost model, devices",
+         "Time of all loads through the L2 over the time of the work at attained rates.",
+         losses.loads),
+    _row("loss", "reload_loss", "", "lower", "tiling, outcome.correctness.cases[]",
+         "Times that a block loads each operand.", losses.reloads),
+    _row("loss", "shared_loss", "", "lower", "stages[].static.mma_instructions",
+         "Time of the operands' way out of shared memory over that of the products.",
+         losses.shared),
+    _row("loss", "ring_loss", "", "lower", "stages[].static.barrier_groups",
+         "Time of a step whose loads wait for the products of the step before, over one whose "
+         "loads do not.", losses.one_stage),
 )  # fmt: skip
 
 

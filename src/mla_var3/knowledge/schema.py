@@ -127,10 +127,12 @@ class Trigger(Condition):
     """A condition that makes a page worth reading; ``with`` narrows it.
 
     Each trigger of a page fires on its own. The conditions under ``with`` must hold too, in the
-    same stage where they speak of stages.
+    same stage where they speak of stages. ``gain`` names the metric that says how many times faster
+    the stage would be without the cause.
     """
 
     with_: tuple[Condition, ...] = Field((), alias="with")
+    gain: Line | None = None
 
     def __str__(self) -> str:
         return " and ".join([super().__str__(), *map(str, self.with_)])
@@ -308,6 +310,7 @@ class FrontMatter(_Model):
         used_by: Versions that apply it, as ``flash_mla v1``, or ``flash_mla@cute-dsl v1`` where a
             design exists in several languages.
         violated_by: Versions that show the anti-pattern, or that leave the optimization out.
+        symptoms: What an engineer sees or is told who needs the page, in the words of a search.
         interacts: Ids of pages that strengthen, replace or exclude this one.
         since: Day of the first version of the page.
     """
@@ -325,6 +328,7 @@ class FrontMatter(_Model):
     evidence: tuple[Evidence, ...] = ()
     used_by: tuple[VersionKey, ...] = ()
     violated_by: tuple[VersionKey, ...] = ()
+    symptoms: tuple[Line, ...] = ()
     interacts: tuple[Id, ...] = ()
     since: datetime.date
 

@@ -17,8 +17,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 TITLE_WEIGHT, METRIC_WEIGHT = 5, 2
 
 _STOP = frozenset(
-    """a an and are as at be by do for from how i in is it my of on or that the this to what when
-    which why with""".split()  # noqa: SIM905 - words read better than a list of literals
+    """a an and are as at be by do for from how i in is it much my of on or so that the this to what
+    when which why with""".split()  # noqa: SIM905 - words read better than a list of literals
 )
 
 
@@ -63,6 +63,7 @@ def page_words(page: Document) -> list[str]:
     fields = " ".join((meta.kind, meta.scope, *meta.regimes, *meta.archs))
     return (
         words(f"{meta.id} {meta.title}") * TITLE_WEIGHT
+        + words(" ".join(meta.symptoms)) * TITLE_WEIGHT
         + words(_metric_words(dict.fromkeys(named))) * METRIC_WEIGHT
         + words(fields)
         + words(page.body)

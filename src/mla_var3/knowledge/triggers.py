@@ -20,11 +20,13 @@ class Fired:
         trigger: The trigger.
         reading: The value.
         stage: Stage that it speaks of; None where it speaks of the whole run.
+        gain: What its cause costs, as a factor of time; None where that is not worked out.
     """
 
     trigger: Trigger
     reading: Reading
     stage: str | None = None
+    gain: float | None = None
 
     def __str__(self) -> str:
         return f"{self.reading} ({self.trigger})"
@@ -62,8 +64,15 @@ def fire(trigger: Trigger, values: Values) -> list[Fired]:
         reading = values.holding(trigger, place)
         if reading is not None and all(values.holding(c, place) for c in trigger.with_):
             stage = place if staged else None
-            found.setdefault(stage, Fired(trigger, reading, stage))
+            found.setdefault(stage, Fired(trigger, reading, stage, _gain(trigger, values, place)))
     return list(found.values())
+
+
+def _gain(trigger: Trigger, values: Values, place: str | None) -> float | None:
+    if trigger.gain is None:
+        return None
+    here = (r.value for r in values.of(trigger.gain) if r.stage in (None, place))
+    return next((float(value) for value in here if isinstance(value, (int, float))), None)
 
 
 def fired(meta: FrontMatter, values: Values) -> list[Fired]:

@@ -102,7 +102,9 @@ def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
                 f"nsight-python's result has no column {error}; it has {sorted(map(str, row))}"
             ) from error
         except ValueError as error:
-            raise ToolchainError(f"nsight-python's result holds no number: {error}") from error
+            raise ToolchainError(
+                f"nsight-python's result holds no number: {error!s:.200}"
+            ) from error
         if math.isfinite(value):
             values.setdefault(name, {})[str(row.get("Metric", DURATION))] = round(value, 4)
     return values

@@ -11,7 +11,7 @@ import subprocess
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mla_var3 import devices, evidence
+from mla_var3 import devices, evidence, languages
 from mla_var3.evidence import revisions
 from mla_var3.profiling.job import Job
 from mla_var3.runtime.check import CaseResult
@@ -87,7 +87,7 @@ def passed(
             name=path,
             kernel=kernel.function_name,
             tiling=kernel.tiling.values(),
-            grid=list(kernel.grid()),
+            grid=list(languages.find(kernel.language).grid(kernel)),
             duration=(durations or {}).get(path),
             static=(static or {}).get(path),
         )

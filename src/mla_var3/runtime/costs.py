@@ -11,18 +11,56 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from mla_var3 import roofline
 from mla_var3.devices import Device, load
 from mla_var3.errors import DeviceFigureError, HyperMlaError
-from mla_var3.evidence import Passed, Record, Stage
+from mla_var3.evidence import CheckedCase, Passed, Record, Stage
 from mla_var3.roofline import Prediction
 from mla_var3.runtime import registry
+from mla_var3.runtime.kernel import Kernel
 from mla_var3.workloads import Cost
 
 Tilings = Mapping[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Work of a kernel that no version here describes.
+
+    Attributes:
+        stages: Work of each stage by its name.
+        case: Work of the problem that a CPU ran, where one did.
+    """
+
+    stages: Mapping[str, Cost]
+    case: Cost | None = None
+
+    @property
+    def whole(self) -> Cost:
+        """Work of all stages."""
+        return sum(self.stages.values(), Cost(0, 0))
+
+
+_GIVEN: ContextVar[Given | None] = ContextVar("given work", default=None)
+
+
+def is_given() -> bool:
+    """Whether the work of records is given, so that no version here is asked."""
+    return _GIVEN.get() is not None
+
+
+@contextlib.contextmanager
+def given(work: Given) -> Iterator[None]:
+    """Take the work of every record from ``work`` inside the block."""
+    token = _GIVEN.set(work)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
 
 
 def cost(record: Record, stage: Stage | None = None) -> Cost | None:
@@ -37,6 +75,8 @@ def cost(record: Record, stage: Stage | None = None) -> Cost | None:
     """
     if not isinstance(record.outcome, Passed):
         return None
+    if (stated := _GIVEN.get()) is not None:
+        return stated.whole if stage is None else stated.stages.get(stage.name)
     kernel = record.kernel
     version = f"{kernel.design}@{kernel.language}", kernel.version
     problem = json.dumps(record.problem, sort_keys=True)
@@ -53,9 +93,23 @@ def cost(record: Record, stage: Stage | None = None) -> Cost | None:
 
 def ways(record: Record) -> tuple[Cost, ...]:
     """Work of each way to do a record's whole work that its problem leaves open."""
+    if (stated := _GIVEN.get()) is not None:
+        return (stated.whole,)
     kernel = record.kernel
     problem = json.dumps(record.problem, sort_keys=True)
     return _ways(f"{kernel.design}@{kernel.language}", kernel.version, problem)
+
+
+def of_case(record: Record, case: CheckedCase) -> Cost | None:
+    """Work of a problem that a CPU ran to check a record's kernel; None where nobody tells."""
+    if (stated := _GIVEN.get()) is not None:
+        return stated.case
+    kernel = record.kernel
+    problem = json.dumps(case.problem, sort_keys=True)
+    try:
+        return _whole(f"{kernel.design}@{kernel.language}", kernel.version, problem)
+    except (HyperMlaError, TypeError, KeyError):
+        return None
 
 
 def plan_of(design: str, version: str, problem: str) -> Any:
@@ -74,9 +128,33 @@ def _ways(design: str, version: str, problem: str) -> tuple[Cost, ...]:
     return tuple(plan_of(design, version, problem).least_costs())
 
 
-@functools.lru_cache(maxsize=8192)
+def kernels(record: Record) -> Mapping[str, Kernel]:
+    """Today's kernels of a record's stages under its tilings, by path; empty where unlike."""
+    outcome, kernel = record.outcome, record.kernel
+    if not isinstance(outcome, Passed):
+        return {}
+    tilings = {each.name: each.tiling for each in outcome.stages}
+    device = roofline.device_of(record)
+    try:
+        return _kernels(
+            f"{kernel.design}@{kernel.language}", kernel.version,
+            json.dumps(record.problem, sort_keys=True), json.dumps(tilings),
+            device.key if device is not None else "",
+        )  # fmt: skip
+    except (HyperMlaError, TypeError, KeyError):
+        return {}
+
+
 def _stages(design: str, version: str, problem: str, tilings: str, ran_on: str) -> dict[str, Cost]:
     """Cost of each stage by its path, under the tilings of the record, on its device."""
+    found = _kernels(design, version, problem, tilings, ran_on)
+    return {path: kernel.cost for path, kernel in found.items()}
+
+
+@functools.lru_cache(maxsize=8192)
+def _kernels(
+    design: str, version: str, problem: str, tilings: str, ran_on: str
+) -> Mapping[str, Kernel]:
     plan, recorded = plan_of(design, version, problem), json.loads(tilings)
     with contextlib.suppress(DeviceFigureError):  # Its grids are then the reference device's.
         plan = plan.resolve(load(ran_on).machine(plan.dtype)) if ran_on else plan
@@ -89,7 +167,7 @@ def _stages(design: str, version: str, problem: str, tilings: str, ran_on: str) 
     if other:  # Another split of the keys changes what the combine reads too.
         plan = dataclasses.replace(plan, tilings=other)
         stages = plan.plan(*plan.prepare_inputs("meta")).stages()
-    return {path: kernel.cost for path, kernel in stages}
+    return dict(stages)
 
 
 def bound(

@@ -17,6 +17,11 @@ LATENT, ROPE = 512, 64
 #: log2 by which a row's maximum may lag behind: weights of up to 2**8 are as exact as those below.
 LAZY = 8.0
 LN_2 = 0.6931471805599453
+#: fp32 values of half a part (64 maxima and sums, 64 x 256 values), and signals that it has come.
+PLACE, SIGNALS = 2 * ROWS + ROWS * LATENT // 2, 4
+#: Whether workers merge within attention (v14), which no GPU has run yet, or a second launch does
+#: (v13).
+JOINED = False
 #: Page sizes below a tile that a load takes whole.
 SMALL_PAGES = (1, 2, 4, 8, 16, 32)
 
@@ -80,8 +85,24 @@ def workers_of(rows: int, sms: int, alone: bool = False) -> int:
         sms: SMs.
         alone: Whether no CTAs share keys.
     """
+    return max(sms // tiles_of(rows, alone), 1)
+
+
+def tiles_of(rows: int, alone: bool = False) -> int:
+    """Tiles of rows that CTAs of a part take, of a sequence with so many rows."""
     share, groups = groups_of(rows) if not alone else (1, -(-rows // ROWS))
-    return max(sms // (share * groups), 1)
+    return share * groups
+
+
+def schedule_rows(rows: int, sms: int, alone: bool = False) -> int:
+    """Rows of a schedule: one per part, then what CTAs tell each other, which is 0 between calls.
+
+    Args:
+        rows: Rows of a sequence.
+        sms: SMs.
+        alone: Whether no CTAs share keys.
+    """
+    return workers_of(rows, sms, alone) * (1 + 2 * tiles_of(rows, alone))
 
 
 def box_of(page: int, share: int, one_page: bool) -> int:
@@ -101,11 +122,12 @@ def box_of(page: int, share: int, one_page: bool) -> int:
 def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
     """The kernel for so many rows of a sequence and pages of a size."""
     share, _ = groups_of(rows)
-    return Kind("attention", dtype, share, box_of(page, share, one_page), LAZY)
+    name = "joined" if JOINED else "attention"
+    return Kind(name, dtype, share, box_of(page, share, one_page), LAZY)
 
 
 def merge(dtype: str, share: int) -> Kind:
-    """The kernel that merges what parts of a sequence leave."""
+    """The kernel that merges what parts of a sequence or a list leave."""
     return Kind("merge", dtype, share)
 
 
@@ -121,7 +143,7 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         share: sorted({KEYS // share, *(min(x, KEYS // share) for x in SMALL_PAGES)})
         for share in (1, 2)
     }
-    attending = [
-        Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
-    ]
-    return [SCHEDULE, SPARSE, *attending, *(Kind("merge", d, s) for d in dtypes for s in boxes)]
+    name = "joined" if JOINED else "attention"
+    attending = [Kind(name, d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs]
+    merging = [merge(SPARSE.dtype, 1)] if JOINED else [merge(d, s) for d in dtypes for s in boxes]
+    return [SCHEDULE, SPARSE, *attending, *merging]

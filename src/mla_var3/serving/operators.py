@@ -21,21 +21,24 @@ def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torc
         alone: Whether no CTAs share keys, as in ``sparse_decode``.
 
     Returns:
-        Where each part begins and ends, [parts, 8] in int32; the parts follow from rows and GPU.
+        Where each part begins and ends, and what calls tell themselves through, [n, 8] in int32;
+        the size follows from rows and GPU.
     """
-    workers = kinds.workers_of(rows, sms_of(lengths.device), alone)
-    cuts = lengths.new_empty(workers, kinds.COLUMNS)
+    sms = sms_of(lengths.device)
+    made = lengths.new_zeros(kinds.schedule_rows(rows, sms, alone), kinds.COLUMNS)
+    cuts = made[: kinds.workers_of(rows, sms, alone)]
     launch(kinds.SCHEDULE, lengths, cuts, written=[cuts])
-    return cuts
+    return made
 
 
 @even_schedule.register_fake
 def _(lengths: torch.Tensor, rows: int, alone: bool = False) -> torch.Tensor:
-    workers = kinds.workers_of(rows, sms_of(lengths.device), alone)
-    return lengths.new_empty(workers, kinds.COLUMNS)
+    return lengths.new_empty(
+        kinds.schedule_rows(rows, sms_of(lengths.device), alone), kinds.COLUMNS
+    )
 
 
-@torch.library.custom_op("mla_var3::paged_decode", mutates_args=("o", "lse"))
+@torch.library.custom_op("mla_var3::paged_decode", mutates_args=("cuts", "o", "lse"))
 def paged_decode(
     q: torch.Tensor,
     qpe: torch.Tensor,
@@ -60,7 +63,8 @@ def paged_decode(
         kpe: Rotary parts [pages, page, 64].
         table: Pages of each sequence in order, [b, n] in int32.
         lengths: Keys of each sequence, [b] in int32.
-        cuts: By ``even_schedule`` of the same lengths and rows.
+        cuts: By ``even_schedule`` of the same lengths and rows; calls that are given the same one
+            run one after another.
         o: Output [b, s, h, 512].
         lse: Logarithm of the sum of exponentials, [b, h, s] in fp32.
         scale: Softmax scale.
@@ -77,25 +81,18 @@ def paged_decode(
         table = lengths[:, None]
     rows, dtype = s * h, str(q.dtype).removeprefix("torch.")
     attention = kinds.attention(dtype, rows, z.shape[1], table.shape[1] == 1)
-    slots = slots_of(rows, cuts.shape[0])
-    partial = q.new_empty(slots, kinds.ROWS, kinds.LATENT, dtype=torch.float32)
-    partial_lse = q.new_empty(slots, kinds.ROWS, dtype=torch.float32)
-    numbers = (1.0 if base2 else kinds.LN_2, empty)
-    sums = lse.unsqueeze(-1)
+    workers = len(cuts) // (1 + 2 * kinds.tiles_of(rows))
+    signals, cuts = cuts[workers:].view(-1, kinds.SIGNALS), cuts[:workers]
+    left = parts(q, rows, workers)
+    exchanged = (*left, signals) if kinds.JOINED else left
+    numbers, sums = (1.0 if base2 else kinds.LN_2, empty), lse.unsqueeze(-1)
     launch(
-        attention, q, qpe, z, kpe, table, lengths, cuts, partial, partial_lse, o, sums,
-        s if causal else 0, scale / kinds.LN_2, *numbers, written=[partial, partial_lse, o, lse],
+        attention, q, qpe, z, kpe, table, lengths, cuts, *exchanged, o, sums, s if causal else 0,
+        scale / kinds.LN_2, *numbers, written=[*left, o, lse],
     )  # fmt: skip
-    launch(
-        kinds.merge(dtype, attention.share),
-        cuts,
-        partial,
-        partial_lse,
-        o,
-        sums,
-        *numbers,
-        written=[],
-    )
+    if not kinds.JOINED:
+        merge = kinds.merge(dtype, attention.share)
+        launch(merge, cuts, *left, o, sums, *numbers, written=[])
 
 
 @paged_decode.register_fake
@@ -136,7 +133,8 @@ def sparse_decode(
     if not cache.shape[0]:
         cache = cache.new_zeros(1, *cache.shape[1:])
         indices = torch.full_like(indices, -1)
-    slots = 2 * cuts.shape[0] * -(-h // kinds.ROWS)
+    workers = len(cuts) // (1 + 2 * kinds.tiles_of(h, alone=True))
+    cuts, slots = cuts[:workers], 2 * workers * kinds.tiles_of(h, alone=True)
     partial = q.new_empty(slots, kinds.ROWS, kinds.LATENT, dtype=torch.float32)
     partial_lse = q.new_empty(slots, kinds.ROWS, dtype=torch.float32)
     numbers, sums = (kinds.LN_2, empty), lse.unsqueeze(-1)
@@ -153,13 +151,16 @@ def _(*_: object) -> None:
     return None
 
 
-def slots_of(rows: int, workers: int) -> int:
-    """Places of 64 rows for what parts of sequences leave: two per worker and row tile."""
-    share, groups = kinds.groups_of(rows)
-    return 2 * workers * groups * share
+def parts(like: torch.Tensor, rows: int, workers: int) -> list[torch.Tensor]:
+    """Room for what parts of sequences leave: two per worker and row tile."""
+    tiles = 2 * workers * kinds.tiles_of(rows)
+    shapes = [(tiles, kinds.ROWS, kinds.LATENT), (tiles, kinds.ROWS)]
+    if kinds.JOINED:  # of each half, which has the maxima and sums of its rows with it
+        shapes = [(2 * tiles, kinds.PLACE)]
+    return [like.new_empty(shape, dtype=torch.float32) for shape in shapes]
 
 
 def workspace_bytes(rows: int, device: torch.device) -> int:
     """What a call of ``paged_decode`` takes beside its outputs."""
-    slots = slots_of(rows, kinds.workers_of(rows, sms_of(device)))
-    return slots * kinds.ROWS * (kinds.LATENT + 1) * 4
+    workers = kinds.workers_of(rows, sms_of(device))
+    return sum(x.nbytes for x in parts(torch.empty(0, device="meta"), rows, workers))

@@ -255,3 +255,30 @@ def mma_note(path: str, arch: str) -> str | None:
     return (
         f"matrix multiplications fall back to {' and '.join(slow)}, where {arch} has {names[fast]}"
     )
+
+
+#: Rates over that of the arch's fast instructions, per clock and SM. Tensor cores do 4096 dense
+#: FLOPs of 16 bits on sm_90, 2048 on sm_80 (NVIDIA H100 and A100 whitepapers), CUDA cores 256 of
+#: fp32 on sm_90. Instructions of the older kind are taken at the older arch's rate.
+_RATES = {"sm_90": {"MMA": 0.5, "FMA": 256 / 4096}, "sm_80": {"FMA": 128 / 2048}}
+_RATES |= {"sm_100": {"MMA": 0.25, "FMA": 256 / 8192}}
+
+
+def rate(path: str, arch: str) -> float | None:
+    """Tensor rate of the slowest part of a path over that of the arch's fast one; None if unknown.
+
+    Args:
+        path: As :func:`mma_path` gives it.
+        arch: Such as ``sm_90``.
+    """
+    base = base_arch(arch)
+    fast = FAST_FAMILY.get(base)
+    found = []
+    for part in path.split("+"):
+        family = "FMA" if part == "FMA" else mma_family(part)
+        if family != fast:
+            known = _RATES.get(base, {}).get(family or "")
+            if known is None:
+                return None
+            found.append(known)
+    return min(found, default=1.0)

@@ -115,6 +115,8 @@ WORKLOAD = Workload(
     summary="Softmax attention with keys and values of one head dimension.",
     problem=AttentionProblem,
     sweep="s",
+    outputs=lambda p: p["b"] * p["h"] * p["s"] * p["d"],
+    repeats=lambda _problem: {"b": False, "h": False, "t": True},
     compared=("b", "h", "s", "t", "d", "dtype", "causal"),
     regimes=(
         Regime("decode", "one query token", lambda p: p["s"] < 2),

@@ -357,6 +357,12 @@ class Workload:
         peers: Names of libraries' kernels by their design, the first one what all compare with.
         least_us: Least microseconds that any form of a problem takes at a device's bound rates,
             also those whose inputs are kept in another form; None where it is not known.
+        repeats: Axes of a problem along which a kernel does the same again, so that a shorter one
+            tells of all; for each whether tiles cut it.
+        tile_intensity: FLOPs per byte that a block loads where it loads each operand once: of a
+            problem, the rows and the columns of a tile; None where they do not tell.
+        outputs: Elements of a problem's result; None where its axes do not tell.
+        sharing: Rows of a problem that take the same operands; None where its axes do not tell.
         sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
 
@@ -371,6 +377,12 @@ class Workload:
     lighter: Callable[[Mapping[str, Any]], bool] = lambda _problem: False
     peers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     least_us: Callable[[Mapping[str, Any], Ceilings], float | None] = lambda _problem, _rates: None
+    repeats: Callable[[Mapping[str, Any]], Mapping[str, bool]] = lambda _problem: {}
+    tile_intensity: Callable[[Mapping[str, Any], int, int], float | None] = (
+        lambda _problem, _rows, _columns: None
+    )
+    outputs: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
+    sharing: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
         default_factory=dict
     )

@@ -88,12 +88,23 @@ def _least(problem: Mapping[str, Any]) -> int:
     return min(problem["m"], problem["n"])
 
 
+#: Bytes of an element of 16 bits.
+_WIDTH = 2
+
+
+def _tile_intensity(problem: Mapping[str, Any], rows: int, columns: int) -> float:
+    return 2 * rows * columns / (_WIDTH * (rows + columns))
+
+
 WORKLOAD = Workload(
     key="gemm",
     title="GEMM",
     summary="The product of two matrices, summed in fp32.",
     problem=GemmProblem,
     sweep="m",
+    outputs=lambda p: p["m"] * p["n"],
+    tile_intensity=_tile_intensity,
+    repeats=lambda _problem: dict.fromkeys(("m", "n", "k"), True),
     compared=("m", "n", "k", "dtype"),
     regimes=(
         Regime(

@@ -87,12 +87,34 @@ def _least_us(problem: Mapping[str, Any], rates: Ceilings) -> float | None:
     return bound_us(Shape(**sizes), problem["s"], problem["t"], rates)
 
 
+def _repeats(problem: Mapping[str, Any]) -> dict[str, bool]:
+    """Keys always; sequences unless a stage joins them; heads unless they share their keys.
+
+    Where the parts of the keys are left open, their number follows from the sequences.
+    """
+    joined = "n" in problem or "prefix" in problem or problem.get("splits", 1) is None
+    return {"t": True} | ({} if joined else {"b": False}) | ({} if "k" in problem else {"h": False})
+
+
+def _tile_intensity(problem: Mapping[str, Any], rows: int, columns: int) -> float | None:
+    """Scores take a key's latent and rotary part, the output its latent part alone."""
+    k, p = problem.get("k"), problem.get("p")
+    if not isinstance(k, int) or not isinstance(p, int) or "n" in problem or "prefix" in problem:
+        return None
+    width = 1 if problem.get("dtype") == "fp8" else 2
+    return rows * 2 * (2 * k + p) / ((k + p) * width)
+
+
 WORKLOAD = Workload(
     key="mla",
     title="MLA",
     summary="Attention over a compressed (latent) cache, over the decompressed one, or over both.",
     problem=MlaProblem,  # type: ignore[type-abstract]  # its designs add their own axes
     sweep="s",
+    repeats=_repeats,
+    sharing=lambda p: _shared_rows(p) if "k" in p else None,
+    outputs=lambda p: p["b"] * p["h"] * p["s"] * (p.get("d") or p["k"]),
+    tile_intensity=_tile_intensity,
     compared=("b", "h", "s", "t", "dtype", "causal", "page", "lengths", "topk"),
     lighter=lambda p: bool(p.get("shared")),  # Tokens that sequences share are read once.
     regimes=(

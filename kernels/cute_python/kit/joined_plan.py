@@ -1,0 +1,81 @@
+"""Latent problems over pages in one launch: workers merge what they share of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mla_var3.kernel.cute_python.kit.even import COLUMNS, even_cuts
+from mla_var3.kernel.cute_python.kit.joined import JoinedKernel
+from mla_var3.kernel.cute_python.kit.l2 import PLACE, SIGNALS
+from mla_var3.kernel.cute_python.kit.paged_plan import PagedPlan, PagedTiling
+from mla_var3.kernel.cute_python.kit.slabs import KEYS
+from mla_var3.kernel.cute_python.kit.softmax import LN_2
+from mla_var3.runtime import RuntimeObject, Tiling
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedTiling(PagedTiling):
+    """What CTAs share and load at once, and what L2 keeps of it."""
+
+    keep: bool = option(False, "whether L2 keeps keys as long as anything else")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedPlan(PagedPlan):
+    """Problem and launch; ``kernel`` is the version's."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": JoinedTiling}
+
+    kernel: ClassVar[type[JoinedKernel]]
+    #: What it costs to begin a sequence, and to leave a part of one, in tiles.
+    begin: ClassVar[int] = 4
+    split: ClassVar[int] = 1
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return self.sharing(min(self.row_tiles, 2))
+
+    def sharing(self, share: int, *, keep: bool = False) -> JoinedTiling:
+        """The tiling with which so many row tiles share their keys."""
+        return JoinedTiling(**super().sharing(share).values(), keep=keep)
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        shares = range(1, min(self.row_tiles, 2) + 1)
+        tilings = [self.sharing(n, keep=keep) for n in shares for keep in (False, True)]
+        return {"attention": tilings}
+
+    def cuts(self, share: int) -> list[tuple[int, ...]]:
+        """Where the work of each worker begins and ends."""
+        tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
+        room = self.target.sm_count // (share * self.groups(share))
+        return even_cuts(tiles, max(min(room, sum(tiles)), 1), self.begin, self.split)
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        import torch
+
+        names = ("q", "qpe", "z", "kpe", "table", "lengths")
+        share, device = self.tiling("attention").share, inputs[0].device
+        rows = self.cuts(share)
+        # Made once per decoding step, for all layers: not a part of what is timed.
+        cuts = torch.zeros(len(rows), COLUMNS, dtype=torch.int32)
+        cuts[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int32)
+        ctas = len(rows) * self.groups(share) * share
+        scratch = {
+            "cuts": cuts.to(device),
+            "places": torch.zeros(4 * ctas, PLACE, dtype=torch.float32, device=device),
+            "signals": torch.zeros(4 * ctas, SIGNALS, dtype=torch.int32, device=device),
+        }
+        return self.bind(
+            "attention",
+            self.kernel.paged_attention,
+            lambda x: self.kernel(x.lazy, x.share, x.box, x.keep),
+            {**dict(zip(names, inputs, strict=True)), **scratch},
+            dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
+            (self.s if self.causal else 0, self.scale / LN_2, LN_2, float("-inf")),
+            self._algorithmic_flops_bytes(),
+        )

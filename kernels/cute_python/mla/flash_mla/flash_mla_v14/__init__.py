@@ -1,0 +1,1 @@
+"""v14: parts of sequences are merged within attention."""

@@ -1,0 +1,183 @@
+"""Cases of the court: what they are, and how their lists are read.
+
+Lists stand in ``knowledge/court``: ``seeded.toml`` has kernels of ours that one edit made slow,
+``strangers.toml`` kernels of others with what an expert says of each. Both were written before the
+advice was asked.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mla_var3.errors import KnowledgeError
+from mla_var3.paths import repo_root
+
+FOLDER = "knowledge/court"
+SEEDED, STRANGERS = f"{FOLDER}/seeded.toml", f"{FOLDER}/strangers.toml"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Replaced(_Model):
+    """An edit of a source.
+
+    Attributes:
+        file: Path from the top of the checkout.
+        old: What stands there; each occurrence is replaced.
+        new: What takes its place.
+    """
+
+    file: str
+    old: str
+    new: str
+
+
+class Kernel(_Model):
+    """A kernel as it is observed.
+
+    Attributes:
+        design: Design, with ``@language`` where it exists in two.
+        version: Such as ``v2``.
+        problem: Axes that differ from the plan's defaults.
+        tiling: Fields of the tilings that differ from the defaults, by stage.
+        source: Edits of its sources.
+    """
+
+    design: str
+    version: str
+    problem: dict[str, Any] = {}
+    tiling: dict[str, dict[str, Any]] = {}
+    source: tuple[Replaced, ...] = ()
+
+
+class Edit(_Model):
+    """What one edit changes; what it does not name stays."""
+
+    version: str | None = None
+    problem: dict[str, Any] = {}
+    tiling: dict[str, dict[str, Any]] = {}
+    source: tuple[Replaced, ...] = ()
+
+
+class Seeded(_Model):
+    """A good kernel of ours and the edit that makes it slow.
+
+    Attributes:
+        id: Unique name.
+        good: The kernel before the edit.
+        edit: The edit.
+        remedies: Pages any of which undoes it.
+        why: Why the edit costs time, in one sentence.
+    """
+
+    id: str
+    good: Kernel
+    edit: Edit
+    remedies: tuple[str, ...]
+    why: str
+
+    @property
+    def slow(self) -> Kernel:
+        """The kernel after the edit."""
+        stages = {**self.good.tiling, **self.edit.tiling}
+        tiling = {
+            stage: {**self.good.tiling.get(stage, {}), **self.edit.tiling.get(stage, {})}
+            for stage in stages
+        }
+        return Kernel(
+            design=self.good.design,
+            version=self.edit.version or self.good.version,
+            problem={**self.good.problem, **self.edit.problem},
+            tiling=tiling,
+            source=self.edit.source,
+        )
+
+
+class Stranger(_Model):
+    """A kernel that nobody here wrote.
+
+    Attributes:
+        id: Unique name.
+        example: File of ``knowledge/examples``, without its ending, whose compile states the facts.
+        kernel: Which kernel of the example, by the start of its name; the first by default.
+        layer: Workload whose words describe the problem.
+        problem: Axes of the problem that the example runs by default.
+        grid: Blocks per axis.
+        flops: FLOPs of the problem.
+        bytes: Least DRAM bytes of the problem.
+        remedies: Pages any of which an expert would name; empty where nothing is to be found.
+        why: The expert's reason.
+    """
+
+    id: str
+    example: str
+    kernel: str = ""
+    layer: str
+    problem: dict[str, Any] = {}
+    grid: tuple[int, ...] = ()
+    flops: int = 0
+    bytes: int = 0
+    remedies: tuple[str, ...]
+    why: str
+
+
+class _SeededList(_Model):
+    case: tuple[Seeded, ...]
+    good: tuple[Kernel, ...] = ()
+
+
+class _StrangerList(_Model):
+    case: tuple[Stranger, ...]
+
+
+def _read(name: str, root: Path | None) -> Mapping[str, Any]:
+    path = (root or repo_root()) / name
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise KnowledgeError(f"{name} cannot be read: {error}") from error
+
+
+def seeded(root: Path | None = None) -> tuple[tuple[Seeded, ...], tuple[Kernel, ...]]:
+    """The seeded slow-downs, and every good kernel once: those of the cases and those beside them.
+
+    Raises:
+        KnowledgeError: The list is missing, is not TOML, or names a case twice.
+    """
+    try:
+        found = _SeededList.model_validate(_read(SEEDED, root))
+    except ValidationError as error:
+        raise KnowledgeError(f"{SEEDED}: {error}") from error
+    _once([case.id for case in found.case], SEEDED)
+    goods: list[Kernel] = []
+    for kernel in (*(case.good for case in found.case), *found.good):
+        if kernel not in goods:
+            goods.append(kernel)
+    return found.case, tuple(goods)
+
+
+def strangers(root: Path | None = None) -> tuple[Stranger, ...]:
+    """The kernels of others.
+
+    Raises:
+        KnowledgeError: The list is missing, is not TOML, or names a case twice.
+    """
+    try:
+        found = _StrangerList.model_validate(_read(STRANGERS, root)).case
+    except ValidationError as error:
+        raise KnowledgeError(f"{STRANGERS}: {error}") from error
+    _once([case.id for case in found], STRANGERS)
+    return found
+
+
+def _once(names: list[str], where: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise KnowledgeError(f"{where} names {', '.join(twice)} twice")

@@ -1,0 +1,282 @@
+"""What each cause costs a stage at least: times that follow from counts and a device's figures.
+
+A loss is a factor: how many times longer the launch takes than it would without the cause, by the
+roofline of the device. 1 is no loss. A cause that the facts do not decide has no loss here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mla_var3 import languages, roofline
+from mla_var3.devices import Device
+from mla_var3.errors import DeviceFigureError
+from mla_var3.evidence import CheckedCase, Passed, Record, Stage, StaticFacts
+from mla_var3.runtime import costs
+from mla_var3.static import sass
+from mla_var3.workloads import workloads
+
+#: Instructions of dependent launches: the next kernel's blocks start while this one's still run.
+_DEPENDENT = frozenset({"ACQBULK", "PREEXIT"})
+#: Tiles of all languages divide it; a problem whose axes are multiples of it wastes no padding.
+_WHOLE = 128
+#: Share of a launch's instructions that touch local memory, per factor of time. Four steps of the
+#: project's own history, of which nothing but the spills changed: 17 to 23 % of the instructions
+#: spilled and the kernel took 4.5 to 5.6 times as long.
+_SPILL_WEIGHT = 18.0
+#: Bytes that the L2 delivers per clock (NVIDIA A100 Tensor Core GPU Architecture, "L2 cache read
+#: bandwidth"); Hopper's is not published and taken to be no less.
+_L2_BYTES_PER_CLOCK: Mapping[str, int] = {"sm_80": 5120, "sm_90": 5120}
+
+
+# -- launches -------------------------------------------------------------------------------------
+
+
+def grid(record: Record, stage: Stage) -> tuple[int, ...]:
+    """The launch grid: as recorded, else as today's version with the same tiling gives it."""
+    if stage.grid or costs.is_given():
+        return tuple(stage.grid)
+    kernel = costs.kernels(record).get(stage.name)
+    return () if kernel is None else tuple(languages.find(kernel.language).grid(kernel))
+
+
+def blocks_at_once(record: Record, stage: Stage) -> int | None:
+    """Blocks of a stage and of those that run beside it."""
+    grids = [found for other in _beside(record, stage) if (found := grid(record, other))]
+    return sum(math.prod(each) for each in grids) or None
+
+
+def _beside(record: Record, stage: Stage) -> Sequence[Stage]:
+    """Stages of one group, or all where launches overlap."""
+    stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
+    mixes = (s.static.instruction_mix for s in stages if s.static is not None)
+    if len(stages) > 1 and any(_DEPENDENT & mix.keys() for mix in mixes):
+        return stages
+    group, dot, _ = stage.name.rpartition(".")
+    return [s for s in stages if s.name.startswith(f"{group}.")] if dot else [stage]
+
+
+def idle(record: Record, stage: Stage) -> float | None:
+    """Time of the busiest multiprocessor over that of an even share."""
+    device, blocks = roofline.device_of(record), blocks_at_once(record, stage)
+    if device is None or blocks is None:
+        return None
+    try:
+        even = blocks / device.sm_count
+    except DeviceFigureError:
+        return None
+    return math.ceil(even) / even
+
+
+def covered(record: Record, stage: Stage) -> float | None:
+    """Multiprocessors that get a block, over all of them."""
+    device, blocks = roofline.device_of(record), blocks_at_once(record, stage)
+    if device is None or blocks is None:
+        return None
+    try:
+        return min(1.0, blocks / device.sm_count)
+    except DeviceFigureError:
+        return None
+
+
+def outputs_per_block(record: Record, stage: Stage) -> float | None:
+    """Elements of the result over blocks, those of launches side by side together."""
+    workload, blocks = workloads().get(record.kernel.layer), blocks_at_once(record, stage)
+    if workload is None or blocks is None:
+        return None
+    try:
+        found = workload.outputs(record.problem)
+    except (KeyError, TypeError):
+        return None
+    return None if found is None else found / blocks
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What a run on the CPU counted over what the cost model asks for.
+
+    Attributes:
+        flops: Matrix FLOPs.
+        loaded: Bytes that loads asked for; at least 1, since some are read from cache again.
+        intensity: FLOPs per byte loaded.
+    """
+
+    flops: float
+    loaded: float
+    intensity: float
+
+
+def counted(record: Record) -> Ratios | None:
+    """Counts of a run whose tiles were filled as those of the record's problem are."""
+    outcome = record.outcome
+    if not isinstance(outcome, Passed) or outcome.correctness is None:
+        return None
+    for case in outcome.correctness.cases:
+        if case.mma_flops and case.bytes_loaded and alike(record, case):
+            least = costs.of_case(record, case)
+            if least is not None and least.flops and least.bytes:
+                return Ratios(
+                    case.mma_flops / least.flops,
+                    case.bytes_loaded / least.bytes,
+                    case.mma_flops / case.bytes_loaded,
+                )
+    return None
+
+
+def tile_fill(record: Record, stage: Stage) -> float | None:
+    """Rows that fill a tile over those that could, on the problem that a CPU ran.
+
+    Rows could fill a tile that share its keys, or the rows of the product.
+    """
+    outcome, rows = record.outcome, stage.tiling.get("tile_m")
+    workload = workloads().get(record.kernel.layer)
+    checked = outcome.correctness if isinstance(outcome, Passed) else None
+    if checked is None or workload is None or not isinstance(rows, int):
+        return None
+    for case in checked.cases:
+        least, sharing = costs.of_case(record, case), workload.sharing(case.problem)
+        if case.mma_flops and least is not None and least.flops and sharing:
+            return rows / (case.mma_flops / least.flops) / min(rows, sharing)
+    return None
+
+
+def unfilled(record: Record, stage: Stage) -> float | None:
+    """Time with tiles that are filled as counted over time with full ones."""
+    fill, found = tile_fill(record, stage), costs.bound(record, stage)
+    if fill is None or found is None:
+        return None
+    whole = max(found.compute_us, found.memory_us)
+    return max(found.compute_us / min(1.0, fill), found.memory_us) / whole if whole else None
+
+
+def alike(record: Record, case: CheckedCase) -> bool:
+    """Whether a smaller problem fills tiles as the record's does.
+
+    Axes along which whole tiles repeat may be shorter; the others decide how full a tile is.
+    """
+    workload = workloads().get(record.kernel.layer)
+    repeats = workload.repeats(record.problem) if workload is not None else {}
+    for axis, whole in record.problem.items():
+        part = case.problem.get(axis)
+        if part == whole:
+            continue
+        if axis not in repeats or not isinstance(part, int) or not isinstance(whole, int):
+            return False
+        if repeats[axis] and (part % _WHOLE or whole % _WHOLE):
+            return False
+    return True
+
+
+def wasted_flops(record: Record, stage: Stage) -> float | None:
+    """Time with the FLOPs that ran over time with those that are needed."""
+    found, ratios = costs.bound(record), counted(record)
+    if found is None or ratios is None:
+        return None
+    spent = max(found.compute_us * ratios.flops, found.memory_us)
+    return max(1.0, spent / max(found.compute_us, found.memory_us))
+
+
+def mma_path(record: Record, stage: Stage) -> float | None:
+    """Time on the matrix instructions that the compiler chose over time on the fast ones."""
+    facts, found = _facts(stage), costs.bound(record, stage)
+    if facts is None or facts.mma_path == "none":
+        return None
+    rate = sass.rate(facts.mma_path, facts.arch)
+    if rate is None:
+        return None
+    if found is None:
+        return 1 / rate
+    return max(found.compute_us / rate, found.memory_us) / max(found.compute_us, found.memory_us)
+
+
+def spills(record: Record, stage: Stage) -> float | None:
+    """Time with register spills over time without."""
+    facts = _facts(stage)
+    if facts is None or not facts.instructions:
+        return None
+    return 1 + _SPILL_WEIGHT * facts.spill_instructions / facts.instructions
+
+
+def loads(record: Record, stage: Stage) -> float | None:
+    """Time of the loads through the L2 over the time that the work takes at attained rates."""
+    device, ratios = roofline.device_of(record), counted(record)
+    found, top = costs.reference(record), costs.bound(record)
+    if device is None or ratios is None or found is None or top is None:
+        return None
+    per_clock = _L2_BYTES_PER_CLOCK.get(device.sm or "")
+    clock = _clock_hz(device)
+    if per_clock is None or clock is None:
+        return None
+    loaded = found.flops * ratios.flops / ratios.intensity
+    least = max(found.compute_us * ratios.flops, found.memory_us)
+    return max(1.0, loaded / (per_clock * clock) * 1e6 / least)
+
+
+def reloads(record: Record, stage: Stage) -> float | None:
+    """Times that a block loads each operand: what its tile allows over what was counted."""
+    workload, ratios = workloads().get(record.kernel.layer), counted(record)
+    rows, columns = stage.tiling.get("tile_m"), stage.tiling.get("tile_n")
+    if workload is None or ratios is None or not isinstance(rows, int):
+        return None
+    least = workload.tile_intensity(
+        record.problem, rows, columns if isinstance(columns, int) else rows
+    )
+    return None if least is None else least / ratios.intensity
+
+
+#: Bytes that an SM's shared memory delivers per clock, and its dense FLOPs of 16 bits per clock
+#: (NVIDIA H100 Tensor Core GPU Architecture whitepaper).
+_SHARED_BYTES, _SHARED_FLOPS = 128, 4096
+_WGMMA = re.compile(r"HGMMA\.(\d+)x(\d+)x(\d+)\.")
+_HALF = 2
+
+
+def shared(record: Record, stage: Stage) -> float | None:
+    """Time of the operands' way out of shared memory over that of the products.
+
+    A warpgroup's product of M by N by K reads its M by K and N by K operands. Where M's comes from
+    registers it reads less, so this is the most that it can be.
+    """
+    facts = _facts(stage)
+    if facts is None:
+        return None
+    flops = read = 0
+    for opcode, count in facts.mma_instructions.items():
+        if (shape := _WGMMA.match(opcode)) is None:
+            return None
+        m, n, k = (int(extent) for extent in shape.groups())
+        flops += count * 2 * m * n * k
+        read += count * _HALF * k * (m + n)
+    if not flops:
+        return None
+    return max(1.0, read / flops * _SHARED_FLOPS / _SHARED_BYTES)
+
+
+def _clock_hz(device: Device) -> float | None:
+    try:
+        return device.figure("boost_clock").normalised * 1e6
+    except DeviceFigureError:
+        return None
+
+
+def one_stage(record: Record, stage: Stage) -> float | None:
+    """Time of a step's loads and products one after the other, over the longer of the two.
+
+    Only where one block has the multiprocessor for itself: else others load meanwhile. Loads take
+    at most as long as the products where these bind, so that half of that is expected.
+    """
+    facts = _facts(stage)
+    depth = getattr(facts, "ring_depth", None)
+    if facts is None or depth is None or facts.mma_path == "none":
+        return None
+    return 1.5 if depth == 1 else 1.0
+
+
+def _facts(stage: Stage) -> StaticFacts | None:
+    return stage.static if stage.static is not None and stage.static.ok else None
