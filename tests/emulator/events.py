@@ -121,3 +121,44 @@ TWO_STORES = Snippet(
     },
     words=(128,),
 )
+
+_SPIN = "SPIN: ld.acquire.gpu.global.u32 %r8, [%rd1]; setp.ne.u32 %p3, %r8, 7; @%p3 bra SPIN;"
+
+#: A CTA stores by TMA and raises a flag; another waits for the flag and reads.
+STORE_AND_FLAG = Snippet(
+    {
+        "start": "mov.u32 %r2, a; setp.ne.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x; setp.ne.u32 %p2, %r9, 0; @%p2 bra TAKE;",
+        "fill": _FILL + " fence.proxy.async.shared::cta; bar.sync 0; @%p1 bra END;",
+        "store": f"{OUT} [%rd0], [%r2], 256; cp.async.bulk.commit_group;",
+        "complete": "cp.async.bulk.wait_group 0;",
+        "flag": "st.release.gpu.global.u32 [%rd1], 7; bra END;",
+        "spin": "TAKE: @%p1 bra END; " + _SPIN,
+        "take": "ld.global.u32 %r10, [%rd0];",
+        "end": "END:",
+    },
+    words=(64, 1),
+    grid=2,
+)
+
+#: A warp writes global memory that another reads after a barrier.
+THROUGH_GLOBAL = Snippet(
+    {
+        "start": "setp.gt.u32 %p1, %r1, 31; mov.u32 %r2, a; @%p1 bra WRITTEN;",
+        "write": "st.global.u32 [%rd0], 5;",
+        "written": "WRITTEN:",
+        "barrier": "bar.sync 0;",
+        "read": "@%p1 ld.global.u32 %r4, [%rd0]; @%p1 st.global.u32 [%rd1], %r4;",
+    },
+)
+
+#: A thread writes global memory and loads it by TMA.
+WRITTEN_THEN_LOADED = Snippet(
+    {
+        "init": INIT + " @%p1 bra END;",
+        "write": "st.global.u32 [%rd0], 5;",
+        "fence": "fence.proxy.async.global;",
+        "load": f"mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 256; {COPY} [%r2], [%rd0], 256, [%r3];",
+        "wait": wait("%r3"),
+        "end": "END:",
+    },
+)

@@ -4,7 +4,14 @@ import pytest
 
 from mla_var3.emulator.launcher import Launch
 from mla_var3.emulator.options import STRICT, Options
-from tests.emulator.events import TWO_LOADS, TWO_STORES, Snippet
+from tests.emulator.events import (
+    STORE_AND_FLAG,
+    THROUGH_GLOBAL,
+    TWO_LOADS,
+    TWO_STORES,
+    WRITTEN_THEN_LOADED,
+    Snippet,
+)
 
 WAYS = [Options(), Options(seed=1), Options(seed=2, model=STRICT)]
 ways = pytest.mark.parametrize("options", WAYS, ids=["lowest", "seed", "strict"])
@@ -63,3 +70,30 @@ def test_a_group_is_waited_for_by_the_thread_that_committed_it(options):
 def test_a_store_in_no_group_is_waited_for_by_nobody(options):
     found = raced(TWO_STORES, {"commit_second": "", "wait_first": ""}, options)
     assert ("again_second", "store_second") in found
+
+
+@ways
+@pytest.mark.parametrize("snippet", [STORE_AND_FLAG, THROUGH_GLOBAL, WRITTEN_THEN_LOADED])
+def test_order_in_global_memory(options, snippet):
+    _, done = snippet.run(options=options)
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@ways
+@pytest.mark.parametrize("wait", ["", "cp.async.bulk.wait_group.read 0;"])
+def test_a_store_is_complete_before_its_flag(options, wait):
+    found = raced(STORE_AND_FLAG, {"complete": wait}, options, "global-race")
+    assert found == {("take", "store")}
+
+
+@ways
+def test_warps_of_a_cta_race_in_global_memory(options):
+    found = raced(THROUGH_GLOBAL, {"barrier": ""}, options, "global-race")
+    assert found in ({("read", "write")}, {("write", "read")})
+
+
+@ways
+@pytest.mark.parametrize("fence", ["", "fence.proxy.async.shared::cta;"])
+def test_bytes_that_threads_wrote_reach_a_load_past_a_fence_for_global(options, fence):
+    found = raced(WRITTEN_THEN_LOADED, {"fence": fence}, options, "missing-proxy-fence")
+    assert found == {("load", "write")}

@@ -12,6 +12,7 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from mla_var3.emulator.regions import Access
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -230,16 +231,16 @@ class Memory:
         m, size = self.machine, width * count
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
-            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
+            m.words.acquire(address, m.warp[s], order in ACQUIRES or m.model.relaxed_publishes)
             m.asked += ASKING
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
-            self._note(region, at, size, pc, False, s, order != "weak")
+            self.note(region, at, size, pc, False, s, order != "weak")
             view, index = region.views[width], at // width
             return [view[index + i] if i else view[index] for i in range(count)]
         out = [np.zeros(len(address), f"u{width}") for _ in range(count)]
         for region, at, part in groups:
-            self._note(region, at, size, pc, False, s, order != "weak")
+            self.note(region, at, size, pc, False, s, order != "weak", part)
             for i in range(count):
                 out[i][part] = region.views[width][at // width + i]
         return out
@@ -249,19 +250,39 @@ class Memory:
     ) -> None:
         m, size = self.machine, width * len(values)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
-            self._note(region, at, size, pc, True, s, order != "weak")
+            self.note(region, at, size, pc, True, s, order != "weak", part)
             for i, value in enumerate(values):
                 if part is not None and np.ndim(value):
                     value = value[part]
                 region.views[width][at // width + i] = value
         if order != "weak":
-            whole = order in RELEASES or m.model.relaxed_publishes
-            m.memory_map.release(address, m.memory_map.epoch if whole else m.fenced_epoch)
+            m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
 
-    def _note(
-        self, region: Any, at: Any, size: int, pc: int, writing: bool, s: Any, atomic: bool
+    def note(
+        self,
+        region: Any,
+        at: Any,
+        size: int,
+        pc: int,
+        writing: bool,
+        s: Any,
+        atomic: bool,
+        part: Any = None,
+        events: Any = None,
     ) -> None:
-        """Checks that every access to an allocation goes through."""
+        """Checks that every access of threads to an allocation goes through.
+
+        Args:
+            region: The allocation.
+            at: Offsets in it [n].
+            size: Bytes of each.
+            pc: The instruction.
+            writing: Whether it writes.
+            s: The threads.
+            atomic: Whether it conflicts with none of its like.
+            part: Which of the threads they are; all where it is None.
+            events: Chains and numbers [n] that tell of its end, if it is asynchronous.
+        """
         m = self.machine
         if not m.checks:
             return
@@ -272,9 +293,19 @@ class Memory:
                 m.memory_map.known(region, at, size, pc, m.who(s))
         shift = m.memory_map.shift
         k = max(1, size >> shift)
-        g = at >> shift
-        g = (g[:, None] + np.arange(k)).ravel() if k > 1 else g
-        m.memory_map.touch(region, g, pc, writing, m.who(s), atomic)
+        g, ids = at >> shift, m.ids[s] if part is None else m.ids[s][part]
+        if k > 1:
+            g, ids = (g[:, None] + np.arange(k)).ravel(), ids.repeat(k)
+        warp = m.warp[ids]
+        chain, number, detail = warp, m.clocks.seen[warp, warp], m.lane[ids]
+        if events is not None:
+            chain, number = (np.repeat(x, k) for x in events)
+            detail = warp
+        m.memory_map.touch(
+            region,
+            g,
+            Access(m.words, m.words.cluster, warp, chain, number, detail, pc, writing, atomic),
+        )
 
     # Local and parameters ---------------------------------------------------------------------
     def _local_at(self, address: Any, size: int, s: Any, pc: int, what: str) -> Any:
@@ -383,10 +414,11 @@ class Memory:
         out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
         signal = kind[0] in "usb" or operation in ("exch", "cas")
         if signal:
-            m.memory_map.acquire(address, order in ACQUIRES or m.model.relaxed_publishes)
+            learns = order in ACQUIRES or m.model.relaxed_publishes
+            m.words.acquire(address, m.warp[s], learns)
         for region, at, part in self.global_at(address, size, s, pc, "atomic"):
             chosen = slice(None) if part is None else part
-            self._note(region, at, size, pc, True, s, True)
+            self.note(region, at, size, pc, True, s, True, part)
             subset = [v[chosen] for v in values]
             with m.lock:
                 old = _modify(
@@ -396,7 +428,7 @@ class Memory:
                 target[chosen] = value
         if signal:
             whole = order in RELEASES or m.model.relaxed_publishes
-            m.memory_map.release(address, m.memory_map.epoch if whole else m.fenced_epoch)
+            m.words.release(address, m.warp[s], whole, not (learns and whole))
         m.progress += 1
         return out
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.int64]
-GENERIC, WGMMA, CP_ASYNC, BULK, STORE, STORED, GRID = range(7)
+GENERIC, WGMMA, CP_ASYNC, BULK, STORE, STORED, GRID, ABROAD = range(8)
 UNITS = (
     "warp",
     "wgmma of warp",
@@ -26,6 +26,7 @@ UNITS = (
     "bulk store of warp",
     "bulk store of warp",
     "the grid before, seen by warp",
+    "another cluster, seen by warp",
 )
 #: Units with a chain per warp; the chains of others are made when they are first used.
 OF_WARPS = 3
@@ -81,8 +82,8 @@ class Clocks:
         self.room = len(self.units) + ROOM * (warps // per_cta)
         #: Whoever keeps vectors makes them longer when there are more chains than was thought.
         self.keepers: list[Callable[[], None]] = []
-        self.seen, self.fenced, self.barriers_seen = (
-            np.zeros((warps, self.room), np.int64) for _ in range(3)
+        self.seen, self.fenced_shared, self.fenced_global, self.barriers_seen = (
+            np.zeros((warps, self.room), np.int64) for _ in range(4)
         )
         self.issued = np.zeros(self.room, np.int64)
         self.start()
@@ -92,7 +93,7 @@ class Clocks:
         top = np.maximum(self.seen.max(0), self.issued)
         self.issued[:] = top
         self.seen[:] = top
-        self.fenced[:] = top
+        self.fenced_shared[:] = self.fenced_global[:] = top
         self.barriers_seen[:] = top
         #: Per warp its numbers at its proxy fences, in order: for shared, and for global memory.
         self.fences: dict[str, list[list[int]]] = {
@@ -113,7 +114,7 @@ class Clocks:
 
     def _grow(self) -> None:
         self.room *= 2
-        for name in ("seen", "fenced", "barriers_seen"):
+        for name in ("seen", "fenced_shared", "fenced_global", "barriers_seen"):
             old = getattr(self, name)
             setattr(self, name, np.pad(old, ((0, 0), (0, self.room - old.shape[1]))))
         self.issued = self.fit(self.issued)
@@ -147,8 +148,9 @@ class Clocks:
 
     def fence(self, warp: int, spaces: tuple[str, ...]) -> None:
         """A proxy fence: what the warp knows is visible to asynchronous units."""
-        self.fenced[warp] = self.seen[warp]
         for space in spaces:
+            known = self.fenced_shared if space == "shared" else self.fenced_global
+            known[warp] = self.seen[warp]
             self.fences[space][warp].append(int(self.seen[warp, warp]))
         self.seen[warp, warp] += 1
 

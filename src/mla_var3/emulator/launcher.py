@@ -18,7 +18,7 @@ from mla_var3.emulator.count import Counts
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import GlobalMemory, Region
+from mla_var3.emulator.regions import GlobalMemory, Region, Touched
 from mla_var3.emulator.report import Diagnostic, Reporter
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.errors import EmulatorError
@@ -276,7 +276,7 @@ def _once(
         )
 
     todo = list(_clusters(grid, cluster))[: options.max_clusters]
-    memory_map.start(len(todo))
+    memory_map.start()
     jobs = min(options.jobs or os.cpu_count() or 1, len(todo) // WORTH_A_PROCESS)
     printed: list[str] = []
     first = machine()
@@ -347,19 +347,11 @@ def _clusters(grid: Dim3, cluster: Dim3) -> Iterator[Dim3]:
         yield (x, y, z)
 
 
-def _begin(machine: Machine, index: Dim3, number: int) -> None:
-    machine.start(index, number)
-    machine.memory_map.me, machine.memory_map.epoch = number + 1, 1
-    machine.memory_map.acquired[:] = 0
-    machine.memory_map.awaiting[:] = 0
-    machine.memory_map.has_acquired = False
-
-
 def _one_by_one(
     machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1
 ) -> None:
     for number in range(start, len(todo), step):
-        _begin(machine, todo[number], number)
+        machine.start(todo[number], number)
         machine.run()
         printed += machine.printed
         machine.timeline = None  # Of the first cluster only.
@@ -368,35 +360,19 @@ def _one_by_one(
 def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -> None:
     """Clusters that may wait for each other, a quantum each; a new one starts when all wait."""
     waiting = list(enumerate(todo))
-    live: list[tuple[Machine, dict[str, Any]]] = []
+    live: list[Machine] = []
     spare = [first]
     while waiting or live:
         if waiting:
             number, index = waiting.pop(0)
             machine = spare.pop() if spare else make()
-            _begin(machine, index, number)
-            own = {
-                name: getattr(machine.memory_map, name).copy() for name in ("acquired", "awaiting")
-            }
-            live.append((machine, _state(machine) | own))
-        for entry in list(live):
-            machine, state = entry
-            _resume(machine, state)
+            machine.start(index, number)
+            live.append(machine)
+        for machine in list(live):
             if machine.run(QUANTUM):
-                live.remove(entry)
+                live.remove(machine)
                 spare.append(machine)
                 printed += machine.printed
-            state.update(_state(machine))
-
-
-def _state(machine: Machine) -> dict[str, Any]:
-    g = machine.memory_map
-    names = ("me", "epoch", "acquired", "awaiting", "has_acquired")
-    return {name: getattr(g, name) for name in names}
-
-
-def _resume(machine: Machine, state: dict[str, Any]) -> None:
-    vars(machine.memory_map).update(state)
 
 
 def _over_processes(machine: Machine, todo: list[Dim3], jobs: int, printed: list[str]) -> None:
@@ -442,6 +418,8 @@ def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> 
     try:
         _one_by_one(machine, todo, printed, job, jobs)
         touched = {r.base: r.shadow for r in machine.memory_map.regions if r.shadow is not None}
+        for shadow in touched.values():
+            shadow.settle()
         pipe.send(
             {
                 "diagnostics": machine.reporter.diagnostics,
@@ -457,35 +435,11 @@ def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> 
         os._exit(0)
 
 
-def _between(machine: Machine, touched: list[dict[int, Any]]) -> None:
+def _between(machine: Machine, touched: list[dict[int, Touched]]) -> None:
     """Races between clusters that ran in different processes: nothing orders any two of them."""
     g = machine.memory_map
-    for i, mine in enumerate(touched):
-        for other in touched[i + 1 :]:
-            for base in mine.keys() & other.keys():
-                region = g.find(base)
-                if region is not None:
-                    _compare(g, region, mine[base], other[base])
-                    _compare(g, region, other[base], mine[base])
-
-
-def _compare(g: GlobalMemory, region: Region, a: Any, b: Any) -> None:
-    """Granules that ``a`` wrote and ``b`` wrote or read."""
-    written = a.writers()
-    for who, pcs, atomic in ((b.writer, b.write_pc, b.atomic), (b.reader, b.read_pc, None)):
-        hit = who[written] != 0
-        if atomic is not None:
-            hit &= ~(a.atomic[written] & atomic[written])
-        if hit.any():
-            q = int(written[hit][0])
-            g.me = int(who[q])
-            g._race(
-                region,
-                q,
-                int(pcs[q]),
-                int(a.write_pc[q]),
-                int(a.writer[q]),
-                "",
-                "written",
-                atomic is not None,
-            )
+    for mine, other in itertools.permutations(touched, 2):
+        for base in mine.keys() & other.keys():
+            region = g.find(base)
+            if region is not None:
+                g.compare(region, mine[base], other[base])

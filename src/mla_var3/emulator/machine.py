@@ -30,6 +30,7 @@ from mla_var3.emulator.units.cp_async import CpAsync
 from mla_var3.emulator.units.mma import Mma
 from mla_var3.emulator.units.wgmma import WarpgroupProducts
 from mla_var3.emulator.warps import Warps
+from mla_var3.emulator.words import Words
 from mla_var3.errors import EmulatorError
 
 Dim3 = tuple[int, int, int]
@@ -70,7 +71,7 @@ class Machine:
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model)
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
-        self.fenced_epoch = 0
+        self.words = Words(self.clocks, memory_map.board)
         self.budgets = Budgets(self.warps_per_cta, self.ctas, reporter)
         self.memory, self.sync, self.warps = Memory(self), Sync(self), Warps(self)
         self.mma, self.cp_async, self.bulk = Mma(self), CpAsync(self), Bulk(self)
@@ -201,10 +202,10 @@ class Machine:
         self.alive[:] = True
         self.live = np.bincount(self.warp).tolist()
         self.progress = self.steps = self.asked = self.ticks = 0
-        self.fenced_epoch = 0
         self.printed: list[str] = []
         self.budgets.start()
         self.clocks.start()
+        self.words.start(number + 1)
         for unit in (self.shared, self.memory, self.sync, self.bulk, self.cp_async, self.wgmma):
             unit.start()
         self.scheduler.start(self._seed())

@@ -21,7 +21,7 @@ class Model:
         name: Name in reports.
         wgmma_rendezvous: The four warps of a warpgroup have all arrived at a ``wgmma`` before any
             of it starts, so what one of them had seen, the wait of each has seen.
-        relaxed_publishes: A relaxed atomic on global memory orders what its CTA wrote before.
+        relaxed_publishes: A relaxed atomic on global memory orders what its warp knew before.
         reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
             counts as much as one by the side that wrote.
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.

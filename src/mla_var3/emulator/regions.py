@@ -6,20 +6,28 @@ import bisect
 import ctypes
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.clocks import BULK, NUMBER, PC_MASK, Vector, stamp
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.options import Model
+from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
 from mla_var3.emulator.report import Reporter
+from mla_var3.emulator.words import Board, Words
 
 ALIGN = 16
-#: Above this many bytes an allocation is not looked at for races between CTAs.
+#: Above this many bytes an allocation is not looked at for races.
 MOST_SHADOWED = 1 << 28
+#: Granules of reads that are kept as they come.
+MOST_LOGGED = 1 << 22
 MANY = -1
+BETWEEN_CLUSTERS = (
+    "a release by the first (fence and atomic) that the second acquires, or another kernel"
+)
 
 
 class Region:
@@ -78,26 +86,103 @@ class Region:
         self._use(self.home)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access to global memory, or its last step where it is asynchronous.
+
+    Attributes:
+        words: What the cluster's warps know.
+        cluster: Its number in the launch, from 1.
+        warp: The warps that make it [n], or one.
+        chain: What tells that it is over [n], or one; a warp itself for what threads do.
+        number: Its place in that chain.
+        detail: Lanes, or the warp of a unit.
+        pc: Its instruction.
+        writing: Whether it writes.
+        atomic: Whether it conflicts with none of its like.
+    """
+
+    words: Words
+    cluster: int
+    warp: Any
+    chain: Any
+    number: Any
+    detail: Any
+    pc: int
+    writing: bool
+    atomic: bool = False
+
+    @property
+    def stamps(self) -> Any:
+        return stamp(self.number, self.detail, self.pc)
+
+    def who(self, i: int) -> str:
+        """Whose the ``i``-th access is, in words."""
+        chain, stamped = (int(x[i] if np.ndim(x) else x) for x in (self.chain, self.stamps))
+        return self.words.clocks.who(chain, stamped)
+
+
+class Last:
+    """The last access of a kind to each granule: cluster (from 1, 0 is nobody), chain, stamp."""
+
+    def __init__(self, count: int) -> None:
+        self.cluster = np.zeros(count, np.int32)
+        self.chain = np.zeros(count, np.int32)
+        self.stamp = np.zeros(count, np.int64)
+        self.atomic = np.zeros(count, bool)
+
+    def note(self, g: Any, a: Access) -> None:
+        """Granules ``g`` are accessed."""
+        self.cluster[g], self.chain[g] = a.cluster, a.chain
+        self.stamp[g], self.atomic[g] = a.stamps, a.atomic
+
+
 class Touched:
-    """Who last wrote and read each granule of an allocation: clusters from 1, 0 is nobody."""
+    """Who last wrote and read each granule of an allocation.
 
-    count: int
-    writer: NDArray[np.int32] = field(init=False)
-    epoch: NDArray[np.int32] = field(init=False)
-    write_pc: NDArray[np.int32] = field(init=False)
-    atomic: NDArray[np.bool_] = field(init=False)
-    reader: NDArray[np.int32] = field(init=False)
-    read_pc: NDArray[np.int32] = field(init=False)
+    Reads of what nobody writes need no look. They are kept as they come until somebody does.
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("writer", "epoch", "write_pc", "reader", "read_pc"):
-            setattr(self, name, np.zeros(self.count, np.int32))
-        self.atomic = np.zeros(self.count, bool)
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.writes: Last | None = None
+        self.reads: Last | None = None
+        self.log: list[tuple[Any, Access]] = []
+        self.logged = 0
 
-    def writers(self) -> NDArray[np.int64]:
+    def read(self, g: Any, a: Access) -> None:
+        """Note a read."""
+        self.log.append((g, a))
+        self.logged += len(g)
+        if self.writes is not None or self.logged > MOST_LOGGED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Sort the reads that were kept into granules."""
+        if not self.log:
+            return
+        if self.reads is None:
+            self.reads = Last(self.count)
+        for g, a in self.log:
+            before = self.reads.cluster[g]
+            self.reads.note(g, a)
+            away = (before != 0) & (before != a.cluster)
+            if np.count_nonzero(away):
+                self.reads.cluster[np.asarray(g)[away]] = MANY
+        self.log.clear()
+        self.logged = 0
+
+    def write(self, g: Any, a: Access) -> None:
+        """Note a write."""
+        if self.writes is None:
+            self.writes = Last(self.count)
+        self.writes.note(g, a)
+
+    def written(self) -> NDArray[np.int64]:
         """Granules that somebody wrote."""
-        return np.flatnonzero(self.writer)
+        if self.writes is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.writes.cluster)
 
 
 class GlobalMemory:
@@ -115,18 +200,11 @@ class GlobalMemory:
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
         self.shift = granule.bit_length() - 1
-        #: Cluster that runs, its epoch, and the epochs of others that it has acquired.
-        self.me, self.epoch = 0, 1
-        self.acquired: NDArray[np.int32] = np.zeros(1, np.int32)
-        self.awaiting: NDArray[np.int32] = np.zeros(1, np.int32)
-        self.has_acquired = False
-        self.published: dict[int, NDArray[np.int32]] = {}
+        self.board = Board()
 
-    def start(self, clusters: int) -> None:
-        """A new launch of so many clusters: what was done before is ordered."""
-        self.clusters = clusters
-        self.acquired, self.awaiting = (np.zeros(clusters + 1, np.int32) for _ in range(2))
-        self.published.clear()
+    def start(self) -> None:
+        """A new launch: what was done before is ordered."""
+        self.board = Board()
         for region in self.regions:
             region.shadow = None
 
@@ -178,101 +256,147 @@ class GlobalMemory:
                 who=who,
             )
 
-    def touch(
-        self, region: Region, granules: Any, pc: int, writing: bool, who: str, atomic: bool = False
-    ) -> None:
-        """Note accesses by the running cluster and report those unordered to another's."""
-        if not self.checks or self.clusters == 1 or region.size > MOST_SHADOWED:
+    def touch(self, region: Region, g: Any, a: Access) -> None:
+        """Note an access to granules ``g`` [n], and report what it races with."""
+        if not self.checks or region.size > MOST_SHADOWED:
             return
         if region.shadow is None:
             region.shadow = Touched((region.length >> self.shift) + 1)
         t = region.shadow
-        self._against_writes(t, region, granules, pc, writing, who, atomic)
-        if writing:
-            self._against_reads(t, region, granules, pc, who, atomic)
-            t.writer[granules], t.epoch[granules] = self.me, self.epoch
-            t.write_pc[granules], t.atomic[granules] = pc, atomic
-        elif not atomic:  # Synchronizing reads do not conflict with the writes they wait for.
-            reader = t.reader[granules]
-            t.reader[granules] = np.where((reader == 0) | (reader == self.me), self.me, MANY)
-            t.read_pc[granules] = pc
+        if t.writes is not None:
+            self._against(t.writes, region, g, a, "written")
+            self._fenced(t.writes, region, g, a)
+        if a.writing:
+            t.settle()
+            if t.reads is not None:
+                self._against(t.reads, region, g, a, "read")
+            t.write(g, a)
+        elif not a.atomic:  # Synchronizing reads do not conflict with the writes they wait for.
+            t.read(g, a)
 
-    def _against_writes(
-        self, t: Touched, region: Region, g: Any, pc: int, writing: bool, who: str, atomic: bool
-    ) -> None:
-        writer = t.writer[g]
-        bad = (writer != 0) & (writer != self.me)
-        if not bad.any():
+    def _against(self, last: Last, region: Region, g: Any, a: Access, was: str) -> None:
+        """Report an access that nothing orders after the last ones."""
+        cluster = last.cluster[g]
+        if not np.count_nonzero(cluster):
             return
-        if atomic:
-            bad &= ~t.atomic[g]
-        if self.has_acquired:
-            bad &= t.epoch[g] > self.acquired[np.where(bad, writer, 0)]
-        if bad.any():
-            q = int(np.asarray(g)[bad][0])
-            self._race(region, q, pc, int(t.write_pc[q]), int(t.writer[q]), who, "written", writing)
+        chain, number = last.chain[g], last.stamp[g] >> NUMBER
+        away = (cluster != 0) & (cluster != a.cluster)
+        bad = away | (number > a.words.clocks.seen[a.warp, chain])
+        if a.atomic:
+            bad &= ~last.atomic[g]
+        if np.count_nonzero(bad & away):
+            self._learned(bad, cluster, chain, number, a)
+        if np.count_nonzero(bad):
+            self._race(last, region, int(np.argmax(bad)), g, a, was)
 
-    def _against_reads(
-        self, t: Touched, region: Region, g: Any, pc: int, who: str, atomic: bool
+    def _learned(
+        self, bad: NDArray[np.bool_], cluster: Any, chain: Any, number: Any, a: Access
     ) -> None:
-        reader = t.reader[g]
-        bad = (reader != 0) & (reader != self.me)
-        if self.has_acquired:  # Whose read it was is not kept where there were many.
-            bad &= False
-        if atomic:
-            bad &= ~t.atomic[g]
-        if bad.any():
-            q = int(np.asarray(g)[bad][0])
-            self._race(region, q, pc, int(t.read_pc[q]), int(t.reader[q]), who, "read", True)
+        """Clear what the warps have learned of other clusters through words."""
+        words, warp = a.words, np.broadcast_to(a.warp, bad.shape)
+        away = bad & (cluster != a.cluster)
+        for w, other in sorted({*zip(warp[away].tolist(), cluster[away].tolist(), strict=True)}):
+            here = away & (warp == w) & (cluster == other)
+            if other == MANY:
+                if words.learned:  # Whose they were is not kept.
+                    bad &= ~here
+                continue
+            vector = words.of(other, words.clocks.seen[w])
+            if vector is not None:
+                bad &= ~(here & (number <= _at(vector, chain)))
 
-    def _race(
-        self,
-        region: Region,
-        q: int,
-        pc: int,
-        other: int,
-        cluster: int,
-        who: str,
-        was: str,
-        writing: bool,
-    ) -> None:
-        offset = (q << self.shift) - (region.base - region.low)
-        first = "several clusters" if cluster == MANY else f"cluster {cluster - 1}"
-        now = "writes" if writing else "reads"
+    def _fenced(self, last: Last, region: Region, g: Any, a: Access) -> None:
+        """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
+        words = a.words
+        clocks = words.clocks
+        if a.writing or np.ndim(a.chain) or clocks.units[a.chain] != BULK:
+            return
+        cluster, chain = last.cluster[g], last.chain[g]
+        number = last.stamp[g] >> NUMBER
+        missing = np.zeros(len(cluster), bool)
+        for c in np.unique(cluster[(cluster > 0) & (chain < clocks.warps)]).tolist():
+            seen, fenced = clocks.seen[a.warp], clocks.fenced_global[a.warp]
+            if c != a.cluster:
+                own = words.of(c, seen)
+                if own is None:  # Nothing orders the two, which is reported.
+                    continue
+                late = words.of(c, fenced)
+                seen, fenced = own, np.zeros_like(own) if late is None else late
+            generic = (cluster == c) & (chain < clocks.warps)
+            missing |= unfenced(
+                seen, fenced, self.model, chain, number, generic, self.board.fences[c]
+            )
+        if np.count_nonzero(missing):
+            self._no_fence(last, region, int(np.argmax(missing)), g, a)
+
+    def compare(self, region: Region, a: Touched, b: Touched) -> None:
+        """Report granules that clusters of one process wrote and those of another touched."""
+        written = a.written()
+        for last in (b.writes, b.reads):
+            if last is None or a.writes is None:
+                continue
+            hit = last.cluster[written] != 0
+            if last is b.writes:
+                hit &= ~(a.writes.atomic[written] & last.atomic[written])
+            if np.count_nonzero(hit):
+                q = int(written[hit][0])
+                does = "writes" if last is b.writes else "reads"
+                self.reporter.add(
+                    "global-race",
+                    int(last.stamp[q]) & PC_MASK,
+                    f"{self._place(region, q)} is written by cluster {a.writes.cluster[q] - 1}, "
+                    f"and cluster {last.cluster[q] - 1} {does} it",
+                    int(a.writes.stamp[q]) & PC_MASK,
+                    missing=BETWEEN_CLUSTERS,
+                )
+
+    def _no_fence(self, last: Last, region: Region, i: int, g: Any, a: Access) -> None:
+        q = int(np.asarray(g)[i])
+        wrote, reads = self._who(last, q, a), a.who(i)
         self.reporter.add(
-            "global-race",
-            pc,
-            f"global byte {offset} of {region.label} is {was} by {first}, and cluster "
-            f"{self.me - 1} {now} it",
-            other,
-            who,
-            first,
-            "a release by the first (fence and atomic) that the second acquires, or another kernel",
+            "missing-proxy-fence",
+            a.pc,
+            f"{self._place(region, q)} was written by {wrote} and is read by {reads} without "
+            "fence.proxy.async",
+            int(last.stamp[q]) & PC_MASK,
+            reads,
+            wrote,
+            "fence.proxy.async.global between the write and the read",
         )
 
-    # Order ------------------------------------------------------------------------------------
-    def acquire(self, addresses: Any, at_once: bool = True) -> None:
-        """The running cluster has read these words; if not ``at_once``, a fence must follow."""
-        target = self.acquired if at_once else self.awaiting
-        for address in np.unique(addresses).tolist():
-            if (seen := self.published.get(address)) is not None:
-                np.maximum(target, seen, out=target)
-                self.has_acquired |= at_once
+    def _race(self, last: Last, region: Region, i: int, g: Any, a: Access, was: str) -> None:
+        q = int(np.asarray(g)[i])
+        first, now = self._who(last, q, a), a.who(i)
+        unit = int(last.chain[q])
+        units = a.words.clocks.units
+        after = AFTER_WRITE if was == "written" else AFTER_READ
+        own = last.cluster[q] == a.cluster
+        self.reporter.add(
+            "global-race",
+            a.pc,
+            f"{self._place(region, q)} is {was} by {first}, and {now} of cluster "
+            f"{a.cluster - 1} {'writes' if a.writing else 'reads'} it",
+            int(last.stamp[q]) & PC_MASK,
+            now,
+            first,
+            after[units[unit]] if own else BETWEEN_CLUSTERS,
+        )
 
-    def fence(self) -> int:
-        """A fence of the GPU: what was read is acquired; the epoch that may be published."""
-        if self.awaiting.any():
-            np.maximum(self.acquired, self.awaiting, out=self.acquired)
-            self.awaiting[:] = 0
-            self.has_acquired = True
-        self.epoch += 1
-        return self.epoch - 1
+    def _place(self, region: Region, q: int) -> str:
+        offset = (q << self.shift) - (region.base - region.low)
+        return f"global byte {offset} of {region.label}"
 
-    def release(self, addresses: Any, epoch: int) -> None:
-        """The running cluster publishes its writes up to ``epoch`` by writing these words."""
-        mine = self.acquired.copy()
-        mine[self.me] = epoch
-        for address in np.unique(addresses).tolist():
-            old = self.published.get(address)
-            self.published[address] = mine if old is None else np.maximum(old, mine)
-        self.epoch += 1
+    def _who(self, last: Last, q: int, a: Access) -> str:
+        """Who made the last access to a granule, in words."""
+        cluster = int(last.cluster[q])
+        if cluster == MANY:
+            return "several clusters"
+        who = ""
+        if cluster == a.cluster:
+            who = a.words.clocks.who(int(last.chain[q]), int(last.stamp[q])) + " of "
+        return f"{who}cluster {cluster - 1}"
+
+
+def _at(vector: Vector, chain: NDArray[np.int64]) -> Vector:
+    """Numbers of chains; 0 of those that the vector is too short for."""
+    return np.where(chain < len(vector), vector[np.minimum(chain, len(vector) - 1)], 0)

@@ -12,7 +12,7 @@ from mla_var3.gpuless.ptx import Kernel
 #: Every kind of diagnostic and what it means.
 KINDS = {
     "race": "two accesses to the same bytes, at least one a write, that nothing orders",
-    "global-race": "two CTAs access the same global bytes, at least one writing, unordered",
+    "global-race": "two accesses to the same global bytes, one or both writes, that nothing orders",
     "missing-proxy-fence": "bytes written by threads are read by an asynchronous unit, unfenced",
     "uninitialized-read": "bytes are read that nothing has written",
     "out-of-bounds": "an access outside of every allocation of its space",

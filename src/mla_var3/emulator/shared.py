@@ -7,44 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import (
-    BULK,
-    CP_ASYNC,
-    GENERIC,
-    GRID,
-    NUMBER,
-    PC_MASK,
-    STORE,
-    STORED,
-    WGMMA,
-    Clocks,
-    Event,
-    stamp,
-)
+from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
 from mla_var3.emulator.options import Model
+from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
 from mla_var3.emulator.program import SHARED_START
 from mla_var3.emulator.report import Reporter
 
 OFFSET = 0xFFFFFF
 #: Granules in more pieces than these are looked at by index.
 MOST_RANGES = 8
-#: What orders an access after one by each unit.
-AFTER_WRITE = {
-    GENERIC: "a barrier between the two",
-    WGMMA: "wgmma.wait_group",
-    BULK: "a wait on the mbarrier that the copy completes",
-    CP_ASYNC: "cp.async.wait_group (or an mbarrier) and then a barrier",
-    STORED: "cp.async.bulk.wait_group (not .read) by the storing thread, and then a release",
-    GRID: "griddepcontrol.wait before memory of the grid before is touched",
-}
-AFTER_READ = {
-    GENERIC: "a barrier, or an mbarrier that the reader arrives at and the writer waits for",
-    WGMMA: "an arrival after wgmma.wait_group that the writer waits for",
-    BULK: "a wait on the mbarrier that the copy completes",
-    STORE: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
-    CP_ASYNC: "cp.async.wait_group",
-    GRID: "griddepcontrol.wait before memory of the grid before is touched",
-}
 
 
 class SharedMemory:
@@ -236,9 +207,13 @@ class Shadow:
         generic = (writer < self.clocks.warps) & known
         if not np.count_nonzero(generic):
             return
-        missing = unfenced(
-            self.clocks, self.model, warp, writer, written, generic, self.clocks.fences["shared"]
+        clocks = self.clocks
+        seen, fenced, fences = (
+            clocks.seen[warp],
+            clocks.fenced_shared[warp],
+            clocks.fences["shared"],
         )
+        missing = unfenced(seen, fenced, self.model, writer, written, generic, fences)
         if missing.any():
             q = self._first(g, missing)
             reader, wrote = self.clocks.name(unit, warp), self._wrote(q)
@@ -311,26 +286,3 @@ class Shadow:
             who=who,
             missing="a write, or a wait for the copy that brings it",
         )
-
-
-def unfenced(
-    clocks: Clocks,
-    model: Model,
-    warp: int,
-    writer: NDArray[Any],
-    written: NDArray[np.int64],
-    generic: NDArray[np.bool_],
-    fences: list[list[int]],
-) -> NDArray[np.bool_]:
-    """Which of the ``generic`` writes (warps, their numbers) a unit of a warp reads unfenced."""
-    missing = np.zeros(len(writer), bool)
-    seen = clocks.seen[warp]
-    for who in np.unique(writer[generic]).tolist():
-        here = generic & (writer == who)
-        # A fence by the writer after its write, which the reader knows.
-        numbers = np.array([*fences[who], np.iinfo(np.int64).max])
-        late = numbers[np.searchsorted(numbers, written[here])] >= seen[who]
-        if model.reader_fences:
-            late &= written[here] > clocks.fenced[warp, who]
-        missing[here] = late
-    return missing

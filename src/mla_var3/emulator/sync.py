@@ -293,7 +293,10 @@ class Sync:
         m = self.machine
         if not m.checks or barrier.init_clock <= self.init_fenced[barrier.init_warp]:
             return
-        if m.model.reader_fences and m.clocks.fenced[warp, barrier.init_warp] >= barrier.init_clock:
+        if (
+            m.model.reader_fences
+            and m.clocks.fenced_shared[warp, barrier.init_warp] >= barrier.init_clock
+        ):
             return
         m.reporter.add(
             "missing-proxy-fence",
@@ -457,7 +460,7 @@ class Sync:
             if "proxy.async" in op:
                 m.clocks.fence(w, _proxied(op))
         if not op.startswith("fence.proxy") and "cta" not in op:
-            m.fenced_epoch = m.memory_map.fence()
+            m.words.fence(m.warps_of(s))
 
     def warp(self, s: Any) -> None:
         """``bar.warp.sync``: lanes of a warp are one actor already."""

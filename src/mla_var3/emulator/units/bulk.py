@@ -14,7 +14,7 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import combine
 from mla_var3.emulator.clocks import STORE, STORED, Event
 from mla_var3.emulator.lower.base import PARAM_WINDOW
-from mla_var3.emulator.regions import Region
+from mla_var3.emulator.regions import Access, Region
 from mla_var3.emulator.units import tensormap
 from mla_var3.emulator.units.tensormap import TensorMap
 
@@ -56,6 +56,8 @@ class Bulk:
         self.machine = machine
         self.maps: dict[int, TensorMap] = {}
         self.places: dict[tuple[int, int, int], tuple[NDArray[np.int64], Any]] = {}
+        #: Elements and granules of boxes in global memory.
+        self.boxes: dict[Any, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self.start()
 
     def start(self) -> None:
@@ -63,6 +65,7 @@ class Bulk:
         #: Of threads that have stored something.
         self.groups: dict[int, Groups] = {}
         self.maps.clear()
+        self.boxes.clear()
 
     # Tensor maps ------------------------------------------------------------------------------
     def _map(self, address: int, pc: int) -> TensorMap:
@@ -157,12 +160,12 @@ class Bulk:
     ) -> None:
         m = self.machine
         size = m.shared.size
-        data = self._fetch(t, box, warp, pc)
-        if data is None:
-            return
         pairs = [(place, barrier)]
         if targets is not None:
             pairs = [(place % size + k * size, barrier % size + k * size) for k in targets]
+        data = self._fetch(t, box, m.sync.event(pairs[0][1], warp), pc)
+        if data is None:
+            return
         for to, bar in pairs:
             if self._placed(t, to, pc):
                 event = m.sync.event(bar, warp)
@@ -251,7 +254,7 @@ class Bulk:
         return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
 
     def _fetch(
-        self, t: TensorMap, box: tuple[int, ...], warp: int, pc: int
+        self, t: TensorMap, box: tuple[int, ...], event: Event, pc: int
     ) -> NDArray[np.uint8] | None:
         """The bytes of a box, zeros where it leaves the tensor."""
         found = self._window(t, box, pc)
@@ -263,7 +266,7 @@ class Bulk:
         else:
             data = np.zeros(t.shape[::-1], view.dtype)
             data[tuple(slice(a, b) for a, b in clip[::-1])] = view
-        self._touched(region, at, view, warp, pc, False)
+        self._touched(region, at, view, event, pc, False)
         return data.reshape(-1).view(np.uint8)
 
     def _touched(
@@ -271,7 +274,7 @@ class Bulk:
         region: Region,
         at: int,
         view: NDArray[Any],
-        warp: int,
+        event: Event,
         pc: int,
         writing: bool,
         atomic: bool = False,
@@ -279,20 +282,34 @@ class Bulk:
         m = self.machine
         if not m.checks or not view.size:
             return
-        alone = m.memory_map.clusters == 1 and region.known is None
-        if alone:
-            return
+        key = region.base, at, view.shape, view.strides
+        if (found := self.boxes.get(key)) is None:
+            found = self.boxes[key] = self._box(at, view)
+        starts, granules = found
+        if region.known is not None:
+            if writing:
+                region.known[starts[:, None] + np.arange(view.itemsize)] = True
+            else:
+                who = m.clocks.name(event.unit, event.warp)
+                m.memory_map.known(region, starts, view.itemsize, pc, who)
+        m.memory_map.touch(
+            region,
+            granules,
+            Access(m.words, m.words.cluster, event.warp, *event[:3], pc, writing, atomic),
+        )
+
+    def _box(self, at: int, view: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts of a view's elements, and the granules that lie in it whole."""
         starts = np.int64(at)
         for n, stride in zip(view.shape, view.strides, strict=True):
             starts = np.add.outer(starts, np.arange(n) * stride)
-        flat = starts.reshape(-1)
-        who = f"TMA of {m.warp_name(warp)}"
-        if region.known is not None:
-            if writing:
-                region.known[flat[:, None] + np.arange(view.itemsize)] = True
-            else:
-                m.memory_map.known(region, flat, view.itemsize, pc, who)
-        m.memory_map.touch(region, np.unique(flat >> m.memory_map.shift), pc, writing, who, atomic)
+        flat = np.sort(starts.reshape(-1))
+        shift, size = self.machine.memory_map.shift, view.itemsize
+        if size >= 1 << shift:
+            wide = np.arange(size >> shift)
+            return flat, ((flat >> shift)[:, None] + wide).reshape(-1)
+        granules, elements = np.unique(flat >> shift, return_counts=True)
+        return flat, granules[elements * size >= 1 << shift]
 
     def store_tensor(
         self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int
@@ -330,7 +347,7 @@ class Bulk:
         read, stored = self._store_event(thread, pc)
         data = self._read_box(t, place, read, pc).reshape(t.shape[::-1])
         inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
-        self._touched(region, at, view, stored.warp, pc, True, bool(operation))
+        self._touched(region, at, view, stored, pc, True, bool(operation))
         if operation:
             with m.lock:
                 old = np.ascontiguousarray(view).reshape(-1)
@@ -434,16 +451,17 @@ class Bulk:
         return True
 
     def _global(
-        self, address: int, count: int, warp: int, pc: int, writing: bool, atomic: bool = False
+        self, address: int, count: int, event: Event, pc: int, writing: bool, atomic: bool = False
     ) -> tuple[Region, int] | None:
         m = self.machine
         region = m.memory_map.find(address)
         what = "bulk write" if writing else "bulk read"
         if region is None or address + count > region.end:
-            m.memory_map.outside(pc, what, address, count, f"bulk copy of {m.warp_name(warp)}")
+            who = m.clocks.name(event.unit, event.warp)
+            m.memory_map.outside(pc, what, address, count, who)
             return None
         at = address - region.low
-        self._touched(region, at, region.data[at : at + count], warp, pc, writing, atomic)
+        self._touched(region, at, region.data[at : at + count], event, pc, writing, atomic)
         m.counts.tma(pc, count, count, "write" if writing else "read")
         return region, at
 
@@ -463,7 +481,7 @@ class Bulk:
         for i, (warp, _, address, n) in enumerate(self._plain(source, count, s)):
             if not self._legal(int(places[i]), address, n, pc):
                 continue
-            found = self._global(address, n, warp, pc, False)
+            found = self._global(address, n, m.sync.event(int(bars[i]), warp), pc, False)
             if found is None:
                 continue
             region, at = found
@@ -495,7 +513,7 @@ class Bulk:
             if not self._legal(place, address, n, pc):
                 continue
             read, stored = self._store_event(int(m.ids[s][i]), pc)
-            found = self._global(address, n, stored.warp, pc, True, bool(operation))
+            found = self._global(address, n, stored, pc, True, bool(operation))
             if m.checks:
                 m.shadow.unit_read(self._span(place, n), read, pc)
             if found is None:

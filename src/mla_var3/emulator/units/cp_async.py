@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mla_var3.emulator.clocks import CP_ASYNC
+from mla_var3.emulator.clocks import CP_ASYNC, Event
 from mla_var3.emulator.distinct import distinct
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class CpAsync:
         n = len(ids)
         at, good = m.memory.shared_at(np.broadcast_to(to, n), count, s, pc, "write")
         taken = np.full(n, count) if size is None else np.broadcast_to(size, n).astype(np.int64)
+        for w in m.warps_of(s):
+            self.groups[w].clock = m.clocks.issue(CP_ASYNC, w).number
         data = self._fetch(np.broadcast_to(source, n), taken, count, ids, pc)
         keep = slice(None) if good is None else good
         m.shared.bytes[at[keep][:, None] + np.arange(count)] = data[keep]
         if m.checks:
             self._checked(at[keep], count, m.warp[ids][keep], pc)
-        for w in m.warps_of(s):
-            self.groups[w].clock = int(m.clocks.issued[CP_ASYNC * m.clocks.warps + w])
 
     def _fetch(self, source: Any, taken: Any, count: int, ids: Any, pc: int) -> Any:
         m = self.machine
@@ -64,7 +64,10 @@ class CpAsync:
             rows = chosen if part is None else chosen[part]
             index = offset[:, None] + np.arange(count)
             data[rows] = region.data[np.minimum(index, region.length - 1)]
-            m.memory._note(region, offset, read, pc, False, lanes, False)
+            warp = m.warp[lanes] if part is None else m.warp[lanes][part]
+            chain = CP_ASYNC * m.clocks.warps + warp
+            events = chain, m.clocks.issued[chain]
+            m.memory.note(region, offset, read, pc, False, lanes, False, part, events)
         data[np.arange(count)[None, :] >= taken[:, None]] = 0
         return data
 
@@ -72,7 +75,8 @@ class CpAsync:
         m = self.machine
         granules = m.shared.granules(at, count)
         for w in distinct(warps):
-            event = m.clocks.issue(CP_ASYNC, w)
+            chain = CP_ASYNC * m.clocks.warps + w
+            event = Event(chain, self.groups[w].clock, w, CP_ASYNC)
             m.shadow.unit_write(granules[warps == w].ravel(), event, pc)
 
     def commit(self, s: Any) -> None:

@@ -1,0 +1,70 @@
+"""What orders two accesses, in any space: by unit, and past a proxy fence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.clocks import (
+    BULK,
+    CP_ASYNC,
+    GENERIC,
+    GRID,
+    STORE,
+    STORED,
+    WGMMA,
+    Vector,
+)
+from mla_var3.emulator.options import Model
+
+#: What orders an access after one by each unit.
+AFTER_WRITE = {
+    GENERIC: "a barrier between the two",
+    WGMMA: "wgmma.wait_group",
+    BULK: "a wait on the mbarrier that the copy completes",
+    CP_ASYNC: "cp.async.wait_group (or an mbarrier) and then a barrier",
+    STORED: "cp.async.bulk.wait_group (not .read) by the storing thread, and then a release",
+    GRID: "griddepcontrol.wait before memory of the grid before is touched",
+}
+AFTER_READ = {
+    GENERIC: "a barrier, or an mbarrier that the reader arrives at and the writer waits for",
+    WGMMA: "an arrival after wgmma.wait_group that the writer waits for",
+    BULK: "a wait on the mbarrier that the copy completes",
+    STORE: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
+    CP_ASYNC: "cp.async.wait_group",
+    GRID: "griddepcontrol.wait before memory of the grid before is touched",
+}
+
+
+def unfenced(
+    seen: Vector,
+    fenced: Vector,
+    model: Model,
+    writer: NDArray[Any],
+    written: NDArray[np.int64],
+    generic: NDArray[np.bool_],
+    fences: list[list[int]],
+) -> NDArray[np.bool_]:
+    """Which of the ``generic`` writes an asynchronous unit reads without a proxy fence between.
+
+    Args:
+        seen: What the warp that the unit works for knows of the writers.
+        fenced: What it knew at its own last proxy fence.
+        model: Whether that fence counts.
+        writer: Warps that wrote.
+        written: Their numbers when they did.
+        generic: Which of these to look at.
+        fences: Each warp's numbers at its proxy fences, in order.
+    """
+    missing = np.zeros(len(writer), bool)
+    for who in np.unique(writer[generic]).tolist():
+        here = generic & (writer == who)
+        # A fence by the writer after its write, which the reader knows.
+        numbers = np.array([*fences[who], np.iinfo(np.int64).max])
+        late = numbers[np.searchsorted(numbers, written[here])] >= seen[who]
+        if model.reader_fences:
+            late &= written[here] > fenced[who]
+        missing[here] = late
+    return missing

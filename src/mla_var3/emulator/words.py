@@ -1,0 +1,178 @@
+"""Order through words of global memory: flags, counters, locks, within a cluster and between them.
+
+Who writes such a word leaves there what its warp knew (a snapshot); who reads it learns that. A
+snapshot of another cluster has a chain of its own here, so that what one warp has learned of it
+passes on through barriers, as all knowledge does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mla_var3.emulator.clocks import ABROAD, Clocks, Vector
+
+#: A warp of a launch: its cluster, from 1, and its number there.
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a warp knew: its vector, and which chains of it stand for snapshots of others."""
+
+    vector: Vector
+    learned: dict[Key, tuple[int, int]]
+
+    def others(self) -> dict[Key, int]:
+        """Numbers of the snapshots of other clusters' warps that it had learned."""
+        v = self.vector
+        return {
+            key: int(v[chain]) - base
+            for key, (chain, base) in self.learned.items()
+            if chain < len(v) and v[chain] > base
+        }
+
+
+@dataclass
+class Board:
+    """What the clusters of a launch have left for each other.
+
+    Attributes:
+        snapshots: Of each warp, in order.
+        held: By address, the last snapshot of each warp that left one there.
+        fences: Of each cluster, its warps' numbers at their proxy fences for global memory.
+    """
+
+    snapshots: dict[Key, list[Snapshot]] = field(default_factory=dict)
+    held: dict[int, dict[Key, int]] = field(default_factory=dict)
+    fences: dict[int, list[list[int]]] = field(default_factory=dict)
+
+
+class Words:
+    """What the warps of one cluster leave in words and learn from them."""
+
+    def __init__(self, clocks: Clocks, board: Board) -> None:
+        self.clocks, self.board = clocks, board
+        self.start(0)
+
+    def start(self, cluster: int) -> None:
+        """A new cluster, numbered from 1: nothing is learned."""
+        warps = self.clocks.warps
+        self.cluster = cluster
+        #: Chain of the snapshots of another cluster's warp, and the number before the first.
+        self.learned: dict[Key, tuple[int, int]] = {}
+        #: Per warp what it has read that a fence has yet to acquire, and its number when it last
+        #: read so.
+        self.awaiting: list[dict[Key, int]] = [{} for _ in range(warps)]
+        self.read_at = [0] * warps
+        #: Per warp its number at its last fence, and what it knew there.
+        self.at_fence: list[tuple[int, Snapshot] | None] = [None] * warps
+        if cluster:
+            self.board.fences[cluster] = self.clocks.fences["global"]
+
+    # Reading ----------------------------------------------------------------------------------
+    def acquire(self, addresses: Any, warps: NDArray[np.int64], at_once: bool) -> None:
+        """Warps [n] have read words [n]; if not ``at_once``, a fence must follow."""
+        held, clocks = self.board.held, self.clocks
+        if not held:
+            return
+        for address, w in set(zip(np.asarray(addresses).tolist(), warps.tolist(), strict=True)):
+            if (found := held.get(address)) is None:
+                continue
+            if at_once:
+                self._learn(w, found)
+            else:
+                mine = self.awaiting[w]
+                mine.update({k: max(mine.get(k, 0), r) for k, r in found.items()})
+                self.read_at[w] = int(clocks.seen[w, w])
+                clocks.tick([w])
+
+    def _learn(self, w: int, numbers: dict[Key, int]) -> None:
+        for key, number in numbers.items():
+            snapshot = self.board.snapshots[key][number - 1]
+            self._know(w, key, number)
+            for other, theirs in snapshot.others().items():
+                self._know(w, other, theirs)
+
+    def _know(self, w: int, key: Key, number: int) -> None:
+        """A warp has learned a snapshot."""
+        clocks = self.clocks
+        if key[0] == self.cluster:
+            clocks.join([w], clocks.fit(self.board.snapshots[key][number - 1].vector))
+            return
+        if key not in self.learned:
+            chain = clocks.chain(("abroad", key), ABROAD)
+            self.learned[key] = chain, int(clocks.seen[:, chain].max())
+        chain, base = self.learned[key]
+        clocks.finish(w, chain, base + number)
+
+    def of(self, cluster: int, vector: Vector) -> Vector | None:
+        """What somebody who knows ``vector`` knows of another cluster's chains."""
+        found = None
+        for key, (chain, base) in self.learned.items():
+            if key[0] == cluster and vector[chain] > base:
+                theirs = self.board.snapshots[key][int(vector[chain]) - base - 1].vector
+                found = theirs if found is None else _longest(found, theirs)
+        return found
+
+    # Writing ----------------------------------------------------------------------------------
+    def release(
+        self, addresses: Any, warps: NDArray[np.int64], now: bool, keeps: bool = False
+    ) -> None:
+        """Warps [n] leave in words [n] what they know: now, or at the last fence that they know.
+
+        A store takes the place of what others had left there; an atomic that has not learned it
+        keeps it.
+        """
+        pairs = set(zip(np.asarray(addresses).tolist(), warps.tolist(), strict=True))
+        numbers = {w: self._leave(w, now) for w in {w for _, w in pairs}}
+        held = self.board.held
+        if not keeps:
+            held.update({address: {} for address, _ in pairs})
+        for address, w in pairs:
+            if numbers[w]:
+                held.setdefault(address, {})[self.cluster, w] = numbers[w]
+        self.clocks.tick(numbers)
+
+    def _leave(self, w: int, now: bool) -> int:
+        """A snapshot of a warp; its number, or 0 where there is nothing to tell."""
+        known = self._snapshot(w) if now else self._fenced(w)
+        if known is None:
+            return 0
+        mine = self.board.snapshots.setdefault((self.cluster, w), [])
+        mine.append(known)
+        return len(mine)
+
+    def _snapshot(self, w: int) -> Snapshot:
+        return Snapshot(self.clocks.seen[w].copy(), self.learned)
+
+    def _fenced(self, w: int) -> Snapshot | None:
+        """What was known at those fences, of any warp of the cluster, that a warp knows of."""
+        seen = self.clocks.seen[w]
+        known = [f[1].vector for v, f in enumerate(self.at_fence) if f and f[0] <= seen[v]]
+        if not known:
+            return None
+        total = known[0]
+        for vector in known[1:]:
+            total = _longest(total, vector)
+        return Snapshot(total, self.learned)
+
+    # Fences -----------------------------------------------------------------------------------
+    def fence(self, warps: list[int]) -> None:
+        """A fence of the GPU: what was read is acquired, and what is known may be left in words."""
+        clocks = self.clocks
+        for w in warps:
+            for v, words in enumerate(self.awaiting):
+                if words and self.read_at[v] <= clocks.seen[w, v]:
+                    self._learn(w, words)
+            self.at_fence[w] = int(clocks.seen[w, w]), self._snapshot(w)
+        clocks.tick(warps)
+
+
+def _longest(a: Vector, b: Vector) -> Vector:
+    """The larger number of each chain; the later vector may have more of them."""
+    size = max(len(a), len(b))
+    return np.maximum(np.pad(a, (0, size - len(a))), np.pad(b, (0, size - len(b))))
