@@ -188,3 +188,10 @@ def test_what_other_bytes_do_leaves_no_trace() -> None:
         done = launch(text, [x, out, 20], 1, 32)
         assert not done.diagnostics
     assert (x == 3).all()
+
+
+def test_values_of_a_launch_that_never_ends_are_not_discarded() -> None:
+    x, out = np.ones(32, np.float32), np.zeros(32, np.float32)
+    text = TAIL.replace("USE", USES["selected"] + "\nbar.sync 1, 64;")
+    kinds = {d.kind for d in launch(text, [x, out, 20], 1, 32).diagnostics}
+    assert kinds == {"deadlock", "uninitialized-read"}

@@ -190,6 +190,8 @@ def run(
     done = once(options)
     if before is None or not any(map(_is_unwritten_read, done.diagnostics)):
         return done
+    if any(d.kind == "deadlock" for d in done.diagnostics):
+        return done  # What it never came to leave behind says nothing of what was read.
     if _is_the_same_whatever_was_there(once, options, every, before, done):
         done.diagnostics = [d for d in done.diagnostics if not _is_unwritten_read(d)]
     return done

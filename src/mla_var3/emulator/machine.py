@@ -87,6 +87,8 @@ class Machine:
         self.own = self.ids % self.per_cta
         self.lane = self.own % 32
         self.warp = self.cta * self.warps_per_cta + self.own // 32
+        #: Warpgroups, of which the last of a CTA may lack warps: what a schedule puts in order.
+        self.place = self.cta * -(-self.warps_per_cta // 4) + self.own // 128
         self.alive = np.ones(self.threads, bool)
         self.live: list[int] = []
 

@@ -52,7 +52,7 @@ class Fragment:
         self.tried = False
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
         self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
-        self.place = int(ids[0]) // GROUP
+        self.place = int(machine.place[ids[0]])
         self.warps = machine.warps_of(self.s)
         self.refresh(machine)
 
@@ -88,12 +88,12 @@ class Scheduler:
         self.torn = False
         self.stopped = 0
         self.random = np.random.default_rng(seed) if seed is not None else None
-        self.order = [0] * (m.threads // GROUP + 1)
+        self.order = [0] * (int(m.place[-1]) + 1)
         self.drawn = self.turns = self.idle = 0
         self.last_progress = -1
         self.favored: Fragment | None = None
-        step = m.threads if self.random is None else GROUP
-        self.fragments = [Fragment(m, 0, m.ids[i : i + step]) for i in range(0, m.threads, step)]
+        cuts: Any = [] if self.random is None else np.flatnonzero(np.diff(m.place)) + 1
+        self.fragments = [Fragment(m, 0, ids) for ids in np.split(m.ids, cuts)]
 
     def wake(self, reason: str) -> None:
         """Fragments that slept for a reason look again."""
