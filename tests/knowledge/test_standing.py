@@ -71,6 +71,17 @@ def test_the_best_is_the_fastest_of_ours_in_that_run():
     assert facts(timed_at(100.0))["Against the best"].startswith("it is the fastest version of its")
 
 
+def test_against_a_library_it_says_what_work_is_compared():
+    peer = timed_at(100.0, "deepseek_flash_mla", "v0", language="library")
+    assert "covers" not in facts(timed_at(50.0), peer)["Against FlashMLA"]
+    version = registry.find("mla_shared_prefix", "v0")
+    spared = timed_at(50.0, "mla_shared_prefix", "v0", shared=3072)
+    found = standing.of(version, ASKED, Index(spared, peer))
+    said = dict(standing.facts(found))["Against FlashMLA"]
+    assert said.startswith("2x faster than FlashMLA")
+    assert said.endswith(f"mla_shared_prefix v0 covers {version.plan_class().covers}.")
+
+
 def test_where_no_run_timed_the_library_the_best_of_ours_speaks():
     best = {"version": "v9", "language": "cute-dsl"}
     said = facts(

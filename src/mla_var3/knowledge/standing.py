@@ -161,11 +161,22 @@ def _peer(found: Standing, design: str, name: str) -> str:
     """Against a library's kernel; where no run timed both, how the best of ours stands to it."""
     direct = found.against(lambda record: record.kernel.design == design)
     best = _version(found.best) if found.best is not None else None
-    if direct.pairs or best is None or best == found.version:
-        return _many(direct, name)
+    if direct.pairs:
+        return _many(direct, name) + _other_work(found.version, direct)
+    if best is None or best == found.version:
+        return NEVER
     theirs = replace(found, version=best)
     known = theirs.against(lambda record: record.kernel.design == design)
-    return f"{NEVER}; {best.key} is {_many(known, name)}" if known.pairs else NEVER
+    if not known.pairs:
+        return NEVER
+    return f"{NEVER}; {best.key} is {_many(known, name)}{_other_work(best, known)}"
+
+
+def _other_work(version: Version, found: Versus) -> str:
+    """What a version covers, where that is not what the kernel beside it covers."""
+    covers, other = version.plan_class().covers, _version(found.pairs[0].before)
+    same = other is not None and other.plan_class().covers == covers
+    return "" if same else f"; {version.key} covers {covers}"
 
 
 def _many(found: Versus, name: str) -> str:
