@@ -68,12 +68,24 @@ _PR_SET_PDEATHSIG = 1
 
 #: Found before a fork, after which little may be loaded.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+#: The process that forked last: in a child its parent.
+_forking = os.getpid()
+
+
+def _note_parent() -> None:
+    global _forking
+    _forking = os.getpid()
+
+
+os.register_at_fork(before=_note_parent)
 
 
 def die_with_parent() -> None:
     """Have the kernel end this process when its parent does: a ``preexec_fn`` of subprocesses."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != _forking:
+            os._exit(1)  # It had ended before.
 
 
 def end_with_parent() -> None:

@@ -100,6 +100,14 @@ def living(mark: str) -> list[int]:
     return found
 
 
+def command_line(pid: int) -> str:
+    """What a process runs; empty where it has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+    except OSError:
+        return ""
+
+
 def killed(command: Command, root: Path, seed: int) -> Iterator[str]:
     """Start a command, kill it at a moment that the seed tells; yields what is amiss."""
     mark = uuid.uuid4().hex
@@ -125,7 +133,7 @@ def killed(command: Command, root: Path, seed: int) -> Iterator[str]:
     until = time.monotonic() + GONE_WITHIN_S
     while (left := living(mark)) and time.monotonic() < until:
         time.sleep(0.05)
-    yield from (f"process {pid} lives on" for pid in left)
+    yield from (f"process {pid} lives on: {command_line(pid)}" for pid in left)
     for pid in left:
         os.kill(pid, 9)
 

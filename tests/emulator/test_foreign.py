@@ -97,6 +97,16 @@ def test_unknown_special_registers_are_not_emulated(name: str) -> None:
         launch(text, [], 1, 32)
 
 
+@pytest.mark.parametrize("other", ["%f0", "%r0"])
+def test_a_number_is_no_predicate(other: str) -> None:
+    text = (
+        f"{HEAD}.reg .pred %p<2>; .reg .f32 %f<9>; .reg .b32 %r<9>; "
+        f"or.pred %p1, %p0, {other}; ret;{TAIL}"
+    )
+    with pytest.raises(EmulatorError, match=r"or\.pred is not emulated"):
+        launch(text, [], 1, 32)
+
+
 @pytest.mark.parametrize("kind", ["b9999999999", "b99999", "b1025"])
 def test_absurd_types_are_refused(kind: str) -> None:
     with pytest.raises(EmulatorError, match="is not a type of PTX"):

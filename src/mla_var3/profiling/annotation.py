@@ -99,7 +99,8 @@ def stage_values(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
             name, value = str(row["Annotation"]), float(row["AvgValue"] or math.nan)
         except KeyError as error:
             raise ToolchainError(
-                f"nsight-python's result has no column {error}; it has {sorted(map(str, row))}"
+                f"nsight-python's result has no column {error}; it has "
+                f"{', '.join(sorted(map(str, row))):.200}"
             ) from error
         except ValueError as error:
             raise ToolchainError(

@@ -144,7 +144,8 @@ def parse_resources(text: str) -> list[Resources]:
             found.append(Resources(match["name"], items["REG"], items["STACK"], items["SHARED"]))
         except KeyError as error:
             raise ToolchainError(
-                f"cuobjdump states no {error.args[0]} for {match['name']}; its output has changed"
+                f"cuobjdump states no {error.args[0]} for {match['name']:.60}; "
+                "its output has changed"
             ) from error
     if not found:
         raise ToolchainError("cuobjdump names no kernel; its output has changed")

@@ -127,6 +127,8 @@ class Writer:
     def _row(self, found: tuple[str, int], kind: str, s: str) -> str:
         group, number = found
         have, want = {"p": 1, "h": 16, "r": 32, "q": 64}[group], bits(kind)
+        if (kind == "pred") != (group == "p"):
+            raise NotLowered(kind)
         if kind == "pred":
             return f"p{number}[{s}]"
         if want > have:
