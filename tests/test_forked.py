@@ -1,5 +1,6 @@
 """Work in forked processes: what it returns, raises, says, and how it may die."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -76,6 +77,13 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path):
     while any(alive(pid) for pid in children) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in children)
+
+
+def test_a_spawned_process_asks_for_the_signal_and_goes_on():
+    process = multiprocessing.get_context("spawn").Process(target=forked.end_with_parent)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def alive(pid: int) -> bool:

@@ -82,10 +82,14 @@ os.register_at_fork(before=_note_parent)
 
 def die_with_parent() -> None:
     """Have the kernel end this process when its parent does: a ``preexec_fn`` of subprocesses."""
+    _ask_for_signal()
+    if _LIBC is not None and os.getppid() != _forking:
+        os._exit(1)  # It had ended before.
+
+
+def _ask_for_signal() -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != _forking:
-            os._exit(1)  # It had ended before.
 
 
 def end_with_parent() -> None:
@@ -93,7 +97,7 @@ def end_with_parent() -> None:
 
     Its parent is the thread that made it, which has to live as long as the process should.
     """
-    die_with_parent()
+    _ask_for_signal()  # Of a process that was spawned, nobody here saw the fork.
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:
         os._exit(1)  # It had ended before.

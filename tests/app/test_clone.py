@@ -172,8 +172,15 @@ class TestCommand:
         assert main(argv) == 0
         assert (root / "cutile/mla/toy/toy_v5/toy_v5.py").read_text() == SOURCE
         assert capsys.readouterr().out.splitlines() == [
+            "· the last version of toy is v1: v2 would come next",
             "kernels/cutile/mla/toy/toy_v5", "kernels/cutile/mla/toy/devlog.md",
         ]  # fmt: skip
+
+    def test_of_the_next_version_nothing_is_said(
+        self, root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["toy", "v1", "v2"]) == 0
+        assert "last version" not in capsys.readouterr().out
 
     @pytest.mark.parametrize("argv", [["toy", "v0", "v5"], ["toy", "v5"]])
     def test_the_base_is_v0(self, root: Path, argv: list[str]) -> None:
@@ -186,12 +193,12 @@ class TestCommand:
         shutil.copytree(root / "cutile", root / "cute_python")
         (root / "cute_python/__init__.py").write_text('LANGUAGE = "cute-dsl"\n')
         registry.clear_caches()
-        assert main(["toy_v1", "v5"]) == 0
+        assert main(["toy_v1", "v2"]) == 0
         assert capsys.readouterr().out.startswith(
             "· taken from cutile-dsl; --lang takes cute-dsl\n"
         )
-        assert main(["toy@cute-dsl", "v1", "v5"]) == 0
-        assert capsys.readouterr().out.startswith("kernels/cute_python/mla/toy/toy_v5\n")
+        assert main(["toy@cute-dsl", "v1", "v2"]) == 0
+        assert capsys.readouterr().out.startswith("kernels/cute_python/mla/toy/toy_v2\n")
 
 
 CHECK = """

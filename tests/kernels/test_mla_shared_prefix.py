@@ -93,6 +93,12 @@ def test_a_prefix_block_takes_16_to_128_rows():
         dataclasses.replace(plan.prefix_tiling(), tile_b=8, tile_s=1).validate(plan)
 
 
+def test_a_combine_step_divides_the_latent_dimension():
+    plan = plan_of(k=128).resolve(machine())
+    with pytest.raises(TilingError, match="tile_k=256 does not divide k=128"):
+        dataclasses.replace(plan.combine_tiling(), tile_k=256).validate(plan)
+
+
 def test_open_sizes_follow_from_the_device():
     speculative = plan_of(b=32, s=4).resolve(machine())
     assert (speculative.shared, speculative.prefix) == (3072, 3072)

@@ -136,6 +136,15 @@ def _asked(design: str, version: str, target: str | None) -> tuple[str, str, str
     return head + at + language, number, version
 
 
+def _left_out(source: Version, target: str) -> str | None:
+    """What to say of numbers between the design's last version and the new one."""
+    siblings = registry.select(source.qualified)
+    last = max(int(v.version[1:]) for v in siblings if v.version != target)
+    if int(target[1:]) <= last + 1:
+        return None
+    return f"the last version of {source.design} is v{last}: v{last + 1} would come next"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Clone what ``argv`` (the process's by default) names; returns the exit code."""
 
@@ -159,6 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         others = registry.other_languages(source)
         if others and lang is None and "@" not in name:
             print(f"· taken from {source.language}; --lang takes {', '.join(others)}")
+        if (note := _left_out(source, wanted)) is not None:
+            print(f"· {note}")
         for path in made:
             print(relative(path))
 

@@ -12,7 +12,7 @@ from mla_var3.errors import TilingError
 from mla_var3.runtime import KernelPlan, Tiling
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel, CutileTiling, require_power_of_two
 from mla_var3.workloads import Cost, option
-from mla_var3.workloads.mla import MixedProblem
+from mla_var3.workloads.mla import MixedProblem, SharedPrefixProblem
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +87,7 @@ class CombineTiling(CutileTiling):
                 f"tile_b*tile_s = {self.tile_b}*{self.tile_s} = {rows} rows, allowed are 16 to 128 "
                 "(fewer leave the tensor cores idle)"
             )
-        if isinstance(plan, MixedProblem) and plan.k % self.tile_k:
+        if isinstance(plan, MixedProblem | SharedPrefixProblem) and plan.k % self.tile_k:
             raise TilingError(f"tile_k={self.tile_k} does not divide k={plan.k}")
 
 
