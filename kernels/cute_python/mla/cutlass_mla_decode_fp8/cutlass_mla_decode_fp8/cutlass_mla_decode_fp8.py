@@ -62,10 +62,11 @@ class Plan(LatentProblem, KernelPlan):
 
     def validate(self) -> None:
         super().validate()
-        if (self.k, self.p) != (512, 64) or self.h > HEADS or self.s > MOST_TOKENS:
+        sizes = 2 <= self.h <= HEADS and self.s <= MOST_TOKENS
+        if (self.k, self.p) != (512, 64) or not sizes:
             raise PlanError(
                 f"k={self.k}, p={self.p}, h={self.h}, s={self.s}: the example takes k=512, p=64, "
-                f"h up to {HEADS} and s up to {MOST_TOKENS}"
+                f"h from 2 to {HEADS} and s up to {MOST_TOKENS}"
             )
         if self.causal and self.s > 1:
             raise PlanError(f"causal with s={self.s}: the example has no mask")
@@ -77,7 +78,10 @@ class Plan(LatentProblem, KernelPlan):
         return found | {"lse": found["lse"] / math.log(2)}
 
     def check_plans(self) -> list[Self]:
-        sizes = ((2, 128, 1, 256), (1, 128, 4, 128), (1, 64, 2, 384))
+        sizes = (
+            *((2, 128, 1, 256), (1, 128, 4, 128), (1, 64, 2, 384)),
+            *((1, 16, 1, 128), (1, 100, 2, 128), (2, 2, 3, 128)),
+        )
         return [dataclasses.replace(self, b=b, h=h, s=s, t=t, causal=False) for b, h, s, t in sizes]
 
     def shrunk(self) -> Self:
@@ -93,9 +97,13 @@ class Plan(LatentProblem, KernelPlan):
         q, qpe, z, kpe = inputs
         o = self.empty(self.b, self.s, self.h, self.k, device=q.device)
         lse = self.empty(self.b, self.s, self.h, device=q.device, fp32=True)
-        tensors = (*(x.permute(1, 3, 2, 0) for x in (q, qpe)), z, kpe)
-        # The example's scheduler takes tokens and sequences from o, and only at launch.
-        outputs = (Dynamic(o.permute(2, 3, 1, 0), (2, 3)), lse.permute(2, 1, 0))
+        tensors = (*(Dynamic(x.permute(1, 3, 2, 0), (0,)) for x in (q, qpe)), z, kpe)
+        # Heads at launch only, as in the example: from static ones the rows of the pair's second CTA
+        # are folded onto those of the first. Its scheduler takes tokens and sequences from o.
+        outputs = (
+            Dynamic(o.permute(2, 3, 1, 0), (0, 2, 3)),
+            Dynamic(lse.permute(2, 1, 0), (0, 1, 2)),
+        )
         return CuteKernel(
             device_function("split_kv_kernel"),
             lambda tiling: example.driven(
@@ -121,8 +129,8 @@ class Plan(LatentProblem, KernelPlan):
         q, qpe, z, kpe = tensors
         caches = (x.reshape(-1, page, x.shape[-1]).permute(1, 2, 0) for x in (z, kpe))
         pages = self.t // page
-        table = torch.arange(self.b * pages, dtype=torch.int32, device=q.device)
-        lengths = torch.full((self.b,), self.t, dtype=torch.int32, device=q.device)
+        table = torch.arange(self.b * pages, dtype=torch.int32, device=z.device)
+        lengths = torch.full((self.b,), self.t, dtype=torch.int32, device=z.device)
         return (q, qpe, *caches, table.view(self.b, pages).T, *outputs, lengths, self.scale)
 
 
