@@ -99,8 +99,8 @@ class Plan(LatentProblem, KernelPlan):
         o = self.empty(self.b, self.s, self.h, self.k, device=q.device)
         lse = self.empty(self.b, self.s, self.h, device=q.device, fp32=True)
         tensors = (*(Dynamic(x.permute(1, 3, 2, 0), (0,)) for x in (q, qpe)), z, kpe)
-        # Heads at launch only, as in the example: from static ones the rows of the pair's second CTA
-        # are folded onto those of the first. Its scheduler takes tokens and sequences from o.
+        # Heads at launch only, as in the example: from static ones the rows of the pair's second
+        # CTA are folded onto those of the first. Its scheduler takes tokens and sequences from o.
         outputs = (
             Dynamic(o.permute(2, 3, 1, 0), (0, 2, 3)),
             Dynamic(lse.permute(2, 1, 0), (0, 1, 2)),
