@@ -12,28 +12,28 @@ import re
 import typing
 import zipfile
 from collections.abc import Container, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from generators.model import leading
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import catalogue, records
-from generators.pages.home import example
 from generators.pages.kernels import compiled_for, next_version
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, docstring, sections
-from mla_var3 import devices, languages
+from mla_var3 import devices, evidence, languages
 from mla_var3.app import options
 from mla_var3.errors import KnowledgeError
-from mla_var3.evidence import Failed, Skipped
+from mla_var3.evidence import Failed, Skipped, store
 from mla_var3.knowledge import metrics
-from mla_var3.knowledge.evidence import Link, repo_path
+from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import blank, code_regions
 from mla_var3.knowledge.schema import FrontMatter
-from mla_var3.runtime import costs
+from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 
 TEMPLATES = Path(__file__).parent / "skills"
@@ -82,8 +82,9 @@ def _index() -> Page:
         "[llms-full.txt](../llms-full.txt) holds all of them.\n"
         f"- [catalogue.json](../{CATALOGUE}) holds the patterns, versions, records, devices and "
         "metrics.\n"
-        f"- [skills.zip](skills.zip) holds the skills below as `<name>/SKILL.md`, with links into "
-        "a checkout; unpack it where your agent looks for skills.",
+        "- The skills below stand in the checkout as `skills/<name>/SKILL.md`, where `npx skills "
+        "add` finds them; `nox -s skills -- install` copies them to where your agent looks, and "
+        "[skills.zip](skills.zip) holds the same files.",
         "## Skills",
         rows,
     )
@@ -129,21 +130,24 @@ def skill(site: Site, name: str, link: Link) -> str:
 
 def skill_context(site: Site, link: Link) -> dict[str, Any]:
     """What templates may name."""
-    grouped, versions = site.designs(), example(site)
-    latest = versions[-1]
+    start = leading.leader(site, registry.PREFERRED)
+    grouped = site.designs()
+    versions = grouped[start.design_key]
     patterns = [document.pattern for document in site.catalogue.patterns]
     return {
-        "archs": compiled_for(latest),
-        "cute_versions": [v.key for v in site.versions if v.language == "cute-dsl"],
-        "design": latest.design_key,
+        "archs": compiled_for(start),
+        "before": versions[max(versions.index(start) - 1, 0)].version,
+        "design": start.design_key,
         "designs": grouped,
         "device": devices.default_for_arch("sm_90"),
         "folder": lambda name: repo_name(grouped[name][0].path.parents[1]),
-        "latest": latest.version,
+        "lead": lambda language: leading.leader(site, language),
+        "leaders": lambda **of: leading.leaders(site, **of),
         "link": link,
         "metrics": _metric_links(site, link),
         "modes": list(typing.get_args(options.ProfType)),
         "next": next_version(versions),
+        "next_of": lambda version: next_version(grouped[version.design_key]),
         "paths": site.learning.paths,
         "pattern": lambda id_: _pattern_link(site, id_, link),
         "patterns": lambda **wanted: [
@@ -151,11 +155,12 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
             for meta in patterns
             if all(getattr(meta, key) == value for key, value in wanted.items())
         ],
-        "previous": versions[-2].version if len(versions) > 1 else latest.version,
-        "record": _record_of(site, latest),
+        "record": lambda version: _record_of(site, version),
         "single": _single_stage(site),
+        "start": start,
         "summary": _summary,
         "triggers": _triggers,
+        "version": start.version,
         **_analyses(site, link),
     }
 
@@ -196,7 +201,7 @@ def _summary(version: Version) -> str:
 
 def _record_of(site: Site, version: Version) -> str:
     """A record of a version; how its path is made when there is none."""
-    found = [run.name for run in site.runs_of(version)]
+    found = [run.name for run in sorted(site.runs_of(version), key=lambda run: not run.is_timed)]
     return found[0] if found else f"results/static/sm_90/{version.folder.as_posix()}/…"
 
 
@@ -217,8 +222,24 @@ def archive(site: Site) -> bytes:
         for name in skill_names():
             entry = zipfile.ZipInfo(f"{name}/SKILL.md", date_time=(1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
-            file.writestr(entry, skill(site, name, repo_path))
+            file.writestr(entry, committed_skill(site, name))
     return buffer.getvalue()
+
+
+def committed_skill(site: Site, name: str) -> str:
+    """A skill as it stands in the checkout: its links lead there from its own folder."""
+    text = skill(site, name, lambda target: f"../../{_file_of(site, target)}")
+    return _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
+
+
+def _file_of(site: Site, target: str) -> str:
+    """The file of the checkout that a link names; of a record that of its run."""
+    if not evidence.is_address(target):
+        return target
+    record = site.catalogue.record(target)
+    folder = PurePosixPath("results", store.folder_of(record))
+    found = sorted((site.root / folder).glob(f"*-{record.run}.json"))
+    return str(folder / found[0].name) if found else str(folder)
 
 
 # -- the catalogue as JSON ---------------------------------------------------------------------

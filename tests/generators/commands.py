@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generators.pages.reference import sessions_of
 from mla_var3 import devices, evidence, languages, workloads
-from mla_var3.app import benching, bundle, options, run
+from mla_var3.app import benching, bundle, options, run, skills
 from mla_var3.arguments import parse
 from mla_var3.evidence import is_address
 from mla_var3.knowledge import __main__ as knowledge
@@ -127,6 +127,10 @@ def _run(arguments: list[str], new: set[str]) -> None:
         assert set(archs.split(",")) <= known, option
 
 
+def _skills(arguments: list[str], new: set[str]) -> None:
+    assert arguments[0] in skills.COMMANDS
+
+
 TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "bench": _bench,
     "bundle": _bundle,
@@ -137,6 +141,7 @@ TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "knowledge": _knowledge,
     "profile": _profile,
     "run": _run,
+    "skills": _skills,
 }
 
 

@@ -69,6 +69,10 @@ COMMANDS = {
         "mla_var3.examples",
         "examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths.",
     ),
+    "skills": Command(
+        "mla_var3.app.skills",
+        "skills -- install [DIR]|list: what an agent is told of this project, where it looks.",
+    ),
     "bundle": Command(
         "mla_var3.app.bundle",
         "bundle [-- --python=3.12]: project and toolchain for a GPU host without a network.",

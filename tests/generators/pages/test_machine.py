@@ -11,11 +11,12 @@ import frontmatter
 import pytest
 
 from generators import families as engine
+from generators.model import leading
 from generators.pages import catalogue, machine
 from generators.pages.machine import copy_path, heading, plain, skill, skill_names
 from generators.write.page import Page
 from mla_var3 import evidence
-from mla_var3.errors import HyperMlaError, KnowledgeError, UnknownNameError
+from mla_var3.errors import HyperMlaError, UnknownNameError
 from mla_var3.knowledge.evidence import repo_path
 from tests.generators.checking import ROOT, dead_links
 from tests.generators.commands import checkout_files, commands_of, understand
@@ -27,6 +28,8 @@ NAMES = (
     "learn-cute-dsl",
     "mla-analysis",
     "optimization-catalog",
+    "optimize-cute-dsl-kernel",
+    "optimize-cutile-dsl-kernel",
     "profile-kernel",
 )
 
@@ -124,34 +127,17 @@ def test_skills_follow_the_knowledge(site):
         document.meta = old
 
 
-def test_measured_ratios_of_a_skill_come_from_one_run_and_lead_to_it(site):
-    text = skill(site, "design-kernel", repo_path)
-    row = next(row for row in text.splitlines() if "flash_mla v2 over mla_var6_plus v4 |" in row)
-    cells = re.findall(r"\[([\d.]+)x\]\((\S+)\)", row)
-    assert [record.split("-")[4] for _, record in cells] == [
-        "s1",
-        "s2",
-        "s4",
-        "s8",
-        "s16",
-        "s32",
-        "s128",
-    ]
-    for ratio, name in cells:
-        after = site.catalogue.record(name)
-        slug = re.sub(r"-d\d+(-k\d+)-n\d+", r"\1", after.slug)
-        before = site.catalogue.record(
-            f"results/nvidia-h200-sxm/cutile/mla/flash_mla/v2/{slug}/event"
-        )
-        assert before.run == after.run
-        times = [record.outcome.total.median_us for record in (before, after)]
-        assert float(ratio) == pytest.approx(times[0] / times[1], rel=5e-3)
-
-
-def test_a_template_that_asks_for_a_time_nobody_measured_fails(site):
-    measured = machine.skill_context(site, repo_path)["measured"]
-    with pytest.raises(KnowledgeError, match="0 records of flash_mla v2 time s=3"):
-        measured("nvidia-h200-sxm", "flash_mla v2", "mla_var6_plus v4", 3)
+def test_what_a_skill_starts_from_won_by_the_records(site):
+    for name, language in (
+        ("optimize-cute-dsl-kernel", "cute-dsl"),
+        ("optimize-cutile-dsl-kernel", "cutile-dsl"),
+    ):
+        text = skill(site, name, repo_path)
+        best = leading.leader(site, language)
+        assert f"$ nox -s profile -- {best.key} --prof_type=static" in text
+        for one in leading.leaders(site, language):
+            row = f"[`{one.version.key}`]({one.run.name}) | {one.won} of {one.problems} |"
+            assert row in text
 
 
 def test_the_archive_holds_the_skills_with_links_into_the_checkout(site, found):
@@ -159,9 +145,9 @@ def test_the_archive_holds_the_skills_with_links_into_the_checkout(site, found):
     assert content == machine.archive(site)
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         assert file.namelist() == [f"{name}/SKILL.md" for name in NAMES]
-        assert file.read("design-kernel/SKILL.md").decode() == skill(
-            site, "design-kernel", repo_path
-        )
+        text = file.read("design-kernel/SKILL.md").decode()
+    assert text == machine.committed_skill(site, "design-kernel")
+    assert text == (ROOT / "skills" / "design-kernel" / "SKILL.md").read_text()
 
 
 def test_links_resolve(found, pages):
