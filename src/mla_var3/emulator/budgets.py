@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from mla_var3.emulator.report import Reporter
+from mla_var3.emulator.units.base import Unit, UnitText
+
+if TYPE_CHECKING:
+    from mla_var3.emulator.machine import Machine
 
 #: Warps that execute a ``setmaxnreg`` together.
 GROUP = 4
@@ -13,26 +17,29 @@ LANES = 32
 FILE = 65536
 
 
-class Budgets:
-    """What each warp of a cluster asked for last, and where.
+class BudgetsText(UnitText):
+    """A warp executes ``setmaxnreg`` as one."""
 
-    Args:
-        warps: Warps of a CTA.
-        ctas: CTAs of the cluster.
-        reporter: Told of what cannot be.
-    """
+    together: ClassVar[frozenset[str]] = frozenset({"setmaxnreg"})
 
-    def __init__(self, warps: int, ctas: int, reporter: Reporter) -> None:
-        self.warps, self.ctas, self.reporter = warps, ctas, reporter
+
+class Budgets(Unit):
+    """What each warp of a cluster asked for last, and where."""
+
+    name = "budgets"
+    text = BudgetsText
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.warps, self.ctas, self.reporter = machine.warps_per_cta, machine.ctas, machine.reporter
+
+    def start(self) -> None:
+        """A new cluster: nobody has asked for anything."""
         self.asked: dict[int, tuple[int, int]] = {}
         self.times: dict[int, list[int]] = {}
 
-    def start(self) -> None:
-        """A new cluster."""
-        self.asked, self.times = {}, {}
-
-    def ask(self, count: int, warps: Sequence[int], pc: int) -> None:
-        """Warps ask for so many registers per thread."""
+    def ask(self, count: int, s: Any, pc: int) -> None:
+        """``setmaxnreg``: the warps of ``s`` ask for so many registers per thread."""
         if count % 8 or not 24 <= count <= 256:
             self.reporter.add(
                 "register-budget",
@@ -40,7 +47,7 @@ class Budgets:
                 f"setmaxnreg with {count} registers",
                 missing="a multiple of 8 from 24 to 256",
             )
-        for warp in warps:
+        for warp in self.machine.warps_of(s):
             self.asked[warp] = (count, pc)
             self.times.setdefault(warp, []).append(pc)
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mla_var3.emulator import formats
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import Memory, Parameters
-from mla_var3.emulator.budgets import Budgets
 from mla_var3.emulator.clocks import GENERIC, PC_MASK, Clocks
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
@@ -25,11 +24,9 @@ from mla_var3.emulator.sched import Scheduler
 from mla_var3.emulator.shared import Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
 from mla_var3.emulator.timeline import Timeline
-from mla_var3.emulator.units.bulk import Bulk
-from mla_var3.emulator.units.cp_async import CpAsync
-from mla_var3.emulator.units.mma import Mma
-from mla_var3.emulator.units.wgmma import WarpgroupProducts
-from mla_var3.emulator.warps import Warps
+from mla_var3.emulator.units.base import Unit
+from mla_var3.emulator.units.pending import PendingRegisters
+from mla_var3.emulator.units.registry import UNITS
 from mla_var3.emulator.words import Words
 from mla_var3.errors import EmulatorError
 
@@ -72,11 +69,10 @@ class Machine:
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
         self.words = Words(self.clocks, memory_map.board)
-        self.budgets = Budgets(self.warps_per_cta, self.ctas, reporter)
-        self.memory, self.sync, self.warps = Memory(self), Sync(self), Warps(self)
-        self.mma, self.cp_async, self.bulk = Mma(self), CpAsync(self), Bulk(self)
+        self.memory, self.sync = Memory(self), Sync(self)
         self._registers()
-        self.wgmma = WarpgroupProducts(self)
+        self.pending = PendingRegisters(self)
+        self.units: dict[str, Unit] = {unit.name: unit(self) for unit in UNITS}
         self.timeline = Timeline() if options.timeline else None
         self.scheduler = Scheduler(self)
         self._names()
@@ -122,9 +118,8 @@ class Machine:
         g.update(
             np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
         )
-        g.update(I64=np.int64, machine=self, memory=self.memory, sync=self.sync, warps=self.warps)
-        g.update(mma=self.mma, wgmma=self.wgmma, bulk=self.bulk, cp_async=self.cp_async)
-        g.update(parameters=self.parameters)
+        g.update(I64=np.int64, machine=self, memory=self.memory, sync=self.sync)
+        g.update(self.units, parameters=self.parameters)
         self.special = self._special()
         g.update((f"sp_{k}", v) for k, v in self.special.items())
         self.names = g
@@ -205,10 +200,11 @@ class Machine:
         self.live = np.bincount(self.warp).tolist()
         self.progress = self.steps = self.asked = self.ticks = 0
         self.printed: list[str] = []
-        self.budgets.start()
         self.clocks.start()
         self.words.start(number + 1)
-        for unit in (self.shared, self.memory, self.sync, self.bulk, self.cp_async, self.wgmma):
+        for part in (self.shared, self.memory, self.sync, self.pending):
+            part.start()
+        for unit in self.units.values():
             unit.start()
         self.scheduler.start(self._seed())
 
@@ -226,8 +222,6 @@ class Machine:
         return ended
 
     def _at_exit(self) -> None:
-        if not self.scheduler.stuck:
-            self.budgets.finish()
         last = len(self.program.kernel.instructions) - 1
         for at, barrier in self.sync.mbarriers.items():
             if barrier.tx and not self.scheduler.stuck:
@@ -245,17 +239,9 @@ class Machine:
                     last,
                     missing="expect_tx with the bytes of the copies",
                 )
-        if self.scheduler.stuck or not self.checks or self.model.exit_drains:
-            return
-        for warp, pc in self.bulk.left():
-            self.reporter.add(
-                "left-pending",
-                pc,
-                f"{self.warp_name(warp)} ends while this bulk store may still read shared memory",
-                last,
-                who=self.warp_name(warp),
-                missing="cp.async.bulk.wait_group.read before the end",
-            )
+        if not self.scheduler.stuck:
+            for unit in self.units.values():
+                unit.finish()
 
     # For lowered code -------------------------------------------------------------------------
     def select(self, guard: NDArray[np.bool_], s: Any, negated: bool, pc: int) -> tuple[Any, ...]:
@@ -283,10 +269,6 @@ class Machine:
             f"the instruction {op:.60} is not emulated at {self.reporter.site(pc)}: "
             f"{forms.why(op)}{others}"
         )
-
-    def set_registers(self, count: int, s: Any, pc: int) -> None:
-        """``setmaxnreg``: nothing to do but to check."""
-        self.budgets.ask(count, self.warps_of(s), pc)
 
     def rank_of(self, address: Any, s: Any) -> Any:
         """``getctarank``."""

@@ -6,32 +6,20 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mla_var3.emulator.lower import Writer, forms, lower
+from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.lower.batches import batched
+from mla_var3.emulator.units.base import Unit, UnitText
+from mla_var3.emulator.units.registry import UNITS
 from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 
-#: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
-SHARED_START = 0x400
+Text = TypeVar("Text", bound=UnitText)
 #: Class of a register by its width in bits: the row arrays of the machine.
 CLASSES = {1: "p", 8: "h", 16: "h", 32: "r", 64: "q"}
-#: Families that all lanes named by their mask run together.
-TOGETHER = {
-    "shfl",
-    "elect",
-    "ldmatrix",
-    "stmatrix",
-    "mma",
-    "wgmma",
-    "redux",
-    "vote",
-    "match",
-    "movmatrix",
-    "setmaxnreg",
-}
 #: Instructions at which a fragment may stop; the scheduler runs them itself.
 BLOCKING = (
     "bra",
@@ -59,7 +47,7 @@ class Segment:
     """Instructions from ``start`` up to ``end`` that run without a stop.
 
     ``batched`` is its source for threads that are a slice. ``reads`` and ``writes`` have the rows
-    of wgmma that it touches, and where first.
+    of asynchronous units that it touches, and where first.
     """
 
     start: int
@@ -88,13 +76,10 @@ class Program:
         self.storage: dict[str, np.ndarray[Any, Any]] = {}
         self.placed, self.static_shared = _shared_layout(self.kernel)
         self.local, self.local_bytes = _local_layout(self.kernel)
-        #: Rows of the accumulators and inputs of wgmma: only these are watched.
-        self.product_rows = self._accumulators()
+        self.blocking = {i.pc for i in self.kernel.instructions if _branches(i)}
+        self._units()
         self.atomics = [i.pc for i in self.kernel.instructions if i.parts[0] in ("atom", "red")]
-        #: Products that a later one of their chain does with its own.
-        self.queued, self.followers = _chains(self.kernel)
         self.writer = Writer(self)
-        self.blocking = {i.pc for i in self.kernel.instructions if blocks(i)}
         self.segments = self._segments(set())
         self._rest()
         self.narrowest = _narrowest_shared(self.kernel)
@@ -126,12 +111,30 @@ class Program:
             self.storage[variable] = block
         return int(self.storage[variable].ctypes.data)
 
-    def _accumulators(self) -> frozenset[int]:
-        """Rows of wgmma registers; those of each accumulator follow each other."""
-        products = [i for i in self.kernel.instructions if is_product(i)]
-        names = [x for i in products for x in vector(i.args[0])]
-        names += [x for i in products if i.args[1].startswith("{") for x in vector(i.args[1])]
-        return frozenset(found[1] for x in names if (found := self.row(x)) is not None)
+    def _units(self) -> None:
+        """What each unit takes from the text, and which unit blocks where."""
+        instructions = self.kernel.instructions
+        kinds = sorted({unit.text for unit in UNITS} - {UnitText}, key=lambda k: k.__name__)
+        #: Threads that run an instruction as one, where these are more than one.
+        self.lanes = {i.pc: n for i in instructions if (n := max(k.lanes(i) for k in kinds)) > 1}
+        #: Units that run blocking instructions.
+        self.blockers: dict[int, type[Unit]] = {
+            i.pc: unit
+            for unit in UNITS
+            if unit.text.blocking
+            for i in instructions
+            if i.op.startswith(unit.text.blocking) and forms.runs(i.op)
+        }
+        self.blocking |= self.blockers.keys()
+        stops = frozenset(self.blocking | self.lanes.keys())
+        self.texts = [kind(self.kernel, stops) for kind in kinds]
+        #: Rows that units use after the instruction that names them: only these are watched.
+        names = [name for text in self.texts for name in text.registers()]
+        self.watched = frozenset(found[1] for x in names if (found := self.row(x)) is not None)
+
+    def text(self, kind: type[Text]) -> Text:
+        """What a unit took from the text."""
+        return next(text for text in self.texts if isinstance(text, kind))
 
     def _rest(self) -> None:
         """Rows for registers that only the scheduler reads or writes."""
@@ -151,9 +154,9 @@ class Program:
         for i in instructions:
             if i.pc in self.blocking:
                 leaders |= {i.pc, i.pc + 1}
-            elif together(i) and i.pc not in self.followers:
+            elif any(text.opens(i) for text in self.texts):
                 leaders.add(i.pc)
-            if i.op.startswith("wgmma.wait_group") or (is_product(i) and i.pc not in self.queued):
+            if any(text.closes(i) for text in self.texts):
                 leaders.add(i.pc + 1)
         starts = sorted(x for x in leaders if x < len(instructions))
         out = {}
@@ -167,87 +170,35 @@ class Program:
         bodies = [lower(self.writer, instruction) for instruction in part]
         source = _function([line for body in bodies for line in body])
         lines = batched(bodies, self.writer)
-        segment = Segment(a, b, together(part[0]), source, _function(lines) if lines else source)
+        segment = Segment(a, b, a in self.lanes, source, _function(lines) if lines else source)
         for i in part:
-            _uses(self, i, segment)
+            self._uses(i, segment)
         return segment
+
+    def _uses(self, i: Instruction, segment: Segment) -> None:
+        """Note which watched rows a segment reads or writes: those that must wait for a unit.
+
+        A plain ``mov`` does not count: the compiler puts copies of accumulators before the wait,
+        and ptxas removes them.
+        """
+        if i.parts[0] == "mov" or not all(text.touches(i) for text in self.texts):
+            return
+        names = re.findall(r"%[\w$@]+", " ".join(i.args))
+        for k, name in enumerate(names):
+            found = self.rows.get(name)
+            if found and found[0] == "r" and found[1] in self.watched:
+                target = k == 0 and not i.args[0].startswith("[")
+                (segment.writes if target else segment.reads).setdefault(found[1], i.pc)
 
 
 def _function(lines: list[str]) -> str:
     return "\n".join(["def f(s):", *("  " + line for line in lines), "  pass"])
 
 
-def is_product(i: Instruction) -> bool:
-    """Whether it is a ``wgmma.mma_async``."""
-    return i.op.startswith("wgmma.mma_async")
-
-
-def _chains(kernel: Kernel) -> tuple[set[int], set[int]]:
-    """Chains of products: all but the last of each, and all but the first of each.
-
-    They go into one accumulator one after the other at one Python line, and nothing between them
-    stops, touches memory or touches their registers: so they are one product along k.
-    """
-    queued: set[int] = set()
-    followers: set[int] = set()
-    targets, last, names = set(kernel.labels.values()), None, set[str]()
-    for i in kernel.instructions:
-        if is_product(i) and i.guard is None:
-            if last is not None and i.pc not in targets and _alike(last, i):
-                queued.add(last.pc)
-                followers.add(i.pc)
-            else:
-                names = set()
-            last, names = i, names | {*vector(i.args[0]), *vector(i.args[1])}
-        elif last is not None and (i.pc in targets or _cuts(i, names)):
-            last = None
-    return queued, followers
-
-
-def _alike(a: Instruction, b: Instruction) -> bool:
-    """Whether two products differ in their operands' places alone."""
-    kinds = {x.args[1].startswith("{") for x in (a, b)}
-    same = (a.op, a.args[0], a.args[4:], a.line) == (b.op, b.args[0], b.args[4:], b.line)
-    return same and len(kinds) == 1 and a.line is not None
-
-
-def _cuts(i: Instruction, names: set[str]) -> bool:
-    """Whether an instruction ends a chain of products with these registers."""
-    if blocks(i) or together(i) or any("[" in a for a in i.args):
-        return True
-    return any(not names.isdisjoint(vector(a)) for a in i.args)
-
-
-def together(instruction: Instruction) -> bool:
-    """Whether the lanes of a warp run it as one."""
-    return instruction.parts[0] in TOGETHER or instruction.op == "bar.warp.sync"
-
-
-def blocks(instruction: Instruction) -> bool:
-    """Whether a fragment may have to stop or to split at it."""
-    waits = instruction.op.startswith(BLOCKING) and instruction.op != "bar.warp.sync"
-    return waits and forms.runs(instruction.op)
-
-
-def vector(operand: str) -> list[str]:
-    """``{%r1, %r2}`` to its registers."""
-    return [x.strip() for x in operand[1:-1].split(",")] if operand.startswith("{") else [operand]
-
-
-def _uses(program: Program, i: Instruction, segment: Segment) -> None:
-    """Note which words of wgmma a segment reads or writes: those that must wait for it.
-
-    A plain ``mov`` does not count: the compiler puts copies of accumulators before the wait, and
-    ptxas removes them.
-    """
-    if i.parts[0] in ("wgmma", "mov"):
-        return
-    names = re.findall(r"%[\w$@]+", " ".join(i.args))
-    for k, name in enumerate(names):
-        found = program.rows.get(name)
-        if found and found[0] == "r" and found[1] in program.product_rows:
-            target = k == 0 and not i.args[0].startswith("[")
-            (segment.writes if target else segment.reads).setdefault(found[1], i.pc)
+def _branches(i: Instruction) -> bool:
+    """Whether the scheduler itself runs an instruction: a fragment may stop or split at it."""
+    waits = i.op.startswith(BLOCKING) and i.op != "bar.warp.sync"
+    return waits and forms.runs(i.op)
 
 
 def _shared_layout(kernel: Kernel) -> tuple[dict[str, int], int]:

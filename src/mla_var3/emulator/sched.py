@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.stops import describe, places
+from mla_var3.emulator.units.base import WARPGROUP as GROUP
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import FAULTS, Instruction
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
 
-GROUP = 128
 #: Segments after which a new order of the warpgroups is drawn.
 REDRAW = 20
 #: Segments that one fragment may run while others could: a spinning lane must not starve them.
@@ -220,8 +220,8 @@ class Scheduler:
         if segment.together and not self._together(f):
             f.wait = "converge"
             return False
-        if m.checks and (segment.writes or (m.wgmma.in_flight and segment.reads)):
-            m.wgmma.watch(f.warps, segment)
+        if m.checks and (segment.writes or (m.pending.count and segment.reads)):
+            m.pending.watch(f.warps, segment)
         m.steps += 1
         count = segment.end - segment.start
         if m.timeline is not None:
@@ -248,7 +248,7 @@ class Scheduler:
     def _together(self, f: Fragment) -> bool:
         """Whether all lanes that an instruction needs are here."""
         i = self.program.kernel.instructions[f.pc]
-        if i.op.startswith("wgmma.mma"):
+        if self.program.lanes[f.pc] == GROUP:
             return f.full and f.group
         if f.full and not self.torn:
             return True
@@ -302,6 +302,9 @@ class Scheduler:
             if not rest:
                 f.pc += 1
                 return True
+        unit = self.program.blockers.get(i.pc)
+        if unit is not None:
+            return self.machine.units[unit.name].block(f, i)
         name = i.parts[0]
         if name == "bra":
             return self._branch(f, i)
@@ -539,6 +542,8 @@ class Scheduler:
                         f"named barrier {key % 64}, {named.arrived} of "
                         f"{named.threads or 'all'} threads there"
                     )
+        if f.wait in m.units:
+            return m.units[f.wait].waits(f, pc)
         if f.wait == "cluster":
             return (
                 f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} "

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
+from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
-from mla_var3.emulator.program import SHARED_START
 from mla_var3.emulator.report import Reporter
 
 OFFSET = 0xFFFFFF

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.formats import U32, U64
-
-if TYPE_CHECKING:
-    from mla_var3.emulator.machine import Machine
+from mla_var3.emulator.units.base import WARP, Unit, UnitText
+from mla_var3.gpuless.ptx import Instruction
 
 LANES = np.arange(32)
 BIT = U64(1) << np.arange(32, dtype=U64)
@@ -25,11 +24,23 @@ REDUCE = {
 IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1}
 
 
-class Warps:
+class WarpsText(UnitText):
+    """What all lanes that a mask names execute together."""
+
+    together: ClassVar[frozenset[str]] = frozenset(
+        {"shfl", "elect", "ldmatrix", "stmatrix", "redux", "vote", "match", "movmatrix"}
+    )
+
+    @classmethod
+    def lanes(cls, i: Instruction) -> int:
+        return WARP if i.op == "bar.warp.sync" else super().lanes(i)
+
+
+class Warps(Unit):
     """Shuffles, votes, reductions and matrix loads."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    name = "warps"
+    text = WarpsText
 
     def _spread(self, values: Any, s: Any) -> tuple[NDArray[Any], Any]:
         """Values as [warps, 32], and how to take results back."""

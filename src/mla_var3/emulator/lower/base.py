@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SHARED_WINDOW = 0x0200 << 48
 PARAM_WINDOW = 0x0300 << 48
 LOCAL_WINDOW = 0x0400 << 48
+#: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
+SHARED_START = 0x400
 
 Family = Callable[["Op"], list[str]]
 FAMILIES: dict[str, Family] = {}

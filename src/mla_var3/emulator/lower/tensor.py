@@ -8,6 +8,7 @@ import numpy as np
 
 from mla_var3.emulator.lower.base import NotLowered, Op, family
 from mla_var3.emulator.units.layouts import Shape, Wgmma
+from mla_var3.emulator.units.products import ProductText
 
 TYPES = {"f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "f64", "e2m1", "e3m2", "e2m3"}
 
@@ -73,6 +74,6 @@ def wgmma(op: Op) -> list[str]:
     first = "None" if a is not None else op.get(1, "u64")
     constant = op.constant(shape)
     operands = f"{constant}, {first}, {op.get(2, 'u64')}, {op.get(3, 'pred')}"
-    if op.pc in op.writer.program.queued:
+    if op.pc in op.writer.program.text(ProductText).queued:
         return [f"wgmma.queue({operands})"]
     return [f"wgmma.run({operands}, {op.s}, {op.pc})"]

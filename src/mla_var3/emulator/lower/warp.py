@@ -84,4 +84,4 @@ def movmatrix(op: Op) -> list[str]:
 @family("setmaxnreg")
 def setmaxnreg(op: Op) -> list[str]:
     """Lower ``setmaxnreg``."""
-    return [f"machine.set_registers({int(op.args[0])}, {op.s}, {op.pc})"]
+    return [f"budgets.ask({int(op.args[0])}, {op.s}, {op.pc})"]

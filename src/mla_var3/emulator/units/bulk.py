@@ -16,6 +16,7 @@ from mla_var3.emulator.clocks import STORE, STORED, Event
 from mla_var3.emulator.lower.base import PARAM_WINDOW
 from mla_var3.emulator.regions import Access, Region
 from mla_var3.emulator.units import tensormap
+from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.tensormap import TensorMap
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ class Groups:
     storing: deque[int] = field(default_factory=deque)
 
 
-class Bulk:
+class Bulk(Unit):
     """The bulk copy unit of a cluster: done at issue, asynchronous in order only."""
 
+    name = "bulk"
+
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.maps: dict[int, TensorMap] = {}
         self.places: dict[tuple[int, int, int], tuple[NDArray[np.int64], Any]] = {}
         #: Elements and granules of boxes in global memory.
@@ -409,10 +412,22 @@ class Bulk:
             while len(mine.storing) > most and not read:
                 clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
 
-    def left(self) -> list[tuple[int, int]]:
-        """Warps that ended while a store still read their CTA's shared memory, and where it is."""
-        seen = self.machine.clocks.seen
-        return [(g.warp, g.pc) for g in self.groups.values() if g.number > seen[g.warp, g.read]]
+    def finish(self) -> None:
+        """Report stores that still read the shared memory of a CTA that has ended."""
+        m = self.machine
+        if not m.checks or m.model.exit_drains:
+            return
+        for mine in self.groups.values():
+            if mine.number > m.clocks.seen[mine.warp, mine.read]:
+                name = m.warp_name(mine.warp)
+                m.reporter.add(
+                    "left-pending",
+                    mine.pc,
+                    f"{name} ends while this bulk store may still read shared memory",
+                    len(m.program.kernel.instructions) - 1,
+                    who=name,
+                    missing="cp.async.bulk.wait_group.read before the end",
+                )
 
     # Bytes in a row ---------------------------------------------------------------------------
     def _plain(self, address: Any, count: Any, s: Any) -> Any:

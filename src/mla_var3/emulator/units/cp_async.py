@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mla_var3.emulator.clocks import CP_ASYNC, Event
 from mla_var3.emulator.distinct import distinct
-
-if TYPE_CHECKING:
-    from mla_var3.emulator.machine import Machine
+from mla_var3.emulator.units.base import Unit
 
 
 @dataclass
@@ -23,12 +21,10 @@ class Groups:
     committed: deque[int] = field(default_factory=deque)
 
 
-class CpAsync:
+class CpAsync(Unit):
     """The cp.async unit of a cluster."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.start()
+    name = "cp_async"
 
     def start(self) -> None:
         """A new cluster."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, U32
+from mla_var3.emulator.units.base import Unit, UnitText
 from mla_var3.emulator.units.layouts import Shape, element_bytes, half_pairs, values
-
-if TYPE_CHECKING:
-    from mla_var3.emulator.machine import Machine
 
 #: Values of the low 4 bits of a byte.
 NIBBLES = {"e2m1"}
 
 
-class Mma:
+class MmaText(UnitText):
+    """A warp executes ``mma`` as one."""
+
+    together: ClassVar[frozenset[str]] = frozenset({"mma"})
+
+
+class Mma(Unit):
     """Warp-level matrix products."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    name = "mma"
+    text = MmaText
 
     def run(self, constant: tuple[Shape, list[list[int]]], scales: Any, s: Any, pc: int) -> None:
         """D = A B + C for each warp of ``s``."""

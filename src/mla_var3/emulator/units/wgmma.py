@@ -11,14 +11,20 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import WGMMA, Event
 from mla_var3.emulator.formats import F16
-from mla_var3.emulator.program import SHARED_START, Segment
+from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.shared import ranges
+from mla_var3.emulator.units.base import WARPGROUP as GROUP
+from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.layouts import Descriptor, Wgmma, element_bytes, half_pairs, values
+from mla_var3.emulator.units.pending import Operation
+from mla_var3.emulator.units.products import ProductText
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
 
-GROUP = 128
+PRODUCT = Operation(
+    "a wgmma", "pending-accumulator", "wgmma.wait_group before the register is touched"
+)
 #: Products m n k up to which OpenBLAS takes one thread.
 BLAS_ALONE = 1 << 18
 
@@ -31,12 +37,6 @@ class Pending:
     joined: NDArray[np.int64] | None = None
     #: Committed groups: the clock of their last product, and what its warps had seen together.
     groups: deque[tuple[int, NDArray[np.int64] | None]] = field(default_factory=deque)
-    #: Registers in flight: clock of the group (None: not committed), accumulators, inputs, pc.
-    registers: list[tuple[int | None, frozenset[int], frozenset[int], int]] = field(
-        default_factory=list
-    )
-    #: Registers written since the last wgmma.fence, and where.
-    dirty: dict[int, int] = field(default_factory=dict)
     #: Whether there was a wgmma.fence, without which no first wgmma may start.
     fenced: bool = False
 
@@ -79,11 +79,14 @@ def _sums(chain: list[Product], low: int) -> list[tuple[list[Product], bool]]:
     return out
 
 
-class WarpgroupProducts:
+class WarpgroupProducts(Unit):
     """The wgmma unit of a cluster."""
 
+    name = "wgmma"
+    text = ProductText
+
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.tiles: dict[tuple[tuple[int, ...], int, int, int, bool, int], Tile] = {}
         self.queued: list[Product] = []
         self.converted: dict[tuple[tuple[int, ...], int], NDArray[Any]] = {}
@@ -99,38 +102,12 @@ class WarpgroupProducts:
     def start(self) -> None:
         """A new cluster: nothing is in flight."""
         self.warps = [Pending() for _ in range(self.machine.clocks.warps)]
-        self.in_flight = 0
 
-    # Registers --------------------------------------------------------------------------------
-    def watch(self, warps: list[int], segment: Segment) -> None:
-        """Before a segment runs: does it touch registers in flight, or write inputs unfenced?"""
-        written = segment.writes.keys()
-        touched = segment.reads.keys() | written
-        for w in warps:
-            mine = self.warps[w]
-            for _, accumulators, inputs, pc in mine.registers:
-                if not (accumulators.isdisjoint(touched) and inputs.isdisjoint(written)):
-                    late = (accumulators & touched) | (inputs & written)
-                    self._pending(w, next(iter(late)), segment, pc)
-                    break
-            mine.dirty.update(segment.writes)
-
-    def _pending(self, warp: int, register: int, segment: Segment, pc: int) -> None:
-        m = self.machine
-        at = segment.reads.get(register, segment.writes.get(register, segment.start))
-        m.reporter.add(
-            "pending-accumulator",
-            at,
-            f"{m.warp_name(warp)} touches a register of a wgmma that may still run",
-            pc,
-            m.warp_name(warp),
-            missing="wgmma.wait_group before the register is touched",
-        )
-
+    # Groups -----------------------------------------------------------------------------------
     def fence(self, _: int, s: Any) -> None:
         """``wgmma.fence``."""
         for w in self.machine.warps_of(s):
-            self.warps[w].dirty.clear()
+            self.machine.pending.written[w].clear()
             self.warps[w].fenced = True
 
     def commit(self, _: int, s: Any) -> None:
@@ -138,9 +115,6 @@ class WarpgroupProducts:
         for w in self.machine.warps_of(s):
             mine = self.warps[w]
             mine.groups.append((mine.clock, mine.joined))
-            mine.registers = [
-                (mine.clock if c is None else c, a, i, p) for c, a, i, p in mine.registers
-            ]
 
     def wait(self, most: int, s: Any) -> None:
         """``wgmma.wait_group``."""
@@ -152,8 +126,7 @@ class WarpgroupProducts:
                 clocks.finish(w, WGMMA * clocks.warps + w, clock)
                 if joined is not None:
                     clocks.join([w], joined)
-                mine.registers = [r for r in mine.registers if r[0] is None or r[0] > clock]
-        self.in_flight = sum(len(p.registers) for p in self.warps)
+                self.machine.pending.release(w, PRODUCT, clock)
         self.machine.note("wgmma wait", s, 0)
 
     # Products ---------------------------------------------------------------------------------
@@ -350,8 +323,7 @@ class WarpgroupProducts:
         for v, e in zip(warps, events, strict=True):
             mine = self.warps[v]
             mine.clock, mine.joined = e.number, joined
-            mine.registers.append((None, accumulators, inputs, pc))
-            self.in_flight += 1
+            m.pending.hold(v, PRODUCT, e.number, accumulators, inputs, pc)
         for g in read_b:
             self._reads(g, warps, events, pc)
         for i, part in enumerate(quarters or ()):
@@ -378,16 +350,17 @@ class WarpgroupProducts:
                     who=m.warp_name(v),
                     missing="wgmma.fence before the first wgmma",
                 )
-            late = registers & self.warps[v].dirty.keys()
+            written = m.pending.written[v]
+            late = registers & written.keys()
             if late:
                 m.reporter.add(
                     "missing-wgmma-fence",
                     pc,
                     f"a wgmma of {m.warp_name(v)} uses a register written since the last "
                     "wgmma.fence",
-                    self.warps[v].dirty[next(iter(late))],
+                    written[next(iter(late))],
                     m.warp_name(v),
                     missing="wgmma.fence after the write and before the wgmma",
                 )
                 for r in late:
-                    del self.warps[v].dirty[r]
+                    del written[r]

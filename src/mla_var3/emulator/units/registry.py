@@ -1,0 +1,14 @@
+"""Every unit of the emulated machine."""
+
+from __future__ import annotations
+
+from mla_var3.emulator.budgets import Budgets
+from mla_var3.emulator.units.base import Unit
+from mla_var3.emulator.units.bulk import Bulk
+from mla_var3.emulator.units.cp_async import CpAsync
+from mla_var3.emulator.units.mma import Mma
+from mla_var3.emulator.units.wgmma import WarpgroupProducts
+from mla_var3.emulator.warps import Warps
+
+#: In the order in which they start; a unit joins here.
+UNITS: tuple[type[Unit], ...] = (Warps, Mma, CpAsync, Bulk, WarpgroupProducts, Budgets)
