@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.access import ASKING
+from mla_var3.emulator.diagnostics import KINDS, as_json
 from mla_var3.emulator.launcher import QUANTUM, dim3, launch
 from mla_var3.emulator.options import Options
-from mla_var3.emulator.report import KINDS, as_json
 from mla_var3.emulator.timeline import difference
 from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
 

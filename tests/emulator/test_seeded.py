@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3.emulator import seeded
-from mla_var3.emulator.report import Diagnostic, Site
+from mla_var3.emulator.diagnostics import Diagnostic, Site
 from mla_var3.emulator.seeded import CLEAN, Bug
 from mla_var3.errors import EmulatorError
 from mla_var3.paths import repo_root
@@ -32,7 +32,7 @@ def test_every_edit_of_our_sources_fits_and_moves_no_line():
 
 
 def test_every_kind_is_one_that_reports_have():
-    from mla_var3.emulator.report import KINDS
+    from mla_var3.emulator.diagnostics import KINDS
 
     kinds = {k for s in seeded.read().values() for b in s.bugs.values() for k in b.kinds}
     assert kinds <= set(KINDS)

@@ -13,8 +13,8 @@ import torch
 
 from mla_var3.errors import InterpreterError, UnknownNameError, UsageError
 from mla_var3.interpreter.commands import main
+from mla_var3.interpreter.launch_report import summary
 from mla_var3.interpreter.redirect import redirected, run_script
-from mla_var3.interpreter.report import summary
 
 SCRIPT = """
 import sys

@@ -9,9 +9,9 @@ from cuda.tile import _datatype as dt
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import LaunchReport
+from mla_var3.interpreter.launch_report import DiagnosticLog
 from mla_var3.interpreter.launcher import _grid
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer, View
-from mla_var3.interpreter.report import DiagnosticLog
 from mla_var3.interpreter.values import round_float
 
 from .helpers import only, run, run_clean

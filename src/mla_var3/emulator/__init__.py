@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mla_var3 import lazy
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.diagnostics import Diagnostic as Diagnostic
     from mla_var3.emulator.host import Emulation as Emulation
     from mla_var3.emulator.host import emulate as emulate
     from mla_var3.emulator.launcher import Launch as Launch
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from mla_var3.emulator.options import Model as Model
     from mla_var3.emulator.options import Options as Options
     from mla_var3.emulator.program import Program as Program
-    from mla_var3.emulator.report import Diagnostic as Diagnostic
 
 #: Where each name lives.
 _HOMES = {

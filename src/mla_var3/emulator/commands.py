@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mla_var3 import arguments
+from mla_var3.emulator.diagnostics import Diagnostic, Reporter, as_json
 from mla_var3.emulator.options import Options, model
-from mla_var3.emulator.report import Diagnostic, Reporter, as_json
 from mla_var3.emulator.stops import stop
 from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT

@@ -21,12 +21,12 @@ from unittest import mock
 
 from mla_var3.emulator import exported, ffi
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.dlpack import on_gpu
 from mla_var3.emulator.launcher import Dim3, Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region
-from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.units.tensormap import encoded
 from mla_var3.errors import EmulatorError, ToolchainError
 from mla_var3.gpuless import streams

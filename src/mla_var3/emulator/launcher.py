@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from mla_var3 import forked
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.diagnostics import Diagnostic, Reporter
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory, Region, Touched
-from mla_var3.emulator.report import Diagnostic, Reporter
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import parse

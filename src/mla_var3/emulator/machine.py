@@ -14,12 +14,12 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.access import Memory, Parameters
 from mla_var3.emulator.clocks import GENERIC, PC_MASK, Clocks
 from mla_var3.emulator.count import Counts
+from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
 from mla_var3.emulator.lower import forms
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
-from mla_var3.emulator.report import Reporter
 from mla_var3.emulator.sched import Scheduler
 from mla_var3.emulator.shared import Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import BULK, NUMBER, PC_MASK, Vector, stamp
+from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
-from mla_var3.emulator.report import Reporter
 from mla_var3.emulator.words import Board, Words
 
 ALIGN = 16

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
+from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.options import MODELS
-from mla_var3.emulator.report import Diagnostic
 from mla_var3.errors import EmulatorError
 from mla_var3.paths import repo_root, write_atomic
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
+from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
-from mla_var3.emulator.report import Reporter
 
 OFFSET = 0xFFFFFF
 #: Granules in more pieces than these are looked at by index.

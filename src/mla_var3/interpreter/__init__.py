@@ -27,12 +27,12 @@ from mla_var3 import lazy
 from mla_var3.interpreter import compat as _compat
 
 if TYPE_CHECKING:
+    from mla_var3.interpreter.launch_report import Diagnostic as Diagnostic
+    from mla_var3.interpreter.launch_report import LaunchReport as LaunchReport
+    from mla_var3.interpreter.launch_report import recording as recording
     from mla_var3.interpreter.launcher import launch as launch
     from mla_var3.interpreter.options import Options as Options
     from mla_var3.interpreter.options import using as using
-    from mla_var3.interpreter.report import Diagnostic as Diagnostic
-    from mla_var3.interpreter.report import LaunchReport as LaunchReport
-    from mla_var3.interpreter.report import recording as recording
     from mla_var3.interpreter.signature import kernel_signature as kernel_signature
 
 _compat.check_installed()

@@ -57,9 +57,9 @@ def run(argv: Sequence[str]) -> int:
     chosen = arguments.parse(settings, options, f"{PROG} run")
     if not rest:
         raise UsageError(f"run needs a script; see {PROG} run --help")
+    from mla_var3.interpreter.launch_report import summary
     from mla_var3.interpreter.options import using
     from mla_var3.interpreter.redirect import run_script
-    from mla_var3.interpreter.report import summary
 
     with using(**chosen):
         reports, ended = run_script(Path(rest[0]), rest[1:])

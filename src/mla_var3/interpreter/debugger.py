@@ -11,8 +11,8 @@ from cuda.tile._ir.ops import tile_impl_registry
 from cuda.tile._ir.type import TokenTy
 from cuda.tile._ir.typing_support import BUILTIN_FUNC_SIGNATURES
 
+from mla_var3.interpreter.launch_report import SourceLine
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step
-from mla_var3.interpreter.report import SourceLine
 
 #: The format of the operation that stands for a breakpoint; no program can print it.
 MARK = "\0breakpoint"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mla_var3.interpreter.footprint import Footprint, Strided
-from mla_var3.interpreter.report import DiagnosticLog, SourceLine
+from mla_var3.interpreter.launch_report import DiagnosticLog, SourceLine
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.memory import ArrayArg, Region

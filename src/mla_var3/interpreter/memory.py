@@ -18,7 +18,7 @@ import torch
 
 from mla_var3.interpreter.footprint import Footprint, Scattered, Strided
 from mla_var3.interpreter.hazards import Hazards
-from mla_var3.interpreter.report import ArrayTraffic, DiagnosticLog, LineTraffic, SourceLine
+from mla_var3.interpreter.launch_report import ArrayTraffic, DiagnosticLog, LineTraffic, SourceLine
 from mla_var3.interpreter.signature import span_bytes
 
 # No element is larger, and malloc aligns to it.

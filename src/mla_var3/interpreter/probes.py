@@ -16,8 +16,8 @@ from cuda.tile import _datatype as dt
 from cuda.tile._ir.type import TileTy
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.launch_report import Watched
 from mla_var3.interpreter.names import assigned_name
-from mla_var3.interpreter.report import Watched
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step

@@ -21,15 +21,15 @@ from cuda.tile._ir.type import TileTy
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.launch_report import Facts, SourceLine, Watched
 from mla_var3.interpreter.names import assigned_name
 from mla_var3.interpreter.probes import Probes, probed
-from mla_var3.interpreter.report import Facts, SourceLine, Watched
 from mla_var3.interpreter.values import is_scalar_type, to_tensor
 from mla_var3.interpreter.ways import noted
 
 if TYPE_CHECKING:
+    from mla_var3.interpreter.launch_report import DiagnosticLog, Facts
     from mla_var3.interpreter.memory import Memory
-    from mla_var3.interpreter.report import DiagnosticLog, Facts
 
 Env = list[Any]
 Step = Callable[[Env, "Runtime"], Any]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mla_var3.gpuless.pytest_plugin import Finding, Plugin
+from mla_var3.interpreter.launch_report import LaunchReport
 from mla_var3.interpreter.options import using
 from mla_var3.interpreter.redirect import redirected
-from mla_var3.interpreter.report import LaunchReport
 
 
 class Interpreter:

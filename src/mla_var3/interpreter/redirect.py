@@ -17,8 +17,8 @@ from mla_var3.errors import InterpreterError
 from mla_var3.gpuless import scripts, streams
 from mla_var3.gpuless.cuda import cuda_on_cpu, on_the_cpu
 from mla_var3.gpuless.device import Device
+from mla_var3.interpreter.launch_report import LaunchReport, recording
 from mla_var3.interpreter.launcher import launch
-from mla_var3.interpreter.report import LaunchReport, recording
 from mla_var3.interpreter.signature import launch_signature
 
 #: Microseconds that every configuration of a search takes, so that the first one is chosen.

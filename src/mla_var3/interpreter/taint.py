@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mla_var3.interpreter.report import SourceLine
+from mla_var3.interpreter.launch_report import SourceLine
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.program import Runtime

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from cuda.tile import _datatype as dt
 
-from mla_var3.interpreter.report import Facts
+from mla_var3.interpreter.launch_report import Facts
 
 if TYPE_CHECKING:
     from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step

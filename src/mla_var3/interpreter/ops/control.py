@@ -11,6 +11,7 @@ import torch
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.debugger import MARK, stop
+from mla_var3.interpreter.launch_report import SourceLine
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.undetermined import in_decision
 from mla_var3.interpreter.probes import element
@@ -27,7 +28,6 @@ from mla_var3.interpreter.program import (
     Wait,
     line_of,
 )
-from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.show import large, nested, window
 from mla_var3.interpreter.ways import place_of
 

@@ -9,6 +9,7 @@ from cuda.tile._datatype import DType
 
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.footprint import Scattered
+from mla_var3.interpreter.launch_report import SourceLine
 from mla_var3.interpreter.memory import ArrayArg, Pointer
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.undetermined import (
@@ -20,7 +21,6 @@ from mla_var3.interpreter.ops.undetermined import (
 )
 from mla_var3.interpreter.ops.views import offsets_of
 from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
-from mla_var3.interpreter.report import SourceLine
 from mla_var3.interpreter.values import from_memory, memory_dtype, to_memory, to_scalar, to_tensor
 
 

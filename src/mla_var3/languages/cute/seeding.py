@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from mla_var3 import arguments, forked
 from mla_var3.emulator import seeded
+from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
-from mla_var3.emulator.report import Diagnostic
 from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless import scripts

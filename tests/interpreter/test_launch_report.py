@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mla_var3.interpreter import Diagnostic, LaunchReport, launch, recording
-from mla_var3.interpreter.report import ArrayTraffic, DiagnosticLog, LineTraffic, record
+from mla_var3.interpreter.launch_report import ArrayTraffic, DiagnosticLog, LineTraffic, record
 
 
 @ct.kernel
