@@ -220,6 +220,22 @@ def _wgmma(op: str, parts: list[str], kind: str) -> str:
     return "{" + ", ".join(f"%a{i}" for i in range(count)) + f"}}, %d1, %d2, %p1{plain}"
 
 
+def _tcgen05(op: str, parts: list[str], kind: str) -> str:
+    if parts[0] in ("ld", "st"):
+        each = {"16x128b": 2, "16x256b": 4}.get(parts[3], 1)
+        count = (
+            each * int(parts[4][1:]) // (2 if "pack::16b" in parts or "unpack::16b" in parts else 1)
+        )
+        values = "{" + ", ".join(f"%a{i}" for i in range(max(count, 1))) + "}"
+        far = ", 16" if parts[3] == "16x32bx2" else ""
+        return f"{values}, [%r1]{far}" if parts[0] == "ld" else f"[%r1]{far}, {values}"
+    mask = ", %h1" if "multicast::cluster" in parts else ""
+    return {
+        "alloc": "[%r1], 64", "dealloc": "%r1, 64", "commit": f"[%r1]{mask}", "cp": "[%r1], %d1",
+        "mma": "[%r1], %d1, %d2, %r2, [%r3], [%r4], %p1" if "block_scale" in parts else "[%r1], %d1, %d2, %r2, {%r3, %r4, %r5, %r6}, %p1",
+    }.get(parts[0], "")  # fmt: skip
+
+
 def _barrier(op: str, parts: list[str], kind: str) -> str:
     if parts[0] == "warp":
         return "0xffffffff"
@@ -262,14 +278,14 @@ OPERANDS = {
     "activemask": "%r0", "redux": "%r0, %r1, -1", "elect": "%r0|%p0, -1",
     "ldmatrix": lambda op, parts, kind: f"{{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}, [%r9]",
     "stmatrix": lambda op, parts, kind: f"[%r9], {{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}",
-    "movmatrix": "%r0, %r1", "setmaxnreg": "32", "mma": _mma, "wgmma": _wgmma,
+    "movmatrix": "%r0, %r1", "setmaxnreg": "32", "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05,
     "nanosleep": "32", "pmevent": "1", "griddepcontrol": "",
 }  # fmt: skip
 
 
 def lowered(op: str, text: str) -> str:
     """The source of one instruction."""
-    more = ".reg .b32 %a<130>;\n" if "wgmma" in op else ""
+    more = ".reg .b32 %a<130>;\n" if op.startswith(("wgmma", "tcgen05")) else ""
     program = Program(parse(f"{HEAD}{more}{op} {text};\nret;\n}}\n"))
     if program.blocking >= {0, 1}:
         return ""
@@ -336,7 +352,7 @@ def test_a_modifier_more_is_refused(data: st.DataObject) -> None:
 def test_a_refusal_names_line_reason_and_all_that_the_kernel_lacks() -> None:
     text = HEAD.replace(".visible", '.file 1 "kernel.py"\n.visible') + (
         ".loc 1 7 0\nfma.rn.relu.f32 %f1, %f1, %f1, %f1;\ntex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%d1, {%f1,%f2}];\n"
-        "tcgen05.fence::before_thread_sync;\nret;\n}\n"
+        "tcgen05.shift.cta_group::1.down [%r1];\nret;\n}\n"
     )
     with pytest.raises(EmulatorError) as refusal:
         launch(text, [0], 1, 32)
@@ -344,7 +360,7 @@ def test_a_refusal_names_line_reason_and_all_that_the_kernel_lacks() -> None:
     assert "fma.rn.relu.f32 is not emulated at kernel.py:7" in said
     assert "no form of the PTX ISA has these modifiers" in said
     assert "tex.2d.v4.f32.f32 (1)" in said
-    assert "tcgen05.fence::before_thread_sync (1)" in said
+    assert "tcgen05.shift.cta_group::1.down (1)" in said
 
 
 # Values, against exact rationals ---------------------------------------------------------------

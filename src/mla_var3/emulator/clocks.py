@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.int64]
 GENERIC, WGMMA, CP_ASYNC, BULK, STORE, STORED, GRID, ABROAD = range(8)
+TENSOR, TENSOR_LOAD, TENSOR_STORE = range(8, 11)
 UNITS = (
     "warp",
     "wgmma of warp",
@@ -27,6 +28,9 @@ UNITS = (
     "bulk store of warp",
     "the grid before, seen by warp",
     "another cluster, seen by warp",
+    "tcgen05 of warp",
+    "tcgen05.ld of warp",
+    "tcgen05.st of warp",
 )
 #: Units with a chain per warp; the chains of others are made when they are first used.
 OF_WARPS = 3

@@ -28,6 +28,14 @@ class Model:
         copies_publish: The end of a copy tells also what the thread knew that issued it.
         unused_reads: Shared memory may be read before anything has written it where what the launch
             leaves behind is the same whatever it held: the values were discarded.
+        tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
+            ``tcgen05.fence::before_thread_sync`` came before and ``after_thread_sync`` behind.
+        loads_done_when_used: A ``tcgen05.ld`` has read tensor memory once one of its registers is
+            used, without ``tcgen05.wait::ld``.
+        tensor_in_order: All ``tcgen05.mma`` and ``cp`` of a thread run in the order in which they
+            are issued, whatever their shapes and accumulators.
+        swizzle_by_address: The swizzle of an operand of ``tcgen05`` goes by the bits of the
+            address, so that a tile need not start where its pattern does.
     """
 
     name: str
@@ -37,6 +45,10 @@ class Model:
     exit_drains: bool = True
     copies_publish: bool = True
     unused_reads: bool = True
+    tensor_thread_sync: bool = True
+    loads_done_when_used: bool = True
+    tensor_in_order: bool = True
+    swizzle_by_address: bool = True
 
 
 DEFAULT = Model("default")
@@ -48,6 +60,10 @@ STRICT = Model(
     exit_drains=False,
     copies_publish=False,
     unused_reads=False,
+    tensor_thread_sync=False,
+    loads_done_when_used=False,
+    tensor_in_order=False,
+    swizzle_by_address=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 

@@ -14,6 +14,7 @@ from mla_var3.emulator.clocks import (
     GRID,
     STORE,
     STORED,
+    TENSOR,
     WGMMA,
     Vector,
 )
@@ -34,6 +35,7 @@ AFTER_READ = {
     BULK: "a wait on the mbarrier that the copy completes",
     STORE: "cp.async.bulk.wait_group.read by the storing thread and then a barrier",
     CP_ASYNC: "cp.async.wait_group",
+    TENSOR: "tcgen05.commit to an mbarrier, and a wait on it by the writer",
     GRID: "griddepcontrol.wait before memory of the grid before is touched",
 }
 

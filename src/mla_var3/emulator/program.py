@@ -129,8 +129,11 @@ class Program:
         stops = frozenset(self.blocking | self.lanes.keys())
         self.texts = [kind(self.kernel, stops) for kind in kinds]
         #: Rows that units use after the instruction that names them: only these are watched.
-        names = [name for text in self.texts for name in text.registers()]
-        self.watched = frozenset(found[1] for x in names if (found := self.row(x)) is not None)
+        self.watched = self._rows([x for text in self.texts for x in text.registers()])
+        self.moved = self._rows([x for text in self.texts for x in text.moved()])
+
+    def _rows(self, names: list[str]) -> frozenset[int]:
+        return frozenset(found[1] for x in names if (found := self.row(x)) is not None)
 
     def text(self, kind: type[Text]) -> Text:
         """What a unit took from the text."""
@@ -176,17 +179,14 @@ class Program:
         return segment
 
     def _uses(self, i: Instruction, segment: Segment) -> None:
-        """Note which watched rows a segment reads or writes: those that must wait for a unit.
-
-        A plain ``mov`` does not count: the compiler puts copies of accumulators before the wait,
-        and ptxas removes them.
-        """
-        if i.parts[0] == "mov" or not all(text.touches(i) for text in self.texts):
+        """Note which watched rows a segment reads or writes: those that must wait for a unit."""
+        watched = self.moved if i.parts[0] == "mov" else self.watched
+        if not watched or not all(text.touches(i) for text in self.texts):
             return
         names = re.findall(r"%[\w$@]+", " ".join(i.args))
         for k, name in enumerate(names):
             found = self.rows.get(name)
-            if found and found[0] == "r" and found[1] in self.watched:
+            if found and found[0] == "r" and found[1] in watched:
                 target = k == 0 and not i.args[0].startswith("[")
                 (segment.writes if target else segment.reads).setdefault(found[1], i.pc)
 

@@ -331,10 +331,11 @@ class Scheduler:
             return True
         if not test.any():
             return False
-        self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
+        self.split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
         return None
 
-    def _split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> list[Fragment]:
+    def split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> list[Fragment]:
+        """Put fragments of its threads, each at an instruction, in the place of a fragment."""
         self.fragments.remove(f)
         new = [Fragment(self.machine, pc, ids) for ids, pc in parts]
         self.fragments += new
@@ -354,7 +355,7 @@ class Scheduler:
             f.pc = target if count else f.pc + 1
             return True
         test = ~test if i.negated else test
-        self._split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], target)])
+        self.split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], target)])
         return False
 
     def _table(self, f: Fragment, i: Instruction) -> bool:
@@ -368,7 +369,7 @@ class Scheduler:
             (f.ids[index == k], self.program.kernel.labels[labels[int(k)]])
             for k in np.unique(index)
         ]
-        self._split(f, parts)
+        self.split(f, parts)
         return False
 
     def _exit(self, f: Fragment) -> None:
@@ -416,7 +417,7 @@ class Scheduler:
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
         if len(kinds := distinct(keys)) > 1:
             # At once, or the parts would merge again.
-            for part in self._split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
+            for part in self.split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
                 self._named(part, i)
             return False
         most = 1 if not reduce else 2
@@ -441,7 +442,7 @@ class Scheduler:
         if len(f.warps) <= room:
             return False
         first = np.isin(self.machine.warp[f.ids], f.warps[:room])
-        part, _ = self._split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
+        part, _ = self.split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
         # The two must not merge again before the first has arrived.
         self._named(part, self.program.kernel.instructions[f.pc])
         return True

@@ -289,6 +289,19 @@ class Sync:
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.settle(barrier)
 
+    def arrived(self, physical: int, event: Event, pc: int) -> None:
+        """Asynchronous operations arrive once, with all that their warp knew."""
+        m = self.machine
+        barrier = self.at(physical, pc, [event.warp])
+        if barrier is None:
+            return
+        self._init_fence(barrier, event.warp, physical, pc)
+        m.clocks.publish([event.warp], barrier.vector)
+        barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
+        self.count_down(barrier, 1, physical, pc)
+        if barrier.pending == 0:
+            self.settle(barrier)
+
     def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
         m = self.machine
         if not m.checks or barrier.init_clock <= self.init_fenced[barrier.init_warp]:

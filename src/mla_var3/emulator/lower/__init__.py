@@ -8,6 +8,7 @@ from mla_var3.emulator.lower import (  # noqa: F401  # Each registers its famili
     integer,
     memory,
     moves,
+    tcgen05,
     tensor,
     warp,
 )

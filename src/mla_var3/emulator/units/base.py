@@ -67,6 +67,14 @@ class UnitText:
         """
         return []
 
+    def moved(self) -> list[str]:
+        """Those that a plain ``mov`` touches too.
+
+        It does not touch accumulators of wgmma: the compiler puts copies before the wait, and
+        ptxas removes them.
+        """
+        return []
+
     def touches(self, i: Instruction) -> bool:
         """Whether an instruction of the unit itself counts as touching such registers."""
         return True

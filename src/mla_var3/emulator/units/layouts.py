@@ -116,12 +116,12 @@ class Descriptor:
             [rows, depth / n] where rows are contiguous along k (n elements per piece), or
             [depth, rows / n] where they are contiguous along m or n.
         """
-        at = _pieces(self.leading, self.stride, self.swizzle, rows, depth, size, transposed)
+        at = pieces(self.leading, self.stride, self.swizzle, rows, depth, size, transposed)
         return swizzled(self.start + at, self.swizzle)
 
 
 @lru_cache(maxsize=256)
-def _pieces(
+def pieces(
     leading: int, stride: int, swizzle: int, rows: int, depth: int, size: int, transposed: bool
 ) -> NDArray[np.int64]:
     """Where the pieces of a tile are from its start, before the swizzle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ class Operation:
         name: In words, such as ``a wgmma``.
         kind: The kind of report where they are touched.
         missing: What has to come before.
+        used: Where to touch them is no fault but waits: is told the warp and the number.
     """
 
     name: str
     kind: str
     missing: str
+    used: Callable[[int, int], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,15 @@ class PendingRegisters:
         written = segment.writes.keys()
         touched = segment.reads.keys() | written
         for w in warps:
-            for h in self.held[w]:
-                if not (h.outputs.isdisjoint(touched) and h.inputs.isdisjoint(written)):
-                    late = (h.outputs & touched) | (h.inputs & written)
-                    self._report(w, next(iter(late)), segment, h)
-                    break
+            for h in list(self.held[w]):
+                if h.outputs.isdisjoint(touched) and h.inputs.isdisjoint(written):
+                    continue
+                if h.operation.used is not None:
+                    h.operation.used(w, h.number)
+                    continue
+                late = (h.outputs & touched) | (h.inputs & written)
+                self._report(w, next(iter(late)), segment, h)
+                break
             self.written[w].update(segment.writes)
 
     def _report(self, warp: int, register: int, segment: Segment, held: Held) -> None:

@@ -1,0 +1,306 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""tcgen05: tensor memory and its products have the right values, and every missing wait is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mla_var3.emulator import launch
+from mla_var3.emulator.options import STRICT, Options
+from mla_var3.emulator.units.layouts import values
+from mla_var3.errors import EmulatorError
+from tests.emulator.tcgen05 import ACCUMULATOR, ALLOC, FENCES, Product, instruction
+from tests.emulator.test_events import lines, raced
+
+DEFAULT = [Options(), Options(seed=1), Options(seed=2)]
+default = pytest.mark.parametrize("options", DEFAULT, ids=["lowest", "seed 1", "seed 2"])
+strict = Options(model=STRICT)
+
+
+def codes(kind: str, rows: int, seed: int) -> np.ndarray:
+    """Random operands of 32 bytes per row whose products are exact."""
+    random = np.random.default_rng(seed)
+    if kind in ("s8", "u8"):
+        return random.integers(0, 256, (rows, 32)).astype(np.uint8)
+    small = random.integers(-4, 5, (rows, 32)).astype(np.float32)
+    match kind:
+        case "f16":
+            return small[:, :16].astype(np.float16).view(np.uint16)
+        case "bf16":
+            return (small[:, :16].copy().view(np.uint32) >> 16).astype(np.uint16)
+        case "tf32":
+            return small[:, :8].copy().view(np.uint32)
+    every = np.arange({"e2m1": 16, "e2m3": 64, "e3m2": 64}.get(kind, 256), dtype=np.uint8)
+    plain = values(every, kind)
+    exact = every[np.isin(plain, np.arange(-8, 9) / 2)]
+    return random.choice(exact, (rows, 32))
+
+
+def words(rows: np.ndarray, m: int, sums: str) -> np.ndarray:
+    """An accumulator [m, n] as the words of 128 lanes; lanes that it leaves alone are 0."""
+    out = np.zeros((128, rows.shape[1]), np.uint32)
+    if sums == "s32":
+        put = rows.astype(np.int64).astype(np.uint32)
+    elif sums == "f16":
+        put = rows.astype(np.float16).view(np.uint16).astype(np.uint32)
+    else:
+        put = rows.astype(np.float32).view(np.uint32)
+    lanes = np.arange(m) if m == 128 else np.arange(64) // 16 * 32 + np.arange(64) % 16
+    out[lanes] = put
+    return out
+
+
+KINDS = [
+    ("f16", "f16", "f16", "f32"),
+    ("f16", "bf16", "f16", "f32"),
+    ("f16", "f16", "f16", "f16"),
+    ("tf32", "tf32", "tf32", "f32"),
+    ("f8f6f4", "e4m3", "e5m2", "f32"),
+    ("f8f6f4", "e5m2", "e4m3", "f16"),
+    ("f8f6f4", "e2m3", "e3m2", "f32"),
+    ("f8f6f4", "e2m1", "e4m3", "f32"),
+    ("i8", "s8", "u8", "s32"),
+]
+
+
+@pytest.mark.parametrize(("m", "n"), [(128, 16), (64, 8), (64, 128), (128, 128)])
+@pytest.mark.parametrize(("kind", "a", "b", "sums"), KINDS)
+def test_a_product_in_tensor_memory(m, n, kind, a, b, sums):
+    left, right = codes(a, m, 1), codes(b, n, 2)
+    want = values(left, a).astype(np.float64) @ values(right, b).astype(np.float64).T
+    product = Product(m, n, kind, instruction(m, n, a, b, sums))
+    got, done = product.run(left, right)
+    lanes = slice(None) if m == 128 else np.arange(128) % 32 < 16
+    assert (got[lanes] == words(want, m, sums)[lanes]).all()
+    # The kernel loads all lanes, and half of them have nothing where a product has 64 rows.
+    assert {d.kind for d in done.diagnostics} == (set() if m == 128 else {"uninitialized-read"})
+    assert done.counts.matrix_flops.sum() == 2 * m * n * left.shape[1]
+
+
+def test_a_from_tensor_memory():
+    left, right = codes("f16", 128, 3), codes("f16", 32, 4)
+    want = values(left, "f16") @ values(right, "f16").T
+    product = Product(128, 32, "f16", instruction(128, 32, "f16", "f16"), in_tensor=True)
+    got, done = product.run(left, right)
+    assert (got == words(want, 128, "f32")).all()
+    assert not done.diagnostics
+
+
+def test_negation_and_saturation():
+    left, right = codes("f16", 128, 5), codes("f16", 8, 6)
+    want = -(values(left, "f16") @ values(right, "f16").T)
+    got, _ = Product(128, 8, "f16", instruction(128, 8, "f16", "f16", more=1 << 14)).run(
+        left, right
+    )
+    assert (got.view(np.float32) == want).all()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        (instruction(128, 16, "f16", "f16", more=4), "sparse"),
+        (instruction(96, 16, "f16", "f16"), "no tcgen05.mma of 96 x 16 by 1 CTAs"),
+        (instruction(128, 16, "f16", "f16", more=5 << 7), "kind::f16 has no operand format 5"),
+    ],
+)
+def test_what_no_descriptor_means_is_refused(word, said):
+    with pytest.raises(EmulatorError, match=said):
+        Product(128, 16, "f16", word).run(codes("f16", 128, 1), codes("f16", 16, 1))
+
+
+# Loads and stores ------------------------------------------------------------------------------
+#: Layouts of a load's registers in bits: threads, then values, each as extents and strides; from
+#: CUTLASS's atoms of tensor memory, which the emulator's patterns do not read.
+ATOMS = {
+    "32x32b": (((32,), (1 << 21,)), ((32,), (1,)), 1),
+    "16x64b": (((2, 2, 8), (512, 32, 64)), ((32,), (1,)), 1),
+    "16x128b": (((4, 8), (32, 128)), ((32, 2), (1, 1024)), 2),
+    "16x256b": (((4, 8), (64, 256)), ((64, 2), (1, 2048)), 4),
+}
+
+
+def _offset(i: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    at = 0
+    for n, s in zip(extents, strides, strict=True):
+        at += i % n * s
+        i //= n
+    return at
+
+
+def place(shape: str, thread: int, register: int) -> tuple[int, int]:
+    """Row and column of a register by its atom; later repetitions follow in the columns."""
+    threads, registers, each = ATOMS[shape]
+    repeat, register = divmod(register, each)
+    bit = _offset(thread, *threads) + _offset(32 * register, *registers)
+    if shape == "32x32b":
+        return bit >> 21, repeat
+    width = int(shape[3:-1])
+    return bit // width, bit % width // 32 + repeat * width // 32
+
+
+def transfer(shape: str, count: int) -> str:
+    """A kernel that stores registers to tensor memory by a shape, and loads lanes by another."""
+
+    def vector(stem: str, n: int) -> str:
+        return "{" + ", ".join(f"%{stem}{i}" for i in range(n)) + "}"
+
+    move = "\n".join(f"ld.global.b32 %v{i}, [%rd3+{4 * i}];" for i in range(count))
+    clear = "\n".join(f"mov.b32 %w{i}, 0;" for i in range(64))
+    back = "\n".join(f"st.global.b32 [%rd4+{4 * i}], %w{i};" for i in range(64))
+    again = "\n".join(f"st.global.b32 [%rd3+{4 * i}], %v{i};" for i in range(count))
+    return f"""
+.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 b) {{
+.reg .b32 %v<{count}>, %w<64>, %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>;
+.shared .align 16 .b8 hold[16];
+mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 5; setp.ne.u32 %p1, %r2, 0;
+@!%p1 {ALLOC} [hold], 64;
+bar.sync 0;
+ld.shared.b32 %r3, [hold]; shl.b32 %r4, %r2, 21; add.u32 %r3, %r3, %r4;
+{clear}
+tcgen05.st.sync.aligned.32x32b.x64.b32 [%r3], {vector("w", 64)};
+ld.param.u64 %rd1, [a]; mul.wide.u32 %rd2, %r1, {4 * count}; add.u64 %rd3, %rd1, %rd2;
+ld.param.u64 %rd1, [b]; mul.wide.u32 %rd2, %r1, 256; add.u64 %rd4, %rd1, %rd2;
+{move}
+tcgen05.wait::st.sync.aligned;
+tcgen05.st.sync.aligned.{shape}.b32 [%r3], {vector("v", count)};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x64.b32 {vector("w", 64)}, [%r3];
+tcgen05.ld.sync.aligned.{shape}.b32 {vector("v", count)}, [%r3];
+tcgen05.wait::ld.sync.aligned;
+{back}
+{again}
+bar.sync 0;
+@!%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 64;
+ret;
+}}
+"""
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(sorted(ATOMS)), st.sampled_from([1, 2, 4, 8]))
+def test_registers_lie_where_the_atoms_say(shape, times):
+    count = ATOMS[shape][2] * times
+    a = np.arange(128 * count, dtype=np.uint32).reshape(128, count) + 1
+    given_, b = a.copy(), np.zeros((128, 64), np.uint32)
+    done = launch(transfer(f"{shape}.x{times}", count), [a, b], block=128)
+    want = np.zeros((128, 64), np.uint32)
+    for t in range(128):
+        for i in range(count):
+            row, column = place(shape, t % 32, i)
+            want[t // 32 * 32 + row, column] = given_[t, i]
+    assert (b == want).all()
+    assert (a == given_).all()
+    assert not done.diagnostics
+
+
+# Order ------------------------------------------------------------------------------------------
+def unfenced(options: Options) -> dict[str, str]:
+    """What is left out of the kernel where the model does not ask for it."""
+    return {} if options.model is STRICT else dict.fromkeys(FENCES, "")
+
+
+@pytest.mark.parametrize("options", [*DEFAULT, strict, Options(model=STRICT, seed=3)])
+def test_the_kernel_is_right_and_clean(options):
+    (out,), done = ACCUMULATOR.run(unfenced(options), options)
+    assert not done.diagnostics, done.diagnostics[0]
+    # Ones in 16 columns: 16 along k twice, and once; words are added up as integers.
+    twice, once = (16 * int(np.float32(x).view(np.uint32)) % 2**32 for x in (32, 16))
+    assert (out[:128] == twice).all()
+    assert (out[128:] == once).all()
+
+
+@default
+@pytest.mark.parametrize(
+    ("edits", "pairs"),
+    [
+        ({"commit": "mbarrier.arrive.shared.b64 _, [%r3];"}, {("load", "more"), ("again", "load")}),
+        ({"stored": ""}, {("again", "store")}),
+        (
+            {"commit_again": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3+8];"},
+            {("load_again", "again")},
+        ),
+    ],
+    ids=["no commit", "no wait::st", "no second commit"],
+)
+def test_a_missing_wait_is_found_at_both_lines(options, edits, pairs):
+    found = raced(ACCUMULATOR, unfenced(options) | edits, options)
+    assert found & pairs, found
+
+
+@default
+def test_a_load_is_over_when_its_registers_are_used(options):
+    plain = unfenced(options)
+    assert not raced(ACCUMULATOR, plain | {"loaded": ""}, options)
+    late = plain | {"loaded": "", "use": "", "use_late": ACCUMULATOR.steps["use"]}
+    assert raced(ACCUMULATOR, late, options) == {("again", "load")}
+    assert not raced(ACCUMULATOR, late | {"loaded": ACCUMULATOR.steps["loaded"]}, options)
+
+
+def test_strict_asks_for_wait_ld():
+    assert raced(ACCUMULATOR, {"loaded": ""}, strict) == {("again", "load")}
+
+
+@pytest.mark.parametrize(
+    ("fence", "pair"),
+    [
+        ("after", ("load", "more")),
+        ("taken", ("again", "load")),
+        ("after_again", ("load_again", "again")),
+        ("before", ("again", "load")),
+    ],
+)
+def test_strict_asks_for_fences(fence, pair):
+    assert pair in raced(ACCUMULATOR, {fence: ""}, strict)
+
+
+def kinds(edits: dict[str, str], options: Options) -> set[str]:
+    _, done = ACCUMULATOR.run(edits, options)
+    return {d.kind for d in done.diagnostics}
+
+
+@pytest.mark.parametrize("options", [*DEFAULT[:2], strict])
+@pytest.mark.parametrize(
+    ("edits", "kind"),
+    [
+        ({"proxy": ""}, "missing-proxy-fence"),
+        ({"commit": ""}, "deadlock"),
+        ({"dealloc": ""}, "tensor-memory-left"),
+        ({"dealloc": ACCUMULATOR.steps["dealloc"].replace("64", "32")}, "tensor-memory-allocation"),
+        ({"first": ""}, "uninitialized-read"),
+        ({"alloc": ACCUMULATOR.steps["alloc"].replace("64", "32")}, "out-of-bounds"),
+        ({"load": "xor.b32 %r22, %r22, 0x200000; " + ACCUMULATOR.steps["load"]}, "tensor-memory-lanes"),
+        ({"dealloc": "", "use_again": ACCUMULATOR.steps["dealloc"] + ACCUMULATOR.steps["use_again"]}, "race"),
+    ],
+    ids=["proxy fence", "commit", "dealloc", "dealloc size", "first sum", "columns", "lanes", "early dealloc"],
+)  # fmt: skip
+def test_misuse_is_found(options, edits, kind):
+    assert kind in kinds(unfenced(options) | edits, options)
+
+
+def test_alloc_waits_for_columns():
+    # Warp 1 asks for more than is left, and gets it when warp 0 gives back.
+    alloc = ACCUMULATOR.steps["alloc"]
+    second = (
+        f"setp.ne.u32 %p6, %r6, 1; @!%p6 {ALLOC} [%r3+40], 512; @!%p6 ld.shared.b32 %r30, [%r3+40]; "
+        "@!%p6 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r30, 512;"
+    )
+    early = {"relinquish": "", "end": second, "alloc": alloc}
+    swapped = {
+        **unfenced(Options()),
+        **early,
+        "end": "",
+        "dealloc": ACCUMULATOR.steps["dealloc"] + second,
+    }
+    assert not kinds(swapped, Options())
+    held = {**unfenced(Options()), **early, "dealloc": "", "end": second}
+    _, done = ACCUMULATOR.run(held)
+    stuck = [d for d in done.diagnostics if d.kind == "deadlock"]
+    assert stuck
+    assert "448 of 512 columns of tensor memory free" in str(stuck[0])
+    assert lines(done, "deadlock")
