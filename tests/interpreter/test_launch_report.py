@@ -68,7 +68,7 @@ def test_traffic_by_line_and_reuse() -> None:
     x, y = torch.ones(8), torch.empty(8)
     report = launch((2,), copy, (x, y, 4))
     [(place, traffic)] = report.bytes_by_line.items()
-    assert place[0].endswith("test_report.py")
+    assert place[0].endswith("test_launch_report.py")
     assert traffic == LineTraffic(32, 32, 2, 2)
     assert report.arrays["x"] == ArrayTraffic("x", 32, 32, 0)
     assert report.arrays["y"] == ArrayTraffic("y", 32, 0, 32)

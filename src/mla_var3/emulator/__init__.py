@@ -35,7 +35,7 @@ _HOMES = {
     "Options": "options",
     "Program": "program",
     "parse": "launcher",
-    "Diagnostic": "report",
+    "Diagnostic": "diagnostics",
 }
 __all__ = sorted(_HOMES)
 __getattr__ = lazy.names_of(__name__, _HOMES)

@@ -42,7 +42,7 @@ def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
     """Add ``record`` to the file of this process and design, or begin that file.
 
     What took no times and came of the same as the newest record of the same key is not written
-    again: a compile repeated teaches nothing, though tileiras makes other machine code of the same
+    again: a compile repeated teaches nothing, though an assembler may make other code of the same
     tile IR from run to run. No file of another process is ever touched.
 
     Args:

@@ -42,9 +42,9 @@ _HOMES = {
     "launch": "launcher",
     "Options": "options",
     "using": "options",
-    "Diagnostic": "report",
-    "LaunchReport": "report",
-    "recording": "report",
+    "Diagnostic": "launch_report",
+    "LaunchReport": "launch_report",
+    "recording": "launch_report",
     "kernel_signature": "signature",
 }
 __all__ = sorted(_HOMES)
