@@ -12,6 +12,7 @@ import random
 import re
 import runpy
 import shutil
+import struct
 import sys
 import tarfile
 import tomllib
@@ -19,20 +20,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from mla_var3 import devices, evidence, inputs
+from generators.model import terms
+from generators.pages import lessons
+from mla_var3 import devices, evidence, inputs, loader
+from mla_var3.app import counts
+from mla_var3.emulator import seeded
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.errors import InputError
-from mla_var3.examples import store
-from mla_var3.gpuless import ptx
+from mla_var3.examples import learning, pin, store
+from mla_var3.gpuless import ptx, tables
 from mla_var3.knowledge import pages
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.paths import repo_root
 from mla_var3.profiling.annotation import read_table, stage_values
 from mla_var3.profiling.timeline import parse_chrome, parse_nsys
-from mla_var3.static import sass
+from mla_var3.static import elf, sass
+from mla_var3.static.cache import Cache
 from tests.emulator.kernels import ALL
 from tests.languages.cutile.test_remarks import record
 from tests.profiling.reports import FIXTURES
@@ -210,6 +217,66 @@ def _unpack(path: Path) -> None:
     assert not outside, f"it wrote {outside} beside its folder"
 
 
+def _cubin(text: str) -> str:
+    return elf.code_digest(text.encode("utf-8", "surrogatepass"))
+
+
+def _sample_cubin() -> str:
+    """An ELF file with one section of code, whose bytes are all characters of ASCII."""
+    names = b"\0.text.k\0.shstrtab\0"
+    header = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack(
+        "<HHIQQQIHHHHHH", 2, 62, 1, 0, 0, 64 + 32, 0, 64, 0, 0, 64, 3, 2
+    )  # fmt: skip
+    parts = b"code".ljust(8) + names.ljust(24, b"\0")
+    rows = bytes(64)
+    for name, kind, at, size in ((1, 1, 64, 8), (9, 3, 72, len(names))):
+        rows += struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0)
+    return (header + parts + rows).decode("ascii")
+
+
+def _cached(path: Path) -> None:
+    """Read an entry of the cache of compiles; one that is not sound is none, and goes."""
+    cache, key = Cache(path.parent / "cache"), "ab" * 32
+    place = cache.folder / key[:2] / key
+    for name in ("manifest.json", "k.sass"):
+        cache.put(key, {"k.sass": b"text", "facts.json": b"{}"})
+        (place / name).write_bytes(path.read_bytes())
+        assert (cache.get(key) is not None) == place.exists(), "half of an entry is left"
+    shutil.rmtree(cache.folder)
+
+
+def _manifest(path: Path) -> None:
+    """Read the manifest of an exported library, whatever the library itself holds."""
+    with mock.patch.object(loader, "_open", return_value=mock.MagicMock()):
+        for kernel in loader.Library(path).kernels:
+            for about in kernel.arguments:
+                loader.misfit(about, 1)
+
+
+MANIFEST = json.dumps({
+    "schema_version": 1, "name": "k", "target": "sm_90a", "library": "k.so", "sha256": "0" * 64,
+    "failures": [{"tiling": {"m": 1}, "reason": "too large"}],
+    "kernels": [{
+        "prefix": "k0", "symbol": "k0_launch", "tiling": {"m": 64}, "registers": [90],
+        "shared_bytes": [1024], "threads_per_block": [128],
+        "arguments": [
+            {"kind": "scalar", "name": "n", "dtype": "Int32"},
+            {"kind": "tensor", "name": "x", "dtype": "float16", "shape": [None, 4], "alignment": 16,
+             "strides": [None, 1], "multiple_of": 8, "stride_multiples": [8, 1],
+             "shape_bits": 32, "stride_bits": 64},
+        ],
+    }],
+})  # fmt: skip
+
+
+def _learning(path: Path) -> None:
+    """Read learning paths, which says its faults beside what it read."""
+    _, faults = learning.read(path.parents[2])
+    for _, said in faults:
+        if not said.startswith("step "):
+            raise InputError("path", said)
+
+
 PARSERS = [
     Parser("nsys", TRACE, parse_nsys),
     Parser(
@@ -241,4 +308,26 @@ PARSERS = [
     ),
     Parser("bundle", _bundle(), _unpack, "bundle/whole"),
     Parser("record", _first("results/static/sm_90/cutile/**/*.json"), evidence.read, "record.json"),
+    Parser("cache entry", json.dumps({"k.sass": "0" * 64}), _cached, "cached"),
+    Parser("cubin", _sample_cubin(), _cubin),
+    Parser("manifest", MANIFEST, _manifest, "manifest.json"),
+    Parser(
+        "learning path", _first("knowledge/learning-paths/*.toml"), _learning,
+        "knowledge/learning-paths/one.toml",
+    ),
+    Parser("term", _first("docs/glossary/*.md"), terms.read, "docs/glossary/one.md"),
+    Parser(
+        "lessons", (repo_root() / lessons.SOURCE).read_text(encoding="utf-8"),
+        lambda path: lessons.load(path.parents[2]), lessons.SOURCE,
+    ),
+    Parser(
+        "pin", (repo_root() / pin.PIN).read_text(encoding="utf-8"),
+        lambda path: pin.load(path.parents[1]), pin.PIN,
+    ),
+    Parser("counts", _first("results/conformance/counts.json"), counts.read, "counts.json"),
+    Parser("suite", _first("results/conformance/tilegym.json"), tables.read, "suite.json"),
+    Parser("seeded", (repo_root() / seeded.BUGS).read_text("utf-8"), seeded.read, "seeded.toml"),
+    Parser(
+        "seeded table", (repo_root() / seeded.TABLE).read_text("utf-8"), seeded.table, "table.json"
+    ),
 ]  # fmt: skip

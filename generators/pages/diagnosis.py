@@ -14,6 +14,7 @@ from generators.pages.kernels import run_version
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, meta, rendered, sections, table
+from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
@@ -266,7 +267,9 @@ _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 def _part(site: Site, page: Document, title: str, link: Link) -> str:
     """One section of a pattern, rendered; headings inside it become bold words."""
-    text = next(section.text for section in page.sections if section.title == title)
+    text = next((section.text for section in page.sections if section.title == title), None)
+    if text is None:
+        raise KnowledgeError(f"{page.name} has no section {title!r}")
     shown = rendered(dataclasses.replace(page, body=text), site.catalogue, link)
     shown = shown.replace("](#", f"]({link(page.name)}#")  # Its other sections stand there.
     # A line of code that starts with a mark is a comment.

@@ -9,9 +9,10 @@ run()                    # the same without checking the arguments again
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from mla_var3.strides import strides_of
 SCHEMA_VERSION = 1
 
 _SCALARS = {"Int32": (int, ctypes.c_int32), "Float32": (int | float, ctypes.c_float)}
+_TENSOR = (
+    "dtype", "shape", "strides", "multiple_of", "stride_multiples", "alignment", "shape_bits",
+    "stride_bits",
+)  # fmt: skip
 _INTEGERS = {32: ctypes.c_int32, 64: ctypes.c_int64}
 
 
@@ -47,7 +52,10 @@ class Library:
 
     def __init__(self, manifest: Path) -> None:
         path = manifest / "manifest.json" if manifest.is_dir() else manifest
-        content = _read(path)
+        with _whole(path):
+            self._fill(path, _read(path))
+
+    def _fill(self, path: Path, content: Mapping[str, Any]) -> None:
         self.name, self.target = str(content["name"]), str(content["target"])
         self.failures = [(row["tiling"], row["reason"]) for row in content["failures"]]
         if content["library"] is None:
@@ -65,15 +73,23 @@ class Library:
             )
 
 
-def _read(path: Path) -> dict[str, Any]:
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say in one sentence what a manifest lacks, or has of another kind than it should."""
     try:
-        content = inputs.read_json(path)
-        version = content["schema_version"]
-    except (InputError, KeyError, TypeError) as error:
+        yield
+    except InputError as error:
         raise ToolchainError(f"{path} cannot be read as a manifest: {error}") from error
-    if version != SCHEMA_VERSION:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ToolchainError(f"{path} cannot be read as a manifest: {said:.200}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = inputs.read_json(path)
+    if (version := content["schema_version"]) != SCHEMA_VERSION:
         raise ToolchainError(
-            f"{path} has schema version {version}, and this loader reads {SCHEMA_VERSION}"
+            f"{path} has schema version {version!r:.40}, and this loader reads {SCHEMA_VERSION}"
         )
     return dict(content)
 
@@ -104,7 +120,7 @@ class Kernel:
         self.library = library
         self.tiling: dict[str, Any] = dict(row["tiling"])
         self.registers, self.shared_bytes = tuple(row["registers"]), tuple(row["shared_bytes"])
-        self.arguments: list[dict[str, Any]] = list(row["arguments"])
+        self.arguments: list[dict[str, Any]] = [_argument(about) for about in row["arguments"]]
         self._launch = getattr(code, row["symbol"])
         self._launch.restype = None
         self._init = getattr(code, f"_mlir_{row['prefix']}_cuda_init")
@@ -180,6 +196,14 @@ class Kernel:
         cells = [module, index, status]
         self._load((ctypes.c_void_p * 3)(*map(ctypes.addressof, cells)))
         _require(status.value, f"loading {self.library.name} on GPU {device}")
+
+
+def _argument(about: Mapping[str, Any]) -> dict[str, Any]:
+    """An argument of the manifest with all that a launch asks of it."""
+    if about["kind"] == "scalar" and about["dtype"] not in _SCALARS:
+        raise ValueError(f"no number is a {about['dtype']!r:.40}")
+    wanted = {"scalar": ("dtype",), "tensor": _TENSOR}[about["kind"]]
+    return {name: about[name] for name in ("kind", "name", *wanted)}
 
 
 def _require(status: int, doing: str) -> None:

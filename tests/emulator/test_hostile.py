@@ -27,6 +27,7 @@ def run(body: str, **options: object) -> None:
         ("call.uni nobody, (); ret;", r"the call of nobody is not emulated"),
         ("trap;", r"stops itself"),
         ("mov.u32 %r99, 1; ret;", r"mov\.u32 is not emulated"),
+        (f"ret; st.global.b{'9' * 5000} [0], 1;", r"b9+' is not a type of PTX"),
         (".reg .b32 %r<2>; mul.lo.u32 %r1; ret;", r"mul\.lo\.u32 is not emulated"),
     ],
 )  # fmt: skip

@@ -191,7 +191,11 @@ class Runner:
     ) -> Verdict:
         """Run a mutant's tests until one fails; in a process of its own."""
         gc.unfreeze()
-        if not module.apply(mutant):  # Its module is loaded by no test.
+        try:
+            applied = module.apply(mutant)
+        except Exception as error:  # noqa: BLE001  # So would the import of its module.
+            return Verdict(f"{type(error).__name__} at import", 0)
+        if not applied:  # Its module is loaded by no test.
             return Verdict("", 0)
         _forget()
         asked = list(_within(names, self.reached.seconds, self.limit))

@@ -22,7 +22,7 @@ from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory, Region, Touched
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.errors import EmulatorError
-from mla_var3.gpuless.ptx import parse
+from mla_var3.gpuless.ptx import bits, parse
 
 MOST_THREADS = 1024
 MOST_GRID = (2**31 - 1, 65535, 65535)
@@ -334,7 +334,7 @@ def _possible(program: Program, grid: Dim3, block: Dim3, cluster: Dim3, shared: 
 def _granule(program: Program) -> int:
     """Bytes of the narrowest access of threads to global memory, at most 4."""
     widths = [
-        int("".join(c for c in i.parts[-1] if c.isdigit()) or 32) // 8
+        (bits(i.parts[-1]) or 32) // 8
         for i in program.kernel.instructions
         if i.parts[0] in ("ld", "st")
         and not {"shared", "param", "local"} & {p.partition("::")[0] for p in i.parts}

@@ -67,7 +67,7 @@ class Exercise(_Model):
     """
 
     task: Text
-    script: str = Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*\.py$")
+    script: str = Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*\.py$", max_length=80)
     answer: Line
     why: Text
 
@@ -243,5 +243,5 @@ def _read(
         except ValidationError as error:
             for row in error.errors():
                 where = ".".join(map(str, row["loc"])) or "the file"
-                faults.append((name, f"{where}: {row['msg']}"))
+                faults.append((name, f"{where:.200}: {row['msg']:.300}"))
     return found

@@ -169,7 +169,7 @@ def read(path: Path) -> Table:
     Raises:
         ToolchainError: If there is none, or it is not a table.
     """
-    with inputs.faults_as(ToolchainError, f"{relative(path)} is not a table of a suite:"):
+    with inputs.faults_as(ToolchainError, f"the table of a suite {relative(path)}"):
         return Table.model_validate(inputs.read_json(path))
 
 

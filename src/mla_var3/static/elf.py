@@ -24,7 +24,7 @@ def code_digest(cubin: bytes) -> str:
     """
     try:
         parts = sorted(_parts(cubin))
-    except ELFError as error:
+    except (ELFError, OverflowError, ValueError) as error:  # An offset past all files, say.
         raise ToolchainError(f"the cubin is not an ELF file: {error}") from error
     if not any(kind == CODE for kind, _ in parts):
         raise ToolchainError("the cubin holds no machine code")
