@@ -15,6 +15,7 @@ from generators.mla import regimes
 from generators.model.run import Run
 from generators.model.site import Analysis, Site, is_inside
 from generators.pages import (
+    api,
     catalogue,
     devices,
     diagnosis,
@@ -68,6 +69,7 @@ FAMILIES: tuple[Family, ...] = (
     learning_paths,
     glossary,
     reference,
+    api,
     handwritten,
     machine,
 )

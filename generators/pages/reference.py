@@ -21,6 +21,7 @@ from mla_var3 import evidence
 from mla_var3.app.options import RunOptions
 from mla_var3.app.sessions import COMMANDS
 from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.references.model import load_all
 from mla_var3.paths import relative
 from mla_var3.runtime import Tiling
 from mla_var3.runtime.registry import Version
@@ -59,9 +60,15 @@ def pages(site: Site) -> list[Page]:
 def index_page(site: Site) -> Page:
     """What the reference holds, and where else facts of the kind are."""
     link = site.link(INDEX)
+    references = "".join(
+        f"- [{found.head.title} API]({link(f'knowledge/references/{found.key}')}): every name, "
+        f"held to the installed `{found.head.package}`.\n"
+        for found in load_all(site.root)
+    )
     content = sections(
         "# Reference",
-        f"- [Command line](cli/index.md): the nox sessions, and every flag of every version.\n"
+        f"{references}"
+        "- [Command line](cli/index.md): the nox sessions, and every flag of every version.\n"
         f"- [Schema of records](records.md): what a run leaves behind.\n"
         f"- [Metrics]({link('docs/contributing/knowledge.md#metrics')}): what a trigger or a piece "
         "of evidence can name, and where a record states it.\n"

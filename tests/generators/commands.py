@@ -98,12 +98,20 @@ def _bench(arguments: list[str], new: set[str]) -> None:
 
 def _knowledge(arguments: list[str], new: set[str]) -> None:
     command, *rest = arguments
-    assert command in {"lint", "query", "match", "reference"}
+    assert command in {"api", "backtest", "court", "lint", "match", "query", "reference"}
     if command == "match":
         assert is_address(rest[0]) or "…" in rest[0], rest[0]
         assert "…" in rest[0] or evidence.at(rest[0])
-    if command == "query":
+    if command in ("api", "query"):
         assert knowledge.main(arguments) == 0
+
+
+def _references(arguments: list[str], new: set[str]) -> None:
+    assert arguments[0] in {"check", "cutlass", "write"}
+
+
+def _fuzz(arguments: list[str], new: set[str]) -> None:
+    assert arguments[0] in {"-n", "--only"} or arguments[0].startswith("--only=")
 
 
 def _devices(arguments: list[str], new: set[str]) -> None:
@@ -139,7 +147,9 @@ TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "compare": _compare,
     "devices": _devices,
     "knowledge": _knowledge,
+    "fuzz": _fuzz,
     "profile": _profile,
+    "references": _references,
     "run": _run,
     "skills": _skills,
 }

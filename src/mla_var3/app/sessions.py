@@ -80,6 +80,10 @@ COMMANDS = {
     "devices": Command("mla_var3.devices", "devices -- check|list|show KEY: the device files."),
     "knowledge": Command(
         "mla_var3.knowledge",
-        'knowledge -- lint, query "words", match RECORD, backtest, reference: the patterns.',
+        'knowledge -- lint, query "words", api "words", match RECORD, backtest, reference.',
+    ),
+    "references": Command(
+        "mla_var3.knowledge.references",
+        "references -- check|write|cutlass: what is known of the DSLs' names, and CUTLASS's C++.",
     ),
 }

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge lint|query|match|backtest|court|...``."""
+"""Command line: ``python -m mla_var3.knowledge lint|query|api|match|backtest|court|...``."""
 
 from __future__ import annotations
 
@@ -74,6 +74,22 @@ def query(
         print(f"{hit.score:6.2f}  {meta.title} [{meta.kind}, {meta.scope}]  {hit.page.name}")
     if not hits:
         print("no pattern holds any of these words")
+    return 0
+
+
+def api(
+    words: Annotated[tyro.conf.Positional[tuple[str, ...]], named("WORD ...")], top: int = 8
+) -> int:
+    """Answer from the references of cuTile, the CuTe DSL, messages and CUTLASS, with file and line.
+
+    Args:
+        words: What to look for: words, or a name such as ct.load.
+        top: Most answers.
+    """
+    from mla_var3.knowledge.references import asking
+
+    _require_positive(top)
+    print(asking.told(asking.answers(" ".join(words), repo_root(), top)))
     return 0
 
 
@@ -167,6 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         {
             "lint": lint,
             "query": query,
+            "api": api,
             "match": match,
             "backtest": replay,
             "court": hold_court,

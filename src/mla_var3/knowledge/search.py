@@ -88,16 +88,25 @@ def query(text: str, catalogue: Catalogue, top: int = 10) -> list[Hit]:
     if not wanted:
         raise KnowledgeError(f"query {text!r} has no word to look for")
     pages = catalogue.patterns
-    corpus = [page_words(page) for page in pages]
+    scored = scores([page_words(page) for page in pages], wanted)
+    hits = [Hit(page, score) for page, score in zip(pages, scored, strict=True) if score > 0]
+    return sorted(hits, key=lambda hit: -hit.score)[:top]
+
+
+def scores(corpus: list[list[str]], wanted: list[str]) -> list[float]:
+    """BM25 score of each document of a corpus; 0 where it holds none of the words.
+
+    Args:
+        corpus: The words of each document.
+        wanted: Words to look for.
+    """
     known = set().union(*corpus)
     wanted = [word for word in wanted if word in known]
     if not wanted:
-        return []
+        return [0.0] * len(corpus)
     # Here and not above: bm25s imports JAX where it finds it, which takes most of a GPU's memory.
     import bm25s
 
     index = bm25s.BM25()
     index.index(corpus, show_progress=False)
-    scores = index.get_scores(wanted)
-    hits = [Hit(page, float(score)) for page, score in zip(pages, scores, strict=True) if score > 0]
-    return sorted(hits, key=lambda hit: -hit.score)[:top]
+    return [float(score) for score in index.get_scores(wanted)]

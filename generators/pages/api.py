@@ -1,0 +1,208 @@
+"""References of the DSLs: a page per chapter, from our words and the installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from generators.draw import layouts
+from generators.model.site import Site
+from generators.write.page import Page
+from generators.write.source import repo_name
+from generators.write.text import cell, code, fence, meta, rebase, sections, table
+from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.markdown import neutralise
+from mla_var3.knowledge.references.cells import Cell
+from mla_var3.knowledge.references.model import Entry, Part, Reference, load_all
+from mla_var3.knowledge.references.usage import by_name
+from mla_var3.runtime.registry import Version
+
+#: Where the findings of the interpreter are explained.
+FINDINGS = "docs/interpreter.md#findings"
+#: Dtypes in their order; where an operation takes most, those that it refuses are said.
+_MANY = 9
+
+
+def page_path(reference: Reference, part: Part | None = None) -> str:
+    """The page of a chapter, or of the reference."""
+    return f"api/{reference.key}/{part.key if part else 'index'}.md"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """Page of each chapter's file."""
+    found = {}
+    for reference in load_all(site.root):
+        found[f"knowledge/references/{reference.key}"] = page_path(reference)
+        found |= {part.file: page_path(reference, part) for part in reference.parts}
+    return found
+
+
+def pages(site: Site) -> list[Page]:
+    """An index per reference and a page per chapter."""
+    found = []
+    for reference in load_all(site.root):
+        users = by_name(reference.head, site.versions)
+        found.append(_index(site, reference))
+        found += [_chapter(site, reference, part, users) for part in reference.parts]
+    return found
+
+
+def nav(reference: Reference) -> tuple[str, ...]:
+    """Place of a reference in the navigation."""
+    return ("Reference", f"{reference.head.title} API")
+
+
+def _index(site: Site, reference: Reference) -> Page:
+    head, installed = reference.head, reference.installed
+    path = page_path(reference)
+    rows = [
+        [f"[{cell(part.chapter.title)}]({part.key}.md)",
+         ", ".join(f"[{code(entry.key)}]({part.key}.md#{anchor(entry.key)})"
+                   for entry in part.entries)]
+        for part in reference.parts
+    ]  # fmt: skip
+    words = [f"{head.title} {kind}" for kind in ("reference", "documentation", "operations")]
+    content = sections(
+        meta(found_by=[*words, head.package]),
+        f"# {cell(head.title)} API",
+        neutralise(head.lead),
+        f"{len(installed.names)} names of {code(head.package)} {installed.version}. A check holds "
+        "them to the installed package: a name that an update adds, drops or changes fails it. "
+        f'From a shell: `nox -s knowledge -- api "TMA store"`.',
+        table(["Chapter", "Names"], rows),
+        _missing(reference),
+    )
+    return Page(path, content, f"knowledge/references/{reference.key}/reference.toml",
+                nav(reference))  # fmt: skip
+
+
+def _missing(reference: Reference) -> str:
+    missing = reference.installed.missing
+    if not missing:
+        return ""
+    named = ", ".join(code(name) for name in missing)
+    return (
+        f"CUTLASS's examples also write {named}: these need a package that is not installed here "
+        "(`cutlass.jax` needs JAX), or are of another release."
+    )
+
+
+def _chapter(
+    site: Site, reference: Reference, part: Part, users: Mapping[str, list[Version]]
+) -> Page:
+    chapter, path = part.chapter, page_path(reference, part)
+    link = site.link(path)
+
+    def prose(text: str) -> str:
+        return rebase(neutralise(text), part.file, link)
+
+    shown = [cell_ for cell_ in part.cells if any(e.cell == cell_ for e in part.entries)]
+    content = sections(
+        meta(found_by=list(chapter.found_by)) if chapter.found_by else "",
+        f"# {cell(reference.head.title)}: {cell(chapter.title)}",
+        prose(chapter.intro),
+        *(layouts.FIGURES[name]() for name in chapter.figures),
+        "## Names",
+        *(_entry(reference, entry, users.get(entry.key, []), link, prose, shown)
+          for entry in part.entries),
+        "## Snippets" if shown else "",
+        _runs(shown, link),
+        *(_snippet(found, number) for number, found in enumerate(shown, 1)),
+    )  # fmt: skip
+    return Page(path, content, part.file, (*nav(reference), chapter.title))
+
+
+def anchor(key: str) -> str:
+    """Anchor of a name."""
+    return key
+
+
+def _entry(reference: Reference, entry: Entry, users: list[Version], link: Link,
+           prose: Callable[[str], str], shown: list[Cell]) -> str:  # fmt: skip
+    name = entry.name
+    # Parameters hold stars and bars, which only plain code keeps as they are.
+    signature = f"`{entry.key.rpartition('.')[2]}{name.signature}`" if name.signature else ""
+    facts = [*_facts(reference, entry, link), *_where(entry, users, link, shown)]
+    return sections(
+        f"### {code(entry.key)} {{ #{anchor(entry.key)} }}",
+        signature,
+        prose(entry.says),
+        prose(entry.note) if entry.note else "",
+        _members(entry),
+        " · ".join(facts),
+    )
+
+
+def _members(entry: Entry) -> str:
+    members = entry.name.members
+    if not members:
+        return ""
+    named = ", ".join(code(member) for member in members)
+    if entry.name.kind == "enum" or len(named) < 300:
+        return f"Members: {named}."
+    return (
+        f'<details markdown="1"><summary>{len(members)} methods and properties</summary>\n\n'
+        f"{named}\n\n</details>"
+    )
+
+
+def _facts(reference: Reference, entry: Entry, link: Link) -> Iterator[str]:
+    name = entry.name
+    if name.dtypes:
+        yield f"takes {_dtypes(reference, name.dtypes)}"
+    if name.lowers:
+        yield "becomes " + ", ".join(code(opcode) for opcode in name.lowers)
+    found = [kind for opcode in name.lowers for kind in reference.head.checks.get(opcode, ())]
+    if found:
+        kinds = ", ".join(code(kind) for kind in dict.fromkeys(found))
+        yield f"the interpreter [reports]({link(FINDINGS)}) {kinds}"
+
+
+def _dtypes(reference: Reference, taken: tuple[str, ...]) -> str:
+    every = {d: None for entry in reference.entries() for d in entry.name.dtypes}
+    refused = [dtype for dtype in every if dtype not in taken]
+    if not refused:
+        return "every dtype"
+    if len(taken) > _MANY:
+        return f"every dtype but {', '.join(refused)}"
+    return ", ".join(taken)
+
+
+def _where(entry: Entry, users: list[Version], link: Link, shown: list[Cell]) -> Iterator[str]:
+    if entry.cell in shown:
+        number = shown.index(entry.cell) + 1
+        yield f"[snippet {number}](#snippet-{number})"
+    if entry.name.examples:
+        files = "file" if entry.name.examples == 1 else "files"
+        yield f"in {entry.name.examples} {files} of CUTLASS's examples"
+    if users:
+        yield f"used by {_designs(users, link)}"
+
+
+def _designs(users: list[Version], link: Link) -> str:
+    """Versions by design, each design a link."""
+    grouped: dict[str, list[Version]] = {}
+    for version in users:
+        grouped.setdefault(version.design_key, []).append(version)
+    told = []
+    for key, versions in sorted(grouped.items(), key=lambda item: (-len(item[1]), item[0])):
+        page = link(repo_name(versions[0].path.parents[1]))
+        names = [version.version for version in versions]
+        said = names[0] if len(names) == 1 else f"{len(names)} versions"
+        told.append(f"[{cell(key)}]({page}) ({said})")
+    return ", ".join(told[:4]) + (f" and {len(told) - 4} more" if len(told) > 4 else "")
+
+
+def _runs(shown: list[Cell], link: Link) -> str:
+    files = list(dict.fromkeys(found.file for found in shown))
+    commands = "; ".join(f"[`nox -s run -- {file}`]({link(file)})" for file in files)
+    return f"Each runs without a GPU, and a test runs them: {commands}." if files else ""
+
+
+def _snippet(found: Cell, number: int) -> str:
+    shown = ", ".join(code(name) for name in found.names[:6])
+    more = f" and {len(found.names) - 6} more" if len(found.names) > 6 else ""
+    return sections(
+        f"### Snippet {number} {{ #snippet-{number} }}",
+        f"{shown}{more}",
+        fence(found.code, "python", title=f"{found.file}:{found.line}"),
+    )

@@ -1,0 +1,58 @@
+"""Snippets of references: cells of Python files, each headed by the names that it shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mla_var3.paths import relative
+
+#: What editors know as the start of a cell.
+MARK = "# %% "
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A snippet.
+
+    Attributes:
+        names: What it shows.
+        code: Its lines, without the heading.
+        file: Its file, from the top of the checkout.
+        line: Line of its first line of code.
+    """
+
+    names: tuple[str, ...]
+    code: str
+    file: str
+    line: int
+
+    def unused(self) -> list[str]:
+        """Names of the heading that the code does not write."""
+        return [name for name in self.names if not _written(name.rpartition(".")[2], self.code)]
+
+
+def _written(name: str, code: str) -> bool:
+    if name == "__getitem__":
+        return "[" in code
+    return re.search(rf"\b{re.escape(name)}\b", code) is not None
+
+
+def read(file: Path, root: Path) -> list[Cell]:
+    """The cells of a file, in order.
+
+    Args:
+        file: A Python file.
+        root: Top of the checkout.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    heads = [number for number, line in enumerate(lines) if line.startswith(MARK)]
+    starts = [number for number in heads if number - 1 not in heads]  # A heading may go on.
+    found = []
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        first = next(number for number in range(start, end + 1) if number not in heads)
+        names = [name for line in lines[start:first] for name in line.removeprefix(MARK).split()]
+        code = "\n".join(lines[first:end]).strip("\n")
+        found.append(Cell(tuple(names), code, relative(file, root), first + 1))
+    return found

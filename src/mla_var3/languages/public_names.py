@@ -1,0 +1,105 @@
+"""Public names of an installed package: kind, signature and members, as ``inspect`` tells them."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mla_var3.errors import ToolchainError
+
+#: Parameters that DSLs add for themselves; nobody passes them.
+OWN = frozenset({"loc", "ip"})
+#: How Python shows what has no literal: members of enums, classes, functions.
+_SHOWN = re.compile(r"<(?:\w+ '|function )?([\w.]+)(?:: [^>]*|'| at 0x[0-9a-f]+)?>")
+
+
+@dataclass(frozen=True)
+class PublicName:
+    """A public name of a package.
+
+    Attributes:
+        kind: ``function``, ``class``, ``enum`` or ``value``.
+        signature: Parameters as they are written, without the package's own; empty for values.
+        members: Members of an enum, public methods of a class with their parameters.
+    """
+
+    kind: str
+    signature: str = ""
+    members: tuple[str, ...] = ()
+
+
+def read(found: Any) -> PublicName:
+    """What there is to say of an object without a word of its author."""
+    if inspect.isclass(found) and issubclass(found, enum.Enum):
+        return PublicName("enum", members=tuple(found.__members__))
+    if inspect.isclass(found):
+        return PublicName("class", signature(found), tuple(_methods(found)))
+    if typing.get_origin(found) is not None:  # An annotation.
+        return PublicName("value")
+    if inspect.isroutine(found) or (callable(found) and signature(found)):
+        return PublicName("function", signature(found))
+    return PublicName("value")
+
+
+def signature(found: Any) -> str:
+    """The parameters of a callable; empty where Python cannot tell them."""
+    try:
+        told = inspect.signature(found)
+    except (TypeError, ValueError):
+        return ""
+    kept = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in told.parameters.values()
+        if parameter.name not in OWN
+    ]
+    bare = inspect.Signature(kept)
+    return _SHOWN.sub(r"\1", str(bare))
+
+
+def _methods(found: type) -> Iterator[str]:
+    """Public methods and properties that the class or a class of its package defines."""
+    package = found.__module__.partition(".")[0]
+    seen: dict[str, Any] = {}
+    for base in found.__mro__:
+        if base.__module__.partition(".")[0] == package:
+            for name, member in vars(base).items():
+                seen.setdefault(name, member)
+    for name in sorted(seen):
+        if name.startswith("_"):
+            continue
+        member = inspect.getattr_static(found, name)
+        if isinstance(member, property):
+            yield name
+        elif callable(getattr(found, name, None)):
+            yield name + signature(getattr(found, name))
+
+
+def find(path: str, aliases: Mapping[str, str]) -> Any:
+    """The object of a name, whose first part may stand for a module.
+
+    Args:
+        path: Such as ``cute.arch.elect_one``.
+        aliases: Modules by what stands for them.
+
+    Raises:
+        ToolchainError: The package has no such name.
+    """
+    first, *rest = path.split(".")
+    module = aliases.get(first, first)
+    found: Any = importlib.import_module(module)
+    for part in rest:
+        if not hasattr(found, part) and inspect.ismodule(found):
+            try:
+                importlib.import_module(f"{found.__name__}.{part}")
+            except ImportError as error:
+                raise ToolchainError(f"{module} has no {path}") from error
+        if not hasattr(found, part):
+            raise ToolchainError(f"{module} has no {path}")
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from generators.pages import api
+from mla_var3.knowledge.references import model
+
+
+@pytest.fixture(scope="module")
+def made(site):
+    return {page.path: page for page in api.pages(site)}
+
+
+def test_a_chapter_has_every_name_with_its_anchor(site, made):
+    for reference in model.load_all(site.root):
+        index = made[api.page_path(reference)].content
+        for part in reference.parts:
+            content = made[api.page_path(reference, part)].content
+            for entry in part.entries:
+                assert f"{{ #{entry.key} }}" in content
+                assert f"({part.key}.md#{entry.key})" in index
+
+
+def test_an_operation_shows_what_is_known_of_it(made):
+    content = made["api/cutile/reductions.md"].content
+    (told,) = re.findall(r"### `ct\.sum` .*?(?=\n### )", content, re.DOTALL)
+    assert "`sum(x, /, axis=None, *, keepdims=False" in told
+    assert "Sum along an axis" in told
+    assert "becomes `raw_binary_arith(add)`, `tile_reduce`" in told
+    assert "every dtype but e4m3, e5m2" in told
+    assert "[snippet 1](#snippet-1)" in told
+    assert "used by [" in told
+
+
+def test_a_snippet_stands_as_in_its_file(site, made):
+    content = made["api/cutile/memory.md"].content
+    assert 'title="examples/api/cutile/memory.py:11"' in content
+    assert "ct.store(y, (i,), 2 * tile)" in content
+    assert "nox -s run -- examples/api/cutile/memory.py" in content
