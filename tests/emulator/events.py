@@ -162,3 +162,47 @@ WRITTEN_THEN_LOADED = Snippet(
         "end": "END:",
     },
 )
+
+_MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+
+#: Two CTAs of a cluster that read each other's shared memory.
+PEERS = Snippet(
+    {
+        "own": "mov.u32 %r2, a; shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; st.shared.u32 [%r5], %r1;",
+        "meet": _MEET,
+        "peer": "mov.u32 %r7, %cluster_ctarank; xor.b32 %r8, %r7, 1; mapa.shared::cluster.u32 %r9, %r5, %r8;",
+        "take": "ld.shared::cluster.u32 %r6, [%r9];",
+        "part": _MEET,
+        "give": "cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd1, %rd3; setp.eq.u32 %p2, %r7, 0; @%p2 st.global.u32 [%rd4], %r6;",
+    },
+    grid=2,
+    cluster=2,
+)
+
+#: The second CTA says to the first that it is done with something; the first waits for that.
+RELEASE = Snippet(
+    {
+        "init": INIT,
+        "meet": _MEET,
+        "who": "mov.u32 %r7, %cluster_ctarank; setp.ne.u32 %p2, %r7, 0; @!%p2 bra MINE;",
+        "arrive": "mapa.shared::cluster.u32 %r9, %r3, 0; @!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r9];",
+        "over": "bra END; MINE:",
+        "wait": wait("%r3"),
+        "end": "END:",
+    },
+    grid=2,
+    cluster=2,
+)
+
+#: A kernel that reads what the one before it has written, and writes over what that has read.
+NEXT_GRID = Snippet(
+    {
+        "address": "mov.u32 %r9, %ctaid.x; mad.lo.u32 %r1, %r9, 64, %r1; shl.b32 %r4, %r1, 2; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;",
+        "early": "",
+        "wait": "griddepcontrol.wait;",
+        "read": "ld.global.u32 %r6, [%rd4];",
+        "write": "add.u32 %r6, %r6, 1; st.global.u32 [%rd5], %r6;",
+        "next": "griddepcontrol.launch_dependents;",
+    },
+    grid=2,
+)

@@ -1,10 +1,16 @@
 """Each asynchronous operation ends by what PTX says and by nothing else."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from mla_var3.emulator.launcher import Launch
+from mla_var3.emulator.launcher import Launch, launch
 from mla_var3.emulator.options import STRICT, Options
 from tests.emulator.events import (
+    NEXT_GRID,
+    PEERS,
+    RELEASE,
     STORE_AND_FLAG,
     THROUGH_GLOBAL,
     TWO_LOADS,
@@ -97,3 +103,94 @@ def test_warps_of_a_cta_race_in_global_memory(options):
 def test_bytes_that_threads_wrote_reach_a_load_past_a_fence_for_global(options, fence):
     found = raced(WRITTEN_THEN_LOADED, {"fence": fence}, options, "missing-proxy-fence")
     assert found == {("load", "write")}
+
+
+@ways
+@pytest.mark.parametrize("snippet", [PEERS, RELEASE], ids=["peers", "release"])
+@pytest.mark.parametrize("seed", range(3))
+def test_ctas_of_a_cluster_meet_before_and_after(options, snippet, seed):
+    _, done = snippet.run(options=replace(options, seed=seed))
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@ways
+@pytest.mark.parametrize("part", ["", "bar.sync 0;"])
+def test_a_cta_may_not_end_while_others_read_its_memory(options, part):
+    _, done = PEERS.run({"part": part}, options)
+    assert {(d.kind, d.at.line) for d in done.diagnostics} == {("cluster-exit", PEERS.line("take"))}
+    assert "has not ended" in done.diagnostics[0].message
+
+
+@ways
+def test_arrivals_that_order_execution_alone_keep_a_cta(options):
+    relaxed = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+    _, done = PEERS.run({"part": relaxed}, options)
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@ways
+def test_a_cta_has_begun_before_others_read_its_memory(options):
+    _, done = PEERS.run({"meet": "bar.sync 0;"}, options)
+    found = {d.kind for d in done.diagnostics if d.at.line == PEERS.line("take")}
+    assert "cluster-exit" in found
+    assert any("has begun" in d.message for d in done.diagnostics)
+
+
+@ways
+def test_the_last_arrival_at_another_cta_is_waited_for(options):
+    _, done = RELEASE.run({"wait": ""}, options)
+    assert {(d.kind, d.at.line) for d in done.diagnostics} == {
+        ("cluster-exit", RELEASE.line("arrive"))
+    }
+    _, done = RELEASE.run({"wait": "", "end": "END: " + RELEASE.steps["meet"]}, options)
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+def in_a_row(edits: dict[str, str], options: Options, overlaps: bool) -> Launch:
+    """The second of two launches, the second of which reads what the first wrote."""
+    a, b = (np.arange(n, dtype=np.uint32) for n in NEXT_GRID.words)
+    one = launch(NEXT_GRID.text(), [a, b], NEXT_GRID.grid, NEXT_GRID.block, options=options)
+    return launch(
+        NEXT_GRID.text(edits),
+        [b, a],
+        NEXT_GRID.grid,
+        NEXT_GRID.block,
+        options=options,
+        after=one if overlaps else None,
+    )
+
+
+@ways
+def test_a_grid_waits_for_the_one_that_it_overlaps(options):
+    assert not in_a_row({}, options, True).diagnostics
+    assert not in_a_row({"wait": ""}, options, False).diagnostics
+    one_warp = "mov.u32 %r8, %tid.x; setp.ge.u32 %p1, %r8, 32; @!%p1 griddepcontrol.wait;"
+    assert not in_a_row({"wait": one_warp + " bar.sync 0;"}, options, True).diagnostics
+
+
+@ways
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "",
+        "griddepcontrol.launch_dependents;",
+        "mov.u32 %r8, %tid.x; setp.ge.u32 %p1, %r8, 32; @!%p1 griddepcontrol.wait;",
+    ],
+)
+def test_a_grid_that_does_not_wait_for_the_one_before(options, wait):
+    found = in_a_row({"wait": wait}, options, True).diagnostics
+    assert {(d.kind, d.at.line) for d in found} == {
+        ("global-race", NEXT_GRID.line("read")),
+        ("global-race", NEXT_GRID.line("write")),
+    }
+    assert all("griddepcontrol.wait" in d.missing for d in found)
+    assert f"kernel.py:{NEXT_GRID.line('write')}" in found[0].message
+
+
+@ways
+def test_a_grid_may_do_other_things_first(options):
+    own = "mov.u32 %r2, a; st.shared.u32 [%r2], 1;"
+    assert not in_a_row({"early": own}, options, True).diagnostics
+    early = {"early": "ld.global.u32 %r6, [%rd4];", "read": ""}
+    found = in_a_row(early, options, True).diagnostics
+    assert [d.at.line for d in found] == [NEXT_GRID.line("early")]

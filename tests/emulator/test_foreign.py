@@ -28,7 +28,7 @@ CASES = 300
 #: All that lowered code may name.
 NAMES = re.compile(
     r"(bank_)?(rs|rf|r|qs|qf|q|hs|hf|h|p|k)\d*|np|fn|formats|F16|F32|F64|U16|U32|U64|I32|I64|machine"
-    r"|memory|sync|warps|mma|wgmma|bulk|cp_async|parameters|def|f|s|t|x|y|pass|for|in|or|and"
+    r"|memory|sync|words|warps|mma|wgmma|bulk|cp_async|budgets|parameters|def|f|s|t|x|y|pass|for|in|or|and"
     r"|None|True|False|dtype|" + "|".join(SPECIAL.values())
 )
 

@@ -104,6 +104,8 @@ class Clocks:
             space: [[] for _ in range(self.warps)] for space in ("shared", "global")
         }
         self.seen[self.own, self.own] += 1
+        #: Each warp's number when it began.
+        self.began = self.seen[self.own, self.own].copy()
 
     # Chains -----------------------------------------------------------------------------------
     def chain(self, key: Hashable, unit: int) -> int:

@@ -28,6 +28,7 @@ KINDS = {
     "mask-mismatch": "the mask of a shuffle or vote names lanes that have ended",
     "deadlock": "no thread can go on",
     "descriptor": "a matrix or tensor descriptor that cannot mean what it says",
+    "cluster-exit": "shared memory of a CTA is accessed that may not have begun, or have ended",
     "left-pending": "a thread ended with copies that nobody waited for",
     "register-budget": "setmaxnreg with a count that is not allowed, or by part of a warpgroup",
 }

@@ -50,7 +50,7 @@ SYMBOLS: dict[str, tuple[Any, ...]] = {
 }
 #: cudaLaunchConfig_t: grid, block, shared bytes, stream, attributes, their number.
 CONFIG = struct.Struct("<6IQQQI4x")
-ATTRIBUTE_BYTES, CLUSTER_DIMENSION = 72, 4
+ATTRIBUTE_BYTES, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 4, 6
 #: cudaDeviceAttr: multiprocessors, major, minor, opt-in shared memory.
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
@@ -71,6 +71,8 @@ class Call(Protocol):
     def cluster(self) -> Dim3: ...
     @property
     def shared(self) -> int: ...
+    @property
+    def overlaps(self) -> bool: ...
     def argument(self, i: int, size: int, /) -> bytes: ...
 
 
@@ -137,20 +139,31 @@ class Emulation:
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
         shape = (call.grid, call.block, call.cluster, call.shared)
-        streams.submit(partial(self._run, program, block, shape))
+        streams.submit(partial(self._run, program, block, shape, call.overlaps))
 
-    def _run(self, program: Program, block: bytearray, shape: tuple[Dim3, Dim3, Dim3, int]) -> None:
+    def _run(
+        self,
+        program: Program,
+        block: bytearray,
+        shape: tuple[Dim3, Dim3, Dim3, int],
+        overlaps: bool,
+    ) -> None:
         """Run a launch in all ways that are asked."""
+        last = self.launches[-1] if self.launches else None
+        after = last if overlaps else None
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
         for options in self.others:
             before = [ctypes.string_at(r.base, r.size) for r in regions]
             again = [Region(r.base, r.size, r.label, r.known is not None) for r in regions]
-            self.launches.append(run(program, bytes(block), *shape, again, options))
+            self.launches.append(run(program, bytes(block), *shape, again, options, after))
+            self.launches[-1].grid_before = None
             for region, old in zip(regions, before, strict=True):
                 ctypes.memmove(region.base, old, region.size)
-        done = run(program, bytes(block), *shape, regions, self.options)
+        done = run(program, bytes(block), *shape, regions, self.options, after)
+        if last is not None:
+            last.grid_before = None  # The next one comes after this, and it takes memory.
         self.launches.append(done)
         for line in done.printed:
             print(line, end="")
@@ -198,11 +211,14 @@ class _Call:
         )
         self.kernel, self.grid, self.block = kernel, (gx, gy, gz), (bx, by, bz)
         self.arguments = ctypes.cast(arguments, ctypes.POINTER(POINTER))
-        self.cluster = (1, 1, 1)
+        self.cluster, self.overlaps = (1, 1, 1), False
         for i in range(n if attributes else 0):
             raw = ctypes.string_at(attributes + ATTRIBUTE_BYTES * i, ATTRIBUTE_BYTES)
-            if struct.unpack_from("<I", raw)[0] == CLUSTER_DIMENSION:
-                self.cluster = struct.unpack_from("<3I", raw, 8)
+            kind, *size = struct.unpack_from("<I4x3I", raw)
+            if kind == CLUSTER_DIMENSION:
+                self.cluster = (size[0], size[1], size[2])
+            elif kind == STREAM_SERIALIZATION:
+                self.overlaps = bool(size[0])
 
     def argument(self, i: int, size: int) -> bytes:
         """Bytes of the ``i``-th kernel parameter."""

@@ -19,7 +19,7 @@ from mla_var3.emulator.diagnostics import Diagnostic, Reporter
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import GlobalMemory, Region, Touched
+from mla_var3.emulator.regions import GlobalMemory, GridBefore, Region, Touched
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import bits, parse
@@ -50,6 +50,7 @@ class Launch:
         clusters: Clusters that ran.
         printed: What the kernel printed.
         timeline: What happened when in the first cluster, if asked for.
+        grid_before: What it is to a launch that may overlap it.
     """
 
     kernel: str
@@ -62,6 +63,7 @@ class Launch:
     clusters: int
     printed: list[str] = field(default_factory=list)
     timeline: Timeline | None = None
+    grid_before: GridBefore | None = field(default=None, repr=False)
 
 
 def dim3(size: int | Sequence[int]) -> Dim3:
@@ -133,6 +135,7 @@ def launch(
     regions: Sequence[Region] = (),
     unwritten: Sequence[NDArray[Any]] = (),
     options: Options | None = None,
+    after: Launch | None = None,
 ) -> Launch:
     """Run a kernel of a PTX text on numpy arrays.
 
@@ -147,6 +150,8 @@ def launch(
         regions: Memory that the kernel may touch beyond the arrays among ``arguments``.
         unwritten: Arrays that hold nothing yet: reading them before a write is reported.
         options: How to run.
+        after: A launch that may still run when this one begins (programmatic stream serialization):
+            what it touched is there past ``griddepcontrol.wait``.
 
     Raises:
         EmulatorError: The launch is not possible, or the kernel meets what is not emulated.
@@ -165,6 +170,7 @@ def launch(
         shared,
         [*regions, *mine],
         options or Options(),
+        after,
     )
 
 
@@ -177,13 +183,15 @@ def run(
     shared: int,
     regions: Sequence[Region],
     options: Options,
+    after: Launch | None = None,
 ) -> Launch:
     """Run a program with its parameters packed; see ``launch``."""
     _possible(program, grid, block, cluster, shared)
     every = {r.base: r for r in [*_variables(program), *regions]}
 
     def once(how: Options) -> Launch:
-        return _once(program, parameters, grid, block, cluster, shared, every, how)
+        overlapped = after.grid_before if after is not None else None
+        return _once(program, parameters, grid, block, cluster, shared, every, how, overlapped)
 
     excused = options.checks and options.model.unused_reads and options.stop is None
     before = _contents(every) if excused else None
@@ -263,13 +271,14 @@ def _once(
     shared: int,
     regions: Mapping[int, Region],
     options: Options,
+    before: GridBefore | None,
 ) -> Launch:
     began = time.perf_counter()
     reporter = Reporter(program.kernel, options.schedule, options.model.name)
     counts = Counts(program, options.counting)
     granule = _granule(program)
     memory_map = GlobalMemory(
-        list(regions.values()), reporter, options.model, granule, options.checks
+        list(regions.values()), reporter, options.model, granule, options.checks, before
     )
 
     def machine() -> Machine:
@@ -281,15 +290,20 @@ def _once(
     memory_map.start()
     jobs = min(options.jobs or os.cpu_count() or 1, len(todo) // WORTH_A_PROCESS)
     printed: list[str] = []
+    touched: list[dict[int, Touched]] = []
     first = machine()
     timeline = first.timeline
     if program.spins and len(todo) > 1:
         _in_turns(machine, first, todo, printed)
     elif jobs > 1:
-        _over_processes(first, todo, jobs, printed)
+        touched = _over_processes(first, todo, jobs, printed)
     else:
         _one_by_one(first, todo, printed)
     counts.settle()
+    if not touched:
+        touched = [{r.base: r.shadow for r in memory_map.regions if r.shadow is not None}]
+        for shadow in touched[0].values():
+            shadow.settle()
     return Launch(
         program.kernel.name,
         grid,
@@ -301,6 +315,7 @@ def _once(
         len(todo),
         printed,
         timeline,
+        GridBefore(program.kernel.name, reporter.site, touched),
     )
 
 
@@ -377,7 +392,9 @@ def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -
                 printed += machine.printed
 
 
-def _over_processes(machine: Machine, todo: list[Dim3], jobs: int, printed: list[str]) -> None:
+def _over_processes(
+    machine: Machine, todo: list[Dim3], jobs: int, printed: list[str]
+) -> list[dict[int, Touched]]:
     """Independent clusters over forked processes; memory is shared, findings come back."""
     context = multiprocessing.get_context("fork")
     regions = machine.memory_map.regions
@@ -402,7 +419,9 @@ def _over_processes(machine: Machine, todo: list[Dim3], jobs: int, printed: list
         machine.reporter.merge(result["diagnostics"])
         machine.counts.take(result["counts"])
         printed += result["printed"]
-    _between(machine, [r["touched"] for r in results])
+    touched = [r["touched"] for r in results]
+    _between(machine, touched)
+    return touched
 
 
 def _received(process: Any, pipe: Any) -> Any:

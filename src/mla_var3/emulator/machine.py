@@ -20,6 +20,7 @@ from mla_var3.emulator.lower import forms
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
+from mla_var3.emulator.residency import Residency
 from mla_var3.emulator.sched import Scheduler
 from mla_var3.emulator.shared import Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
@@ -65,10 +66,11 @@ class Machine:
         end = program.static_shared + dynamic_shared
         self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
         self.cta_offset = self.cta * self.shared.size
-        self.shadow = Shadow(self.shared, self.clocks, reporter, self.model)
+        self.residency = Residency(self.clocks, self.ctas, reporter)
+        self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.residency)
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
-        self.words = Words(self.clocks, memory_map.board)
+        self.words = Words(self.clocks, memory_map.board, self.warps_of)
         self.memory, self.sync = Memory(self), Sync(self)
         self._registers()
         self.pending = PendingRegisters(self)
@@ -119,7 +121,7 @@ class Machine:
             np=np, fn=fn, formats=formats, F16=F16, F32=F32, F64=F64, U16=U16, U32=U32, U64=U64
         )
         g.update(I64=np.int64, machine=self, memory=self.memory, sync=self.sync)
-        g.update(self.units, parameters=self.parameters)
+        g.update(self.units, parameters=self.parameters, words=self.words)
         self.special = self._special()
         g.update((f"sp_{k}", v) for k, v in self.special.items())
         self.names = g
@@ -202,7 +204,7 @@ class Machine:
         self.printed: list[str] = []
         self.clocks.start()
         self.words.start(number + 1)
-        for part in (self.shared, self.memory, self.sync, self.pending):
+        for part in (self.shared, self.memory, self.sync, self.pending, self.residency):
             part.start()
         for unit in self.units.values():
             unit.start()
@@ -281,6 +283,7 @@ class Machine:
         plain = ~np.isin(shared.written[granules] & PC_MASK, self.scheduler.atomics).all(1)
         if plain.any():
             self.shadow.thread_read(granules[plain], warp[plain], lane[plain], pc)
+        self.shadow.lives(granules, warp, pc)
         shared.writer[granules] = warp[:, None]
         shared.written[granules] = self.shadow.stamp(warp, lane, pc)
 

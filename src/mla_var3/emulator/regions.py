@@ -5,15 +5,15 @@ from __future__ import annotations
 import bisect
 import ctypes
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import BULK, NUMBER, PC_MASK, Vector, stamp
-from mla_var3.emulator.diagnostics import Reporter
+from mla_var3.emulator.clocks import BULK, GRID, NUMBER, PC_MASK, Vector, stamp
+from mla_var3.emulator.diagnostics import Reporter, Site
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
@@ -143,8 +143,8 @@ class Touched:
     Reads of what nobody writes need no look. They are kept as they come until somebody does.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, shift: int) -> None:
+        self.count, self.shift = count, shift
         self.writes: Last | None = None
         self.reads: Last | None = None
         self.log: list[tuple[Any, Access]] = []
@@ -185,6 +185,26 @@ class Touched:
         return np.flatnonzero(self.writes.cluster)
 
 
+@dataclass(frozen=True)
+class GridBefore:
+    """A grid that the next one may overlap.
+
+    Attributes:
+        kernel: Its name.
+        site: Where an instruction of it stands.
+        touched: What it touched, by address of the allocation, of each process that ran it.
+    """
+
+    kernel: str
+    site: Callable[[int], Site]
+    touched: Sequence[Mapping[int, Touched]]
+
+    def said(self, last: Last, granule: int) -> str:
+        """The last access of a kind, in words."""
+        at = self.site(int(last.stamp[granule]) & PC_MASK)
+        return f"the grid before ({self.kernel:.40} at {at})"
+
+
 class GlobalMemory:
     """The allocations of a launch, in order of address."""
 
@@ -195,16 +215,18 @@ class GlobalMemory:
         model: Model,
         granule: int,
         checks: bool,
+        before: GridBefore | None = None,
     ) -> None:
         self.regions = sorted(regions, key=lambda r: r.base)
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
         self.shift = granule.bit_length() - 1
-        self.board = Board()
+        self.before = before
+        self.start()
 
     def start(self) -> None:
         """A new launch: what was done before is ordered."""
-        self.board = Board()
+        self.board = Board(overlaps=self.before is not None)
         for region in self.regions:
             region.shadow = None
 
@@ -261,7 +283,9 @@ class GlobalMemory:
         if not self.checks or region.size > MOST_SHADOWED:
             return
         if region.shadow is None:
-            region.shadow = Touched((region.length >> self.shift) + 1)
+            region.shadow = Touched((region.length >> self.shift) + 1, self.shift)
+        if self.before is not None:
+            self._overlaps(self.before, region, g, a)
         t = region.shadow
         if t.writes is not None:
             self._against(t.writes, region, g, a, "written")
@@ -273,6 +297,38 @@ class GlobalMemory:
             t.write(g, a)
         elif not a.atomic:  # Synchronizing reads do not conflict with the writes they wait for.
             t.read(g, a)
+
+    def _overlaps(self, before: GridBefore, region: Region, g: Any, a: Access) -> None:
+        """Report an access to what the grid before touched, when it may still run."""
+        early = np.broadcast_to(a.words.is_early(a.warp), np.shape(g))
+        if not np.count_nonzero(early):
+            return
+        for touched in before.touched:
+            t = touched.get(region.base)
+            if t is None:
+                continue
+            there = np.asarray(g) << self.shift >> t.shift
+            for last, was in ((t.writes, "written"), (t.reads if a.writing else None, "read")):
+                if last is None:
+                    continue
+                hit = early & (last.cluster[there] != 0) & ~(a.atomic & last.atomic[there])
+                if np.count_nonzero(hit):
+                    i = int(np.argmax(hit))
+                    self._early(before, region, i, g, a, f"{was} by {before.said(last, there[i])}")
+                    return
+
+    def _early(
+        self, before: GridBefore, region: Region, i: int, g: Any, a: Access, was: str
+    ) -> None:
+        who = a.who(i)
+        self.reporter.add(
+            "global-race",
+            a.pc,
+            f"{self._place(region, int(np.asarray(g)[i]))} is {was}, and {who} "
+            f"{'writes' if a.writing else 'reads'} it while that may still run",
+            who=who,
+            missing=AFTER_WRITE[GRID],
+        )
 
     def _against(self, last: Last, region: Region, g: Any, a: Access, was: str) -> None:
         """Report an access that nothing orders after the last ones."""

@@ -12,6 +12,7 @@ from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
+from mla_var3.emulator.residency import Residency
 
 OFFSET = 0xFFFFFF
 #: Granules in more pieces than these are looked at by index.
@@ -86,9 +87,21 @@ class Shadow:
     """Checks of accesses to shared memory."""
 
     def __init__(
-        self, memory: SharedMemory, clocks: Clocks, reporter: Reporter, model: Model
+        self,
+        memory: SharedMemory,
+        clocks: Clocks,
+        reporter: Reporter,
+        model: Model,
+        residency: Residency,
     ) -> None:
         self.memory, self.clocks, self.reporter, self.model = memory, clocks, reporter, model
+        self.residency = residency
+
+    def lives(self, g: NDArray[np.int64], warp: Any, pc: int) -> None:
+        """Threads of warps [n] touch granules [n, k]: is the CTA there whose they are?"""
+        m = self.memory
+        if m.ctas > 1 and len(g):
+            self.residency.threads(g[:, 0] * m.granule // m.size, warp, pc)
 
     # Threads ----------------------------------------------------------------------------------
     def thread_read(
@@ -97,6 +110,7 @@ class Shadow:
         """Lanes ``lane`` [n] of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
         if not len(g):
             return
+        self.lives(g, warp, pc)
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
@@ -118,6 +132,7 @@ class Shadow:
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
     ) -> None:
         """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k]."""
+        self.lives(g, warp, pc)
         m, seen = self.memory, self.clocks.seen
         w = warp[:, None]
         bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
@@ -184,6 +199,9 @@ class Shadow:
     def unit_write(self, g: Any, event: Event, pc: int) -> None:
         """A unit writes granules ``g``."""
         m, seen = self.memory, self.clocks.seen[event.warp]
+        if m.ctas > 1:
+            first = g.start if isinstance(g, slice) else g[0]
+            self.residency.unit(int(first) * m.granule // m.size, event, pc)
         bad = (m.written[g] >> NUMBER) > seen[m.writer[g]]
         if np.count_nonzero(bad):
             who = self.clocks.name(event.unit, event.warp)

@@ -225,6 +225,9 @@ class Sync:
             barrier = self.at(place, pc, who)
             if barrier is None:
                 continue
+            if m.ctas > 1 and m.checks:
+                targets = np.full(len(who), place // m.shared.size)
+                m.residency.threads(targets, np.array(who), pc, begun=True)
             state[here] = U64(barrier.phase << 32 | barrier.pending)
             m.clocks.publish(who, barrier.vector)
             barrier.tx += int(bytes_[here].sum())

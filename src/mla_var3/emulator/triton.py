@@ -50,6 +50,7 @@ class Call:
     cluster: tuple[int, int, int]
     shared: int
     arguments: Sequence[bytes]
+    overlaps: bool = False
 
     def argument(self, i: int, size: int) -> bytes:
         """Bytes of the ``i``-th kernel parameter; Triton's scratch pointers come last, null."""
@@ -89,8 +90,10 @@ class Launcher:
             if hasattr(value, "untyped_storage"):
                 self.emulation.own(value)
         block, cluster = (32 * m.num_warps, 1, 1), (m.num_ctas, 1, 1)
-        call = Call(m.name, (x * m.num_ctas, y, z), block, cluster, m.shared,
-                    [packed(str(kind), value) for kind, value in given])  # fmt: skip
+        arguments = [packed(str(kind), value) for kind, value in given]
+        overlaps = bool(getattr(m, "launch_pdl", False))
+        grid = (x * m.num_ctas, y, z)
+        call = Call(m.name, grid, block, cluster, m.shared, arguments, overlaps)
         self.emulation.launch(ptx, call)
 
 

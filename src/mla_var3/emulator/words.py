@@ -7,13 +7,14 @@ passes on through barriers, as all knowledge does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import ABROAD, Clocks, Vector
+from mla_var3.emulator.clocks import ABROAD, GRID, Clocks, Vector
 
 #: A warp of a launch: its cluster, from 1, and its number there.
 Key = tuple[int, int]
@@ -49,13 +50,15 @@ class Board:
     snapshots: dict[Key, list[Snapshot]] = field(default_factory=dict)
     held: dict[int, dict[Key, int]] = field(default_factory=dict)
     fences: dict[int, list[list[int]]] = field(default_factory=dict)
+    #: Whether the grid before may still run.
+    overlaps: bool = False
 
 
 class Words:
     """What the warps of one cluster leave in words and learn from them."""
 
-    def __init__(self, clocks: Clocks, board: Board) -> None:
-        self.clocks, self.board = clocks, board
+    def __init__(self, clocks: Clocks, board: Board, warps_of: Callable[[Any], list[int]]) -> None:
+        self.clocks, self.board, self.warps_of = clocks, board, warps_of
         self.start(0)
 
     def start(self, cluster: int) -> None:
@@ -70,8 +73,26 @@ class Words:
         self.read_at = [0] * warps
         #: Per warp its number at its last fence, and what it knew there.
         self.at_fence: list[tuple[int, Snapshot] | None] = [None] * warps
+        #: Chain and number of the end of the grid before.
+        self.grid = (0, 0)
+        if self.board.overlaps:
+            chain = self.clocks.chain("grid", GRID)
+            self.clocks.issued[chain] += 1
+            self.grid = chain, int(self.clocks.issued[chain])
         if cluster:
             self.board.fences[cluster] = self.clocks.fences["global"]
+
+    # The grid before --------------------------------------------------------------------------
+    def wait_for_grid(self, s: Any) -> None:
+        """``griddepcontrol.wait``: the grid before has ended, and all that it wrote is there."""
+        chain, number = self.grid
+        for w in self.warps_of(s) if number else ():
+            self.clocks.finish(w, chain, number)
+
+    def is_early(self, warp: Any) -> Any:
+        """Whether warps, or one, may run before the grid before has ended."""
+        chain, number = self.grid
+        return self.clocks.seen[warp, chain] < number
 
     # Reading ----------------------------------------------------------------------------------
     def acquire(self, addresses: Any, warps: NDArray[np.int64], at_once: bool) -> None:

@@ -36,6 +36,12 @@ def fence(op: Op) -> list[str]:
     return [f"sync.fence('{op.instruction.op}', {op.s})"]
 
 
+@family("griddepcontrol")
+def grid_dependency(op: Op) -> list[str]:
+    """Lower ``griddepcontrol``; letting the next grid begin changes nothing for this one."""
+    return [f"words.wait_for_grid({op.s})"] if op.has("wait") else []
+
+
 @family("bar", "barrier")
 def warp_barrier(op: Op) -> list[str]:
     """Lower ``bar``, ``barrier``."""

@@ -28,7 +28,6 @@ FAMILIES: dict[str, Family] = {}
 NOTHING = {
     "prefetch",
     "prefetchu",
-    "griddepcontrol",
     "nanosleep",
     "discard",
     "applypriority",
