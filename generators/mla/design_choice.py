@@ -382,10 +382,7 @@ def _span(counts: list[int], found: Comparison) -> str:
     return f"s = {', '.join(map(str, counts))}"
 
 
-_TIED = (
-    f"Tied are two whose medians differ by less than {NOISE:.1%}, or lie in the range of "
-    "each other's samples."
-)
+_TIED = f"Tied are two whose medians differ by less than {NOISE:.1%}."
 
 
 def _conditions(found: Comparison) -> str:

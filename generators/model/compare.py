@@ -12,7 +12,7 @@ from generators.model.run import Run
 from generators.model.site import Site
 from mla_var3 import evidence
 from mla_var3.evidence import Record
-from mla_var3.evidence.compare import Comparison, versus, word
+from mla_var3.evidence.compare import Comparison, Versus, versus, word
 from mla_var3.knowledge import metrics
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
@@ -82,12 +82,8 @@ def _kernel(run: Run) -> tuple[tuple[str, str], int]:
 
 
 def alike(one: Run, other: Run) -> bool:
-    """Whether medians are within noise, or each in the range of the other's samples."""
-    first, second = one.total, other.total
-    return level(first.median_us, second.median_us) or (
-        first.min_us <= second.median_us <= first.max_us
-        and second.min_us <= first.median_us <= second.max_us
-    )
+    """Whether two runs took as long."""
+    return level(one.total.median_us, other.total.median_us)
 
 
 def level(one: float, other: float) -> bool:
@@ -170,9 +166,12 @@ class Verdict:
             return "negative result"
         if not self.steps:
             return "not measured"
-        if len(self.words) > 1:
-            return "mixed"
-        return next(iter(self.words), "as fast")
+        return self.versus.word
+
+    @cached_property
+    def versus(self) -> Versus:
+        """The version against the one before, over all problems."""
+        return Versus(tuple(step.compared for step in self.steps))
 
     @cached_property
     def extremes(self) -> tuple[Step, Step]:
@@ -180,11 +179,10 @@ class Verdict:
         ordered = sorted(self.steps, key=lambda step: step.gain)
         return ordered[-1], ordered[0]
 
-    @cached_property
+    @property
     def words(self) -> set[Literal["faster", "slower"]]:
         """Directions of all problems whose time changed."""
-        found = {step.word for step in self.steps}
-        return {word for word in ("faster", "slower") if word in found}
+        return self.versus.directions
 
     @property
     def changed(self) -> int:

@@ -14,6 +14,7 @@ import mla_var3
 from mla_var3 import paths
 from mla_var3.evidence import builds, revisions, states
 from tests.evidence.making import passed, record, stage
+from tests.factories import device
 
 #: Several processes import torch and compile one after the other.
 pytestmark = pytest.mark.timeout(1500)
@@ -191,7 +192,7 @@ def test_a_table_that_leaves_switches_out_is_completed(copy):
     base = table.versions["v0"]
     whole = {one.case.key for one in base.today.compiled}
     build = base.today.model_copy(update={"compiled": base.today.compiled[:1]})
-    part = {"v0": base.model_copy(update={"builds": (build,)})}
+    part = {"v0": base.model_copy(update={"builds": (build,), "defaults": None})}
     builds.write(table.model_copy(update={"versions": part}), path)
     code, said = copy.run("check", "gemm")
     assert code == 0
@@ -224,12 +225,15 @@ class TestStates:
         }  # fmt: skip
         return record(**{**fields, **changes})
 
+    def on_a_gpu(self):
+        return self.made(device=device(), target="nvidia-h200-sxm", mode="disabled")
+
     def test_equal_sources_are_fresh(self):
         assert states.state_of(self.made()) == states.State("fresh")
 
     def test_a_comment_is_fresh_and_an_edit_is_not_until_it_is_compiled(self):
         self.copy.edit(GEMM_V0, "    acc = ct.zeros", "    # A comment.\n    acc = ct.zeros")
-        assert states.state_of(self.made()).kind == "fresh"
+        assert states.state_of(self.made()) == states.State("fresh")
         self.copy.edit(GEMM_V0, "acc", "total")
         state = states.state_of(self.made())
         assert state.kind == "code changed"
@@ -237,15 +241,14 @@ class TestStates:
             f"{GEMM_V0} changed since it was last compiled: run `nox -s codes -- write`",
         )
         assert self.copy.run("write", "gemm")[0] == 0
-        assert states.state_of(self.made()).kind == "fresh"
+        assert states.state_of(self.on_a_gpu()) == states.State("fresh")
+        (reason,) = states.state_of(self.made(problem={**self.case.problem, "m": 77})).reasons
+        assert "nothing of it was compiled at its problem" in reason
 
     def test_another_grid_is_the_reason(self):
         self.copy.edit(GEMM_V0, "ct.cdiv(self.m, x.tile_m))", "ct.cdiv(self.m, x.tile_m) + 1)")
         assert self.copy.run("write", "gemm", "--changed=why")[0] == 0
-        device = {"target": "nvidia-h200-sxm", "mode": "disabled"}
-        from tests.factories import device as gpu
-
-        (reason,) = states.state_of(self.made(device=gpu(), **device)).reasons
+        (reason,) = states.state_of(self.on_a_gpu()).reasons
         assert reason.startswith("grid of gemm ")
 
     def test_other_tools_are_no_warning(self):

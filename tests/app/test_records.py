@@ -13,7 +13,7 @@ from mla_var3.app import records as commands
 from mla_var3.app import refuting, verify
 from mla_var3.errors import RecordError, UnknownNameError
 from mla_var3.evidence import integrity, sources
-from mla_var3.paths import kernels_dir, results_dir
+from mla_var3.paths import kernels_dir, results_dir, write_atomic
 from mla_var3.runtime import registry
 from tests.repository import git
 
@@ -24,11 +24,13 @@ TIMED = {"target": "nvidia-h200-sxm", "mode": "event"}
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
-    """The kernels' own repository, of which flash_mla is there, and no records."""
+    """The kernels' own repository, of which flash_mla and its tables are there, and no records."""
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     kernels = tmp_path / "kernels"
     monkeypatch.setattr(sources, "kernels_dir", lambda: kernels)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    for table in ("workloads.json", "cutile/mla/flash_mla.json"):
+        write_atomic(tmp_path / "results/fingerprints" / table, (TABLE.parent / table).read_bytes())
     git(tmp_path, "init", "-q")
     files = {file for v in registry.designs()["flash_mla"] for file in v.source_files()}
     for file in sorted({kernels_dir() / "__init__.py", *files}):
@@ -217,7 +219,8 @@ class TestForgeries:
         assert "commit dddddddddddd is not in the repository" in fault
 
     def test_a_source_that_was_made_up(self, sound, capsys):
-        name, *_ = registry.find("flash_mla").sources()
+        version = registry.find("flash_mla", "v0")
+        (name,) = (name for name in version.sources() if name.endswith(version.path.name))
         kernel = record().kernel.model_copy(update={"sources": {name: "e" * 40}})
         sound(kernel=kernel)
         (fault,) = faults(capsys)
@@ -279,11 +282,8 @@ class TestFaults:
 class TestContradictions:
     """What no run can have observed; ``sound`` writes each twin that nothing speaks against."""
 
-    def test_a_tolerance_that_the_workload_does_not_give(self, sound, root, monkeypatch, capsys):
+    def test_a_tolerance_that_the_workload_does_not_give(self, sound, capsys):
         refuting._outputs.cache_clear()
-        table = root / "results/fingerprints/workloads.json"
-        table.parent.mkdir(parents=True)
-        table.write_bytes(TABLE.read_bytes())
         sound()
         assert faults(capsys) == []
         sound(version="v1", outcome=passed(correctness=correctness(tolerance=0.5)))

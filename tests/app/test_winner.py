@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mla_var3.app import winner
 from mla_var3.evidence import Failed, Record
+from mla_var3.evidence.compare import versus
 
 
 def timed(us: float, s: int = 1, run: str = "aaaa") -> Record:
@@ -26,7 +27,8 @@ def compiled(**facts) -> Record:
 
 
 def duel(*pairs: tuple[Record, Record]) -> winner.SideBySide:
-    return winner.duel(("v0", "v1"), pairs)
+    timed = versus([one for one, _ in pairs], [other for _, other in pairs])
+    return winner.duel(("v0", "v1"), timed, pairs)
 
 
 def printed(*tables) -> str:
@@ -39,11 +41,13 @@ def printed(*tables) -> str:
 def test_the_winner_and_by_how_much():
     found = duel((timed(100.0), timed(50.0)), (timed(100.0, s=2), timed(80.0, s=2)))
     assert found.verdict == (
-        "v1 wins: 2x faster at best, 1.2x faster at worst against v0, in one run on "
-        "nvidia-h200-sxm; ahead at 2 of 2 problems."
+        "v1 wins: v1 is 1.2x faster to 2x faster than v0, in one run on nvidia-h200-sxm; ahead at "
+        "2 and behind at 0 of 2 problems."
     )
     back = duel((timed(50.0), timed(100.0)))
-    assert back.verdict.startswith("v0 wins: 2x faster at best against v1")
+    assert back.verdict.startswith("v0 wins: v1 is 2x slower than v0")
+    mixed = duel((timed(100.0), timed(50.0)), (timed(100.0, s=2), timed(120.0, s=2)))
+    assert mixed.verdict.startswith("No clear winner: v1 is 1.2x slower to 2x faster than v0")
 
 
 @given(st.floats(1.0, 1e6), st.floats(0.98, 1.02))

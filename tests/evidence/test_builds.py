@@ -1,9 +1,12 @@
+import datetime
+
 import pytest
 
 from mla_var3.errors import RecordError
 from mla_var3.evidence import Fingerprint, builds
 from mla_var3.evidence.builds import Build, Case, Compiled, File, Table, Version
 
+NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
 PRINT = Fingerprint(code="0123456789abcdef", grid=(132, 1, 1))
 
 
@@ -61,5 +64,15 @@ def test_a_state_of_the_sources_is_found_in_its_build():
     state = builds.state_digest(sources)
     assert state == builds.state_digest(dict(reversed(sources.items())))
     version = Version(files={}, builds=(Build(sources=()), Build(sources=(state,))))
-    assert version.build_of(sources) is version.builds[1]
-    assert version.build_of({"kernels/a.py": "2" * 40}) is None
+    assert version.build_of(sources, NOW) is version.builds[1]
+    assert version.build_of({"kernels/a.py": "2" * 40}, NOW) is None
+
+
+def test_what_ran_before_a_declared_change_is_of_the_older_build_of_equal_sources():
+    sources = {"kernels/a.py": "0" * 40}
+    state = builds.state_digest(sources)
+    new = Build(sources=(state,), why="another constant of the runtime", since=NOW)
+    version = Version(files={}, builds=(new, Build(sources=(state,))))
+    day = datetime.timedelta(days=1)
+    assert version.build_of(sources, NOW + day) is version.builds[0]
+    assert version.build_of(sources, NOW - day) is version.builds[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mla_var3 import devices, evidence, languages
@@ -10,6 +12,7 @@ from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
 from mla_var3.evidence import builds, fingerprint
 from mla_var3.evidence.builds import CALL, Build, Case, Compiled, Table
 from mla_var3.evidence.fingerprint import Fingerprint, differences
+from mla_var3.evidence.sources import changed
 from mla_var3.languages import coverage, fingerprints, rebuilding
 from mla_var3.languages.rebuilding import State
 from mla_var3.paths import relative
@@ -64,7 +67,7 @@ def compare(
         version: The version.
         say: Told of each compile.
         arch: Only its cases of this arch.
-        new: Whether cases are added where those of the table leave a switch out.
+        new: Whether cases are added: what records ran, and switches that the table leaves out.
     """
     kept = table_of(version).versions.get(version.version)
     known = kept.today.compiled if kept is not None else ()
@@ -81,6 +84,12 @@ def compare(
         if (old := before.get(one.case.key)) is not None
         for said in changes_of(old, one)
     ]
+    if (
+        kept is not None
+        and arch is None
+        and kept.defaults not in (None, _defaults_of(version, kept))
+    ):
+        changes.append("default tilings of its cases' problems")
     # A version that is new need not compile for every arch.
     held = (one for one in made if one.error is None or one.case.key in before)
     return Comparison(version, kept, tuple(held), tuple(changes))
@@ -92,6 +101,29 @@ def compiled(version: Version, cases: Sequence[Case], say: Say) -> list[Compiled
     if (call := languages.find(version.language).call(texts)) is not None:
         return [called(call)]
     return fingerprints.compiled(version, cases, progress=lambda text: say(f"  {text}"))
+
+
+def defaults(version: Version, cases: Iterable[Case]) -> str:
+    """Digest of the tilings that a version launches the problems of cases with by default."""
+    problems = {(case.device, json.dumps(case.problem, sort_keys=True)): case for case in cases}
+    return fingerprint.digest(
+        f"{device} {problem} {_default(version, case)}"
+        for (device, problem), case in sorted(problems.items())
+    )
+
+
+def _defaults_of(version: Version, kept: builds.Version) -> str:
+    return defaults(version, [one.case for one in kept.today.compiled])
+
+
+def _default(version: Version, case: Case) -> str:
+    if case == CALL:
+        return ""
+    try:
+        stages = fingerprints.bound(version, case.model_copy(update={"tilings": ()})).stages()
+    except HyperMlaError as error:
+        return str(error)
+    return json.dumps([kernel.tiling.values() for _, kernel in stages], sort_keys=True)
 
 
 def called(call: str) -> Compiled:
@@ -119,16 +151,33 @@ def words_of(case: Case) -> str:
 
 
 def chosen(version: Version, arch: str | None, known: Sequence[Case]) -> list[Case]:
-    """Cases of a version that the table does not have: every switch, on every arch asked for."""
+    """Cases of a version that the table does not have, on every arch asked for.
+
+    They are what records of the version ran, so that no edit changes the code of one unseen, and
+    what else it takes to show every switch.
+    """
     archs = languages.find(version.language).archs if arch is None else (arch,)
     problems = [case.problem for case in _measured(version)]
-    found: list[Case] = []
+    there = {case.key for case in known}
+    ran = [case for case in _ran(version) if case.key not in there and arch_of(case) in archs]
+    found = list({case.key: case for case in ran}.values())
     for each in archs:
-        mine = [case for case in known if arch_of(case) == each]
+        mine = [case for case in (*known, *found) if arch_of(case) == each]
         if known and not mine:
             continue  # It compiles for other archs alone
         found += coverage.cases(version, devices.default_for_arch(each).key, problems, mine)
     return found
+
+
+def _ran(version: Version) -> Iterator[Case]:
+    """What records of today's build ran."""
+    kept = table_of(version).versions.get(version.version)
+    for record in _records(version):
+        if (case := evidence.states.case_of(record)) is None:
+            continue
+        build = kept.build_of(record.kernel.sources, record.time) if kept else None
+        if (kept and build == kept.today) or not changed(record.kernel.sources):
+            yield case
 
 
 def _records(version: Version) -> Iterable[evidence.Record]:
@@ -167,7 +216,9 @@ def keep(one: Comparison, why: str | None = None) -> str:
     state = builds.state_digest(version.sources())
     old = one.kept.builds if one.kept is not None else ()
     if one.changes:
-        builds_ = (Build(sources=(state,), compiled=one.compiled, why=why), *_without(old, state))
+        # What ran until now is of the old build, even of the same sources.
+        now = datetime.datetime.now(datetime.UTC)
+        builds_ = (Build(sources=(state,), compiled=one.compiled, why=why, since=now), *old)
     elif old:
         builds_ = (_extended(old[0], [state], one.compiled), *_without(old[1:], state))
     else:
@@ -205,6 +256,7 @@ def _written(version: Version, found: Sequence[Build]) -> str:
         )
     mine = builds.Version(
         problem=name_of(problem_of(version.plan_class())),
+        defaults=defaults(version, [one.case for one in found[0].compiled]),
         files=builds.files_of(version.source_files(), version.sources()),
         builds=tuple(found),
     )
@@ -224,7 +276,7 @@ def old_states(version: Version) -> list[State]:
     found: dict[str, tuple[Mapping[str, str], dict[str, Case]]] = {}
     for record in _records(version):
         sources = record.kernel.sources
-        if not sources or (known is not None and _is_built(known.build_of(sources))):
+        if not sources or (known and _is_built(known.build_of(sources, record.time))):
             continue
         _, cases = found.setdefault(builds.state_digest(sources), (sources, {}))
         if (case := evidence.states.case_of(record)) is not None:

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import tyro
 
-from mla_var3 import arguments, front
+from mla_var3 import arguments, front, languages
 from mla_var3.app import building
 from mla_var3.arguments import named
-from mla_var3.errors import RecordError
+from mla_var3.errors import RecordError, UnknownNameError, UsageError
 from mla_var3.evidence import revisions
 from mla_var3.paths import relative
 from mla_var3.runtime import registry
@@ -27,6 +27,13 @@ EXIT_CHANGED = 1
 
 Design = Annotated[tyro.conf.Positional[str | None], named("[DESIGN]")]
 Number = Annotated[tyro.conf.Positional[str | None], named("[VERSION]")]
+
+
+def _known_arch(arch: str | None) -> None:
+    """Raise where no language compiles for an arch."""
+    known = sorted({one for language in languages.languages().values() for one in language.archs})
+    if arch is not None and arch not in known:
+        raise UnknownNameError("arch", arch, known)
 
 
 def _say(text: str) -> None:
@@ -55,11 +62,14 @@ def check(design: Design = None, version: Number = None, arch: str | None = None
     Returns:
         0 when all compile to the same machine code and launches, else 1.
     """
+    _known_arch(arch)
     compared = [building.compare(each, _say, arch) for each in _asked(design, version)]
     for one in compared:
         _tell(one)
     wrong, unknown = _wrong(compared), [one for one in compared if one.kept is None]
     cases = sum(len(one.compiled) for one in compared)
+    if compared and not cases:
+        raise UsageError("no version of these has a case there, so that nothing was compared")
     print(
         f"{len(compared)} versions, {cases} cases: {wrong} with other machine code or launches, "
         f"{len(unknown)} not in the table"
@@ -87,12 +97,18 @@ def write(
     Returns:
         0 when the tables are those of today's sources, else 1.
     """
+    _known_arch(arch)
+    if arch is not None and changed is not None:
+        raise UsageError("--changed declares other code on all archs: leave --arch out")
     refused = 0
     for each in _asked(design, version):
         one = building.compare(each, _say, arch, new=True)
         _tell(one)
         if one.changes and changed is None:
             refused += 1
+        elif not one.compiled:
+            refused += 1
+            print(f"{each.key}: no case compiles, so that there is nothing to keep")
         else:
             print(f"wrote {building.keep(one, changed)}")
     if refused:
@@ -179,6 +195,9 @@ def _wrong(compared: Sequence[building.Comparison]) -> int:
 
 def _tell(one: building.Comparison) -> None:
     name = one.version.key
+    if one.kept is not None and not one.compiled:
+        print(f"{name}: no case there")
+        return
     if one.kept is None:
         print(f"{name}: not in the table; {len(one.compiled)} cases compiled")
     for said in one.changes:

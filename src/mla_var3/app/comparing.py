@@ -10,10 +10,11 @@ from mla_var3 import evidence
 from mla_var3.app import winner
 from mla_var3.errors import RecordError, UsageError
 from mla_var3.evidence import Correctness, Passed, Record
-from mla_var3.evidence.compare import said
+from mla_var3.evidence.compare import said, same_work, versus
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
+from mla_var3.workloads import workloads
 
 Figure = str | float
 #: Ends the labels of times that were measured: those compare within one run only.
@@ -62,7 +63,10 @@ def summary(one: Version, other: Version) -> Iterator[str | Table]:
     Raises:
         RecordError: See ``pairs``.
     """
-    found = winner.duel(_names(one, other), pairs(one, other))
+    common = pairs(one, other)
+    problem = same_work(workloads()[one.layer].compared)
+    timed = versus(_records(one), _records(other), problem)
+    found = winner.duel(_names(one, other), timed, common)
     yield found.verdict
     yield from winner.duel_tables(found)
 
@@ -76,12 +80,15 @@ def comparison_tables(one: Version, other: Version) -> list[Table]:
     return [_table(one, other, left, right) for left, right in pairs(one, other)]
 
 
+def _records(version: Version) -> list[Record]:
+    found = evidence.find(language=version.language, design=version.design, version=version.version)
+    return list(found)
+
+
 def _by_key(version: Version) -> dict[tuple[str, str, str], list[Record]]:
     """Records by target, mode and problem, in the order of their times."""
     found: dict[tuple[str, str, str], list[Record]] = {}
-    for record in evidence.find(
-        language=version.language, design=version.design, version=version.version
-    ):
+    for record in _records(version):
         found.setdefault((record.target, record.mode, record.slug), []).append(record)
     return found
 

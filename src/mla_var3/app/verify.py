@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from mla_var3 import evidence, languages, roofline
 from mla_var3.app import refuting
 from mla_var3.errors import HyperMlaError, RecordError, UnknownNameError
-from mla_var3.evidence import Passed, Record, Run, contradictions, integrity
+from mla_var3.evidence import Passed, Record, Run, builds, contradictions, integrity, revisions
 from mla_var3.evidence.sources import changed
+from mla_var3.paths import repo_root, results_dir
 from mla_var3.runtime import costs, registry
 
 
@@ -45,11 +46,46 @@ def verify(root: Path) -> Iterator[Verdict]:
             continue
         yield Verdict(place.as_posix(), tuple(file_faults(run, place, path)))
         for record in run.records:
-            state = evidence.state_of(record)
             name = f"{evidence.address(record)}@{record.run}"
             twice = ["another file of its run states the same"] if name in seen else []
             seen.add(name)
-            yield Verdict(name, (*twice, *faults(record, state.is_stale)), record, state)
+            yield _judged(record, name, twice)
+    yield from tables(root)
+
+
+def _judged(record: Record, name: str, found: list[str]) -> Verdict:
+    """The verdict on a record; what cannot even be judged is a fault of it, and of no other."""
+    try:
+        state = evidence.state_of(record)
+        found.extend(faults(record, state.is_stale))
+    except HyperMlaError as error:
+        return Verdict(name, (*found, f"it cannot be judged: {error}"), record)
+    return Verdict(name, tuple(found), record, state)
+
+
+def tables(root: Path) -> Iterator[Verdict]:
+    """A verdict on each table that records are held against and that is broken or missing."""
+    if root.resolve() != results_dir().resolve() or not (repo_root() / "kernels").is_dir():
+        return  # Elsewhere lie records alone, and the checkout's tables are asked.
+    wanted: dict[Path, Callable[[Path], object]] = {revisions.path_of(root): revisions.read}
+    for package, layer, design in sorted(_designs(evidence.files(root), root)):
+        wanted[builds.path_of(package, layer, design, root)] = builds.read
+    for path, read in wanted.items():
+        place = path.relative_to(root).as_posix()
+        if not path.is_file():
+            yield Verdict(place, ("it is missing, and records are held against it",))
+            continue
+        try:
+            read(path)
+        except RecordError as error:
+            yield Verdict(place, (str(error),))
+
+
+def _designs(files: Iterable[Path], root: Path) -> set[tuple[str, str, str]]:
+    """Package, workload and design of files of records, where this project has the design."""
+    there = {path.relative_to(root).parts[-4:-1] for path in files}
+    known = {(each.package, each.layer, each.design) for each in registry.versions()}
+    return {key for key in known if key in there}
 
 
 def sweep(root: Path) -> list[Path]:
@@ -146,6 +182,10 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
         return
     if (kernel.layer, kernel.package) != (version.layer, version.package):
         yield f"{version.key} is of {version.layer} in {version.package}"
+    if kernel.sources and not any(Path(name).name == version.path.name for name in kernel.sources):
+        yield f"none of its sources is of {version.key}"
+    if record.workload is not None and record.workload not in revisions.known():
+        yield f"its workload's revision {record.workload} is in no table"
     try:
         plan = version.plan_of(record.problem)
     except HyperMlaError as error:

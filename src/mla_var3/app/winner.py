@@ -9,7 +9,7 @@ from rich.table import Table
 
 from mla_var3 import evidence
 from mla_var3.evidence import Passed, Record, StaticFacts
-from mla_var3.evidence.compare import Comparison, Versus, median_us, than
+from mla_var3.evidence.compare import Versus, median_us, than
 from mla_var3.runtime import costs
 from mla_var3.tables import axes
 
@@ -57,21 +57,14 @@ class SideBySide:
         timed = self.timed
         if not timed.pairs:
             return self._on_paper
-        if timed.word == "as fast":
-            span = " to ".join(dict.fromkeys((timed.worst.said, timed.best.said)))
-            return f"No clear winner: {self.names[1]} is {span} {self._against(self.names[0])}."
-        won, sign = self.names[::-1], timed.word
-        if sign == "slower":
-            won, timed = self.names, timed.turned
-        least = f", {timed.worst.said} at worst" if len(timed.pairs) > 1 else ""
-        return (
-            f"{won[0]} wins: {timed.best.said} at best{least} {self._against(won[1])}; "
-            f"ahead at {timed.count('faster')} of {len(timed.pairs)} problems."
+        first, second = self.names
+        places = " and ".join(dict.fromkeys(pair.before.target for pair in timed.pairs))
+        ahead, behind = timed.count("faster"), timed.count("slower")
+        counted = f"ahead at {ahead} and behind at {behind} of {len(timed.pairs)} problems"
+        who = {"faster": f"{second} wins", "slower": f"{first} wins"}.get(
+            timed.word, "No clear winner"
         )
-
-    def _against(self, other: str) -> str:
-        places = dict.fromkeys(pair.before.target for pair in self.timed.pairs)
-        return f"against {other}, in one run on {' and '.join(places)}"
+        return f"{who}: {second} is {timed.than(first)}, in one run on {places}; {counted}."
 
     @property
     def _on_paper(self) -> str:
@@ -86,15 +79,15 @@ class SideBySide:
         )
 
 
-def duel(names: tuple[str, str], pairs: Iterable[Pair]) -> SideBySide:
-    """Two versions, from the records of the same target, mode and problem."""
-    pairs = list(pairs)
-    timed = (
-        Comparison(one, other)
-        for one, other in pairs
-        if one.run == other.run and one.is_timed and other.is_timed
-    )
-    return SideBySide(names, Versus(tuple(timed)), tuple(p for p in pairs if all(map(facts_of, p))))
+def duel(names: tuple[str, str], timed: Versus, pairs: Iterable[Pair]) -> SideBySide:
+    """Two versions side by side.
+
+    Args:
+        names: The versions, as readers tell them apart.
+        timed: The second against the first.
+        pairs: Records of both of the same target, mode and problem.
+    """
+    return SideBySide(names, timed, tuple(pair for pair in pairs if all(map(facts_of, pair))))
 
 
 def duel_tables(found: SideBySide) -> list[Table]:

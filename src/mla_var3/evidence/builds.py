@@ -7,6 +7,7 @@ that of today's sources. ``app.codes`` fills the table in, and reading it takes 
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -77,11 +78,14 @@ class Build(_Model):
         sources: Digest of each state that compiles to it.
         compiled: The cases.
         why: Why the machine code was changed to this, where that was declared.
+        since: When; what ran before is of an older build, though its sources may be the same: what
+            kernels are compiled by lies outside them too.
     """
 
     sources: tuple[Digest, ...]
     compiled: tuple[Compiled, ...] = ()
     why: str | None = None
+    since: datetime.datetime | None = None
 
     def find(self, case: Case) -> Compiled | None:
         """What a case compiles to; None where it was not compiled."""
@@ -102,9 +106,11 @@ class Version(_Model):
         files: Its sources by path, as they were when last compiled.
         builds: What its sources of today and of records compile to, today's first.
         problem: What it computes, such as ``mla.LatentProblem``.
+        defaults: Digest of the tilings that the problems of its cases have by default.
     """
 
     problem: str = ""
+    defaults: Digest | None = None
     files: dict[str, File]
     builds: tuple[Build, ...]
 
@@ -113,10 +119,16 @@ class Version(_Model):
         """The build of today's sources."""
         return self.builds[0]
 
-    def build_of(self, sources: Sources) -> Build | None:
-        """The build of a state of the sources; None where it was never compiled."""
+    @property
+    def compiled_sources(self) -> dict[str, str]:
+        """Blob ids of its sources, as they were when last compiled, by path."""
+        return {name: file.blob for name, file in self.files.items()}
+
+    def build_of(self, sources: Sources, time: datetime.datetime) -> Build | None:
+        """The build that a state of the sources was at a time; None where it was never compiled."""
         wanted = state_digest(sources)
-        return next((build for build in self.builds if wanted in build.sources), None)
+        then = (b for b in self.builds if b.since is None or b.since <= time)
+        return next((build for build in then if wanted in build.sources), None)
 
     def differing(self) -> list[str]:
         """Sources that say something else than when they were compiled, or are gone."""

@@ -29,6 +29,8 @@ from mla_var3.evidence.model import Passed, Record
 NOISE = 0.025
 
 Word = Literal["faster", "slower", "as fast"]
+#: What is said over all problems.
+Whole = Word | Literal["mixed"]
 Problem = Callable[[Record], Hashable]
 
 
@@ -108,24 +110,33 @@ class Versus:
     pairs: tuple[Comparison, ...]
 
     @cached_property
-    def gain(self) -> float:
-        """Geometric mean over all problems of how many times faster the second is."""
-        return statistics.geometric_mean(pair.gain for pair in self.pairs)
-
-    @cached_property
     def median(self) -> float:
         """Median over all problems, won and lost, of how many times faster the second is."""
         return statistics.median(pair.gain for pair in self.pairs)
 
-    @property
-    def word(self) -> Word:
-        """Whether the second is faster over all problems."""
-        return word(self.gain, 1.0)
+    @cached_property
+    def directions(self) -> set[Literal["faster", "slower"]]:
+        """Directions of all problems at which the second is not as fast."""
+        found = {pair.word for pair in self.pairs}
+        return {way for way in ("faster", "slower") if way in found}
 
-    @property
-    def turned(self) -> Versus:
-        """The first against the second."""
-        return Versus(tuple(Comparison(pair.after, pair.before) for pair in self.pairs))
+    @cached_property
+    def word(self) -> Whole:
+        """Whether the second is faster: at some problem, and slower at none; or the other way."""
+        if len(self.directions) > 1:
+            return "mixed"
+        return next(iter(self.directions), "as fast")
+
+    def than(self, name: str) -> str:
+        """The second against the first in words, over all problems.
+
+        Args:
+            name: The first.
+        """
+        span = list(dict.fromkeys((self.worst.said, self.best.said)))
+        if span == ["as fast"]:
+            return f"as fast as {name}"
+        return f"{' to '.join(span)} than {name}"
 
     @cached_property
     def best(self) -> Comparison:

@@ -24,6 +24,8 @@ from mla_var3.evidence.sources import git, kernels_tracked
 
 #: How far another machine's clock may be ahead.
 CLOCK_SLACK = datetime.timedelta(days=1)
+#: No record is older than the project.
+EARLIEST = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 #: What tells a file from another that the same process began in the same second.
 _NUMBER = re.compile(r"-\d+$")
 MODES_ON_A_GPU = ("event", "annotation", "ncu", "nsys")
@@ -73,8 +75,9 @@ def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
     if outcome.correctness is not None and outcome.correctness.status == "failed":
         yield "it passed, and its check failed"
     if (checked := outcome.correctness) is not None:
-        worst = max((case.max_relative_error or 0.0 for case in checked.cases), default=0.0)
-        if worst > checked.tolerance:
+        if checked.max_relative_error is None:
+            yield "it passed with an error that is not finite"
+        elif (worst := checked.max_relative_error) > checked.tolerance:
             yield f"it passed with an error of {worst:g}, above its tolerance {checked.tolerance:g}"
     if record.mode in MODES_ON_A_GPU and outcome.total is None:
         yield f"mode {record.mode} states no time of the whole"
@@ -93,6 +96,8 @@ def _outcome_faults(record: Record, outcome: Passed) -> Iterator[str]:
 def _provenance_faults(record: Record) -> Iterator[str]:
     if record.time > datetime.datetime.now(datetime.UTC) + CLOCK_SLACK:
         yield f"it was made at {record.time}, which is yet to come"
+    if record.time < EARLIEST:
+        yield f"it was made at {record.time}, before there was any of this"
     if not record.kernel.sources:
         yield "it names no sources"
     known = _objects(tuple(sorted(record.kernel.sources.values())))

@@ -152,6 +152,13 @@ def today(problem: str) -> str | None:
     return found[-1].id if found else None
 
 
+def known() -> set[str]:
+    """Ids of all revisions that the table has."""
+    path = path_of()
+    found = _read(path).problems.values() if path.is_file() else ()
+    return {revision.id for each in found for revision in each}
+
+
 def changes(record: Record, problem: str) -> Iterator[str]:
     """Sentence that a record was checked against another reference or on other inputs.
 

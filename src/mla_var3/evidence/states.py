@@ -75,19 +75,22 @@ def code_changes(record: Record) -> list[str]:
     kernel = record.kernel
     if not kernel.sources:
         return ["it does not name its sources"]
-    if not (other := changed(kernel.sources)):
-        return []
+    other = changed(kernel.sources)
     known = _table(record).versions.get(kernel.version)
     if known is None:
-        return [f"{_some(other)} changed, and what it compiles to is not in the table"]
-    if open_ := known.differing():
-        return [f"{_some(open_)} changed since it was last compiled: {MEND}"]
-    build = known.build_of(kernel.sources)
-    if build is known.today:
+        what = "changed, and what it compiles to is not in the table"
+        return [f"{_some(other)} {what}"] if other else []
+    build = known.build_of(kernel.sources, record.time)
+    if not other and build in (None, known.today):
         return []
+    if other and (open_ := known.differing()):
+        return [f"{_some(open_)} changed since it was last compiled: {MEND}"]
+    if build is known.today and kernel.sources == known.compiled_sources:
+        return []  # Of what was compiled, comments alone have changed.
     if build is None:
         return [f"{_some(other)} changed, and its own sources were never compiled: {MEND}"]
-    return _between(build, known.today, case_of(record))
+    case = case_of(record)
+    return _between(build, known.today, case) if case is not None or build != known.today else []
 
 
 def _between(build: Build, today: Build, case: Case | None) -> list[str]:

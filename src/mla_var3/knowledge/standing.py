@@ -188,7 +188,9 @@ def _many(found: Versus, name: str) -> str:
     stale = sum(evidence.is_stale(p.before) or evidence.is_stale(p.after) for p in pairs)
     old = f", {stale} of older code" if stale else ""
     if len(pairs) == 1:
-        return f"{than(found.gain, 1.0, name)} at {axes(pairs[0].after.problem)} on {places}{old}"
+        return (
+            f"{than(pairs[0].gain, 1.0, name)} at {axes(pairs[0].after.problem)} on {places}{old}"
+        )
     span = " to ".join(dict.fromkeys((found.worst.said, found.best.said)))
     return (
         f"{than(found.median, 1.0, name)} at the median of {len(pairs)} problems ({span}) on "

@@ -29,7 +29,7 @@ from mla_var3.emulator.clocks import (
 
 if TYPE_CHECKING:
     from mla_var3.emulator.options import Model
-    from mla_var3.emulator.report import Reporter
+    from mla_var3.emulator.diagnostics import Reporter
 
 LANES, COLUMNS, BLOCK = 128, 512, 16
 BLOCKS = LANES // BLOCK
