@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from mla_var3 import languages
-from mla_var3.app import checking, commands
+from mla_var3.app import checking, commands, few_builds
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
-from mla_var3.runtime import registry
+from mla_var3.runtime import cases, registry
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +28,14 @@ def wide(monkeypatch):
 @pytest.fixture(autouse=True)
 def few(request, monkeypatch):
     """No problems but those of the workload, unless a test is about the others."""
-    checking._cases.cache_clear()
     if "made" not in request.node.name:
         monkeypatch.setattr(checking, "MADE", 0)
 
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    assert len(checking.problems(version)) == 9 + checking.MADE
-    slow = registry.find("flash_mla@cute-dsl", "v1")
-    assert len(checking.cases_of(slow)) == len(slow.plan_class()().check_plans())
+    assert len(checking.cases_of(version)) == 9 + checking.MADE
+    assert len(checking.groups_of(version)) == 9 + checking.MADE
 
 
 class TestCheck:
@@ -46,23 +44,25 @@ class TestCheck:
         """Jobs in threads, on outcomes made up here."""
         monkeypatch.setattr(
             checking.concurrent.futures, "ProcessPoolExecutor",
-            lambda workers, **_: concurrent.futures.ThreadPoolExecutor(workers),
+            lambda workers, **_: concurrent.futures.ThreadPoolExecutor(1),
         )  # fmt: skip
         wrong: dict[tuple[str, int], str] = {}
+        seen: dict[str, int] = {}
 
-        def outcome(design, version, index):
-            text = wrong.get((version, index), "")
+        def outcome(version, case):
+            index = seen[version.key] = seen.get(version.key, -1) + 1
+            text = wrong.get((version.version, index), "")
             if text == "raise":
                 raise PlanError("no plan")
             if text == "killed":
                 raise concurrent.futures.BrokenExecutor
-            key = registry.find(design, version).key
+            key = version.key
             if text == "skip":
                 return CheckOutcome(key, f"slug-{index}", skipped="needs a GPU")
             error = math.nan if text else 1e-3
             return CheckOutcome(key, f"slug-{index}", error, text)
 
-        monkeypatch.setattr(checking, "_check_one", outcome)
+        monkeypatch.setattr(checking, "check_case", outcome)
         return wrong
 
     def test_all_right_is_0(self, threads, capsys):
@@ -80,7 +80,8 @@ class TestCheck:
         assert "o: relative error nan [x]" in out
         assert "1 version(s), 9 problems: 1 wrong" in out
 
-    def test_without_names_everything_is_checked(self, threads, capsys):
+    def test_without_names_everything_is_checked(self, threads, monkeypatch, capsys):
+        monkeypatch.setattr(few_builds, "chosen", lambda plan, _: cases.cases(plan)[:2])
         assert commands.check() == 0
         assert f"{len(registry.versions())} version(s)" in capsys.readouterr().out
 
@@ -110,7 +111,8 @@ class TestCheck:
         assert (done.returncode, err) == (130, "interrupted; nothing half-written is left\n")
 
     def test_one_problem_is_checked_where_torch_can(self):
-        outcome = checking._check_one("flash_mla@cutile-dsl", "v1", 8)
+        version = registry.find("flash_mla@cutile-dsl", "v1")
+        outcome = checking.check_case(version, checking.cases_of(version)[8])
         assert outcome.version == "flash_mla v1"
         assert outcome.slug == "b1-h16-s5-t3-p64-k512-bf16-causal"
         assert outcome.explanation == ""
@@ -121,10 +123,10 @@ class TestCheck:
         last = version.plan_class()().check_plans()[-1:]
         monkeypatch.setattr(version.plan_class(), "check_plans", lambda _: last)
         out = io.StringIO()
-        # The child's check_plans is whole, so that index 0 is another problem there.
-        (outcome,) = checking.check_versions([version], Console(file=out), workers=1)
+        groups = checking.groups_of(version)
+        (outcome,) = checking.check_groups(groups, Console(file=out), workers=1)
         assert outcome.explanation == ""
-        assert outcome.slug.startswith("b2-h16-s1-t200")
+        assert outcome.slug == last[0].slug()
 
     def test_what_cannot_run_here_is_skipped_and_said(self, threads, capsys):
         threads["v0", 0] = "skip"
@@ -143,7 +145,8 @@ class TestCheck:
     def test_a_language_that_does_not_run_on_a_cpu_is_skipped(self, monkeypatch):
         cutile = type(languages.find("cutile-dsl"))
         monkeypatch.setattr(cutile, "cannot_execute", lambda _: "needs a GPU")
-        assert checking._check_one("flash_mla", "v1", 0).skipped == "needs a GPU"
+        version = registry.find("flash_mla@cutile-dsl", "v1")
+        assert checking.check_case(version, checking.cases_of(version)[0]).skipped == "needs a GPU"
 
     def test_the_language_taken_is_said(self, threads, monkeypatch, capsys):
         monkeypatch.setattr(registry, "other_languages", lambda _: ["cute-dsl"])
@@ -151,21 +154,38 @@ class TestCheck:
         assert "flash_mla exists in cutile-dsl, cute-dsl: taking cutile" in capsys.readouterr().out
 
 
-def test_few_problems_still_try_more_than_one_tiling(monkeypatch):
-    version = registry.find("flash_mla", "v1")
-    monkeypatch.setattr(type(languages.find("cutile-dsl")), "cpu_problems", 2)
-    tried = [checking.cases_of(version)[i].sizes for i in checking.problems(version)]
-    assert sorted(tried) == ["default", "halved"]
+def test_few_builds_are_run_at_many_sizes():
+    version = registry.find("flash_mla@cute-dsl", "v9")
+    found = few_builds.chosen(version.plan_class()(), 2)
+    plans = [case.plan for case in found]
+    assert len(found) > 6
+    assert {plan.causal for plan in plans} == {True, False}
+    assert {plan.dtype for plan in plans} == {"bf16", "fp16"}
+    assert len({(plan.b, plan.h, plan.s, plan.t) for plan in plans}) == len(found)
+    assert [case.build for case in found] == sorted(case.build for case in found)
+    assert len(checking.groups_of(version)) == 2
+    assert found == few_builds.chosen(version.plan_class()(), 2)
+
+
+def test_problems_of_a_build_compile_to_the_same():
+    version = registry.find("flash_mla@cute-dsl", "v13")
+    spoken = languages.find(version.language)
+    builds: dict[int | None, set[str]] = {}
+    for case in few_builds.chosen(version.plan_class()(), 2):
+        stages = case.plan.plan(*case.plan.prepare_inputs("meta")).stages()
+        builds.setdefault(case.build, set()).update(spoken.build(kernel) for _, kernel in stages)
+    assert [len(those) for those in builds.values()] == [2, 2]  # attention and merge
 
 
 def test_what_was_tried_stands_in_one_line():
     version = registry.find("flash_mla", "v1")
     orders = [case.order for case in checking.cases_of(version)]
     outcomes = [CheckOutcome(version.key, "", order=order) for order in orders]
-    assert checking.tried([version], outcomes) == (
+    groups = checking.groups_of(version)
+    assert checking.tried(groups, outcomes) == (
         "9 problems; blocks started forward, reverse, random; tilings default, halved, doubled, "
         "tuned; scores near 830; scores spread 48-fold; scores near -830"
     )
     outcomes = [CheckOutcome(version.key, "", skipped="needs a GPU") for _ in orders[1:]]
     one = CheckOutcome(version.key, "", order="forward")
-    assert "1 problem; blocks started forward;" in checking.tried([version], [one, *outcomes])
+    assert "1 problem; blocks started forward;" in checking.tried(groups, [one, *outcomes])

@@ -13,7 +13,7 @@ from .mutants import Mutant, loaded, mutate, noticed, read
 ENTRIES = read()
 #: Versions of which check runs every small problem on a CPU; faults in the PTX of the others are
 #: seeded in tests/emulator.
-VERSIONS = [v for v in registry.versions() if languages.find(v.language).cpu_problems is None]
+VERSIONS = [v for v in registry.versions() if languages.find(v.language).cpu_builds is None]
 MUTANTS = [m for m in ENTRIES if m.argument is None]
 EQUIVALENT = [m for m in ENTRIES if m.argument is not None]
 

@@ -110,8 +110,7 @@ def _judged(wrong: Wrong, pipe: Any) -> None:
     said = ""
     try:
         version = registry.find(wrong.design, wrong.version)
-        for number in checking.problems(version):
-            case = checking.cases_of(version)[number]
+        for case in checking.cases_of(version):
             result = check_plan(case.plan, "cpu", case.order)
             if said := result.explain():
                 said = f"{case.plan.slug()}: {said}"

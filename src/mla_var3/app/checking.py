@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
-import itertools
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rich.console import Console
 
 from mla_var3 import forked, languages
+from mla_var3.app import few_builds
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.runtime import cases, coverage, registry
 from mla_var3.runtime.cases import Case
@@ -58,13 +58,22 @@ class CheckOutcome:
         return f"{self.version:<24} {self.slug:<52} error {self.error:.1e} {verdict}"
 
 
+class Group(NamedTuple):
+    """Problems of a version that one process runs, since they share what is compiled."""
+
+    design: str
+    version: str
+    cases: tuple[Case, ...]
+
+
 def check(versions: Sequence[Version], console: Console) -> int:
     """Check versions and say what came of it; 0 when all are right, 1 when any is wrong.
 
     Raises:
         NotExecutableError: None of them can run here.
     """
-    outcomes = check_versions(versions, console)
+    groups = [group for version in versions for group in groups_of(version)]
+    outcomes = check_groups(groups, console)
     wrong = [o for o in outcomes if o.explanation]
     ran = [o for o in outcomes if not o.skipped]
     if not ran:
@@ -74,7 +83,7 @@ def check(versions: Sequence[Version], console: Console) -> int:
     checked = len({o.version for o in ran})
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
-    console.print(f"tried {tried(versions, outcomes)}", markup=False)
+    console.print(f"tried {tried(groups, outcomes)}", markup=False)
     for name, missing in unreached(outcomes).items():
         shown = [*missing[:SHOWN], *([f"{len(missing) - SHOWN} more"] if missing[SHOWN:] else [])]
         console.print(f"{name}: not reached on a CPU: {'; '.join(shown)}", markup=False)
@@ -90,81 +99,70 @@ def unreached(outcomes: Sequence[CheckOutcome]) -> dict[str, list[str]]:
     return {name: missing for name, missing in found.items() if missing}
 
 
-def tried(versions: Sequence[Version], outcomes: Sequence[CheckOutcome]) -> str:
-    """What the problems that ran tried, in one line; outcomes as ``check_versions`` gives them."""
-    all_cases = [cases_of(v)[i] for v in versions for i in problems(v)]
-    ran = zip(all_cases, outcomes, strict=True)
+def tried(groups: Sequence[Group], outcomes: Sequence[CheckOutcome]) -> str:
+    """What the problems that ran tried, in one line; outcomes as ``check_groups`` gives them."""
+    ran = zip((case for group in groups for case in group.cases), outcomes, strict=True)
     return cases.tried([(case, o.order) for case, o in ran if not o.skipped])
 
 
-def check_versions(
-    versions: Sequence[Version], console: Console, workers: int | None = None
+def check_groups(
+    groups: Sequence[Group], console: Console, workers: int | None = None
 ) -> list[CheckOutcome]:
-    """Check every small problem of each version.
+    """Check every problem of each group.
 
     Args:
-        versions: What to check.
+        groups: What to check.
         console: Told each result as it comes.
         workers: Processes; the number of cores by default.
 
     Returns:
-        Outcomes in order of versions and problems.
+        Outcomes in order of groups and problems.
 
     Raises:
         HyperMlaError: A process was killed.
     """
-    jobs = [(v.qualified, v.version, i) for v in versions for i in problems(v)]
+    count = sum(len(group.cases) for group in groups)
     outcomes: list[CheckOutcome] = []
-    with _pool(min(workers or os.cpu_count() or 1, len(jobs))) as pool:
+    with _pool(min(workers or os.cpu_count() or 1, len(groups))) as pool:
         # Workers inherit the mask: an interrupt while they import would print a traceback each.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            futures = [pool.submit(_check_one, *job) for job in jobs]
+            futures = [pool.submit(_check_some, *group) for group in groups]
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        for number, future in enumerate(futures, 1):
-            outcome = future.result()
-            outcomes.append(outcome)
-            console.print(f"\\[{number:>3}/{len(jobs)}] {outcome.line()}")
-            if outcome.explanation:
-                console.print(f"          {outcome.explanation}", markup=False)
+        for future in futures:
+            for outcome in future.result():
+                outcomes.append(outcome)
+                console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
+                if outcome.explanation:
+                    console.print(f"          {outcome.explanation}", markup=False)
     return outcomes
+
+
+def groups_of(version: Version) -> list[Group]:
+    """The problems of a version by what they share."""
+    those = cases_of(version)
+    shared: dict[int, list[Case]] = {}
+    for number, case in enumerate(those):
+        shared.setdefault(-1 - number if case.build is None else case.build, []).append(case)
+    return [Group(version.qualified, version.version, tuple(one)) for one in shared.values()]
 
 
 def cases_of(version: Version) -> list[Case]:
     """How the small problems of a version are run here.
 
     A GPU starts blocks as it likes, and may lack the registers or the memory for another tiling.
-    Where a language runs them fast, problems are made beside those of the workload.
+    Where nothing is compiled, problems are made beside those of the workload; else few builds are
+    run at many sizes.
     """
     import torch
 
-    plan = version.plan_class()()
+    plan, language = version.plan_class()(), languages.find(version.language)
     if torch.cuda.is_available():
         return [Case(small, "default", "forward") for small in plan.check_plans()]
-    fast = languages.find(version.language).cpu_problems is None
-    return _cases(version, MADE if fast else 0)
-
-
-@functools.lru_cache(4)  # Each problem of a version asks for all of them.
-def _cases(version: Version, made: int) -> list[Case]:
-    return cases.cases(version.plan_class()(), made)
-
-
-def problems(version: Version) -> list[int]:
-    """Numbers of the small problems that are checked here; see ``Language.cpu_problems``."""
-    import torch
-
-    those = cases_of(version)
-    most = languages.find(version.language).cpu_problems
-    if most is None or torch.cuda.is_available():
-        return list(range(len(those)))
-    flops = [case.plan._algorithmic_flops_bytes().flops for case in those]
-    cheapest = sorted(range(len(those)), key=flops.__getitem__)
-    # The cheapest of each tiling come first, so that few problems still try more than one.
-    alike = [[i for i in cheapest if those[i].sizes == sizes] for sizes in cases.SIZES]
-    turns = [i for turn in itertools.zip_longest(*alike) for i in turn if i is not None]
-    return sorted(turns[:most])
+    if language.cannot_execute() is None and language.cpu_builds is not None:
+        return few_builds.chosen(plan, language.cpu_builds)
+    return cases.cases(plan, MADE)
 
 
 @contextlib.contextmanager
@@ -187,25 +185,31 @@ def _end_in_silence() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _check_one(design: str, version: str, index: int) -> CheckOutcome:
+def _check_some(design: str, version: str, those: Sequence[Case]) -> list[CheckOutcome]:
+    import torch
+
+    torch.set_num_threads(1)
+    found = registry.find(design, version)
+    return [check_case(found, case) for case in those]
+
+
+def check_case(version: Version, case: Case) -> CheckOutcome:
+    """Check a version on one problem."""
     import torch
 
     from mla_var3.runtime.check import check_plan
 
-    torch.set_num_threads(1)
-    found = registry.find(design, version)
-    case = cases_of(found)[index]
-    plan = case.plan
+    plan, key = case.plan, version.key
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    reason = languages.find(found.language).cannot_execute() if device == "cpu" else None
+    reason = languages.find(version.language).cannot_execute() if device == "cpu" else None
     if reason is not None:
-        return CheckOutcome(found.key, plan.slug(), skipped=reason)
+        return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         result = check_plan(plan, device, case.order if device == "cpu" else None)
     except NotExecutableError as error:
-        return CheckOutcome(found.key, plan.slug(), skipped=str(error))
+        return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}
     return CheckOutcome(
-        found.key, plan.slug(), result.max_relative_error, result.explain(),
+        key, plan.slug(), result.max_relative_error, result.explain(),
         order=orders.pop() if len(orders) == 1 else None, facts=coverage.of(result.executions),
     )  # fmt: skip

@@ -82,8 +82,8 @@ class Language(Protocol):
         archs: What is compiled for when nobody asks for an arch; empty when nothing is compiled.
         tools: Distributions whose versions shape its results.
         hints: Tiling fields that are hints to its compiler.
-        cpu_problems: How many of a version's small problems ``check`` runs on a CPU, the cheapest
-            first; None for all of them.
+        cpu_builds: How many ways of compiling a version ``check`` runs on a CPU; None where it
+            runs kernels without compiling them first.
         metrics: Figures that only its kernels have.
         levers: What a kernel's author can do about a rule of Nsight Compute, by the rule's
             identifier; a rule that is left to the compiler, or to nobody, is not there.
@@ -95,7 +95,7 @@ class Language(Protocol):
     archs: tuple[str, ...]
     tools: tuple[str, ...]
     hints: tuple[str, ...]
-    cpu_problems: int | None
+    cpu_builds: int | None
     metrics: tuple[StageMetric, ...]
     levers: Mapping[str, str]
 
@@ -153,6 +153,9 @@ class Language(Protocol):
 
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         """What a kernel is compiled with besides shapes: flags, counts and element types."""
+
+    def build(self, kernel: Kernel) -> str:
+        """What a kernel is compiled from besides its sources; who shares it needs one compile."""
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         """The fp32 tiles that a kernel keeps, as far as its source tells them.

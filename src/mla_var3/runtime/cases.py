@@ -38,11 +38,13 @@ class Case:
         plan: The problem, with its tilings.
         sizes: How its tilings differ from the default ones.
         order: The order in which blocks start, where the language lets it be chosen.
+        build: Cases of one number share what is compiled; None where nothing is.
     """
 
     plan: KernelPlan
     sizes: Sizes
     order: Order
+    build: int | None = None
 
 
 def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
@@ -87,10 +89,16 @@ def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[
 def _drawn(
     plan: KernelPlan, rng: random.Random, tries: Mapping[str, Sequence[Any]], most: int
 ) -> KernelPlan | None:
-    small, sms = plan.varied(rng, tries, most), rng.choice(SMS)
-    if small is None or sms is None:
-        return small
-    return dataclasses.replace(small, machine=dataclasses.replace(small.target, sm_count=sms))
+    small = plan.varied(rng, tries, most)
+    return None if small is None else elsewhere(small, rng)
+
+
+def elsewhere(plan: KernelPlan, rng: random.Random) -> KernelPlan:
+    """The plan for a device of as many multiprocessors as chance gives it."""
+    sms = rng.choice(SMS)
+    if sms is None:
+        return plan
+    return dataclasses.replace(plan, machine=dataclasses.replace(plan.target, sm_count=sms))
 
 
 class Pairs:

@@ -61,6 +61,15 @@ def test_hosts_differ_by_their_settings(module):
     assert sources.identity(module.Uses(1)) != sources.identity(module.Uses(2))
 
 
+def test_a_function_among_the_settings_is_told_by_what_it_keeps(module):
+    def keeping(size):
+        return lambda: size
+
+    told = [sources.identity(module.Uses(keeping(size))) for size in (1, 1, 2)]
+    assert told[0] == told[1] != told[2]
+    assert sources.identity(module.Uses(keeping(object()))) is None
+
+
 def test_a_setting_that_shows_its_address_only_cannot_be_told(module):
     assert sources.identity(module.Uses(object())) is None
 

@@ -233,7 +233,7 @@ def _seen(kernel: Kernel) -> Seen:
 def _counted(version: registry.Version, whole: KernelPlan) -> Counted | None:
     """Work counted on the CPU by a language that counts without compiling."""
     spoken = languages.find(version.language)
-    if spoken.cpu_problems is not None or spoken.cannot_execute() is not None:
+    if spoken.cpu_builds is not None or spoken.cannot_execute() is not None:
         return None
     fewer: dict[str, Any] = dict(COUNTED.get(version.layer, {}))
     repeats = workloads()[version.layer].repeats(whole.problem())

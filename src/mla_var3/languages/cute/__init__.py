@@ -37,7 +37,7 @@ class _Cute:
     tools: tuple[str, ...] = ("nvidia-cutlass-dsl", "nvidia-cuda-nvcc")
     hints: tuple[str, ...] = ()
     #: Compiling and lowering a problem's PTX takes some ten seconds before anything runs.
-    cpu_problems: int | None = 2
+    cpu_builds: int | None = 2
     metrics: tuple[StageMetric, ...] = (
         _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
         _metric("ring_depth", "", None, "Steps in flight: places of the deepest ring of loads."),
@@ -110,6 +110,13 @@ class _Cute:
         from mla_var3.languages.cute import fingerprint
 
         return fingerprint.switches(kernel)
+
+    def build(self, kernel: Kernel) -> str:
+        from mla_var3.languages.cute import jobs, signature, sources
+
+        host, arguments = jobs.require_cute(kernel).host()
+        specs = signature.described(signature.specs(host, arguments))
+        return f"{sources.identity(host) or id(host)}{specs}"
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         from mla_var3.languages.cute import evaluation, jobs

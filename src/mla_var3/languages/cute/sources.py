@@ -48,7 +48,7 @@ def functions(host: Any) -> tuple[str, ...]:
 def project_files(host: Any) -> tuple[Path, ...]:
     """Files of the host's module and of every module that it uses and that is not installed."""
     found: dict[Path, None] = {}
-    waiting = [module_of(host)]
+    waiting = [module_of(host), *map(module_of, _given(host))]
     while waiting:
         module = waiting.pop()
         path = Path(str(module.__file__)).resolve()
@@ -56,6 +56,11 @@ def project_files(host: Any) -> tuple[Path, ...]:
             found[path] = None
             waiting += used_modules(module)
     return tuple(sorted(found))
+
+
+def _given(host: Any) -> list[FunctionType]:
+    """Functions among the attributes of a host object, which it compiles too."""
+    return [f for f in getattr(host, "__dict__", {}).values() if isinstance(f, FunctionType)]
 
 
 def used_modules(module: ModuleType) -> Iterator[ModuleType]:
@@ -107,6 +112,14 @@ def identity(host: Any) -> str | None:
         if inspect.unwrap(host).__closure__:
             return None
         return f"{host.__module__}.{host.__qualname__}"
-    settings = ", ".join(f"{key}={value!r}" for key, value in sorted(vars(host).items()))
+    settings = ", ".join(f"{key}={_shown(value)}" for key, value in sorted(vars(host).items()))
     text = f"{type(host).__module__}.{type(host).__qualname__}({settings})"
     return None if _ADDRESS.search(text) else text
+
+
+def _shown(value: Any) -> str:
+    """An attribute as text; a function by its name and by the values that it has kept."""
+    if not isinstance(value, FunctionType):
+        return repr(value)
+    kept = inspect.getclosurevars(inspect.unwrap(value)).nonlocals
+    return f"{value.__module__}.{value.__qualname__}{kept}"

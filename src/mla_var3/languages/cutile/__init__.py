@@ -31,7 +31,7 @@ class _Cutile:
         "cuda-tile", "nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm",
     )  # fmt: skip
     hints: tuple[str, ...] = ("occupancy", "num_ctas", "num_worker_warps")
-    cpu_problems: int | None = None
+    cpu_builds: int | None = None
     metrics: tuple[StageMetric, ...] = (
         StageMetric(
             "num_worker_warps", "", "tiling", None, "stages[].tiling.num_worker_warps",
@@ -104,6 +104,9 @@ class _Cutile:
         from mla_var3.languages.cutile import fingerprint
 
         return fingerprint.switches(kernel)
+
+    def build(self, kernel: Kernel) -> str:
+        return f"{kernel.name} {dict(self.switches(kernel))}"
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         from mla_var3.languages.cutile import tiles

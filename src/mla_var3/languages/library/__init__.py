@@ -27,7 +27,7 @@ class _Library:
     archs: tuple[str, ...] = ()
     tools: tuple[str, ...] = ("torch",)
     hints: tuple[str, ...] = ()
-    cpu_problems: int | None = None
+    cpu_builds: int | None = None
     metrics: tuple[StageMetric, ...] = ()
     levers: Mapping[str, str] = MappingProxyType({})
 
@@ -73,6 +73,9 @@ class _Library:
 
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         return {}
+
+    def build(self, kernel: Kernel) -> str:
+        return kernel.name
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()

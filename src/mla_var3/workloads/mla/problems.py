@@ -164,7 +164,12 @@ class MlaProblem(Problem):
 
     def steps(self) -> int:
         """Of kernels that take each head by itself; others take fewer."""
-        return self.b * self.h * -(-self.s // USUAL_TILE) * -(-self.t // USUAL_TILE)
+        return self.b * self.h * -(-self.s // USUAL_TILE) * self._key_steps()
+
+    def _key_steps(self) -> int:
+        """Tiles of keys, of which a piece of the keys has at least one."""
+        pieces = (v for n, v in self.problem().items() if n.endswith(("splits", "parts")))
+        return max(-(-self.t // USUAL_TILE), *(v for v in pieces if isinstance(v, int)), 1)
 
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
@@ -265,7 +270,7 @@ class LatentProblem(MlaProblem):
     k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
 
     def steps(self) -> int:
-        return self.b * -(-self.h * self.s // USUAL_TILE) * -(-self.t // USUAL_TILE)
+        return self.b * -(-self.h * self.s // USUAL_TILE) * self._key_steps()
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, k, p = self.b, self.h, self.s, self.t, self.k, self.p

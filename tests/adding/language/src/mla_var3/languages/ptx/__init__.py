@@ -23,7 +23,7 @@ class _Ptx:
     tools: tuple[str, ...] = ("nvidia-cuda-nvcc",)
     hints: tuple[str, ...] = ()
     #: The emulator takes a second per few hundred threads.
-    cpu_problems: int | None = 2
+    cpu_builds: int | None = 2
     metrics: tuple[StageMetric, ...] = ()
     levers: Mapping[str, str] = MappingProxyType({})
 
@@ -77,6 +77,10 @@ class _Ptx:
 
     def switches(self, kernel: Kernel) -> Mapping[str, object]:
         return {name: str(tensor.dtype) for name, tensor in kernel.input_tensors.items()}
+
+    def build(self, kernel: Kernel) -> str:
+        shapes = {name: tuple(x.shape) for name, x in kernel.input_tensors.items()}
+        return f"{kernel.name} {shapes} {self.switches(kernel)}"
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()

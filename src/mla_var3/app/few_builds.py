@@ -1,0 +1,185 @@
+"""Problems of a check where compiling takes longer than running: few builds, many sizes of each.
+
+A build serves every extent that its kernels take at launch. So few problems that together have most
+of a version's switches are compiled, and all further ones differ in what is given at launch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mla_var3 import languages
+from mla_var3.errors import HyperMlaError
+from mla_var3.runtime import cases
+from mla_var3.runtime.cases import Case
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.plan import KernelPlan
+
+#: Problems by chance of which the builds are chosen, and sizes drawn for each of these.
+DRAWN, SIZES_DRAWN = 24, 80
+#: Builds that may come on top of those asked for, where an axis had a single value till then.
+MORE_BUILDS = 2
+#: Problems of each build.
+PROBLEMS = 6
+#: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
+#: many steps it takes to start a block, or a problem.
+MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 60, 120, 3, 20
+#: A setting with more values than this is a size, not a switch.
+MOST_VALUES = 4
+
+Feature = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A case, with what the compiler sees of it as constants."""
+
+    case: Case
+    switches: frozenset[Feature]
+    builds: frozenset[str]
+    steps: int
+    tilings: Mapping[str, Any]
+
+
+def chosen(plan: KernelPlan, builds: int) -> list[Case]:
+    """The problems, those of a build one after the other.
+
+    Args:
+        plan: A plan of the version.
+        builds: How many ways of compiling it are checked.
+    """
+    candidates = [
+        one
+        for case in _candidates(plan)
+        if (one := _built(case)) is not None and one.steps <= MOST_STEPS
+    ]
+    picked: list[Case] = []
+    for number, one in enumerate(_greedy(candidates, builds + MORE_BUILDS)):
+        if number >= builds and not _brings(one, candidates, picked):
+            continue
+        picked += (dataclasses.replace(case, build=number) for case in _sized(one, number))
+    return picked
+
+
+def _brings(one: _Built, candidates: Sequence[_Built], picked: Sequence[Case]) -> bool:
+    """Whether a further build has another value of an axis that had a single one so far."""
+
+    def values(plans: Iterable[KernelPlan]) -> dict[str, set[Any]]:
+        rows = [plan.problem() for plan in plans]
+        return {name: {row[name] for row in rows} for name in rows[0]}
+
+    had, known = values(case.plan for case in picked), values(c.case.plan for c in candidates)
+    own = one.case.plan.problem()
+    return any(
+        len(had[name]) == 1 < len(known[name]) and own[name] not in had[name] for name in known
+    )
+
+
+def _candidates(plan: KernelPlan) -> Iterator[Case]:
+    those = cases.cases(plan)
+    yield from those
+    yield from itertools.islice(cases.drawn(plan, len(those), MOST_STEPS), DRAWN)
+
+
+def _built(case: Case) -> _Built | None:
+    """What a case compiles to; None where its version refuses it."""
+    try:
+        obj = case.plan.plan(*case.plan.prepare_inputs("meta"))
+        stages = obj.stages()
+        found = {languages.find(k.language).build(k) for _, k in stages}
+    except HyperMlaError:
+        return None
+    steps = case.plan.steps() + STEPS_OF_A_BLOCK * _blocks(obj)
+    tilings = {kernel.name: kernel.tiling for _, kernel in stages}
+    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, tilings)
+
+
+def _blocks(obj: RuntimeObject) -> int:
+    return sum(math.prod(languages.find(k.language).grid(k) or (1,)) for _, k in obj.stages())
+
+
+def _switches(obj: RuntimeObject) -> Iterator[Feature]:
+    for name, kernel in obj.stages():
+        yield name, "", ""  # that it is there
+        for key, value in languages.find(kernel.language).switches(kernel).items():
+            yield name, key, repr(value)
+
+
+def _greedy(found: Sequence[_Built], builds: int) -> Iterator[_Built]:
+    """Those that bring most flags, then most switches; the smaller one where two bring as many."""
+    values = Counter(feature[:2] for feature in {f for one in found for f in one.switches})
+    told = {f for one in found for f in one.switches if values[f[:2]] <= MOST_VALUES}
+    flags = {flag for one in found for flag in _flags(one)}
+
+    def worth(one: _Built) -> tuple[int, int, int]:
+        return len(_flags(one) & flags), len(one.switches & told), -one.steps
+
+    for _ in range(builds):
+        if not found:
+            return
+        best = max(found, key=worth)
+        yield best
+        told, flags = told - best.switches, flags - _flags(best)
+        found = [one for one in found if not one.builds <= best.builds]
+
+
+def _flags(one: _Built) -> set[tuple[str, Any]]:
+    """Its stages, and what the problem says in a word or with yes or no, such as its mask."""
+    said = {(n, v) for n, v in one.case.plan.problem().items() if isinstance(v, bool | str)}
+    return said | {("stage", name) for name, key, _ in one.switches if not key}
+
+
+def _sized(one: _Built, seed: int) -> Iterator[Case]:
+    """Problems of other sizes that take the very build, each unlike those before it."""
+    rng, pairs, spent = random.Random(cases.SEED + seed), cases.Pairs(), one.steps
+    yield one.case
+    pairs.add(one.case.plan)
+    pool = list(_alike(one, rng))
+
+    def worth(other: _Built) -> float:
+        return pairs.new(other.case.plan) / (other.steps + STEPS_OF_A_PROBLEM)
+
+    for number in range(1, PROBLEMS):
+        pool = [other for other in pool if spent + other.steps <= ALL_STEPS]
+        # What leaves a stage out is cheap, and every other problem has them all.
+        whole = [other for other in pool if number % 2 and other.builds == one.builds]
+        best = max(whole or pool, key=worth, default=None)
+        if best is None or not pairs.new(best.case.plan):
+            return
+        pairs.add(best.case.plan)
+        spent += best.steps
+        yield best.case
+
+
+def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
+    """Problems that differ in what is given at launch, as far as a kernel takes numbers so."""
+    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
+    tries = {
+        name: own
+        for name, values in plan.tries().items()
+        if (own := [v for v in values if _of(one, _with(plan, {name: v})) is not None])
+    }
+    for _ in range(SIZES_DRAWN):
+        small = plan.varied(rng, tries, MOST_STEPS)
+        if small is None:
+            continue
+        other = _of(one, cases.elsewhere(small, rng)) or _of(one, small)
+        if other is not None and other.steps <= MOST_STEPS:
+            yield other
+
+
+def _with(plan: KernelPlan, values: dict[str, Any]) -> KernelPlan:
+    return dataclasses.replace(plan, **plan._fitted(values))
+
+
+def _of(one: _Built, plan: KernelPlan) -> _Built | None:
+    """A problem that takes the very build; None where it takes another."""
+    other = _built(dataclasses.replace(one.case, plan=plan))
+    return other if other is not None and other.builds <= one.builds else None
