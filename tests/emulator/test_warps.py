@@ -1,0 +1,254 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""What lanes exchange, against the ISA's own words lane by lane: whole warps and parts of one."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator import launch
+from mla_var3.emulator.options import Options
+from tests.emulator.snippets import evaluate
+
+RANDOM = np.random.default_rng(20)
+THREADS = 64
+#: How many lanes of a warp take part.
+PARTS = (32, 20)
+WORDS = RANDOM.integers(0, 2**32, THREADS, np.uint32)
+
+
+def among(lanes: int, body: str) -> str:
+    """A body that the first lanes of each warp run; ``%r15`` is their mask."""
+    if lanes == 32:
+        return f"mov.u32 %r15, -1; {body}"
+    return (
+        f"mov.b64 %o, 0; mov.u32 %r15, {(1 << lanes) - 1}; mov.u32 %r14, %laneid; "
+        f"setp.ge.u32 %p7, %r14, {lanes}; @%p7 bra END;\n{body}\nEND:\n"
+    )
+
+
+def warps(values: np.ndarray, lanes: int) -> list[list[int]]:
+    return [w[:lanes].tolist() for w in values.reshape(-1, 32)]
+
+
+def source(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
+    """The lane that ``shfl`` reads, and whether it is in range (PTX ISA, "shfl.sync")."""
+    b, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    last, first = (lane & segment) | (clamp & ~segment & 31), lane & segment
+    j, ok = {
+        "up": (lane - b, lane - b >= last), "down": (lane + b, lane + b <= last),
+        "bfly": (lane ^ b, (lane ^ b) <= last),
+        "idx": (first | (b & ~segment & 31), (first | (b & ~segment & 31)) <= last),
+    }[mode]  # fmt: skip
+    return (j, True) if ok else (lane, False)
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles(mode: str, lanes: int) -> None:
+    b = RANDOM.integers(0, 64, THREADS, np.uint32)
+    segments = RANDOM.choice([0, 16, 24, 28, 30, 31], THREADS).astype(np.uint32)
+    clamp = np.full(THREADS, 0 if mode == "up" else 31, np.uint32)
+    clamp[::3] = RANDOM.integers(0, 32, len(clamp[::3]))
+    c = segments << np.uint32(8) | clamp
+    out = evaluate(
+        among(lanes, f"shfl.sync.{mode}.b32 %r0|%p0, %i0, %i1, %i2, %r15; "
+              "selp.u32 %r1, 1, 0, %p0; mov.b64 %o, {%r0, %r1};"),
+        [WORDS, b, c], np.uint64,
+    )  # fmt: skip
+    checked = 0
+    for thread in range(THREADS):
+        lane = thread % 32
+        if lane >= lanes:
+            continue
+        j, ok = source(mode, lane, int(b[thread]), int(c[thread]))
+        assert int(out[thread]) >> 32 == ok
+        if j < lanes:  # What another lane holds is undefined.
+            checked += 1
+            assert int(out[thread]) & 0xFFFFFFFF == WORDS[thread - lane + j]
+    assert checked > THREADS // 3
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+@pytest.mark.parametrize("bits", [0, 0xFFFFFFFF, 0xFFFFF, 0x80001, 0x12345, 0xFFF00000])
+def test_votes(lanes: int, bits: int) -> None:
+    tests = np.array([bits >> lane & 1 for lane in range(32)] * 2, np.uint32)
+    tests[32:] = 1 - tests[32:]
+    out = evaluate(
+        among(lanes, "setp.ne.u32 %p0, %i0, 0; vote.sync.any.pred %p1, %p0, %r15; "
+              "vote.sync.all.pred %p2, %p0, %r15; vote.sync.uni.pred %p3, %p0, %r15; "
+              "vote.sync.ballot.b32 %r0, %p0, %r15; vote.sync.any.pred %p4, !%p0, %r15; "
+              "activemask.b32 %r5; "
+              "selp.u32 %r1, 1, 0, %p1; selp.u32 %r2, 2, 0, %p2; selp.u32 %r3, 4, 0, %p3; "
+              "selp.u32 %r4, 8, 0, %p4; or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %r3; "
+              "or.b32 %r1, %r1, %r4; shl.b32 %r5, %r5, 4; or.b32 %r1, %r1, %r5; "
+              "mov.b64 %o, {%r0, %r1};"),
+        [tests], np.uint64,
+    )  # fmt: skip
+    for warp, mine in enumerate(warps(tests, lanes)):
+        ballot = sum(bit << lane for lane, bit in enumerate(mine))
+        said = any(mine) | all(mine) << 1 | (len(set(mine)) == 1) << 2 | (not all(mine)) << 3
+        said |= ((1 << lanes) - 1 << 4) & 0xFFFFFFFF
+        got = out[32 * warp : 32 * warp + lanes].tolist()
+        assert got == [said << 32 | ballot] * lanes
+
+
+SIGNED = WORDS.view(np.int32)
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+@pytest.mark.parametrize(
+    ("op", "kind", "fold"),
+    [
+        ("add", "u32", operator.add), ("add", "s32", operator.add), ("min", "u32", min),
+        ("max", "u32", max), ("min", "s32", min), ("max", "s32", max),
+        ("and", "b32", operator.and_), ("or", "b32", operator.or_), ("xor", "b32", operator.xor),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("few", [False, True])
+def test_reductions(op: str, kind: str, fold, lanes: int, few: bool) -> None:
+    values = WORDS.copy()
+    if few:  # Neutral elements must not win: large numbers for min, small ones for max.
+        values = np.where(values & 1, np.uint32(0xFFFFFF00), np.uint32(0x80000003)) | values >> 29
+    elif op == "and":
+        values |= np.uint32(0x0F0F0F00)
+    out = evaluate(
+        among(lanes, f"redux.sync.{op}.{kind} %r0, %i0, %r15; cvt.u64.u32 %o, %r0;"),
+        [values], np.uint64,
+    )  # fmt: skip
+    seen = values.view(np.int32) if kind == "s32" else values
+    for warp, mine in enumerate(warps(seen, lanes)):
+        wanted = functools.reduce(fold, mine) & 0xFFFFFFFF
+        assert out[32 * warp : 32 * warp + lanes].tolist() == [wanted] * lanes
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("absolute", ["", ".abs"])
+@pytest.mark.parametrize("nan", ["", ".NaN"])
+def test_reductions_of_floats(op: str, absolute: str, nan: str, lanes: int) -> None:
+    x = RANDOM.standard_normal(THREADS).astype(np.float32)
+    x[3] = x[31] = np.nan  # In one warp; the second has none.
+    out = evaluate(
+        among(lanes, f"redux.sync.{op}{absolute}{nan}.f32 %r0, %i0, %r15; cvt.u64.u32 %o, %r0;"),
+        [x], np.uint64,
+    ).astype(np.uint32).view(np.float32)  # fmt: skip
+    seen = np.abs(x) if absolute else x
+    for warp, mine in enumerate(warps(seen, lanes)):
+        wanted = (np.nanmin if op == "min" else np.nanmax)(mine)
+        if nan and np.isnan(mine).any():
+            wanted = np.float32(np.nan)
+        np.testing.assert_array_equal(out[32 * warp : 32 * warp + lanes], np.float32(wanted))
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+@pytest.mark.parametrize("width", [32, 64])
+def test_matches(lanes: int, width: int) -> None:
+    kind = np.uint32 if width == 32 else np.uint64
+    values = RANDOM.integers(0, 4, THREADS).astype(kind) << kind(width - 3)
+    values[32:] = 7
+    out = evaluate(
+        among(lanes, f"match.any.sync.b{width} %r0, %i0, %r15; match.all.sync.b{width} %r1|%p0, %i0, %r15; "
+              "selp.u32 %r2, 1, 0, %p0; xor.b32 %r1, %r1, %r2; mov.b64 %o, {%r0, %r1};"),
+        [values], np.uint64,
+    )  # fmt: skip
+    for warp, mine in enumerate(warps(values, lanes)):
+        for lane, value in enumerate(mine):
+            same = sum(1 << j for j, other in enumerate(mine) if other == value)
+            every = (1 << lanes) - 1 ^ 1 if len(set(mine)) == 1 else 0
+            assert int(out[32 * warp + lane]) == every << 32 | same
+
+
+@pytest.mark.parametrize("lanes", PARTS)
+def test_one_lane_is_elected(lanes: int) -> None:
+    body = (
+        "elect.sync %r0|%p0, %r15; selp.u32 %r1, 1, 0, %p0; elect.sync _|%p1, %r15; "
+        "selp.u32 %r2, 2, 0, %p1; or.b32 %r1, %r1, %r2; mov.b64 %o, {%r0, %r1};"
+    )
+    out = evaluate(among(lanes, body), [WORDS], np.uint64)
+    for warp in out.reshape(-1, 32):
+        assert warp[:lanes].tolist() == [3 << 32, *[0] * (lanes - 1)]
+
+
+# Matrices ------------------------------------------------------------------------------------------
+
+
+def matrices(body: str, given: np.ndarray) -> np.ndarray:
+    """Run a warp on 1 KiB of shared memory: filled from ``given``, copied out at the end."""
+    out = np.zeros(512, np.uint16)
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry m(.param .u64 a, .param .u64 o)\n{\n"
+        ".reg .b32 %r<40>; .reg .b64 %d<8>; .shared .align 128 .b8 s[1024];\n"
+        "ld.param.u64 %d0, [a]; ld.param.u64 %d1, [o]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 5; "
+        "cvt.u64.u32 %d2, %r1; add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2; mov.u32 %r2, s; "
+        "add.u32 %r3, %r2, %r1;\n"
+        + "".join(
+            f"ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%d0+{at}]; "
+            f"st.shared.v4.b32 [%r3+{at}], {{%r4, %r5, %r6, %r7}};\n"
+            for at in (0, 16)
+        )
+        + f"bar.warp.sync -1;\n{body}\nbar.warp.sync -1;\n"
+        + "".join(
+            f"ld.shared.v4.b32 {{%r4, %r5, %r6, %r7}}, [%r3+{at}]; "
+            f"st.global.v4.b32 [%d1+{at}], {{%r4, %r5, %r6, %r7}};\n"
+            for at in (0, 16)
+        )
+        + "ret;\n}\n"
+    )
+    done = launch(text, [given, out], 1, 32, options=Options())
+    assert not done.diagnostics, done.diagnostics[0]
+    return out
+
+
+HALVES = RANDOM.integers(0, 2**16, 512).astype(np.uint16)
+#: Lane i names row ``i % 8`` of matrix ``i / 8``; rows lie in an order of their own.
+ROWS = "mul.lo.u32 %r9, %r0, 5; and.b32 %r9, %r9, 31; shl.b32 %r9, %r9, 4; add.u32 %r9, %r9, %r2;"
+
+
+def rows(count: int) -> np.ndarray:
+    """Where the halves of each matrix lie."""
+    at = np.array([5 * lane % 32 * 8 for lane in range(8 * count)]).reshape(count, 8, 1)
+    return at + np.arange(8)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_matrices_are_loaded(count: int, trans: str) -> None:
+    names = [f"%r{20 + i}" for i in range(count)]
+    body = (
+        f"{ROWS} ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{', '.join(names)}}}, [%r9];\n"
+        "bar.warp.sync -1; shl.b32 %r10, %r0, 2; add.u32 %r10, %r10, %r2;\n"
+        + "".join(f"st.shared.b32 [%r10+{128 * i}], {name};\n" for i, name in enumerate(names))
+    )
+    wanted = HALVES.copy()
+    for i, matrix in enumerate(HALVES[rows(count)]):
+        wanted[64 * i : 64 * i + 64] = (matrix.T if trans else matrix).ravel()
+    assert matrices(body, HALVES).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_matrices_are_stored(count: int, trans: str) -> None:
+    names = [f"%r{20 + i}" for i in range(count)]
+    body = (
+        "shl.b32 %r10, %r0, 2; add.u32 %r10, %r10, %r2;\n"
+        + "".join(f"ld.shared.b32 {name}, [%r10+{128 * i}];\n" for i, name in enumerate(names))
+        + f"bar.warp.sync -1; {ROWS}\n"
+        f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r9], {{{', '.join(names)}}};"
+    )
+    wanted = HALVES.copy()
+    for i, at in enumerate(rows(count)):
+        matrix = HALVES[64 * i : 64 * i + 64].reshape(8, 8)
+        wanted[at] = matrix.T if trans else matrix
+    assert matrices(body, HALVES).tolist() == wanted.tolist()
+
+
+def test_a_matrix_is_transposed_among_lanes() -> None:
+    out = evaluate("movmatrix.sync.aligned.m8n8.trans.b16 %o, %i0;", [WORDS], np.uint32)
+    for given, got in zip(WORDS.reshape(-1, 32), out.reshape(-1, 32), strict=True):
+        wanted = given.view(np.uint16).reshape(8, 8).T.ravel()
+        assert got.view(np.uint16).tolist() == wanted.tolist()
