@@ -26,6 +26,9 @@ FORMATS = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m
 SUMS = {"f16": 0, "f32": 1, "s32": 2}
 
 
+BOTH = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+
+
 def registers(stem: str, count: int) -> str:
     return "{" + ", ".join(f"%{stem}{i}" for i in range(count)) + "}"
 
@@ -42,17 +45,43 @@ def matrix(start: int, leading: int = 128, stride: int = 256) -> int:
 
 @dataclass(frozen=True)
 class Product:
-    """A kernel that multiplies once: A [m, 32 bytes] by B [n, 32 bytes], both along k."""
+    """A kernel that multiplies once: A [m, 32 bytes] by B [n, 32 bytes], both along k.
+
+    A pair of CTAs has half of the rows of each in each CTA. With ``scaled``, which are modifiers of
+    the opcode, scale factors come behind A and B: a word per row.
+    """
 
     m: int
     n: int
     kind: str
     word: int
     in_tensor: bool = False
-    columns: int = 32
+    pair: bool = False
+    scaled: str = ""
 
     def text(self) -> str:
         n = self.n
+        rows, mine = (self.m // 2, n // 2) if self.pair else (self.m, n)
+        wide = n // 2 if self.pair and self.m == 128 else n
+        group = f"cta_group::{1 + self.pair}"
+        commit = "[%r3]" if not self.pair else "[%r3], %h1"
+        cast = ".multicast::cluster" if self.pair else ""
+        factors = "[%r20], [%r21], " if self.scaled else ""
+        scales = "".join(f"ld.global.b32 %a{i}, [%rd7+{128 * i}];\n" for i in range(4))
+        scale = (
+            f"""
+and.b32 %r4, %r1, 31; mul.wide.u32 %rd5, %r4, 4; add.u64 %rd7, %rd1, %rd5; add.u64 %rd7, %rd7, 4096;
+add.u32 %r20, %r8, 300; add.u32 %r21, %r8, 310; shl.b32 %r4, %r2, 21; add.u32 %r22, %r20, %r4; add.u32 %r23, %r21, %r4;
+{scales}
+tcgen05.st.sync.aligned.32x32b.x4.b32 [%r22], {registers("a", 4)};
+add.u64 %rd7, %rd2, %rd5; add.u64 %rd7, %rd7, {32 * n};
+{scales}
+tcgen05.st.sync.aligned.32x32b.x4.b32 [%r23], {registers("a", 4)};
+{STORED}
+"""
+            if self.scaled
+            else ""
+        )
         loads = "\n".join(
             f"ld.global.v4.b32 {{%a{i}, %a{i + 1}, %a{i + 2}, %a{i + 3}}}, [%rd4+{4 * i}];"
             for i in (0, 4)
@@ -62,13 +91,13 @@ class Product:
             for i, o in ((0, 0), (4, 128))
         )
         first = "%rd10" if not self.in_tensor else "[%r9]"
-        give = "\n".join(f"st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(n))
+        give = "\n".join(f"st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(wide))
         return f"""
 .version 8.7
 .target sm_100a
 .address_size 64
 .visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{
-.reg .pred %p<9>; .reg .b32 %r<32>, %a<8>, %d<{n}>; .reg .b64 %rd<16>;
+.reg .pred %p<9>; .reg .b16 %h<2>; .reg .b32 %r<32>, %a<8>, %d<{n}>; .reg .b64 %rd<16>;
 .shared .align 128 .b8 left[4096]; .shared .align 128 .b8 right[8192];
 .shared .align 8 .b8 bar[8]; .shared .align 4 .b8 hold[4];
 ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c];
@@ -78,62 +107,74 @@ setp.ne.u32 %p1, %r1, 0; setp.ne.u32 %p2, %r2, 0;
 mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster;
 READY:
 @%p2 bra ALLOCATED;
-{ALLOC} [hold], 512;
+tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [hold], 512;
 ALLOCATED:
-bar.sync 0;
+{BOTH if self.pair else "bar.sync 0;"}
+mov.u32 %r7, %cluster_ctarank; mul.wide.u32 %rd5, %r7, {32 * rows}; add.u64 %rd1, %rd1, %rd5;
+mul.wide.u32 %rd5, %r7, {32 * mine}; add.u64 %rd2, %rd2, %rd5; mul.wide.u32 %rd5, %r7, {512 * wide}; add.u64 %rd3, %rd3, %rd5;
+mov.b16 %h1, 3;
 ld.shared.b32 %r8, [hold]; add.u32 %r9, %r8, 256;
 shl.b32 %r4, %r2, 21; add.u32 %r10, %r8, %r4; add.u32 %r11, %r9, %r4;
 shr.u32 %r4, %r1, 3; shl.b32 %r4, %r4, 8; and.b32 %r5, %r1, 7; shl.b32 %r5, %r5, 4; add.u32 %r4, %r4, %r5;
 mul.wide.u32 %rd5, %r1, 32;
-add.u64 %rd4, %rd2, %rd5; setp.lt.u32 %p3, %r1, {min(n, 128)}; @!%p3 bra HALF;
+add.u64 %rd4, %rd2, %rd5; setp.lt.u32 %p3, %r1, {min(mine, 128)}; @!%p3 bra HALF;
 {loads}
 mov.u32 %r5, right; add.u32 %r5, %r5, %r4;
 {put}
-HALF: setp.lt.u32 %p3, %r1, {n - 128}; @!%p3 bra PUT;
-add.u64 %rd4, %rd4, 4096; setp.lt.s32 %p3, %r1, {n - 128}; @!%p3 bra PUT;
-{loads}
-mov.u32 %r5, right; add.u32 %r5, %r5, %r4; add.u32 %r5, %r5, 4096;
-{put}
-PUT:
+HALF:
 add.u64 %rd4, %rd1, %rd5;
 {loads}
-setp.lt.u32 %p3, %r1, {self.m}; mov.u32 %r5, left; add.u32 %r5, %r5, %r4;
+setp.lt.u32 %p3, %r1, {rows}; mov.u32 %r5, left; add.u32 %r5, %r5, %r4;
 {put}
 tcgen05.st.sync.aligned.32x32b.x8.b32 [%r11], {registers("a", 8)};
 {STORED}
+{scale}
 fence.proxy.async.shared::cta; {BEFORE}
-bar.sync 0;
-@%p1 bra ISSUED;
+{BOTH if self.pair else "bar.sync 0;"}
+setp.ne.u32 %p5, %r7, 0; or.pred %p5, %p5, %p1;
+@%p5 bra ISSUED;
 {AFTER}
 mov.u32 %r5, left; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd10, %r5; add.u64 %rd10, %rd10, {matrix(0)};
 mov.u32 %r5, right; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd11, %r5; add.u64 %rd11, %rd11, {matrix(0)};
 mov.b32 %r12, {self.word}; setp.ne.u32 %p4, %r12, %r12;
-tcgen05.mma.{CTA}.kind::{self.kind} [%r8], {first}, %rd11, %r12, %p4;
-{COMMIT} [%r3];
+tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r8], {first}, %rd11, %r12, {factors}%p4;
+tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{cast}.b64 {commit};
 ISSUED:
 {wait("%r3")}
 {AFTER}
-tcgen05.ld.sync.aligned.32x32b.x{n}.b32 {registers("d", n)}, [%r10];
+tcgen05.ld.sync.aligned.32x32b.x{wide}.b32 {registers("d", wide)}, [%r10];
 {LOADED} {BEFORE}
-mul.wide.u32 %rd5, %r1, {4 * n}; add.u64 %rd6, %rd3, %rd5;
+mul.wide.u32 %rd5, %r1, {4 * wide}; add.u64 %rd6, %rd3, %rd5;
 {give}
-bar.sync 0;
+{BOTH if self.pair else "bar.sync 0;"}
 @%p2 bra END;
 {AFTER}
-{DEALLOC} %r8, 512;
+tcgen05.dealloc.{group}.sync.aligned.b32 %r8, 512;
 END: ret;
 }}
 """
 
     def run(
-        self, a: NDArray[Any], b: NDArray[Any], options: Options | None = None
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        options: Options | None = None,
+        scales: tuple[NDArray[Any], NDArray[Any]] | None = None,
     ) -> tuple[NDArray[np.uint32], Launch]:
-        """The accumulator's words [128 lanes, n], and what the launch gave."""
-        left = np.zeros((128, 32), np.uint8)
+        """The accumulator's words [128 lanes of each CTA, columns], and what the launch gave."""
+        rows, ctas = max(128, len(a)), 1 + self.pair
+        left = np.zeros((max(rows, 128 * ctas) + 16, 32), np.uint8)
         left[: len(a)] = a.view(np.uint8).reshape(len(a), 32)
-        right, out = b.view(np.uint8).reshape(len(b), 32).copy(), np.zeros((128, self.n), np.uint32)
+        right = np.zeros((len(b) + 16, 32), np.uint8)
+        right[: len(b)] = b.view(np.uint8).reshape(len(b), 32)
+        if scales is not None:  # A word of four scale factors per row.
+            left.reshape(-1)[4096:4608] = scales[0].reshape(-1)
+            right.reshape(-1)[32 * len(b) :][: 4 * len(b)] = scales[1].reshape(-1)
+        wide = self.n // 2 if self.pair and self.m == 128 else self.n
+        out = np.zeros((128 * ctas, wide), np.uint32)
         arrays = [left.view(np.uint32), right.view(np.uint32), out]
-        return out, launch(self.text(), arrays, block=128, options=options)
+        done = launch(self.text(), arrays, ctas, 128, cluster=ctas, options=options)
+        return out, done
 
 
 _N = 16

@@ -5,6 +5,35 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.emulator import launch
+from mla_var3.emulator.options import STRICT, Options
+
+#: One warp of a warpgroup asks at a place of its own.
+ALONE = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k()
+.reqntid 128, 1, 1
+{
+.reg .pred %p<3>; .reg .b32 %r<4>;
+mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32;
+@!%p1 bra OTHERS;
+setmaxnreg.dec.sync.aligned.u32 COUNT;
+bra END;
+OTHERS:
+setmaxnreg.dec.sync.aligned.u32 40;
+END:
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("count", "options", "fine"), [
+    (40, Options(), True), (48, Options(), False), (40, Options(model=STRICT), False),
+])  # fmt: skip
+def test_warps_may_ask_for_the_same_at_different_places(count, options, fine) -> None:
+    found = launch(ALONE.replace("COUNT", str(count)), [], 1, 128, options=options).diagnostics
+    assert [d.kind for d in found] == [] if fine else ["register-budget"]
+
 
 TEXT = """.version 8.0
 .target sm_90a

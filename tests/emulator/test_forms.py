@@ -29,7 +29,7 @@ HEAD = """.version 9.0
 .address_size 64
 .visible .entry k(.param .u64 a)
 {
-.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %d<40>; .reg .f32 %f<9>;
+.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %d<40>; .reg .b128 %q<3>; .reg .f32 %f<9>;
 .shared .align 128 .b8 s[1024];
 """
 BITS = {"8": "%h", "16": "%h", "32": "%r", "64": "%d"}
@@ -65,6 +65,8 @@ def operands(form: forms.Form, op: str) -> str:
     """Operands that an opcode takes."""
     name, *parts = op.split(".")
     kind = parts[-1] if parts else ""
+    if op == "mov.b128":
+        return "%q1, {%d1, %d2}"
     if name in COUNT:
         if "wide" in parts:
             wide = kind[0] + str(2 * int(kind[1:]))
@@ -236,6 +238,13 @@ def _tcgen05(op: str, parts: list[str], kind: str) -> str:
     }.get(parts[0], "")  # fmt: skip
 
 
+def _launch_control(op: str, parts: list[str], kind: str) -> str:
+    if parts[0] == "try_cancel":
+        return "[%r1], [%r2]"
+    target = {"is_canceled": "%p1", "get_first_ctaid": "{%r1, %r2, %r3, %r4}"}.get(parts[1], "%r1")
+    return f"{target}, %q1"
+
+
 def _barrier(op: str, parts: list[str], kind: str) -> str:
     if parts[0] == "warp":
         return "0xffffffff"
@@ -278,7 +287,7 @@ OPERANDS = {
     "activemask": "%r0", "redux": "%r0, %r1, -1", "elect": "%r0|%p0, -1",
     "ldmatrix": lambda op, parts, kind: f"{{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}, [%r9]",
     "stmatrix": lambda op, parts, kind: f"[%r9], {{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}",
-    "movmatrix": "%r0, %r1", "setmaxnreg": "32", "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05,
+    "movmatrix": "%r0, %r1", "setmaxnreg": "32", "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05, "clusterlaunchcontrol": _launch_control,
     "nanosleep": "32", "pmevent": "1", "griddepcontrol": "",
 }  # fmt: skip
 

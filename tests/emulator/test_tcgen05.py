@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.emulator import launch
+from mla_var3.emulator.formats import decode
 from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
 from mla_var3.errors import EmulatorError
@@ -87,6 +88,53 @@ def test_a_from_tensor_memory():
     got, done = product.run(left, right)
     assert (got == words(want, 128, "f32")).all()
     assert not done.diagnostics
+
+
+@pytest.mark.parametrize("m", [128, 256])
+@pytest.mark.parametrize("options", [*DEFAULT[:2], strict], ids=["lowest", "seed", "strict"])
+def test_a_pair_of_ctas_has_halves_of_both_operands(m, options):
+    n = 64
+    left, right = codes("f16", m, 7), codes("f16", n, 8)
+    want = values(left, "f16") @ values(right, "f16").T
+    product = Product(m, n, "f16", instruction(m, n, "f16", "f16"), pair=True)
+    got, done = product.run(left, right, options)
+    if m == 128:  # 64 rows per CTA: lanes above have the right half of the columns.
+        want = np.concatenate([want[r : r + 64, c : c + 32] for r in (0, 64) for c in (0, 32)])
+    assert (got.view(np.float32) == want).all()
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "element", "scaled", "scale", "block"),
+    [
+        ("mxf8f6f4", "e4m3", ".block_scale", "ue8m0", 32),
+        ("mxf8f6f4", "e5m2", ".block_scale.block32", "ue8m0", 32),
+        ("mxf4", "e2m1", ".block_scale.block32", "ue8m0", 32),
+        ("mxf4nvf4", "e2m1", ".block_scale.block16", "ue4m3", 16),
+    ],
+)
+def test_block_scales(kind, element, scaled, scale, block):
+    random, packed = np.random.default_rng(9), kind != "mxf8f6f4"
+    left, right = (random.integers(0, 256, (rows, 32)).astype(np.uint8) for rows in (128, 128))
+    if not packed:
+        left, right = codes(element, 128, 1), codes(element, 128, 2)
+    one = 127 if scale == "ue8m0" else 0x38
+    factors = [one + random.integers(-2, 3, (128, 4)).astype(np.uint8) for _ in range(2)]
+    code = {"e5m2": 1, "e2m1": 1}.get(element, 0)
+    word = code << 7 | code << 10 | (scale == "ue8m0") << 23 | 128 // 8 << 17 | 128 // 16 << 24
+    got, done = Product(128, 128, kind, word, scaled=scaled).run(
+        left, right, scales=(factors[0], factors[1])
+    )
+
+    def whole(raw: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        plain = np.stack([raw & 15, raw >> 4], -1).reshape(len(raw), -1) if packed else raw
+        return (
+            values(plain, element) * np.repeat(decode(factor, scale), block, 1)[:, : plain.shape[1]]
+        )
+
+    want = whole(left, factors[0]) @ whole(right, factors[1]).T
+    assert np.allclose(got.view(np.float32), want, rtol=1e-5)
+    assert not done.diagnostics, done.diagnostics[0]
 
 
 def test_negation_and_saturation():

@@ -36,7 +36,7 @@ class Budgets(Unit):
     def start(self) -> None:
         """A new cluster: nobody has asked for anything."""
         self.asked: dict[int, tuple[int, int]] = {}
-        self.times: dict[int, list[int]] = {}
+        self.times: dict[int, list[tuple[int, int]]] = {}
 
     def ask(self, count: int, s: Any, pc: int) -> None:
         """``setmaxnreg``: the warps of ``s`` ask for so many registers per thread."""
@@ -49,7 +49,7 @@ class Budgets(Unit):
             )
         for warp in self.machine.warps_of(s):
             self.asked[warp] = (count, pc)
-            self.times.setdefault(warp, []).append(pc)
+            self.times.setdefault(warp, []).append((count, pc))
 
     def finish(self) -> None:
         """The cluster has ended: every warp has asked for what it wants."""
@@ -65,15 +65,16 @@ class Budgets(Unit):
 
     def _together(self, group: range) -> None:
         """All warps of a warpgroup execute the same."""
-        told = [self.times.get(warp, []) for warp in group]
-        pcs = max(told, key=len)
-        alone = [warp - group.start for warp, seen in zip(group, told, strict=True) if seen != pcs]
+        by_count = self.machine.model.budgets_by_count
+        asked = [self.times.get(warp, []) for warp in group]
+        told = [[each if not by_count else each[:1] for each in mine] for mine in asked]
+        most = max(range(len(told)), key=lambda i: len(told[i]))
+        alone = sum(each != told[most] for each in told)
         if alone:
             self.reporter.add(
                 "register-budget",
-                pcs[0],
-                f"{len(group) - len(alone)} of the {len(group)} warps of a warpgroup execute "
-                "setmaxnreg",
+                asked[most][0][1],
+                f"{len(group) - alone} of the {len(group)} warps of a warpgroup execute setmaxnreg",
                 missing="the same setmaxnreg in every warp of the warpgroup",
             )
 

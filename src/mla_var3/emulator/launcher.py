@@ -295,7 +295,7 @@ def _once(
     timeline = first.timeline
     if program.spins and len(todo) > 1:
         _in_turns(machine, first, todo, printed)
-    elif jobs > 1:
+    elif jobs > 1 and not program.claims:
         touched = _over_processes(first, todo, jobs, printed)
     else:
         _one_by_one(first, todo, printed)
@@ -367,8 +367,11 @@ def _clusters(grid: Dim3, cluster: Dim3) -> Iterator[Dim3]:
 def _one_by_one(
     machine: Machine, todo: list[Dim3], printed: list[str], start: int = 0, step: int = 1
 ) -> None:
-    for number in range(start, len(todo), step):
-        machine.start(todo[number], number)
+    waiting = machine.memory_map.waiting
+    waiting.extend((number, todo[number]) for number in range(start, len(todo), step))
+    while waiting:
+        number, index = waiting.popleft()
+        machine.start(index, number)
         machine.run()
         printed += machine.printed
         machine.timeline = None  # Of the first cluster only.
@@ -376,12 +379,13 @@ def _one_by_one(
 
 def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -> None:
     """Clusters that may wait for each other, a quantum each; a new one starts when all wait."""
-    waiting = list(enumerate(todo))
+    waiting = first.memory_map.waiting
+    waiting.extend(enumerate(todo))
     live: list[Machine] = []
     spare = [first]
     while waiting or live:
         if waiting:
-            number, index = waiting.pop(0)
+            number, index = waiting.popleft()
             machine = spare.pop() if spare else make()
             machine.start(index, number)
             live.append(machine)

@@ -65,6 +65,7 @@ class Machine:
         self.clocks = Clocks(self.warps_per_cta * self.ctas, self.warps_per_cta)
         end = program.static_shared + dynamic_shared
         self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
+        self.shared.named = program.pairs
         self.cta_offset = self.cta * self.shared.size
         self.residency = Residency(self.clocks, self.ctas, reporter)
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.residency)
@@ -147,6 +148,7 @@ class Machine:
             "dynamic_smem_size": row(self.shared.end - self.program.static_shared),
             "total_smem_size": row(self.shared.end),
             "cluster_ctarank": row(self.cta),
+            "shared_window": row(self.cta << 24),
             "cluster_nctarank": row(self.ctas),
             "is_explicit_cluster": row(self.ctas > 1),
             "clock": row(0),
@@ -275,6 +277,8 @@ class Machine:
     def rank_of(self, address: Any, s: Any) -> Any:
         """``getctarank``."""
         low = np.broadcast_to(np.asarray(address).astype(np.int64) & 0xFFFFFFFF, self.ids[s].shape)
+        if self.program.pairs:
+            return (low >> 24).astype(U32)
         return np.where(low >> 24 == 0, self.cta[s], (low >> 24) - 1).astype(U32)
 
     def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:

@@ -28,6 +28,8 @@ class Model:
         copies_publish: The end of a copy tells also what the thread knew that issued it.
         unused_reads: Shared memory may be read before anything has written it where what the launch
             leaves behind is the same whatever it held: the values were discarded.
+        budgets_by_count: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
+            the text where they ask for the same count.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
             ``tcgen05.fence::before_thread_sync`` came before and ``after_thread_sync`` behind.
         loads_done_when_used: A ``tcgen05.ld`` has read tensor memory once one of its registers is
@@ -45,6 +47,7 @@ class Model:
     exit_drains: bool = True
     copies_publish: bool = True
     unused_reads: bool = True
+    budgets_by_count: bool = True
     tensor_thread_sync: bool = True
     loads_done_when_used: bool = True
     tensor_in_order: bool = True
@@ -60,6 +63,7 @@ STRICT = Model(
     exit_drains=False,
     copies_publish=False,
     unused_reads=False,
+    budgets_by_count=False,
     tensor_thread_sync=False,
     loads_done_when_used=False,
     tensor_in_order=False,

@@ -20,6 +20,8 @@ from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 Text = TypeVar("Text", bound=UnitText)
 #: Class of a register by its width in bits: the row arrays of the machine.
 CLASSES = {1: "p", 8: "h", 16: "h", 32: "r", 64: "q"}
+#: How a cluster asks for the work of another.
+CLAIM = "clusterlaunchcontrol.try_cancel"
 #: Instructions at which a fragment may stop; the scheduler runs them itself.
 BLOCKING = (
     "bra",
@@ -76,6 +78,10 @@ class Program:
         self.storage: dict[str, np.ndarray[Any, Any]] = {}
         self.placed, self.static_shared = _shared_layout(self.kernel)
         self.local, self.local_bytes = _local_layout(self.kernel)
+        #: Where CTAs work in pairs, shared addresses name their CTA: a mask of bits finds a peer.
+        self.pairs = any("cta_group::2" in i.parts for i in self.kernel.instructions)
+        #: Clusters take the work of others that have not begun.
+        self.claims = any(i.op.startswith(CLAIM) for i in self.kernel.instructions)
         self.blocking = {i.pc for i in self.kernel.instructions if _branches(i)}
         self._units()
         self.atomics = [i.pc for i in self.kernel.instructions if i.parts[0] in ("atom", "red")]

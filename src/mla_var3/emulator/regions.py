@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import mmap
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -221,6 +222,8 @@ class GlobalMemory:
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
         self.shift = granule.bit_length() - 1
+        #: Clusters that have not begun, in order; those that run may claim them.
+        self.waiting: deque[tuple[int, tuple[int, int, int]]] = deque()
         self.before = before
         self.start()
 

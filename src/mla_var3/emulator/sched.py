@@ -289,7 +289,9 @@ class Scheduler:
         inside = text.strip()[1:-1].replace(" ", "")
         base, _, offset = inside.partition("+")
         found = self.program.row(base)
-        start = common(self.value(base, f)) if found else self.program.writer.symbol(base)
+        start: Any = common(self.value(base, f)) if found else self.program.writer.symbol(base)
+        if found is None and self.program.pairs:
+            start = common(self.machine.special["shared_window"][f.s].astype(np.int64) + start)
         return (start if isinstance(start, int) else start.astype(np.int64)) + int(offset or 0)
 
     # Instructions at which fragments stop -----------------------------------------------------

@@ -30,6 +30,8 @@ class SharedMemory:
         self.views: dict[int, NDArray[Any]] = {
             w: self.bytes.view(f"u{w}") for w in (1, 2, 4, 8)
         } | {16: self.bytes.view(np.complex128)}
+        #: Every address names its CTA, also those of a CTA's own memory.
+        self.named = False
         self.clocks = clocks
         self.granule = granule
         self.shift = granule.bit_length() - 1
@@ -58,6 +60,8 @@ class SharedMemory:
         """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
         low = (np.asarray(address).astype(np.int64)) & 0xFFFFFFFF
         rank = low >> 24
+        if self.named:
+            return np.minimum(rank, self.ctas - 1) * self.size + (low & OFFSET)
         if self.ctas == 1:
             return np.where(rank == 1, low & OFFSET, low) if np.count_nonzero(rank) else low
         return np.where(rank == 0, cta_offset, (rank - 1) * self.size) + (low & OFFSET)

@@ -412,6 +412,9 @@ class _Body:
         if vector := re.fullmatch(r"v([24])", kind):
             self._vectors(int(vector[1]), names)
             return
+        if kind == "b128":  # Two halves.
+            self._vectors(2, f".b64 {names}")
+            return
         for name in (n.strip() for n in names.split(",")):
             if many := re.fullmatch(r"(%\w*?[A-Za-z_$])<(\d+)>", name):
                 if int(many[2]) > MAX_REGISTERS:

@@ -6,6 +6,7 @@ from mla_var3.emulator.lower import (  # noqa: F401  # Each registers its famili
     convert,
     floating,
     integer,
+    launch_control,
     memory,
     moves,
     tcgen05,

@@ -117,7 +117,14 @@ class Writer:
             return self._row(found, kind, s)
         if name.startswith("%"):
             return self._special(name, kind, s)
-        return self.constant(self.immediate(name, kind))
+        constant = self.constant(self.immediate(name, kind))
+        return self.own(name, constant, s) if bits(kind) >= 32 else constant
+
+    def own(self, text: str, constant: str, s: str) -> str:
+        """A shared variable's address; where CTAs work in pairs it names the thread's CTA."""
+        if self.program.pairs and text.partition("+")[0].strip() in self.program.placed:
+            return f"({constant} + sp_shared_window[{s}])"
+        return constant
 
     def _special(self, name: str, kind: str, s: str) -> str:
         if name not in SPECIAL:
@@ -267,7 +274,8 @@ class Op:
         found = self.writer.program.row(base)
         if found is None:
             value = self.writer.symbol(base) if not base.isdigit() else int(base)
-            return self.writer.constant(np.uint64(value + offset))
+            constant = self.writer.constant(np.uint64(value + offset))
+            return self.writer.own(base, constant, self.s)
         group = found[0]
         word = np.uint64 if group == "q" else np.uint32
         expression = f"{group}{found[1]}[{self.s}]"

@@ -205,7 +205,7 @@ def _reduce(op: Op) -> list[str]:
 
 def _tensor(op: Op) -> list[str]:
     spaces = [p for p in op.parts if p in ("shared::cluster", "shared::cta", "global")]
-    if any(p.startswith(("im2col", "tile::", "cta_group::2")) for p in op.parts):
+    if any(p.startswith(("im2col", "tile::")) for p in op.parts):
         raise NotLowered(op.instruction.op)
     load = spaces[0] != "global"
     at = op.args[1] if load else op.args[0]
@@ -218,7 +218,7 @@ def _tensor(op: Op) -> list[str]:
         mask = op.get(3, "u16") if op.has("multicast::cluster") else "None"
         return [
             f"bulk.load_tensor({op.address(0)}, {descriptor}, [{coordinates}], {op.address(2)}, "
-            f"{mask}, {op.s}, {op.pc})"
+            f"{mask}, {op.has('cta_group::2')}, {op.s}, {op.pc})"
         ]
     operation = "''"
     if op.parts[1] == "reduce":

@@ -19,11 +19,24 @@ WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
 def mov(op: Op) -> list[str]:
     """Lower ``mov``."""
     kind = op.raw()
+    if kind == "u128":
+        return _halves(op)
     if op.args[1].startswith("{"):
         return op.put(_packed(op, kind), kind)
     if op.args[0].startswith("{"):
         return _unpacked(op, kind)
     return op.put(op.get(1, kind), kind)
+
+
+def _halves(op: Op) -> list[str]:
+    """A move of 128 bits, which are two registers."""
+    low, high = (op.get(x, "u64") for x in op.vector(1))
+    names = op.vector(0)
+    return [
+        f"x, y = {low}, {high}",
+        *op.put("x", "u64", names[0]),
+        *op.put("y", "u64", names[1]),
+    ]
 
 
 def _packed(op: Op, kind: str) -> str:
@@ -89,7 +102,8 @@ def isspacep(op: Op) -> list[str]:
 @family("mapa")
 def mapa(op: Op) -> list[str]:
     """Lower ``mapa``."""
-    rank = f"(({op.get(2, 'u32')} + U32(1)) << U32(24))"
+    first = 0 if op.writer.program.pairs else 1
+    rank = f"(({op.get(2, 'u32')} + U32({first})) << U32(24))"
     if op.kind == "u32":
         return op.put(f"({op.get(1, 'u32')} & U32(0xffffff)) | {rank}", "u32")
     return op.put(f"({op.get(1, 'u64')} & ~U64(0xff000000)) | {rank}.astype(U64)", "u64")

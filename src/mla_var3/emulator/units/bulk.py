@@ -80,10 +80,8 @@ class Bulk(Unit):
                 "misaligned", pc, f"a tensor map at {address:#x}", missing="64-byte alignment"
             )
         found = self.maps[address] = TensorMap.decode(data[at : at + tensormap.BYTES].tobytes())
-        if found.interleave or found.nan_fill:
-            raise self.machine.reporter.stop(
-                pc, "an interleaved or NaN-filling tensor map is not emulated"
-            )
+        if found.interleave:
+            raise self.machine.reporter.stop(pc, "an interleaved tensor map is not emulated")
         return found
 
     def _bytes(self, address: int, pc: int) -> tuple[NDArray[np.uint8], int]:
@@ -127,9 +125,20 @@ class Bulk(Unit):
 
     # Tensor copies ----------------------------------------------------------------------------
     def load_tensor(
-        self, to: Any, descriptor: Any, at: list[Any], barrier: Any, mask: Any, s: Any, pc: int
+        self,
+        to: Any,
+        descriptor: Any,
+        at: list[Any],
+        barrier: Any,
+        mask: Any,
+        pair: bool,
+        s: Any,
+        pc: int,
     ) -> None:
-        """``cp.async.bulk.tensor`` from global to shared memory, of each thread of ``s``."""
+        """``cp.async.bulk.tensor`` from global to shared memory, of each thread of ``s``.
+
+        With ``pair`` a copy may signal the other CTA of the pair in place of the one it goes to.
+        """
         m = self.machine
         ids = m.ids[s]
         n = len(ids)
@@ -142,30 +151,35 @@ class Bulk(Unit):
         for i in range(n):
             t = self._map(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
-            targets = self._targets(int(m.cta[ids[i]]), masks, i)
-            self._load(t, box, int(place[i]), int(bars[i]), targets, int(m.warp[ids[i]]), pc)
+            pairs = self._targets(int(place[i]), int(bars[i]), masks, i, pair)
+            self._load(t, t.counted(box), pairs, int(m.warp[ids[i]]), pc)
         m.note("TMA load", s, pc)
 
-    def _targets(self, me: int, masks: Any, i: int) -> list[int] | None:
+    def _targets(
+        self, place: int, barrier: int, masks: Any, i: int, pair: bool
+    ) -> list[tuple[int, int]]:
+        """Where a copy goes, and the barrier that each of its ends signals."""
         if masks is None:
-            return None
-        return [k for k in range(self.machine.ctas) if int(masks[i]) >> k & 1]
+            return [(place, barrier)]
+        size = self.machine.shared.size
+        to = [k for k in range(self.machine.ctas) if int(masks[i]) >> k & 1]
+        # That of a pair's CTA which the barrier's address names: the first or the second.
+        side = barrier // size & 1
+        told = [(k & ~1 | side) if pair else k for k in to]
+        return [
+            (place % size + k * size, barrier % size + b * size)
+            for k, b in zip(to, told, strict=True)
+        ]
 
     def _load(
         self,
         t: TensorMap,
         box: tuple[int, ...],
-        place: int,
-        barrier: int,
-        targets: list[int] | None,
+        pairs: list[tuple[int, int]],
         warp: int,
         pc: int,
     ) -> None:
         m = self.machine
-        size = m.shared.size
-        pairs = [(place, barrier)]
-        if targets is not None:
-            pairs = [(place % size + k * size, barrier % size + k * size) for k in targets]
         data = self._fetch(t, box, m.sync.event(pairs[0][1], warp), pc)
         if data is None:
             return
@@ -266,6 +280,10 @@ class Bulk(Unit):
         region, view, clip, at = found
         if view.shape == t.shape[::-1]:
             data = np.ascontiguousarray(view)
+        elif t.nan_fill:
+            raise self.machine.reporter.stop(
+                pc, "a NaN-filling tensor map whose box leaves its tensor is not emulated"
+            )
         else:
             data = np.zeros(t.shape[::-1], view.dtype)
             data[tuple(slice(a, b) for a, b in clip[::-1])] = view
@@ -335,7 +353,7 @@ class Bulk(Unit):
         first = {key: i for i, key in reversed(list(enumerate(alike)))}
         for i in range(n) if operation else sorted(first.values()):
             t = self._map(int(words[i]), pc)
-            box = tuple(int(np.int32(x[i])) for x in coordinates)
+            box = t.counted(tuple(int(np.int32(x[i])) for x in coordinates))
             self._store(t, box, int(place[i]), operation, int(ids[i]), pc)
         m.note("TMA store", s, pc)
 

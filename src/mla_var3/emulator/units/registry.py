@@ -6,6 +6,7 @@ from mla_var3.emulator.budgets import Budgets
 from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.bulk import Bulk
 from mla_var3.emulator.units.cp_async import CpAsync
+from mla_var3.emulator.units.launch_control import LaunchControl
 from mla_var3.emulator.units.mma import Mma
 from mla_var3.emulator.units.tcgen05.copies import TensorCopies
 from mla_var3.emulator.units.tcgen05.memory import TensorMemory
@@ -16,5 +17,5 @@ from mla_var3.emulator.warps import Warps
 #: In the order in which they start; a unit joins here.
 UNITS: tuple[type[Unit], ...] = (
     *(Warps, Mma, CpAsync, Bulk, WarpgroupProducts, Budgets),
-    *(TensorMemory, TensorProducts, TensorCopies),
+    *(TensorMemory, TensorProducts, TensorCopies, LaunchControl),
 )

@@ -66,6 +66,7 @@ class TensorMap:
         swizzle: 0, 1, 2, 3 is none, 32, 64, 128 bytes.
         interleave: Not 0 for interleaved layouts, which are not emulated.
         nan_fill: Elements out of bounds are NaN, not zero.
+        halves: Elements have 4 bits, two to a byte: all but coordinates counts bytes.
     """
 
     base: int
@@ -77,6 +78,7 @@ class TensorMap:
     swizzle: int = 0
     interleave: int = 0
     nan_fill: bool = False
+    halves: bool = False
 
     @classmethod
     def decode(cls, raw: bytes) -> TensorMap:
@@ -88,8 +90,8 @@ class TensorMap:
         q = struct.unpack("<16Q", raw)
         flags = q[1] & 0xFFFFFFFF
         rank, kind = ((flags >> 4) & 7) + 1, (flags >> 7) & 15
-        if kind == FOUR_BITS:
-            raise EmulatorError("a tensor map of 4-bit elements is not emulated")
+        halves = kind == FOUR_BITS
+        kind = CODES["u8"] if halves else kind
         if kind not in ELEMENT or rank > 5:
             raise EmulatorError(f"a tensor map with element type {kind} and rank {rank} is none")
         low = [q[1] >> 32, q[2] & 0xFFFFFFFF, q[2] >> 32, q[3] & 0xFFFFFFFF]
@@ -98,6 +100,8 @@ class TensorMap:
         dims = [q[4] & 0xFFFFFFFF, q[4] >> 32, q[5] & 0xFFFFFFFF, q[5] >> 32, q[6] & 0xFFFFFFFF]
         boxes = [(q[6] >> 56) & 255, *((q[7] >> (8 * i)) & 255 for i in range(4))]
         steps = [(((q[6] >> 32) >> (3 * i)) & 7) + 1 for i in range(5)]
+        if halves:
+            dims[0], boxes[0] = dims[0] // 2, boxes[0] // 2
         return cls(
             q[0],
             kind,
@@ -108,6 +112,7 @@ class TensorMap:
             (flags >> 13) & 3,
             (flags >> 11) & 3,
             bool((flags >> 16) & 1),
+            halves,
         )
 
     def encode(self) -> bytes:
@@ -115,11 +120,12 @@ class TensorMap:
         rank = len(self.dims)
         pad = (0,) * (5 - rank)
         strides = [*(s >> 4 for s in self.strides[1:]), *pad][:4]
-        dims = [*(d - 1 for d in self.dims), *pad]
-        boxes = [*(b - 1 for b in self.box), *pad]
+        dims = [*(d - 1 for d in self._in_elements(self.dims)), *pad]
+        boxes = [*(b - 1 for b in self._in_elements(self.box)), *pad]
         q = [0] * 16
         q[0] = self.base
-        flags = (rank - 1) << 4 | self.kind << 7 | self.interleave << 11 | self.swizzle << 13
+        kind = FOUR_BITS if self.halves else self.kind
+        flags = (rank - 1) << 4 | kind << 7 | self.interleave << 11 | self.swizzle << 13
         flags |= int(self.nan_fill) << 16
         low, high = [s & 0xFFFFFFFF for s in strides], [s >> 32 for s in strides]
         q[1] = flags | low[0] << 32
@@ -133,6 +139,13 @@ class TensorMap:
         )
         q[7] = sum(b << (8 * i) for i, b in enumerate(boxes[1:]))
         return struct.pack("<16Q", *q)
+
+    def _in_elements(self, extents: tuple[int, ...]) -> tuple[int, ...]:
+        return (2 * extents[0], *extents[1:]) if self.halves else extents
+
+    def counted(self, box: tuple[int, ...]) -> tuple[int, ...]:
+        """Coordinates of a box in what the map counts."""
+        return (box[0] // 2, *box[1:]) if self.halves else box
 
     @property
     def element(self) -> int:

@@ -28,8 +28,8 @@ from mla_var3.emulator.clocks import (
 )
 
 if TYPE_CHECKING:
-    from mla_var3.emulator.options import Model
     from mla_var3.emulator.diagnostics import Reporter
+    from mla_var3.emulator.options import Model
 
 LANES, COLUMNS, BLOCK = 128, 512, 16
 BLOCKS = LANES // BLOCK
