@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from mla_var3.app import adopting
 from mla_var3.app.naming import asked_language, language_note, value_of
 from mla_var3.arguments import HELP
 from mla_var3.errors import UsageError
@@ -13,6 +14,8 @@ from mla_var3.runtime import registry
 USAGE = """\
 usage: python -m mla_var3.kernel DESIGN [VERSION] [--field=value ...]
        python -m mla_var3.kernel DESIGN [VERSION] --help   explains every flag
+
+An adopted file is typed by its name: python -m mla_var3.kernel FILE.py [--size=value ...]
 
 A design that exists in several languages is also typed DESIGN@LANGUAGE, or with --lang=LANGUAGE.
 
@@ -64,6 +67,8 @@ def main(
         raise UsageError(
             f"a design must come first: {', '.join(registry.designs())} (--help lists versions)"
         )
+    if adopting.is_file(name):
+        return adopting.profile(name, flags if version is None else [version, *flags])
     asked = asked_language(name, value_of("--lang", flags) or language)
     found = registry.find(name, version, asked)
     if (note := language_note(found, asked)) is not None:

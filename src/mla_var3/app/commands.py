@@ -9,8 +9,10 @@ from typing import Annotated
 import tyro
 
 from mla_var3 import arguments, front
+from mla_var3.app import adopting
 from mla_var3.app.naming import asked_language, language_note
 from mla_var3.arguments import named
+from mla_var3.errors import UsageError
 from mla_var3.runtime import registry
 
 PROG = "python -m mla_var3.app.commands"
@@ -21,16 +23,20 @@ def check(
     version: Annotated[tyro.conf.Positional[str | None], named("[VERSION]")] = None,
     lang: str | None = None,
 ) -> int:
-    """Check a version, all versions of a design, or everything, on small problems.
+    """Check a version, all versions of a design, everything, or an adopted file.
 
     Args:
-        design: Design to check; all by default.
+        design: Design to check, or an adopted file; all designs by default.
         version: Version to check; all of the design by default.
         lang: Language, where a design exists in several.
 
     Returns:
         0 when all are right, 1 when any is wrong.
     """
+    if design is not None and adopting.is_file(design):
+        if version is not None:
+            raise UsageError(f"a file has no versions, and {version!r} is given")
+        return adopting.check(design)
     from rich.console import Console
 
     from mla_var3.app import checking
@@ -46,14 +52,14 @@ def check(
 def compare(
     design: Annotated[tyro.conf.Positional[str], named("DESIGN")],
     first: Annotated[tyro.conf.Positional[str], named("V1")],
-    second: Annotated[tyro.conf.Positional[str], named("V2")],
+    second: Annotated[tyro.conf.Positional[str | None], named("[V2]")] = None,
     lang: str | None = None,
     verbose: bool = False,
 ) -> int:
     """Say which of two versions wins, from their records; times compare within one run.
 
     Args:
-        design: The design.
+        design: The design; or an adopted file, compared with another one.
         first: The version to compare from; v1@LANGUAGE takes it in another language, DESIGN/v1
             another design's.
         second: The version to compare to, likewise.
@@ -62,10 +68,18 @@ def compare(
     """
     from rich.console import Console
 
+    console = Console(highlight=False)
+    if adopting.is_file(design):
+        if second is not None:
+            raise UsageError(f"two files are compared, and {second!r} is a third argument")
+        for part in adopting.compare(design, first):
+            console.print(part)
+        return 0
+    if second is None:
+        raise UsageError(f"V2 must be given: {design} {first} is compared with another version")
     from mla_var3.app import comparing
 
     versions = comparing.pair(design, first, second, asked_language(design, lang))
-    console = Console(highlight=False)
     shown = comparing.comparison_tables if verbose else comparing.summary
     for part in shown(*versions):
         console.print(part)

@@ -25,22 +25,26 @@ class Command(NamedTuple):
 COMMANDS = {
     "check": Command(
         "mla_var3.app.commands",
-        "check [-- D [V]]: correctness of one version, of a design, or of all.",
+        "check [-- D [V] | FILE]: correctness of a version, a design, all, or an adopted file.",
         ("check",),
     ),
     "profile": Command(
         "mla_var3.kernel",
-        "profile -- D [V] [flags]: static without a GPU, else annotation; see --help after D.",
+        "profile -- D [V] | FILE [flags]: static without a GPU, else timed; see --help after D.",
     ),
     "compare": Command(
         "mla_var3.app.commands",
-        "compare -- D V1 V2: two versions side by side, from their records.",
+        "compare -- D V1 V2 | FILE FILE: two versions side by side, from their records.",
         ("compare",),
     ),
     "bench": Command(
         "mla_var3.app.commands",
         "bench [-- flags]: all designs and versions of one workload on one problem, in one table.",
         ("bench",),
+    ),
+    "adopt": Command(
+        "mla_var3.app.adopt",
+        "adopt -- FILE | EXAMPLE: a cuTile, CuTe, Triton or torch file, from then on like ours.",
     ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."

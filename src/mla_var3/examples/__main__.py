@@ -120,6 +120,8 @@ def import_(
 ) -> int:
     """Make a design of ours that drives an example in place.
 
+    `nox -s adopt -- EXAMPLE` takes an example without making a design of it, and without a recipe.
+
     Args:
         example: Path below the examples' folder, or id.
         design: Name of the design.

@@ -25,7 +25,7 @@ from mla_var3.knowledge import (
     symptoms,
 )
 from mla_var3.knowledge.court import report
-from mla_var3.paths import relative, repo_root
+from mla_var3.paths import out_dir, relative, repo_root
 
 EXIT_FINDINGS = 1
 
@@ -97,11 +97,12 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
     """Rank the patterns that a record's metrics trigger, by the gain that was measured.
 
     Args:
-        record: Address of the record, as `records list` prints it.
+        record: Address of the record, as `records list` prints it; or an adopted file, of which it
+            is the newest.
         top: Most patterns.
     """
     _require_positive(top)
-    read = evidence.at(record)
+    read = _of_file(Path(record)) if record.endswith(".py") else evidence.at(record)
     found = matching.match(read, pages.load_all())[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""
@@ -118,6 +119,15 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
         anchor = f"#{read.arch}" if read.arch in symptoms.archs() else ""
         print(f"recipe: {symptom.title}: diagnosis/{symptom.key}/{anchor} of the site")
     return 0
+
+
+def _of_file(path: Path) -> evidence.Record:
+    """The newest record of an adopted file."""
+    known = evidence.find(out_dir() / "adopted")
+    mine = [r for r in known if str(path.resolve()) in r.kernel.sources]
+    if not mine:
+        raise UsageError(f"{path} has no record; run nox -s profile -- {path}")
+    return mine[-1]
 
 
 def replay() -> int:

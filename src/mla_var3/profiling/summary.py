@@ -37,7 +37,7 @@ def render(
     facts = [*known, *([("Limited by", held)] if held else [])]
     lines = [f"**{cell(first.kernel.name)}**: {_verdict(found)}."]
     lines += ["", facts_list(facts), ""] if facts else [""]
-    lines += [f"At {cell(axes(_common(found)))}:", ""]
+    lines += [f"At {cell(at)}:", ""] if (at := axes(_common(found))) else []
     lines += [table(HEADER, [_row(record, found) for record in found]), ""]
     if steps := numbered(next_steps):
         lines += ["**Try next**", "", *steps, ""]

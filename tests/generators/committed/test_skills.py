@@ -13,11 +13,13 @@ import pytest
 
 from generators.committed import skills
 from generators.pages.machine import skill_names
+from mla_var3.app.sessions import COMMANDS
 from tests.generators.checking import ROOT
 from tests.generators.commands import commands_of
 
 #: Commands that run the project's own checks, of which this is one.
 CHECKS = ("nox -s tests",)
+LINT = "knowledge -- lint"
 
 
 def test_the_committed_skills_are_current(site):
@@ -70,7 +72,8 @@ def test_every_command_of_a_skill_runs(name, checkout):
             env={**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{checkout}",
                  "HYPERMLA_ROOT": str(checkout)},
         )  # fmt: skip
-        if done.returncode:
+        # A clone is no version yet: what its entry still lacks, lint says.
+        if done.returncode and not (LINT in command and done.returncode == 1):
             failed.append((command, done.returncode, done.stderr[-500:]))
     assert failed == []
 
@@ -81,5 +84,5 @@ def _as_run(command: str) -> list[str]:
     if words[0] == "python":
         return [sys.executable, *words[1:]]
     arguments = words[words.index("--") + 1 :] if "--" in words else []
-    console = "from mla_var3.app.console import script; script()"
-    return [sys.executable, "-c", console, words[2], *arguments]
+    told = COMMANDS[words[2]]
+    return [sys.executable, "-m", told.module, *told.arguments, *arguments]

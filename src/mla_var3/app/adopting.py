@@ -1,0 +1,198 @@
+"""Commands check, profile and compare for adopted files, by the name of the file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from mla_var3 import arguments
+from mla_var3.errors import UsageError
+from mla_var3.evidence import Record, Scalar
+from mla_var3.paths import relative, write_atomic
+from mla_var3.workloads import check_minima, option
+
+if TYPE_CHECKING:
+    from mla_var3.campaign.adopted import Adopted, Checked
+
+EXIT_FAILED = 1
+#: Patterns that a report names, and columns of tables when the output is not a terminal.
+ADVICE, PIPE_WIDTH = 3, 120
+
+
+def is_file(name: str | None) -> bool:
+    """Whether a name is that of a file, not of a design."""
+    return name is not None and name.endswith(".py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """How to profile an adopted file; its sizes are flags too."""
+
+    prof_type: Literal["disabled", "static", "event"] | None = option(
+        None, "what to do: disabled checks, static also compiles, event times on a GPU (default: "
+        "event with a GPU, else static)",
+    )  # fmt: skip
+    bench_runs: int = option(50, "timed runs", minimum=1)
+    out_dir: Path | None = option(None, "folder of the report (default: out/)")
+    arch: str | None = option(None, "archs, comma separated; of PTX the one that it runs as")
+    verbose: bool = option(False, "print the whole report, not one line per target")
+
+
+def check(name: str) -> int:
+    """Check an adopted file at each of its sizes; 0 when all are right, 1 when any is wrong."""
+    from mla_var3.campaign import adopted
+
+    console = Console(soft_wrap=True, highlight=False)
+    found = adopted.adopt(Path(name))
+    wrong, those = 0, found.told.checks
+    for number, sizes in enumerate(those, 1):
+        checked = found.check(sizes)
+        wrong += bool(checked.wrong)
+        verdict = "[red]WRONG[/red]" if checked.wrong else "[green]ok[/green]"
+        slug = adopted.slug(checked.problem)
+        console.print(
+            f"\\[{number:>3}/{len(those)}] {found.name} {slug} error {checked.error:.1e} {verdict}"
+        )
+        for said in (checked.wrong, *_warnings(checked)):
+            if said:
+                console.print(f"          {said}", markup=False)
+    problems = f"{len(those)} problem{'s' * (len(those) > 1)}"
+    console.print(f"{problems}: {f'{wrong} wrong' if wrong else 'all right'}")
+    return EXIT_FAILED if wrong else 0
+
+
+def _warnings(checked: Checked) -> list[str]:
+    found = (str(d) for d in checked.trace.diagnostics if d.severity == "warning")
+    return list(dict.fromkeys(found))
+
+
+def profile(name: str, argv: Sequence[str]) -> int:
+    """Check an adopted file, compile its kernels, or time it on a GPU, and say what to try next."""
+    from mla_var3.campaign import adopted
+
+    prog = f"python -m mla_var3.kernel {name}"
+    found = adopted.adopt(Path(name), _arch(argv))
+    kind = _argument_type(found.told.sizes)
+    parsed = arguments.parse(kind, argv, prog, f"Profile {name}; its sizes are flags.")
+    options = ProfileOptions(
+        **{f.name: getattr(parsed, f.name) for f in dataclasses.fields(ProfileOptions)}
+    )
+    check_minima(options, UsageError, "--")
+    sizes = {name: getattr(parsed, name) for name in found.told.sizes}
+    mode = options.prof_type or _default_mode()
+    if mode == "event":
+        return _shown([adopted.timed(found, sizes, options.bench_runs)], found, None, options)
+    checked = found.check(sizes)
+    if mode == "disabled":
+        found = dataclasses.replace(found, archs=())
+    made = adopted.records(found, checked, lambda text: print(f"· {text}", flush=True))
+    return _shown(made, found, checked, options)
+
+
+def _arch(argv: Sequence[str]) -> str | None:
+    from mla_var3.app.naming import value_of
+
+    return value_of("--arch", argv)
+
+
+def _default_mode() -> str:
+    import torch
+
+    return "event" if torch.cuda.is_available() else "static"
+
+
+def _argument_type(sizes: Mapping[str, Scalar]) -> Any:
+    """A dataclass whose fields are the flags: the sizes, then how to run."""
+    from mla_var3.app.options import tyro_field
+
+    own = {f.name: f for f in dataclasses.fields(ProfileOptions)}
+    if taken := [name for name in sizes if name in own]:
+        raise UsageError(f"a size may not be called {taken[0]}, which is a flag of profile")
+    rows: list[Any] = [
+        (name, Annotated[type(value), tyro.conf.arg(help="size of the inputs")],
+         dataclasses.field(default=value))
+        for name, value in sizes.items()
+    ]  # fmt: skip
+    hints = dataclasses.fields(ProfileOptions)
+    types = tyro_types()
+    rows += [tyro_field(f, types[f.name], tyro.conf.FlagCreatePairsOff) for f in hints]
+    return dataclasses.make_dataclass("Arguments", rows, frozen=True)
+
+
+def tyro_types() -> dict[str, Any]:
+    """Types of the options by name."""
+    from typing import get_type_hints
+
+    return get_type_hints(ProfileOptions)
+
+
+def _shown(
+    made: list[Record], found: Adopted, checked: Checked | None, options: ProfileOptions
+) -> int:
+    """Write records and report, and print one screen."""
+    from mla_var3 import evidence, knowledge, paths
+    from mla_var3.campaign import adopted
+    from mla_var3.knowledge import matching
+    from mla_var3.profiling import report, summary
+    from mla_var3.runtime import costs
+
+    given = adopted.work(checked) if checked is not None else costs.Given({})
+    with costs.given(given):
+        passed = [record for record in made if isinstance(record.outcome, evidence.Passed)]
+        steps = matching.steps(passed, knowledge.load_all(), ADVICE) if passed else []
+        brief = summary.render(made, [step.brief for step in steps])
+        folder = (options.out_dir or paths.out_dir()) / "profiles" / "adopted" / found.name
+        path = folder / adopted.slug(made[0].problem) / "report.md"
+        whole = report.render(made, [str(step) for step in steps])
+    write_atomic(path, whole)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    console.print(Markdown(whole if options.verbose else brief))
+    for written in adopted.write(made):
+        print(f"record {relative(written)}")
+    print(f"wrote {relative(path)}")
+    return EXIT_FAILED if len(passed) < len(made) else 0
+
+
+def compare(first: str, second: str) -> Iterator[str | Table]:
+    """Two adopted files, from their records: the winner in a sentence, then the figures.
+
+    Raises:
+        UsageError: One of them is not a file, or both are the same.
+        ToolchainError: One has no record as it is.
+        RecordError: They share no target and sizes.
+    """
+    from mla_var3.app import winner
+    from mla_var3.campaign import adopted
+    from mla_var3.errors import RecordError
+
+    if not is_file(second):
+        raise UsageError(f"{first} is compared with another file, and {second} is none")
+    if Path(first).resolve() == Path(second).resolve():
+        raise UsageError(f"{first} is given twice; name two files")
+    left, right = (
+        {(r.target, r.mode, r.slug): r for r in adopted.require_records(Path(name))}
+        for name in (first, second)
+    )
+    pairs = [(left[key], right[key]) for key in left if key in right]
+    if not pairs:
+        raise RecordError(f"{first} and {second} share no record of the same sizes and target")
+    names = _apart(Path(first), Path(second))
+    found = winner.duel(names, pairs)
+    yield found.verdict
+    yield from winner.duel_tables(found)
+
+
+def _apart(first: Path, second: Path) -> tuple[str, str]:
+    if first.name != second.name:
+        return first.name, second.name
+    return str(first), str(second)

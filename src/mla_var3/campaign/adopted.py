@@ -1,0 +1,352 @@
+"""An adopted file as our versions are: checked, compiled, timed, recorded and advised on.
+
+Its records lie below ``out/adopted`` and never among the committed ones.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mla_var3 import evidence, languages, paths
+from mla_var3.blobs import blob_id
+from mla_var3.campaign import contract, running
+from mla_var3.campaign.contract import Contract, Kind
+from mla_var3.campaign.running import Trace
+from mla_var3.errors import InputError, PlanError, ToolchainError
+from mla_var3.evidence import Passed, Record, Scalar, StaticFacts
+from mla_var3.profiling import recording
+from mla_var3.runtime import costs
+from mla_var3.runtime.check import OutputError, compare
+from mla_var3.workloads import Cost, Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+#: The workload of records of adopted files.
+LAYER = "adopted"
+VERSION = "v0"
+#: A single row may err by this factor more than the whole, as of our versions.
+ROW_FACTOR = 3.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One problem that ran and was compared.
+
+    Attributes:
+        problem: Its sizes.
+        errors: How far each output is from its reference.
+        trace: What ran.
+        cost: FLOPs of the reference, as torch counts them, else those that ran; and the bytes of
+            inputs and outputs, each once.
+        counted: What counted the FLOPs.
+    """
+
+    problem: Mapping[str, Scalar]
+    errors: tuple[OutputError, ...]
+    trace: Trace
+    cost: Cost
+    counted: str = ""
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong, in one line; empty when nothing is."""
+        faults = [str(d) for d in self.trace.diagnostics if d.severity == "error"]
+        return "; ".join([*(str(e) for e in self.errors if not e.ok), *dict.fromkeys(faults)])
+
+    @property
+    def error(self) -> float:
+        """Largest relative error."""
+        return max(e.error for e in self.errors)
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A file with the three functions.
+
+    Attributes:
+        path: The file.
+        kind: What runs its kernels.
+        archs: What they are compiled for.
+    """
+
+    path: Path
+    kind: Kind
+    archs: tuple[str, ...]
+    _seen: dict[str, Checked] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        return contract.name_of(self.path)
+
+    @functools.cached_property
+    def told(self) -> Contract:
+        """The contract, read with nothing running: sizes and checks."""
+        with self._running():
+            return contract.load(self.path)
+
+    def _running(self) -> Any:
+        return running.on_cpu(self.kind, self.archs or running.DEFAULT_ARCHS["cute"])
+
+    def check(self, sizes: Mapping[str, Scalar]) -> Checked:
+        """Run a problem on the CPU and compare it.
+
+        Raises:
+            PlanError: The file's own code fails; names the line.
+            InputError: The file breaks its contract.
+        """
+        key = repr(sorted(sizes.items()))
+        if key not in self._seen:
+            self._seen[key] = self._checked(sizes)
+        return self._seen[key]
+
+    def _checked(self, sizes: Mapping[str, Scalar]) -> Checked:
+        with self._running() as trace:
+            mine = contract.load(self.path)
+            problem = mine.problem(sizes)
+            out, ref, given, flops = _run(mine, problem)
+        errors = tuple(
+            compare(name, out[name], ref[name], _allowed(mine, out[name])) for name in ref
+        )
+        moved = {id(t): t.nbytes for t in (*_tensors(given.values()), *out.values())}
+        counted = "torch's FlopCounter over the reference"
+        if not flops:
+            flops = sum(one.flops for one in trace.launches)
+            counted = "what the kernels executed" if flops else ""
+        return Checked(problem, errors, trace, Cost(flops, sum(moved.values())), counted)
+
+
+def _run(mine: Contract, problem: Mapping[str, Scalar]) -> tuple[Any, Any, Any, int]:
+    """Outputs, references, inputs and FLOPs of the reference."""
+    from mla_var3.campaign.flops import Counting
+
+    with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: inputs fails"):
+        given = mine.inputs("cuda", **problem)
+    with (
+        contract.one_sentence(f"{mine.path}: reference fails"),
+        Counting() as counter,
+    ):
+        right = mine.reference(**_copied(given))
+    with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: launch fails"):
+        result = mine.launch(**given)
+    named = list(right) if isinstance(right, Mapping) else []
+    out = contract.outputs(mine.path, given, result, named)
+    ref = contract.outputs(mine.path, given, right, list(out))
+    if set(out) != set(ref):
+        raise PlanError(
+            f"{mine.path}: launch gives {', '.join(out)}, and reference {', '.join(ref)}"
+        )
+    return _plain(out), _plain(ref), given, counter.flops
+
+
+def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs for the reference, which a launch may not change and which may not change them."""
+    return {name: one.clone() if hasattr(one, "clone") else one for name, one in given.items()}
+
+
+def _plain(tensors: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def _tensors(values: Any) -> list[Any]:
+    return [value for value in values if hasattr(value, "untyped_storage")]
+
+
+def _allowed(mine: Contract, output: torch.Tensor) -> Tolerance:
+    whole = contract.allowed(mine, output)
+    return Tolerance(whole, ROW_FACTOR * whole)
+
+
+def adopt(path: Path, archs: str | None = None) -> Adopted:
+    """A file with the three functions.
+
+    Raises:
+        InputError: It lacks one, or cannot be read.
+    """
+    if not path.is_file():
+        raise InputError(str(path), "is not a file")
+    kind = contract.kind_of(path)
+    own = contract.constant(path, contract.ARCH) or None
+    return Adopted(path.resolve(), kind, running.archs_of(kind, archs or own))
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def results() -> Path:
+    """Folder of the records of adopted files."""
+    return paths.out_dir() / "adopted"
+
+
+def records_of(path: Path) -> list[Record]:
+    """Records of a file's present content, in the order of their times."""
+    mine = {str(path.resolve()): blob_id(path.read_bytes())}
+    return [r for r in evidence.find(results()) if r.kernel.sources.items() >= mine.items()]
+
+
+def records(found: Adopted, checked: Checked, note: Callable[[str], None]) -> list[Record]:
+    """A record of each arch; of plain torch one of the CPU.
+
+    Args:
+        found: The file.
+        checked: A problem that ran.
+        note: Told what happens.
+    """
+    if found.archs and checked.trace.launches:
+        names = ", ".join(dict.fromkeys(one.kernel for one in checked.trace.launches))
+        note(f"compiling {running.short(names)} for {', '.join(found.archs)}")
+    made = running.compiled(checked.trace, found.archs)
+    if not made:
+        return [_record(found, checked, "disabled", evidence.CPU, [])]
+    return [
+        _record(found, checked, "static", f"static/{running.arch_key(arch)}", facts)
+        for arch, facts in made.items()
+    ]
+
+
+def _record(
+    found: Adopted,
+    checked: Checked,
+    mode: evidence.Mode,
+    target: str,
+    facts: Sequence[StaticFacts],
+    outcome: evidence.Outcome | None = None,
+) -> Record:
+    language = running.LANGUAGES[found.kind]
+    package = languages.find(language).package
+    tools = (*languages.find(language).tools, *({"triton": ["triton"]}.get(found.kind, [])))
+    return Record(
+        kernel=evidence.KernelIdentity(
+            language=language, package=package, layer=LAYER, design=found.name, version=VERSION,
+            sources={str(found.path): blob_id(found.path.read_bytes())},
+        ),
+        problem=dict(checked.problem),
+        slug=slug(checked.problem),
+        mode=mode,
+        target=target,
+        toolchain=recording.toolchain([*tools, "torch"]),
+        outcome=outcome or _outcome(checked, facts),
+        run=recording.RUN,
+        time=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+    )  # fmt: skip
+
+
+def slug(problem: Mapping[str, Scalar]) -> str:
+    """File-name form of the sizes."""
+    parts = [f"{name}{value}" for name, value in problem.items() if value is not None]
+    text = "-".join(parts) or "default"
+    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in text)
+
+
+def _outcome(checked: Checked, facts: Sequence[StaticFacts]) -> evidence.Outcome:
+    correctness = correctness_of(checked)
+    if checked.wrong:
+        return evidence.Failed(error=checked.wrong, correctness=correctness)
+    for one in facts:
+        if one.error is not None:
+            said = f"does not compile for {one.arch}: {one.error}"
+            return evidence.Failed(error=said, stage=one.kernel, correctness=correctness)
+    return Passed(correctness=correctness, stages=stages_of(checked, facts))
+
+
+def stages_of(checked: Checked, facts: Sequence[StaticFacts]) -> list[evidence.Stage]:
+    """The kernels as a record's stages; of plain torch the call as one."""
+    names: dict[str, int] = {}
+    made = []
+    for i, one in enumerate(checked.trace.launches):
+        name = running.short(one.kernel)
+        names[name] = names.get(name, 0) + 1
+        number = names[name]
+        made.append(
+            evidence.Stage(
+                name=name if number == 1 else f"{name}_{number}", kernel=name, tiling={},
+                grid=list(one.grid), static=facts[i] if i < len(facts) else None,
+            )
+        )  # fmt: skip
+    return made or [evidence.Stage(name="launch", kernel="launch", tiling={}, grid=[])]
+
+
+def correctness_of(checked: Checked) -> evidence.Correctness:
+    """The comparison as a record keeps it."""
+    worst, trace = checked.error, checked.trace
+    return evidence.Correctness(
+        status="failed" if checked.wrong else "passed",
+        against="its own reference on the CPU",
+        tolerance=max(e.allowed.whole for e in checked.errors),
+        cases=[
+            evidence.CheckedCase(
+                problem=dict(checked.problem),
+                max_relative_error=float(f"{worst:.1e}") if math.isfinite(worst) else None,
+                mma_flops=trace.mma_flops, bytes_loaded=trace.loaded, bytes_stored=trace.stored,
+            )
+        ],
+        message=checked.wrong or None,
+    )  # fmt: skip
+
+
+def work(checked: Checked) -> costs.Given:
+    """The work of a checked problem, for all that is worked out from its records."""
+    stages = stages_of(checked, ())
+    only = {stages[0].name: checked.cost} if len(stages) == 1 else {}
+    if only:
+        return costs.Given(only, checked.cost)
+    parts = zip(stages, checked.trace.launches, strict=True)
+    own = {stage.name: Cost(one.flops, 0) for stage, one in parts}
+    first = stages[0].name
+    rest = checked.cost.flops - sum(cost.flops for cost in own.values())
+    own[first] = Cost(own[first].flops + rest, checked.cost.bytes)
+    return costs.Given(own, checked.cost)
+
+
+def write(made: Sequence[Record]) -> list[Path]:
+    """Keep records; returns their files."""
+    return [evidence.write(record, results())[0] for record in made]
+
+
+# -- on a GPU --------------------------------------------------------------------------------------
+
+
+def timed(found: Adopted, sizes: Mapping[str, Scalar], bench_runs: int) -> Record:
+    """Check a file on the GPU here, then time its launch by CUDA events over graph replay.
+
+    Raises:
+        ToolchainError: There is no GPU.
+    """
+    from mla_var3.profiling import binding, gpu_lock
+    from mla_var3.profiling.timing import Timer
+
+    binding.require_gpu("event")
+    with gpu_lock.held(lambda _: None):
+        mine = contract.load(found.path)
+        problem = mine.problem(sizes)
+        out, ref, given, flops = _run(mine, problem)
+        errors = tuple(compare(n, out[n], ref[n], _allowed(mine, out[n])) for n in ref)
+        moved = sum(t.nbytes for t in (*_tensors(given.values()), *out.values()))
+        checked = Checked(problem, errors, Trace(found.kind), Cost(flops, moved))
+        outcome = _outcome(checked, [])
+        device, state = recording.gpu()
+        if isinstance(outcome, Passed):
+            timer = Timer(bench_runs)
+            total = timer.time(lambda: mine.launch(**given))
+            outcome = outcome.model_copy(update={"total": total, "protocol": timer.protocol})
+        record = _record(found, checked, "event", device.key, [], outcome)
+        return record.model_copy(update={"device": state})
+
+
+def require_records(path: Path) -> list[Record]:
+    """Records of a file.
+
+    Raises:
+        ToolchainError: There is none; says what to run.
+    """
+    found = records_of(path)
+    if not found:
+        raise ToolchainError(f"{path} has no record as it is; run nox -s profile -- {path}")
+    return found

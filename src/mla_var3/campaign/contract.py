@@ -1,0 +1,294 @@
+"""Contract of an adopted file: three functions that say what a kernel takes, gives and is.
+
+``inputs(device, n=4096)`` makes the inputs, a mapping by name; its further parameters are sizes.
+``reference(**inputs)`` computes by plain torch what is right: a tensor, several, or a mapping.
+``launch(**inputs)`` launches the kernel as its users do and returns the same; None where it writes
+to inputs, which ``reference`` then names. ``CHECKS``, a list of sizes, ``TOLERANCE``, and ``ARCH``,
+what PTX runs as compiled for, may follow.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mla_var3 import inputs
+from mla_var3.errors import HyperMlaError, InputError, PlanError
+from mla_var3.evidence import Scalar
+
+if TYPE_CHECKING:
+    import torch
+
+FUNCTIONS = ("inputs", "reference", "launch")
+CHECKS, TOLERANCE, ARCH = "CHECKS", "TOLERANCE", "ARCH"
+#: How a file's kernels run on a CPU: cuTile's interpreter, PTX in the emulator, or torch alone.
+Kind = Literal["cutile", "cute", "triton", "torch"]
+#: Module whose import tells the kind, the more particular first.
+_IMPORTS: Mapping[str, Kind] = {"cutlass": "cute", "triton": "triton", "cuda.tile": "cutile"}
+#: Largest accepted relative error by the element type of an output; TF32 rounds to 11 bits.
+ALLOWED = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
+#: Of narrower types.
+ALLOWED_NARROW = 6.4e-2
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The three functions of a file.
+
+    Attributes:
+        path: The file.
+        inputs: Makes the inputs for a device and sizes.
+        reference: What is right.
+        launch: Launches the kernel.
+        sizes: Sizes with their default values.
+        checks: Sizes that ``check`` runs; the default ones where the file names none.
+        tolerance: Largest relative error; by element type where None.
+    """
+
+    path: Path
+    inputs: Callable[..., Mapping[str, Any]]
+    reference: Callable[..., Any]
+    launch: Callable[..., Any]
+    sizes: Mapping[str, Scalar]
+    checks: tuple[Mapping[str, Scalar], ...]
+    tolerance: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What records call it: the file's name as an identifier."""
+        return name_of(self.path)
+
+    def problem(self, sizes: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """All sizes, those given in place of the defaults.
+
+        Raises:
+            PlanError: ``inputs`` does not take one of them.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                known = ", ".join(self.sizes) or "none"
+                raise PlanError(f"{self.path}: inputs takes no size {name} (known: {known})")
+        return {**self.sizes, **sizes}
+
+
+def name_of(path: Path) -> str:
+    """A file's name as records write it: small letters, digits and underscores."""
+    stem = "".join(c if c.isalnum() and c.isascii() else "_" for c in path.stem.lower())
+    return stem if stem[:1].isalpha() else f"k_{stem}"
+
+
+def has_contract(path: Path) -> bool:
+    """Whether a file defines the three functions."""
+    return set(FUNCTIONS) <= _defined(path)
+
+
+def tree(path: Path) -> ast.Module:
+    """A file, parsed.
+
+    Raises:
+        InputError: It cannot be read, or is not Python.
+    """
+    try:
+        return ast.parse(inputs.read_text(path))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise InputError(str(path), f"is not Python: {error}") from error
+
+
+def kind_of(path: Path) -> Kind:
+    """What runs a file's kernels, by what it and the files beside it import."""
+    found = set(_imported(path, set()))
+    return next((kind for module, kind in _IMPORTS.items() if module in found), "torch")
+
+
+def _imported(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Modules of ``_IMPORTS`` that a file imports, or one that it imports from its folder."""
+    seen.add(path)
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
+        else:
+            yield from _theirs(path, node, seen)
+            continue
+        for name in names:
+            yield from (m for m in _IMPORTS if name == m or name.startswith(f"{m}."))
+            beside = path.parent.joinpath(*name.lstrip(".").split("."))
+            for other in (beside.with_suffix(".py"), beside / "__init__.py"):
+                if name and other.is_file() and other not in seen:
+                    yield from _imported(other, seen)
+
+
+def _theirs(path: Path, node: ast.AST, seen: set[Path]) -> Iterator[str]:
+    """Modules that a file imports which ``definitions`` or ``script`` names."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id="definitions" | "script"), args=[ast.Constant(value=str(name)), *_]
+        ):
+            other = (path.resolve().parent / name).resolve()
+            if other.is_file() and other not in seen:
+                yield from _imported(other, seen)
+
+
+def load(path: Path) -> Contract:
+    """Import a file and read its contract; what runs its kernels has to be set up before.
+
+    Raises:
+        InputError: It cannot be read, lacks a function, or one of them does not fit.
+        PlanError: Importing it fails; names the line.
+    """
+    defined = _defined(path)
+    if lacking := [name for name in FUNCTIONS if name not in defined]:
+        raise InputError(
+            str(path), f"defines no {' and no '.join(lacking)}; nox -s adopt -- {path} writes them"
+        )
+    module = _module(path)
+    sizes = _sizes(path, module.inputs)
+    checks = getattr(module, CHECKS, None)
+    made = Contract(
+        path.resolve(), module.inputs, module.reference, module.launch, sizes, ({},),
+        _tolerance(path, getattr(module, TOLERANCE, None)),
+    )  # fmt: skip
+    if checks is None:
+        return made
+    if not isinstance(checks, Sequence) or not checks or not all(
+        isinstance(one, Mapping) for one in checks
+    ):  # fmt: skip
+        raise InputError(str(path), f"has {CHECKS} that is not a list of sizes by name: {checks!r}")
+    for one in checks:
+        made.problem(one)
+    return Contract(**{**vars(made), "checks": tuple(checks)})
+
+
+def _defined(path: Path) -> set[str]:
+    """Names that a file defines or assigns."""
+    found = set()
+    for node in tree(path).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {n.id for target in node.targets for n in ast.walk(target)
+                      if isinstance(n, ast.Name)}  # fmt: skip
+    return found
+
+
+def constant(path: Path, name: str) -> str:
+    """The text that a file assigns to a name; empty where it assigns none."""
+    for node in tree(path).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(value))):
+                if found == name:
+                    return value
+    return ""
+
+
+def _module(path: Path) -> Any:
+    """The file as a module under a name of its own; where it fails, one sentence."""
+    full = path.resolve()
+    name = f"adopted_{name_of(full)}_{hashlib.sha256(str(full).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, full)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Compilers look up there what they trace.
+    with beside(full), one_sentence(f"{path} cannot be imported"):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[None]:
+    """The file's folder is where imports look first."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+@contextlib.contextmanager
+def one_sentence(what: str) -> Iterator[None]:
+    """Turn what a user's code raises into a PlanError that names its last line.
+
+    Args:
+        what: The start of the sentence.
+    """
+    try:
+        yield
+    except HyperMlaError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).split()) or "no word"
+        raise PlanError(
+            f"{what}: {type(error).__name__}: {said[:400]} ({last.filename}, line {last.lineno})"
+        ) from error
+
+
+def _sizes(path: Path, function: Callable[..., Any]) -> dict[str, Scalar]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].name != "device":
+        raise InputError(str(path), "has inputs whose first parameter is not device")
+    found: dict[str, Scalar] = {}
+    for one in parameters[1:]:
+        if not isinstance(one.default, int | float | str | bool):
+            raise InputError(
+                str(path), f"has inputs whose size {one.name} has no default that is a plain value"
+            )
+        found[one.name] = one.default
+    return found
+
+
+def _tolerance(path: Path, value: Any) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)
+                         and 0 < value < 1):  # fmt: skip
+        return value
+    raise InputError(str(path), f"has {TOLERANCE} that is no number between 0 and 1: {value!r}")
+
+
+def allowed(contract: Contract, output: torch.Tensor) -> float:
+    """Largest relative error of an output."""
+    if contract.tolerance is not None:
+        return contract.tolerance
+    return ALLOWED.get(str(output.dtype).removeprefix("torch."), ALLOWED_NARROW)
+
+
+def outputs(path: Path, given: Mapping[str, Any], result: Any, names: Sequence[str] = ()) -> Any:
+    """Tensors by name of what ``launch`` or ``reference`` returned.
+
+    Args:
+        path: The file.
+        given: The inputs, which ``launch`` may have written to.
+        result: What was returned.
+        names: Names that the other function gave.
+
+    Raises:
+        InputError: It is nothing that can be compared.
+    """
+    import torch
+
+    if result is None and names and all(name in given for name in names):
+        result = {name: given[name] for name in names}
+    if isinstance(result, torch.Tensor):
+        result = (result,)
+    if isinstance(result, tuple | list):
+        own = names if len(names) == len(result) else [f"out{i}" for i in range(len(result))]
+        result = dict(zip(own, result, strict=True))
+    if isinstance(result, Mapping) and result and all(
+        isinstance(one, torch.Tensor) for one in result.values()
+    ):  # fmt: skip
+        return dict(result)
+    raise InputError(
+        str(path), f"must give tensors to compare, and gives {type(result).__name__}; see "
+        "nox -s adopt -- --help"
+    )  # fmt: skip

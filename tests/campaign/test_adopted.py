@@ -1,0 +1,144 @@
+"""Adopted files: run, compared, recorded; what breaks the contract is one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from mla_var3 import evidence
+from mla_var3.campaign import adopted, contract
+from mla_var3.errors import HyperMlaError, InputError, PlanError, ToolchainError, UnknownNameError
+from tests.campaign.files import ADD, CONTRACT, TORCH
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("mla_var3.paths.out_dir", lambda: tmp_path / "out")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "My-Add.py"
+    path.write_text(ADD + CONTRACT)
+    return path
+
+
+def test_a_right_kernel_is_right_and_says_what_ran(file):
+    found = adopted.adopt(file)
+    assert (found.kind, found.name, found.told.sizes) == ("cutile", "my_add", {"n": 100})
+    checked = found.check({"n": 70})
+    assert (checked.wrong, checked.error) == ("", 0.0)
+    (launch,) = checked.trace.launches
+    assert (launch.kernel, launch.grid) == ("add_kernel", (3, 1, 1))
+    assert checked.cost.bytes == 3 * 70 * 4
+    assert checked.counted == "what the kernels executed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("+ ct.load(y", "- ct.load(y", "relative error"),
+        ("(ct.cdiv(x.shape[0], TILE),)", "(1,)", "relative error nan"),  # Nobody wrote the rest.
+    ],
+)
+def test_a_wrong_kernel_is_wrong(file, old, new, said):
+    file.write_text(file.read_text().replace(old, new))
+    assert said in adopted.adopt(file).check({}).wrong
+
+
+def test_a_record_is_read_again_until_the_file_changes(file, monkeypatch):
+    found = adopted.adopt(file)
+    monkeypatch.setattr(found.__class__, "archs", (), raising=False)
+    checked = found.check({})
+    made = adopted.records(adopted.Adopted(found.path, found.kind, ()), checked, print)
+    # Without an arch nothing is compiled, and the record is of the CPU.
+    assert [r.target for r in made] == [evidence.CPU]
+    (path,) = adopted.write(made)
+    assert path.is_relative_to(adopted.results())
+    (again,) = adopted.require_records(file)
+    assert again.outcome == made[0].outcome
+    assert not evidence.is_stale(again) or again.kernel.sources
+    file.write_text(file.read_text() + "\n# other\n")
+    with pytest.raises(ToolchainError, match="has no record as it is"):
+        adopted.require_records(file)
+
+
+def test_plain_torch_is_checked_and_its_work_counted(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(TORCH)
+    checked = adopted.adopt(path).check({"m": 4})
+    assert not checked.wrong
+    assert checked.cost.flops == 2 * 4 * 16 * 4
+    assert checked.counted.startswith("torch")
+    given = adopted.work(checked)
+    assert given.whole == checked.cost
+
+
+def _whole(path):
+    found = adopted.adopt(path)
+    assert found.told
+    found.check({})
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("def inputs(device): ...", InputError, "defines no reference and no launch"),
+        ("def inputs(:", InputError, "is not Python"),
+        (TORCH.replace("(device, m=8", "(m=8"), InputError, "first parameter is not device"),
+        (TORCH.replace("m=8, n=16", "m"), InputError, "size m has no default"),
+        (TORCH.replace("m=8", "m=None"), InputError, "size m has no default"),
+        (TORCH + "TOLERANCE = 3", InputError, "TOLERANCE that is no number between"),
+        (TORCH + "CHECKS = 3", InputError, "CHECKS that is not a list"),
+        (TORCH + "CHECKS = [{'q': 3}]", PlanError, "takes no size q (known: m, n)"),
+        (TORCH + "import nothing_here", PlanError, "cannot be imported: ModuleNotFoundError"),
+        (TORCH.replace("a @ b", "a @ a"), PlanError, "launch fails: RuntimeError"),
+        (TORCH.replace("return a @ b", "return 3"), InputError, "gives int"),
+        (TORCH.replace("return a @ b", "pass"), InputError, "gives NoneType"),
+        (TORCH.replace("return a @ b", "return a, b"), PlanError, "launch gives out0, out1, and"),
+        (TORCH.replace("return a @ b", "return a"), PlanError, "has shape"),
+    ],
+)
+def test_what_breaks_the_contract_is_one_sentence(tmp_path, text, error, said):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(HyperMlaError) as raised:
+        _whole(path)
+    assert isinstance(raised.value, error)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_outputs_written_in_place_are_named_by_the_reference(tmp_path):
+    path = tmp_path / "inplace.py"
+    path.write_text(
+        "import torch\n"
+        "def inputs(device): return {'x': torch.ones(3, device=device)}\n"
+        "def reference(x): return {'x': x * 2}\n"
+        "def launch(x): x.mul_(2)\n"
+    )
+    checked = adopted.adopt(path).check({})
+    assert not checked.wrong
+    assert checked.errors[0].name == "x"
+
+
+def test_archs_are_those_of_the_kind(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(TORCH)
+    with pytest.raises(ToolchainError, match="compiles no kernel"):
+        adopted.adopt(path, "sm_90")
+    path.write_text(ADD + CONTRACT)
+    with pytest.raises(UnknownNameError, match="unknown arch 'sm_1'"):
+        adopted.adopt(path, "sm_1")
+    path.write_text("import cutlass\n" + TORCH)
+    assert contract.kind_of(path) == "cute"
+    with pytest.raises(ToolchainError, match="one arch"):
+        adopted.adopt(path, "sm_90,sm_100")
+
+
+def test_the_kind_follows_imports_of_files_beside(tmp_path):
+    (tmp_path / "theirs.py").write_text("import triton.language as tl\n")
+    path = tmp_path / "mine.py"
+    path.write_text("import theirs\n" + TORCH)
+    assert contract.kind_of(path) == "triton"
+    path.write_text("from mla_var3.campaign import definitions\nt = definitions('theirs.py')\n")
+    assert contract.kind_of(path) == "triton"
