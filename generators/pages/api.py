@@ -106,7 +106,7 @@ def _chapter(
           for entry in part.entries),
         "## Snippets" if shown else "",
         _runs(shown, link),
-        *(_snippet(found, number) for number, found in enumerate(shown, 1)),
+        *(_snippet(part, found, number) for number, found in enumerate(shown, 1)),
     )  # fmt: skip
     return Page(path, content, part.file, (*nav(reference), chapter.title))
 
@@ -198,9 +198,10 @@ def _runs(shown: list[Cell], link: Link) -> str:
     return f"Each runs without a GPU, and a test runs them: {commands}." if files else ""
 
 
-def _snippet(found: Cell, number: int) -> str:
-    shown = ", ".join(code(name) for name in found.names[:6])
-    more = f" and {len(found.names) - 6} more" if len(found.names) > 6 else ""
+def _snippet(part: Part, found: Cell, number: int) -> str:
+    names = [entry.key for entry in part.entries if entry.cell == found]
+    shown = ", ".join(code(name) for name in names[:6])
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return sections(
         f"### Snippet {number} {{ #snippet-{number} }}",
         f"{shown}{more}",

@@ -15,8 +15,15 @@ from mla_var3.errors import ToolchainError
 
 #: Parameters that DSLs add for themselves; nobody passes them.
 OWN = frozenset({"loc", "ip"})
-#: How Python shows what has no literal: members of enums, classes, functions.
-_SHOWN = re.compile(r"<(?:\w+ '|function )?([\w.]+)(?:: [^>]*|'| at 0x[0-9a-f]+)?>")
+
+
+class _Word(str):
+    """Text that Python shows as it is: a default that has no literal."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,24 @@ def signature(found: Any) -> str:
     except (TypeError, ValueError):
         return ""
     kept = [
-        parameter.replace(annotation=inspect.Parameter.empty)
+        parameter.replace(annotation=inspect.Parameter.empty, default=_shown(parameter.default))
         for parameter in told.parameters.values()
         if parameter.name not in OWN
     ]
-    bare = inspect.Signature(kept)
-    return _SHOWN.sub(r"\1", str(bare))
+    return str(inspect.Signature(kept))
+
+
+def _shown(default: Any) -> Any:
+    """A default as source would have it: members of enums, classes and functions by name."""
+    if default is inspect.Parameter.empty:
+        return default
+    if isinstance(default, enum.Enum):
+        return _Word(f"{type(default).__name__}.{default.name}")
+    if isinstance(default, type) or inspect.isroutine(default):
+        return _Word(default.__name__ if default.__name__ != "<lambda>" else "...")
+    if " at 0x" in repr(default) or repr(default).startswith("<"):
+        return _Word(re.sub(r"<\w+ '(\w+)'>|<([\w.]+).*>", r"\1\2", repr(default)))
+    return default
 
 
 def _methods(found: type) -> Iterator[str]:

@@ -15,7 +15,7 @@ ROOT = repo_root()
     [
         ("ct.load", "ct.load"),
         ("load", "ct.load"),
-        ("a lock", "ct.atomic_cas"),
+        ("a lock is taken", "ct.atomic_cas"),
         ("running maximum", "ct.scan"),
         ("padding of a tile", "ct.PaddingMode"),
         ("C7514", "Serialized wgmma: C7510 to C7519: C7514"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mla_var3.app import run
 from mla_var3.interpreter.redirect import run_script
 from mla_var3.knowledge.references import cells
 from mla_var3.paths import repo_root
@@ -44,3 +45,38 @@ def test_a_cell_knows_its_place_and_what_it_does_not_use(tmp_path: Path) -> None
         ("load", "Tile.__getitem__", "store"), 4, "x = load(y)[0]"
     )  # fmt: skip
     assert cell.unused() == ["store"]
+
+
+CUTE = sorted((repo_root() / "examples/api/cute").glob("*.py"))
+
+
+@pytest.mark.parametrize("file", CUTE, ids=lambda file: file.stem)
+def test_snippets_of_the_cute_dsl_compile_and_run_in_the_emulator(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    if ".launch(" not in file.read_text() or "make_fake" in file.read_text():
+        runpy.run_path(str(file))
+        return
+    assert run.main(["--arch=sm_90", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "0 findings" in said
+    assert "on sm_90: " in said
+
+
+def test_a_layout_that_is_not_so_is_refused(tmp_path: Path, monkeypatch) -> None:
+    """What a snippet asserts while it is traced is really looked at."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    text = (repo_root() / "examples/api/cute/layouts.py").read_text()
+    assert "== (9, 10)" in text
+    (tmp_path / "wrong.py").write_text(text.replace("== (9, 10)", "== (9, 11)"))
+    with pytest.raises(AssertionError):
+        runpy.run_path(str(tmp_path / "wrong.py"))
+
+
+def test_a_whole_script_is_one_cell(tmp_path: Path) -> None:
+    file = tmp_path / "some.py"
+    file.write_text('"""Docstring."""\n\nfrom cutlass import cute\n\ncute.copy(1)\n')
+    (cell,) = cells.read(file, tmp_path)
+    assert cell.whole
+    assert (cell.line, cell.code) == (3, "from cutlass import cute\n\ncute.copy(1)")

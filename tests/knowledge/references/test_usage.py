@@ -4,7 +4,8 @@ import ast
 
 from mla_var3.knowledge.references import used
 from mla_var3.knowledge.references.model import FOLDER, load
-from mla_var3.knowledge.references.usage import by_name, spelled
+from mla_var3.knowledge.references.usage import by_name
+from mla_var3.knowledge.references.used import spelled
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,12 @@ def read(reference: Reference, root: Path, observe: bool = True) -> Installed:
         root: Top of the checkout.
         observe: Also try every operation, which takes a while; else what was seen is kept.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Packages warn of what they will drop.
+        return _read(reference, root, observe)
+
+
+def _read(reference: Reference, root: Path, observe: bool) -> Installed:
     head, known = reference.head, reference.installed
     package = package_of(head)
     told = package.names()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import inputs
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge.references import cells
+from mla_var3.knowledge.references import cells, used
 from mla_var3.paths import relative
 
 FOLDER = "knowledge/references"
@@ -224,7 +225,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
     name = relative(path, root)
     lines = _lines(path)
     found = tuple(cell for file in chapter.cells for cell in cells.read(root / file, root))
-    by_name = {key: cell for cell in reversed(found) for key in cell.names}
+    by_name = {key: cell for cell in reversed(found) for key in _shown(cell, head)}
     keys = {key: full(key, head) for key in chapter.names}
     entries = tuple(
         Entry(
@@ -241,6 +242,15 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
     if unknown := chapter.notes.keys() - chapter.names.keys():
         raise KnowledgeError(f"{name} has notes on {', '.join(sorted(unknown))}, not among names")
     return Part(path.stem, name, chapter, entries, found)
+
+
+def _shown(cell: cells.Cell, head: Head) -> Iterable[str]:
+    """The names that a cell shows: those of its heading, or all that a whole script uses."""
+    if not cell.whole:
+        return cell.names
+    top = next(iter(head.aliases.values())).partition(".")[0]
+    used_names = used.of_tree(ast.parse(cell.code), top)
+    return [key for name in used_names for key in used.spelled(name, head.aliases)]
 
 
 def _lines(path: Path) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mla_var3.blobs import once_per_content
@@ -25,23 +25,9 @@ def by_name(head: Head, versions: Iterable[Version]) -> dict[str, list[Version]]
     for version in versions:
         if version.language == head.language:
             dotted = {name for file in version.source_files() for name in names(file)}
-            for key in {key for name in dotted for key in spelled(name, head.aliases)}:
+            for key in {key for name in dotted for key in used.spelled(name, head.aliases)}:
                 found.setdefault(key, []).append(version)
     return found
-
-
-def spelled(dotted: str, aliases: Mapping[str, str]) -> list[str]:
-    """What a dotted name may be called in a reference: whole, and without its last parts.
-
-    Args:
-        dotted: Such as ``cutlass.cute.arch.mbarrier_init``.
-        aliases: Modules by the first part of the names.
-    """
-    for alias, path in sorted(aliases.items(), key=lambda item: -len(item[1])):
-        if dotted.startswith(f"{path}."):
-            rest = dotted.removeprefix(f"{path}.").split(".")
-            return [".".join([alias, *rest[:end]]) for end in range(len(rest), 0, -1)]
-    return []
 
 
 @functools.cache

@@ -59,3 +59,17 @@ def _dotted(node: ast.AST, known: Mapping[str, str]) -> Iterator[str]:
 def is_public(dotted: str) -> bool:
     """Whether no part of a name says that it is private."""
     return not any(part.startswith("_") and part != "__version__" for part in dotted.split("."))
+
+
+def spelled(dotted: str, aliases: Mapping[str, str]) -> list[str]:
+    """What a dotted name may be called in a reference: whole, and without its last parts.
+
+    Args:
+        dotted: Such as ``cutlass.cute.arch.mbarrier_init``.
+        aliases: Modules by the first part of the names.
+    """
+    for alias, path in sorted(aliases.items(), key=lambda item: -len(item[1])):
+        if dotted.startswith(f"{path}."):
+            rest = dotted.removeprefix(f"{path}.").split(".")
+            return [".".join([alias, *rest[:end]]) for end in range(len(rest), 0, -1)]
+    return []
