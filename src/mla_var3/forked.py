@@ -87,9 +87,14 @@ def die_with_parent() -> None:
         os._exit(1)  # It had ended before.
 
 
-def _ask_for_signal() -> None:
+def asked_to_end_with_parent() -> None:
+    """Have the kernel ask this process to end when its parent does: a ``preexec_fn`` too."""
+    _ask_for_signal(signal.SIGTERM)
+
+
+def _ask_for_signal(number: int = signal.SIGKILL) -> None:
     if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def end_with_parent() -> None:

@@ -147,19 +147,29 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_a_tool_ends_with_its_parent_even_by_kill_9(tmp_path):
+def test_a_tool_and_what_it_starts_end_with_their_parent_even_by_kill_9(tmp_path):
     said = tmp_path / "pid"
-    tool = f"import os, time; open({str(said)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
+    tool = (
+        "import os, subprocess, sys, time; "
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+        f"open({str(said)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}.'); time.sleep(600)"
+    )
     parent = subprocess.Popen([sys.executable, "-c", RUNS_A_TOOL, tool])
     while not (said.exists() and said.read_text().endswith(".")):
         assert parent.poll() is None
         time.sleep(0.01)
-    pid = int(said.read_text()[:-1])
-    assert is_running(pid)
+    pids = [int(pid) for pid in said.read_text()[:-1].split()]
+    assert all(map(is_running, pids))
     parent.kill()
     parent.wait()
-    while is_running(pid):  # The suite's own limit ends a test that waits for ever.
+    while any(map(is_running, pids)):  # The suite's own limit ends a test that waits for ever.
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_tool_that_a_signal_ends_says_which(number):
+    done = Runner().run(PYTHON, ["-c", f"import os; os.kill(os.getpid(), {int(number)})"])
+    assert done.returncode == -number
 
 
 def test_a_tool_that_cannot_be_started(tmp_path):

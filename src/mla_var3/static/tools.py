@@ -6,11 +6,14 @@ them has other versions, and other versions give other facts.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,10 +125,34 @@ def environment() -> dict[str, str]:
     return env
 
 
+#: Runs a tool in a group of its own, and ends the group when asked to: a compiler starts others,
+#: and what the kernel tells of our end reaches its first process alone.
+_GUARD = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+try:
+    started = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, setsigdef=[signal.SIGPIPE])
+except OSError as error:
+    sys.exit(f"\\0{error.strerror}")
+ended = os.waitstatus_to_exitcode(os.waitpid(started, 0)[1])
+if ended < 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), -ended)
+os._exit(ended)
+"""
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 class Runner:
     """Runs tools from several threads and ends all of them at once when stopped.
 
-    A tool also ends when this process does, however that ends.
+    A tool, and all that it starts, also ends when this process does, however that ends.
     """
 
     def __init__(self) -> None:
@@ -153,7 +180,8 @@ class Runner:
                 raise ToolchainError(f"{name} was not started: the compile was interrupted")
             try:
                 process = subprocess.Popen(
-                    [str(tool.path), *map(str, args)],
+                    [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()),
+                     str(tool.path), *map(str, args)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -161,8 +189,9 @@ class Runner:
                     encoding="utf-8",
                     errors="replace",
                     env=environment(),
-                    preexec_fn=forked.die_with_parent,
-                )
+                    process_group=0,
+                    preexec_fn=forked.asked_to_end_with_parent,
+                )  # fmt: skip
             except OSError as error:
                 raise ToolchainError(f"{name} cannot be started: {error.strerror}") from error
             self._live.add(process)
@@ -173,13 +202,15 @@ class Runner:
         finally:
             # Also reached by an interrupt: never leave a compiler running behind us.
             if process.poll() is None:
-                process.kill()
+                _end_group(process)
                 process.wait()
             with self._lock:
                 self._live.discard(process)
                 stopped = self._stopped
         if stopped:
             raise ToolchainError(f"{name} was ended: the compile was interrupted")
+        if stderr.startswith("\0"):
+            raise ToolchainError(f"{name} cannot be started: {stderr[1:].strip()}")
         return Completed(process.returncode, stdout, stderr)
 
     def stop(self) -> None:
@@ -187,7 +218,7 @@ class Runner:
         with self._lock:
             self._stopped = True
             for process in self._live:
-                process.kill()
+                _end_group(process)
 
 
 def run(tool: Tool, args: Sequence[str | Path], *, timeout: float | None = None) -> str:
