@@ -1,0 +1,353 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""Copies of bytes in a row, reductions of them, stores between CTAs, and maps that are changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator import launch
+from mla_var3.emulator.formats import from_bf16, to_bf16
+from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
+from mla_var3.emulator.units.tensormap import TensorMap, replaced, tiled
+from tests.emulator.test_atomics import applied
+
+RANDOM = np.random.default_rng(9)
+BYTES = 512
+HEAD = f"""
+.version 8.8\n.target sm_90a\n.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y, .param .u64 z)
+{{
+.reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %d<20>; .reg .b16 %h<9>;
+.shared .align 128 .b8 s[{2 * BYTES}]; .shared .align 8 .b8 bar[8];
+ld.param.u64 %d0, [x]; ld.param.u64 %d1, [y]; ld.param.u64 %d2, [z]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; mov.u32 %r2, bar;
+mul.wide.u32 %d3, %r0, 16; shl.b32 %r3, %r0, 4; add.u32 %r3, %r3, %r1; setp.ne.u32 %p0, %r0, 0;
+mov.u32 %r9, %cluster_ctarank;
+"""
+TAIL = "\nret;\n}\n"
+#: Every thread brings 16 bytes of y; thread 0 makes a barrier.
+FILL = (
+    "add.u64 %d4, %d1, %d3; ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%d4]; st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7};\n"
+    "@%p0 bra MADE; mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; MADE:\n"
+    "fence.proxy.async.shared::cta; bar.sync 0;\n"
+)
+TAKE = "add.u64 %d4, %d2, %d3; ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3]; st.global.v4.b32 [%d4], {%r4, %r5, %r6, %r7};\n"
+DONE = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
+
+
+def wait(parity: str = "0") -> str:
+    return f"WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r2], {parity};\n@!%p1 bra WAIT;\n"
+
+
+def run(
+    body: str, x: np.ndarray, y: np.ndarray, z: np.ndarray, ctas: int = 1, model: Model = DEFAULT
+) -> list[str]:
+    """Run 32 threads per CTA; the kinds of what is reported."""
+    options = Options(model=model)
+    done = launch(HEAD + body + TAIL, [x, y, z], ctas, 32, cluster=ctas, options=options)
+    return [d.kind for d in done.diagnostics]
+
+
+def noise(count: int = BYTES) -> np.ndarray:
+    return RANDOM.integers(0, 256, count, np.uint8)
+
+
+@pytest.mark.parametrize("count", [16, 48, BYTES])
+def test_bytes_come_and_go(count: int) -> None:
+    x, y, z = noise(), noise(), np.zeros(BYTES, np.uint8)
+    body = FILL + (
+        "@%p0 bra HERE;\n"
+        f"cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], {count};\n{DONE}"
+        f"mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {count};\n"
+        "add.u64 %d5, %d1, 0;\n"
+        f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+{BYTES - count}], [%d1], {count}, [%r2];\n"
+        "HERE:\n" + wait() + TAKE
+    )
+    old, given = x.copy(), y.copy()
+    assert run(body, x, y, z) == []
+    assert x.tolist() == [*given[:count].tolist(), *old[count:].tolist()]
+    wanted = given.copy()
+    wanted[BYTES - count :] = given[:count]
+    assert z.tolist() == wanted.tolist()
+
+
+REDUCTIONS = [
+    *((op, "b32") for op in ("and", "or", "xor")), ("xor", "b64"), ("add", "u32"), ("add", "s32"),
+    ("add", "u64"), ("inc", "u32"), ("dec", "u32"), ("min", "s32"), ("max", "u32"), ("min", "u64"),
+    ("max", "s64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "kind"), REDUCTIONS)
+def test_reductions_of_integers(op: str, kind: str) -> None:
+    code = np.dtype(f"u{int(kind[1:]) // 8}")
+    x, y, z = noise().view(code), noise().view(code), np.zeros(BYTES, np.uint8)
+    if op in ("inc", "dec"):
+        y[::3] = x[::3]
+        x[1::6] = 0
+    body = FILL + (
+        f"@%p0 bra OVER;\ncp.reduce.async.bulk.global.shared::cta.bulk_group.{op}.{kind} [%d0], [%r1], {BYTES};\n{DONE}OVER:\n"
+    )
+    wanted = [applied(op, kind, int(a), int(b), 0) for a, b in zip(x, y, strict=True)]
+    assert run(body, x, y, z) == []
+    assert x.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "op", ["add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.bf16"]
+)
+def test_reductions_of_floats(op: str) -> None:
+    name, kind = op.split(".")[0], op.split(".")[-1]
+    width = {"f32": 4, "f64": 8}.get(kind, 2)
+    a, b = (RANDOM.integers(-64, 64, BYTES // width).astype("f4") / 4 for _ in range(2))
+
+    def coded(v: np.ndarray) -> np.ndarray:
+        return to_bf16(v.astype("f4")) if kind == "bf16" else v.astype(f"f{width}")
+
+    x, y, z = coded(a), coded(b), np.zeros(BYTES, np.uint8)
+    body = FILL + (
+        f"@%p0 bra OVER;\ncp.reduce.async.bulk.global.shared::cta.bulk_group.{op} [%d0], [%r1], {BYTES};\n{DONE}OVER:\n"
+    )
+    assert run(body, x, y, z) == []
+    got = from_bf16(x) if kind == "bf16" else x
+    fold = {"add": np.add, "min": np.minimum, "max": np.maximum}[name]
+    assert got.astype("f8").tolist() == fold(a, b).tolist()
+
+
+@pytest.mark.parametrize(
+    ("to", "source", "count", "kind"),
+    [
+        (0, 0, 24, "misaligned"), (8, 0, 32, "misaligned"), (0, 8, 32, "misaligned"),
+        (BYTES - 16, 0, 32, "out-of-bounds"), (0, 4096, 16, "out-of-bounds"),
+    ],
+)  # fmt: skip
+def test_what_a_bulk_copy_may_not(to: int, source: int, count: int, kind: str) -> None:
+    x, y, z = noise(), noise(), np.zeros(BYTES, np.uint8)
+    body = FILL + (
+        f"@%p0 bra OVER;\ncp.async.bulk.global.shared::cta.bulk_group [%d0+{to}], [%r1+{source}], {count};\n{DONE}OVER:\n"
+    )
+    old = x.copy()
+    assert kind in run(body, x, y, z)
+    assert x.tolist() == old.tolist()
+
+
+def test_a_store_left_behind_is_reported() -> None:
+    x, y, z = noise(), noise(), np.zeros(BYTES, np.uint8)
+    store = f"@%p0 bra OVER;\ncp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], {BYTES};\ncp.async.bulk.commit_group; {{}}\nOVER:\n"
+    assert run(FILL + store.format(""), x, y, z, model=STRICT) == ["left-pending"]
+    assert run(FILL + store.format("cp.async.bulk.wait_group.read 0;"), x, y, z, model=STRICT) == []
+    assert run(FILL + store.format("cp.async.bulk.wait_group.read 1;"), x, y, z, model=STRICT) == [
+        "left-pending"
+    ]
+
+
+# Clusters ------------------------------------------------------------------------------------------
+
+#: Both CTAs expect bytes, then all wait for both.
+BOTH = "@%p0 bra READY; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {}; READY:\nbarrier.cluster.arrive; barrier.cluster.wait;\n"
+MINE = f"mul.wide.u32 %d6, %r9, {BYTES}; add.u64 %d2, %d2, %d6;\n"
+
+
+def test_one_copy_for_all_of_a_cluster() -> None:
+    x, y, z = noise(), noise(), np.zeros(2 * BYTES, np.uint8)
+    body = (
+        FILL
+        + BOTH.format(128)
+        + (
+            "setp.ne.u32 %p2, %r9, 1; or.pred %p2, %p2, %p0; @%p2 bra HERE; mov.b16 %h0, 3;\n"
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1+64], [%d0], 128, [%r2], %h0;\n"
+            "HERE:\n" + wait() + MINE + TAKE + "barrier.cluster.arrive; barrier.cluster.wait;"
+        )
+    )
+    assert run(body, x, y, z, ctas=2) == []
+    wanted = y.copy()
+    wanted[64:192] = x[:128]
+    assert z.reshape(2, BYTES).tolist() == [wanted.tolist()] * 2
+
+
+def test_bytes_go_to_another_cta() -> None:
+    x, y, z = noise(), noise(), np.zeros(2 * BYTES, np.uint8)
+    body = (
+        FILL
+        + BOTH.format(64)
+        + (
+            "@%p0 bra HERE; xor.b32 %r10, %r9, 1; mapa.shared::cluster.u32 %r11, %r1, %r10; mapa.shared::cluster.u32 %r12, %r2, %r10;\n"
+            "add.u32 %r11, %r11, 256; cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r11], [%r1+16], 64, [%r12];\n"
+            "HERE:\n" + wait() + MINE + TAKE + "barrier.cluster.arrive; barrier.cluster.wait;"
+        )
+    )
+    assert run(body, x, y, z, ctas=2) == []
+    wanted = y.copy()
+    wanted[256:320] = y[16:80]
+    assert z.reshape(2, BYTES).tolist() == [wanted.tolist()] * 2
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "values"),
+    [
+        ("st", "b32", 1), ("st", "b64", 1), ("st.v2", "b32", 2), ("st.v4", "b32", 4), ("st.v2", "b64", 2),
+        *((f"red.{op}", kind, 1) for op, kind in (
+            ("add", "u32"), ("add", "s32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"),
+            ("dec", "u32"), ("and", "b32"), ("or", "b32"), ("xor", "b32"),
+        )),
+    ],
+)  # fmt: skip
+def test_stores_and_reductions_in_another_cta(op: str, kind: str, values: int) -> None:
+    width = int(kind[1:]) // 8
+    size = width * values
+    x, y, z = noise(2 * BYTES), noise(), np.zeros(2 * BYTES, np.uint8)
+    bank = "%r" if width == 4 else "%d"
+    names = [f"{bank}{13 + i}" for i in range(values)]
+    group = "{" + ", ".join(names) + "}" if values > 1 else names[0]
+    name = op.split(".")
+    opcode = (
+        f"st.async.shared::cluster.mbarrier::complete_tx::bytes{'.' + name[1] if values > 1 else ''}.{kind}"
+        if name[0] == "st"
+        else f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{name[1]}.{kind}"
+    )
+    body = FILL + BOTH.format(32 * size) + (
+        f"mul.wide.u32 %d6, %r9, {BYTES}; add.u64 %d7, %d0, %d6; mad.wide.u32 %d7, %r0, {size}, %d7;\n"
+        + "".join(f"ld.global.{'b32' if width == 4 else 'b64'} {n}, [%d7+{i * width}];\n" for i, n in enumerate(names))
+        + f"xor.b32 %r10, %r9, 1; mad.lo.u32 %r17, %r0, {size}, %r1; mapa.shared::cluster.u32 %r11, %r17, %r10; mapa.shared::cluster.u32 %r12, %r2, %r10;\n"
+        f"{opcode} [%r11], {group}, [%r12];\n" + wait() + MINE + TAKE + "barrier.cluster.arrive; barrier.cluster.wait;"
+    )  # fmt: skip
+    assert run(body, x, y, z, ctas=2) == []
+    code = np.dtype(f"u{width}")
+    for cta, got in enumerate(z.reshape(2, BYTES)):
+        wanted = y.copy().view(code)
+        given = x.reshape(2, BYTES)[1 - cta].view(code)
+        for i in range(32 * values):
+            wanted[i] = applied(
+                "exch" if name[0] == "st" else name[1], kind, int(wanted[i]), int(given[i]), 0
+            )
+        assert got.view(code).tolist() == wanted.tolist()
+
+
+# Tensor maps ---------------------------------------------------------------------------------------
+
+
+def example(rank: int = 5) -> TensorMap:
+    dims = tuple(range(40, 40 + rank))
+    strides = (2, *(4096 * 48**i for i in range(rank - 1)))
+    return tiled(1 << 40, dims, strides, (8,) * rank, "f16", 1)
+
+
+FIELDS = [
+    *(("box_dim", i, v, {"box": v}) for i in range(5) for v in (1, 256)),
+    *(("element_stride", i, v, {"steps": v}) for i in range(5) for v in (1, 8)),
+    *(("global_dim", i, v, {"dims": v}) for i in range(5) for v in (1, 2**32)),
+    *(("global_stride", i, v, {"strides": v}) for i in range(4) for v in (16, (1 << 39) + 48)),
+    *(("swizzle_mode", 0, v, {"swizzle": v}) for v in range(4)),
+]
+
+
+@pytest.mark.parametrize(("field", "at", "value", "changed"), FIELDS)
+def test_a_field_is_replaced_and_no_other(field: str, at: int, value: int, changed: dict) -> None:
+    old = example()
+    new = TensorMap.decode(replaced(old.encode(), field, at, value))
+    for name in (
+        "base",
+        "kind",
+        "dims",
+        "strides",
+        "box",
+        "steps",
+        "swizzle",
+        "interleave",
+        "nan_fill",
+    ):
+        wanted = getattr(old, name)
+        if name in changed and isinstance(wanted, tuple):
+            place = at + (name == "strides")
+            wanted = (*wanted[:place], value, *wanted[place + 1 :])
+        elif name in changed:
+            wanted = value
+        assert getattr(new, name) == wanted, name
+
+
+def test_the_rank_is_one_less_than_the_dimensions() -> None:
+    assert TensorMap.decode(replaced(example().encode(), "rank", 0, 1)).dims == (40, 41)
+
+
+@pytest.mark.parametrize("space", ["global", "shared::cta"])
+def test_a_kernel_changes_a_map_and_loads_by_it(space: str) -> None:
+    x = np.arange(256, dtype=np.float32)
+    tensor = tiled(x.ctypes.data, (16, 8), (4, 64), (16, 2), "f32")
+    room = np.zeros(256, np.uint8)
+    start = -room.ctypes.data % 128
+    maps = room[start : start + 128]
+    maps[:] = np.frombuffer(tensor.encode(), np.uint8)
+    z = np.zeros(128, np.float32)
+    at = "%d8" if space == "global" else "%d9"
+    change = f"tensormap.replace.tile.box_dim.{space}.b1024.b32 [{at}], 1, %r14; tensormap.replace.tile.global_address.{space}.b1024.b64 [{at}], %d10;\n"
+    body = (
+        "mov.u64 %d8, %d1; cvt.u64.u32 %d9, %r1; mov.u32 %r14, 4; add.u64 %d10, %d0, 512;\n"
+        "setp.lt.u32 %p3, %r0, 8; mad.lo.u32 %r15, %r0, 16, %r1; mad.wide.u32 %d11, %r0, 16, %d8;\n"
+        "@!%p3 bra FULL; ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%d11]; st.shared.v4.b32 [%r15], {%r4, %r5, %r6, %r7}; FULL: bar.warp.sync -1;\n"
+        "@%p0 bra MADE; mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;\n"
+        + change
+        + "MADE: bar.warp.sync -1;\n"
+        + (
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d8], [%r1], 128;\n"
+            if space != "global"
+            else "fence.proxy.tensormap::generic.release.gpu;\n"
+        )
+        + "fence.proxy.tensormap::generic.acquire.gpu [%d8], 128; bar.warp.sync -1; fence.proxy.async.shared::cta;\n"
+        "@%p0 bra HERE; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 256; mov.u32 %r16, 0; mov.u32 %r17, 1;\n"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+512], [%d8, {%r16, %r17}], [%r2];\n"
+        "HERE:\n"
+        + wait()
+        + "setp.ge.u32 %p4, %r0, 16; @%p4 bra OVER; add.u64 %d4, %d2, %d3; ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3+512]; st.global.v4.b32 [%d4], {%r4, %r5, %r6, %r7};\nOVER:\n"
+    )
+    assert run(body, x, maps, z) == []
+    wanted = np.zeros(128, np.float32)
+    wanted[:64] = x[128 + 16 : 128 + 80]
+    assert z[:64].tolist() == wanted[:64].tolist()
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        ("add", "f32"),
+        ("min", "s32"),
+        ("max", "s32"),
+        ("and", "u32"),
+        ("or", "u32"),
+        ("xor", "u32"),
+        ("add", "f16"),
+        ("add", "bf16"),
+    ],
+)
+def test_boxes_are_reduced_into_a_tensor(op: str, kind: str) -> None:
+    width = 2 if kind in ("f16", "bf16") else 4
+    a, b = (RANDOM.integers(-32, 32, (16, 16)) for _ in range(2))
+
+    def coded(v: np.ndarray) -> np.ndarray:
+        if kind == "bf16":
+            return to_bf16(v.astype("f4"))
+        return v.astype({"f32": "f4", "s32": "i4", "u32": "u4", "f16": "f2"}[kind])
+
+    x, box = coded(a), np.zeros((4, 16), coded(b).dtype)
+    box[:] = coded(b[:4])
+    y = np.zeros(BYTES, np.uint8)
+    y[: box.nbytes] = box.view(np.uint8).ravel()
+    t = tiled(x.ctypes.data, (16, 16), (width, 16 * width), (16, 4), kind)
+    raw = np.frombuffer(t.encode(), np.uint8).copy()
+    room = np.zeros(256, np.uint8)
+    start = -room.ctypes.data % 128
+    room[start : start + 128] = raw
+    body = FILL + (
+        f"@%p0 bra OVER; mov.u32 %r16, 8; mov.u32 %r17, 14;\ncp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}.tile.bulk_group [%d2, {{%r16, %r17}}], [%r1];\n{DONE}OVER:\n"
+    )
+    wanted = a.copy()
+    fold = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }[op]
+    wanted[14:16, 8:] = fold(a[14:16, 8:], b[:2, :8])  # The rest of the box lies outside.
+    assert run(body, x, y, room[start : start + 128]) == []
+    assert x.tolist() == coded(wanted).tolist()
