@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mla_var3
-from mla_var3 import paths
+from mla_var3 import evidence, paths
 from mla_var3.evidence import builds, revisions, states
 from tests.evidence.making import passed, record, stage
 from tests.factories import device
@@ -70,13 +70,13 @@ class Copy:
         assert old in text, f"{name} no longer says {old!r}"
         file.write_text(text.replace(old, new))
 
-    def run(self, *arguments: str) -> tuple[int, str]:
-        """A command over codes in the copy: its exit code and what it prints."""
+    def run(self, *arguments: str, of: str = "codes") -> tuple[int, str]:
+        """A command over codes, or records, in the copy: its exit code and what it prints."""
         environment = {
             **os.environ, "PYTHONPATH": str(self.root / "src"), "HYPERMLA_ROOT": str(self.root),
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "mla_var3.app.codes", *arguments],
+            [sys.executable, "-m", f"mla_var3.app.{of}", *arguments],
             cwd=self.root, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert not done.stderr, done.stderr
@@ -244,6 +244,22 @@ class TestStates:
         assert states.state_of(self.on_a_gpu()) == states.State("fresh")
         (reason,) = states.state_of(self.made(problem={**self.case.problem, "m": 77})).reasons
         assert "nothing of it was compiled at its problem" in reason
+
+    def test_verify_compiles_and_runs_what_was_edited_once(self):
+        evidence.write(self.on_a_gpu())
+        self.copy.edit(GEMM_V0, "acc", "total")
+        said = self.verified()
+        assert "gemm v0 was edited since it was last compiled" in said
+        assert "0 of changed code" in said
+        self.copy.edit("src/mla_var3/workloads/gemm.py", "a @ b.T}", "2.0 * a @ b.T}")
+        said = self.verified()
+        assert "gemm.GemmProblem was edited since it was last run" in said
+        assert "inputs, reference or tolerance of gemm.GemmProblem changed" in said
+        assert "1 of changed code" in said
+        assert "edited" not in self.verified()
+
+    def verified(self):
+        return self.copy.run("verify", of="records")[1]
 
     def test_another_grid_is_the_reason(self):
         self.copy.edit(GEMM_V0, "ct.cdiv(self.m, x.tile_m))", "ct.cdiv(self.m, x.tile_m) + 1)")

@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mla_var3 import devices, evidence, languages
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
@@ -202,12 +203,13 @@ def _is_taken(version: Version, case: Case) -> bool:
     return True
 
 
-def keep(one: Comparison, why: str | None = None) -> str:
+def keep(one: Comparison, why: str | None = None, root: Path | None = None) -> str:
     """Write what a version compiles to now into its table; returns the table's path.
 
     Args:
         one: The comparison.
         why: Why its machine code is another now, where it is.
+        root: Folder of the table; that of the committed ones by default.
 
     Raises:
         ToolchainError: The table was made by other tools.
@@ -223,7 +225,7 @@ def keep(one: Comparison, why: str | None = None) -> str:
         builds_ = (_extended(old[0], [state], one.compiled), *_without(old[1:], state))
     else:
         builds_ = (Build(sources=(state,), compiled=one.compiled),)
-    return _written(version, builds_)
+    return _written(version, builds_, root)
 
 
 def _without(found: Sequence[Build], state: str) -> list[Build]:
@@ -246,8 +248,8 @@ def _extended(build: Build, states: Sequence[str], more: Sequence[Compiled]) -> 
     )
 
 
-def _written(version: Version, found: Sequence[Build]) -> str:
-    path = builds.path_of(version.package, version.layer, version.design)
+def _written(version: Version, found: Sequence[Build], root: Path | None = None) -> str:
+    path = builds.path_of(version.package, version.layer, version.design, root)
     table, tools = builds.read(path), fingerprints.toolchain(version)
     if table.toolchain not in ({}, tools):
         raise ToolchainError(

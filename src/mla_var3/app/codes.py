@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from mla_var3 import arguments, front, languages
-from mla_var3.app import building
+from mla_var3.app import building, settling
 from mla_var3.arguments import named
 from mla_var3.errors import RecordError, UnknownNameError, UsageError
 from mla_var3.evidence import revisions
@@ -159,14 +159,14 @@ def workloads(changed: str | None = None) -> int:
     """
     path = revisions.path_of()
     table = revisions.read(path)
-    found = dict(table.problems)
+    found, sources = dict(table.problems), dict(table.sources)
     wrong = 0
-    problems = {observing.problem_of(each.plan_class()) for each in registry.versions()}
-    for problem in sorted(problems, key=observing.name_of):
+    for problem in settling.problems():
         name, observed = observing.name_of(problem), observing.observe(problem)
         known = found.get(name, ())
         if known and known[-1].like(observed):
             print(f"same {name}: {len(observed)} check problems")
+            sources[name] = revisions.sources_of(name)
             continue
         if known and changed is None:
             wrong += 1
@@ -174,9 +174,13 @@ def workloads(changed: str | None = None) -> int:
             continue
         why = changed if known else None
         found[name] = (*known, revisions.revision(observed, why))
+        sources[name] = revisions.sources_of(name)
         print(f"new revision of {name}: {found[name][-1].id}")
-    if found != table.problems:
-        revisions.write(revisions.Table(problems=dict(sorted(found.items()))), path)
+    made = revisions.Table(
+        sources=dict(sorted(sources.items())), problems=dict(sorted(found.items()))
+    )
+    if made != table:
+        revisions.write(made, path)
         print(f"wrote {relative(path)}")
     return EXIT_CHANGED if wrong else 0
 

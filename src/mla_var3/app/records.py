@@ -23,19 +23,26 @@ PROG = "python -m mla_var3.app.records"
 EXIT_FAULTS = 1
 
 
-def verify() -> int:
+def verify(settle: bool = True) -> int:
     """Hold every file against its content hash, every record against repository, device, bounds.
+
+    Args:
+        settle: Whether versions and problems that were edited since are compiled and run, so that
+            it is known whether records are still of them.
 
     Returns:
         0 when none has a fault, else 1; records of changed code are listed, and are not a fault.
     """
     from mla_var3 import evidence
+    from mla_var3.app import settling
     from mla_var3.app import verify as verifier
     from mla_var3.evidence import integrity
 
     root = results_dir()
     for path in verifier.sweep(root):
         print(f"swept {relative(path)}, which a killed run left")
+    if settle:
+        settling.settle(lambda text: print(text, flush=True))
     verdicts = list(verifier.verify(root))
     for verdict in verdicts:
         for fault in verdict.faults:

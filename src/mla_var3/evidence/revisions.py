@@ -17,7 +17,7 @@ from mla_var3.blobs import once_per_content
 from mla_var3.evidence import builds
 from mla_var3.evidence.fingerprint import Digest, digest
 from mla_var3.evidence.model import Record, Scalar
-from mla_var3.paths import results_dir, write_atomic
+from mla_var3.paths import out_dir, results_dir, write_atomic
 
 #: Two processors sum in another order, which in fp32 shows in the sixth digit at most.
 RELATIVE = 1e-4
@@ -109,15 +109,38 @@ class Table(_Model):
     """Revisions by problem, such as ``mla.LatentProblem``; today's last.
 
     Records that name no revision were made under the first.
+
+    Attributes:
+        problems: The revisions.
+        sources: Digest of what each problem's sources said when it was last run.
     """
 
+    sources: dict[str, Digest] = {}
     problems: dict[str, tuple[Revision, ...]] = {}
+
+    def differing(self) -> list[str]:
+        """Problems whose sources say something else than when they were run."""
+        return [name for name in self.problems if self.sources.get(name) != sources_of(name)]
 
 
 def revision(observed: Sequence[Observed], why: str | None = None) -> Revision:
     """What was observed as a revision, with an id."""
     texts = [one.model_dump_json() for one in observed]
     return Revision(id=digest(texts), observed=tuple(observed), why=why)
+
+
+def sources_of(problem: str) -> Digest:
+    """Digest of what the sources of a problem say, comments aside.
+
+    Args:
+        problem: Its name, such as ``mla.LatentProblem``.
+    """
+    root = Path(__file__).parents[1] / "workloads"
+    layer = problem.partition(".")[0]
+    files = [*root.glob("*.py"), *(root / layer).rglob("*.py")]
+    return digest(
+        f"{path.relative_to(root).as_posix()} {builds.syntax_of(path)}" for path in sorted(files)
+    )
 
 
 def path_of(root: Path | None = None) -> Path:
@@ -145,17 +168,30 @@ def _read(path: Path) -> Table:
     return read(path)
 
 
+def _table(root: Path | None = None) -> Table:
+    path = path_of(root)
+    return _read(path) if path.is_file() else Table()
+
+
+def _revisions(problem: str) -> tuple[Revision, ...]:
+    """Revisions of a problem: as committed, or as tried where its sources were edited since."""
+    committed, tried = _table(), _table(out_dir())
+    if problem not in tried.problems:
+        return committed.problems.get(problem, ())
+    is_of_today = tried.sources.get(problem) == sources_of(problem)
+    edited = committed.sources.get(problem) != sources_of(problem)
+    return (tried if is_of_today and edited else committed).problems.get(problem, ())
+
+
 def today(problem: str) -> str | None:
     """Id of today's revision of a problem; None where the table does not have it."""
-    path = path_of()
-    found = _read(path).problems.get(problem, ()) if path.is_file() else ()
+    found = _revisions(problem)
     return found[-1].id if found else None
 
 
 def known() -> set[str]:
     """Ids of all revisions that the table has."""
-    path = path_of()
-    found = _read(path).problems.values() if path.is_file() else ()
+    found = [_revisions(problem) for problem in _table().problems]
     return {revision.id for each in found for revision in each}
 
 
@@ -166,8 +202,7 @@ def changes(record: Record, problem: str) -> Iterator[str]:
         record: The record.
         problem: What its version computes, such as ``mla.LatentProblem``.
     """
-    path = path_of()
-    found = _read(path).problems.get(problem, ()) if path.is_file() else ()
+    found = _revisions(problem)
     if not found:
         return
     made = record.workload or found[0].id

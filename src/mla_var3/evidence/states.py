@@ -1,7 +1,8 @@
 """Freshness of a record: fresh, code changed or toolchain moved, against today's sources.
 
 Equal sources are the fast path. Where they differ, the committed table of fingerprints tells
-whether machine code and launch do (``evidence.builds``); reading it takes no compiler.
+whether machine code and launch do (``evidence.builds``), or the trial beside it of sources that are
+edited since (``app.settling``); reading them takes no compiler.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mla_var3.evidence.builds import CALL, Build, Case, Table
 from mla_var3.evidence.fingerprint import differences
 from mla_var3.evidence.model import Passed, Record
 from mla_var3.evidence.sources import changed
+from mla_var3.paths import out_dir
 
 Kind = Literal["fresh", "code changed", "toolchain moved"]
 #: What puts the table right.
@@ -76,7 +78,7 @@ def code_changes(record: Record) -> list[str]:
     if not kernel.sources:
         return ["it does not name its sources"]
     other = changed(kernel.sources)
-    known = _table(record).versions.get(kernel.version)
+    known = _known(record) if other else _table(record).versions.get(kernel.version)
     if known is None:
         what = "changed, and what it compiles to is not in the table"
         return [f"{_some(other)} {what}"] if other else []
@@ -132,9 +134,18 @@ def _some(names: list[str]) -> str:
     return names[0] + more
 
 
-def _table(record: Record) -> Table:
+def _known(record: Record) -> builds.Version | None:
+    """What is known of a record's version: as committed, or as tried where it was edited since."""
+    committed = _table(record).versions.get(record.kernel.version)
+    if committed is None or not committed.differing():
+        return committed
+    tried = _table(record, out_dir()).versions.get(record.kernel.version)
+    return committed if tried is None or tried.differing() else tried
+
+
+def _table(record: Record, root: Path | None = None) -> Table:
     kernel = record.kernel
-    path = builds.path_of(kernel.package, kernel.layer, kernel.design)
+    path = builds.path_of(kernel.package, kernel.layer, kernel.design, root)
     return _read(path) if path.is_file() else Table()
 
 
