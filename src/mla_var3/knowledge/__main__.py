@@ -24,7 +24,7 @@ from mla_var3.knowledge import (
     search,
     symptoms,
 )
-from mla_var3.knowledge.court import report
+from mla_var3.knowledge.court import cases, packages, report
 from mla_var3.paths import out_dir, relative, repo_root
 
 EXIT_FINDINGS = 1
@@ -139,12 +139,17 @@ def replay() -> int:
     return 0
 
 
-def hold_court(fresh: bool = False) -> int:
+def hold_court(fresh: bool = False, strangers: Path | None = None) -> int:
     """Try the advice on kernels with a known fault, on good ones, on others' and on history.
 
     Args:
         fresh: Compile and count all kernels anew; takes about half an hour.
+        strangers: Folder that holds the packages of others, as ``pip install --target`` leaves
+            them: compile their kernels anew.
     """
+    if strangers is not None:
+        path = packages.renew(cases.strangers(), strangers)
+        print(f"wrote {relative(path, repo_root())}")
     session = report.hold(fresh=fresh)
     for line in session.missed():
         print(line)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from mla_var3.evidence.compare import Comparison, neighbors
 from mla_var3.knowledge import history
 from mla_var3.knowledge.history import Gain
-from mla_var3.knowledge.matching import match
+from mla_var3.knowledge.matching import WORTH, match
 from mla_var3.knowledge.pages import Catalogue
 
-#: The least gain of a step that advice should have pointed at.
-GAINED = 1.2
+#: The least gain of a step that advice should have pointed at: what is worth a word.
+GAINED = WORTH
 TOP = 3
 
 
@@ -30,11 +30,13 @@ class Case:
         applied: Ids of the pages that it followed; none where no page describes it.
         advised: Ids of the pages that lead the advice, best first; what stands beside them as
             "see also" counts for nothing.
+        beside: The same, each with the pages that say the same.
     """
 
     step: Comparison
     applied: tuple[str, ...]
     advised: tuple[str, ...]
+    beside: tuple[tuple[str, ...], ...] = ()
 
     @property
     def place(self) -> int | None:
@@ -108,4 +110,5 @@ def _case(step: Comparison, catalogue: Catalogue, gains: Mapping[str, Sequence[G
         step,
         tuple(page.pattern.id for page in history.applied(step, catalogue)),
         tuple(found.page.pattern.id for found in advised),
+        tuple(found.ids for found in advised),
     )

@@ -11,10 +11,10 @@ from typing import get_args
 
 from mla_var3.evidence import KernelIdentity, Record, Scalar
 from mla_var3.evidence.compare import Comparison, neighbors
-from mla_var3.knowledge import triggers
+from mla_var3.knowledge import metrics, triggers
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.knowledge.pages import Catalogue, Document
-from mla_var3.knowledge.schema import Impact
+from mla_var3.knowledge.schema import Impact, Trigger
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
 Transition = tuple[str, str, str, str]
@@ -66,7 +66,25 @@ def applied(step: Comparison, catalogue: Catalogue) -> list[Document]:
             meta.violated_by, after
         )
 
-    return [page for page in catalogue.patterns if follows(page)]
+    return [page for page in catalogue.patterns if follows(page) and _speaks_of(page, step.before)]
+
+
+def _speaks_of(page: Document, record: Record) -> bool:
+    """Whether a page can have moved a record: masks of causality move no problem without one."""
+    asked = page.pattern.triggers
+    if not triggers.applies(page.pattern, record):
+        return False
+    return not asked or any(_asks(trigger, record) for trigger in asked)
+
+
+def _asks(trigger: Trigger, record: Record) -> bool:
+    """Whether the problem of a record is one that a trigger asks for."""
+    flags = (c for c in (trigger, *trigger.with_) if isinstance(c.value, bool))
+    for condition in flags:
+        found = metrics.readings_of(record, metrics.metric(condition.metric))
+        if found and found[0].metric.origin == "plan" and not condition.holds(found[0].value):
+            return False
+    return True
 
 
 @dataclass(frozen=True)

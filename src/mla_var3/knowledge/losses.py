@@ -265,15 +265,36 @@ def _clock_hz(device: Device) -> float | None:
         return None
 
 
+def serial(record: Record, stage: Stage) -> float | None:
+    """Time of stages one after the other over that of the same stages side by side.
+
+    Side by side they take as long as the longest of them, and no less than their bounds together.
+    """
+    outcome = record.outcome
+    if not isinstance(outcome, Passed) or outcome.total is None or len(outcome.stages) < 2:
+        return None
+    times = [s.duration.median_us for s in outcome.stages if s.duration is not None]
+    bounds = [found.time_us for s in outcome.stages if (found := costs.bound(record, s))]
+    if len(times) < len(outcome.stages) or len(bounds) < len(outcome.stages):
+        return None
+    return outcome.total.median_us / max(*times, math.fsum(bounds))
+
+
 def one_stage(record: Record, stage: Stage) -> float | None:
     """Time of a step's loads and products one after the other, over the longer of the two.
+
+    A kernel without asynchronous copies has no second stage, whatever it is written in.
 
     Only where one block has the multiprocessor for itself: else others load meanwhile. Loads take
     at most as long as the products where these bind, so that half of that is expected.
     """
     facts = _facts(stage)
+    if facts is None or facts.mma_path == "none":
+        return None
     depth = getattr(facts, "ring_depth", None)
-    if facts is None or depth is None or facts.mma_path == "none":
+    if not facts.async_copies and not facts.tma_loads:
+        depth = 1
+    if depth is None:
         return None
     return 1.5 if depth == 1 else 1.0
 

@@ -51,6 +51,11 @@ class Match:
     known_violation: bool = False
     also: tuple[Document, ...] = ()
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Id of the page and of those that say the same."""
+        return (self.page.pattern.id, *(page.pattern.id for page in self.also))
+
 
 @dataclass(frozen=True)
 class NextStep:

@@ -538,6 +538,9 @@ _ANY_RUN = (
     _row("loss", "shared_loss", "", "lower", "stages[].static.mma_instructions",
          "Time of the operands' way out of shared memory over that of the products.",
          losses.shared),
+    _row("loss", "serial_loss", "", "lower", "stages[].duration, cost model, devices",
+         "Time of stages one after the other over that of the same stages side by side.",
+         losses.serial),
     _row("loss", "ring_loss", "", "lower", "stages[].static.barrier_groups",
          "Time of a step whose loads wait for the products of the step before, over one whose "
          "loads do not.", losses.one_stage),

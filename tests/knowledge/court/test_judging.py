@@ -34,7 +34,7 @@ def test_every_kernel_of_the_lists_was_observed():
 def test_the_lists_are_long_and_over_both_languages():
     assert len(SEEDED) >= 60
     assert len(GOODS) >= 60
-    assert len(cases.strangers()) >= 30
+    assert len(cases.strangers()) >= 60
     languages = [TABLE[observing.key(case.slow)].language for case in SEEDED]
     assert min(languages.count(name) for name in ("cutile-dsl", "cute-dsl")) >= 15
 
@@ -74,6 +74,15 @@ def test_strangers_are_told_their_cause():
     found = score(judging.try_strangers(cases.strangers(), catalogue(), gains()))
     assert found.first >= 0.6
     assert found.top >= 0.8
+    assert found.constant_first < found.first / 2
+    assert found.constant_top < found.top / 2
+
+
+def test_strangers_come_from_many_places():
+    origins = {case.package.partition(" ")[0] for case in cases.strangers() if case.launch}
+    assert origins == {"tilegym", "flashinfer-python", "quack-kernels"}
+    languages = {judging.seen_of(case).language for case in cases.strangers()}
+    assert languages == {"cute-dsl", "cutile-dsl", "triton"}
 
 
 def test_good_kernels_are_left_in_peace():
@@ -98,7 +107,7 @@ def test_the_best_constant_answer_is_scored_beside():
     found = score(verdicts)
     assert (found.cases, found.first, found.top) == (4, 0.5, 0.5)
     assert found.constant_first == 0.5
-    assert found.constant_top == 1.0
+    assert found.constant_top == 0.75  # Silence is an answer of its own.
     assert score([]).first == 0
 
 
@@ -114,6 +123,12 @@ def test_a_stranger_without_its_example_is_refused():
     case = Stranger(id="x", example="nowhere", layer="gemm", remedies=(), why="w")
     with pytest.raises(KnowledgeError, match="no example nowhere"):
         judging.seen_of(case)
+
+
+def test_a_package_that_was_not_compiled_is_refused(tmp_path):
+    case = next(case for case in cases.strangers() if case.launch)
+    with pytest.raises(KnowledgeError, match=f"no compile of {case.package}"):
+        judging.seen_of(case, tmp_path)
 
 
 def test_a_list_that_names_a_case_twice_is_refused(tmp_path):

@@ -100,13 +100,54 @@ class Seeded(_Model):
         )
 
 
+class Launch(_Model):
+    """One launch of a kernel of a package.
+
+    Attributes:
+        arguments: In order; a tensor is told by its form, such as ``bf16[32,128]``.
+        hints: Compiler hints of cuTile, or ``num_warps`` and ``num_stages`` of Triton.
+        constants: Constants of a Triton kernel; None for others.
+        keywords: Keyword arguments of a host function that compiles and launches a kernel of the
+            CuTe DSL; None for others.
+        tiling: What a reader of the launch learns of the tiles.
+    """
+
+    arguments: tuple[Any, ...]
+    hints: dict[str, int] = {}
+    constants: dict[str, Any] | None = None
+    keywords: dict[str, Any] | None = None
+    tiling: dict[str, Any] = {}
+
+
+class Smaller(_Model):
+    """The same kernel on a problem that a CPU runs, to count its work.
+
+    Attributes:
+        problem: Axes that differ.
+        arguments: As of a launch.
+        grid: Blocks per axis.
+        flops: FLOPs of the problem.
+        bytes: Least DRAM bytes of the problem.
+    """
+
+    problem: dict[str, Any]
+    arguments: tuple[Any, ...]
+    grid: tuple[int, ...]
+    flops: int
+    bytes: int
+
+
 class Stranger(_Model):
     """A kernel that nobody here wrote.
 
     Attributes:
         id: Unique name.
         example: File of ``knowledge/examples``, without its ending, whose compile states the facts.
-        kernel: Which kernel of the example, by the start of its name; the first by default.
+        package: Name and version of the package that holds the kernel, in place of an example.
+        kernel: Which kernel: of an example the start of its name, the first by default; of a
+            package ``module:name``.
+        launch: How a kernel of a package is launched.
+        counted: A smaller launch whose work a CPU counts.
         layer: Workload whose words describe the problem.
         problem: Axes of the problem that the example runs by default.
         grid: Blocks per axis.
@@ -117,8 +158,11 @@ class Stranger(_Model):
     """
 
     id: str
-    example: str
+    example: str = ""
+    package: str = ""
     kernel: str = ""
+    launch: Launch | None = None
+    counted: Smaller | None = None
     layer: str
     problem: dict[str, Any] = {}
     grid: tuple[int, ...] = ()
@@ -126,6 +170,11 @@ class Stranger(_Model):
     bytes: int = 0
     remedies: tuple[str, ...]
     why: str
+
+    @property
+    def origin(self) -> str:
+        """Where it is from."""
+        return self.example or self.package
 
 
 class _SeededList(_Model):

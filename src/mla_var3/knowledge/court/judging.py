@@ -7,6 +7,8 @@ can know it. The advice competes with the best answer that is always the same, a
 from __future__ import annotations
 
 import datetime
+import functools
+import itertools
 import math
 import tomllib
 from collections import Counter, defaultdict
@@ -17,7 +19,7 @@ from pathlib import Path
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import CheckedCase, Correctness, KernelIdentity, Passed, Record, Stage
 from mla_var3.knowledge.backtest import Case, backtest
-from mla_var3.knowledge.court import observing
+from mla_var3.knowledge.court import observing, packages
 from mla_var3.knowledge.court.cases import Kernel, Seeded, Stranger
 from mla_var3.knowledge.court.observing import Seen, SeenStage, Work
 from mla_var3.knowledge.history import Gain, Transition, transition
@@ -92,33 +94,42 @@ class Score:
 
 
 def score(verdicts: Sequence[Verdict]) -> Score:
-    """The score of some verdicts, and of answers that look at nothing."""
+    """The score of some verdicts, and of answers that look at nothing.
+
+    An answer that is always the same is either silence or pages: nobody says both.
+    """
     count = len(verdicts) or 1
     answers = [set(v.remedies) or {""} for v in verdicts]
     known = sorted(set().union(*answers)) if answers else []
-    chosen: list[str] = []
-    left = list(answers)
-    for _ in range(TOP):  # The most frequent, then what most of the rest wants.
-        wanted = Counter(page for answer in left for page in answer)
-        if wanted:
-            chosen.append(max(sorted(wanted), key=lambda page: wanted[page]))
-            left = [answer for answer in left if chosen[-1] not in answer]
+    one = max((_named(answers, (page,)) for page in known), default=0)
+    silence, three = _named(answers, ("",)), _named(answers, _best(answers))
     places = [v.place for v in verdicts]
     return Score(
         cases=len(verdicts),
         first=sum(place == 1 for place in places) / count,
         top=sum(place is not None and place <= TOP for place in places) / count,
-        constant_first=sum(chosen[0] in a for a in answers) / count if chosen else 0.0,
-        constant_top=sum(bool(set(chosen) & a) for a in answers) / count,
+        constant_first=one / count,
+        constant_top=max(silence, three) / count,
         random_first=math.fsum(len(a) / len(known) for a in answers) / count if known else 0.0,
     )
+
+
+def _named(answers: Sequence[set[str]], pages: Iterable[str]) -> int:
+    return sum(bool(answer.intersection(pages)) for answer in answers)
+
+
+def _best(answers: Sequence[set[str]]) -> tuple[str, ...]:
+    """The three pages that most answers name one of."""
+    named = Counter(page for answer in answers for page in answer - {""})
+    trios = itertools.combinations(sorted(named), min(TOP, len(named)))
+    return max(trios, key=lambda trio: _named(answers, trio), default=())
 
 
 def record_of(seen: Seen, name: Callable[[str], str] = lambda text: text) -> Record:
     """What was observed as the record of a static run, under neutral names."""
     stages = [
-        Stage(name=name(stage.name), kernel="kernel", tiling=stage.tiling, grid=list(stage.grid),
-              static=stage.static)
+        Stage.model_construct(name=name(stage.name), kernel="kernel", tiling=stage.tiling,
+                              grid=list(stage.grid), static=stage.static)
         for stage in seen.stages
     ]  # fmt: skip
     checked = None
@@ -148,15 +159,20 @@ def advised(
     stages = {name(stage.name): _cost(stage.work) for stage in seen.stages}
     with costs.given(costs.Given(stages, case)):
         found = match(record_of(seen, name), catalogue, gains)
-    return tuple((item.page.pattern.id, *(page.pattern.id for page in item.also)) for item in found)
+    return tuple(item.ids for item in found)
 
 
 def seen_of(case: Stranger, root: Path | None = None) -> Seen:
-    """A stranger as its example's committed compile and the expert's launch state it.
+    """A stranger as the committed compile of it and the expert's launch state it.
 
     Raises:
-        KnowledgeError: The example is not there, or states no such kernel.
+        KnowledgeError: The example or package was not compiled, or has no such kernel.
     """
+    if case.launch is not None:
+        found = _packaged(root).get(case.id)
+        if found is None:
+            raise KnowledgeError(f"{case.id}: {packages.TABLE} has no compile of {case.package}")
+        return found
     path = (root or repo_root()) / "knowledge/examples" / f"{case.example}.toml"
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -178,14 +194,17 @@ def seen_of(case: Stranger, root: Path | None = None) -> Seen:
     return Seen(language=facts.language, layer=case.layer, problem=case.problem, stages=(stage,))
 
 
+@functools.cache
+def _packaged(root: Path | None) -> Mapping[str, Seen]:
+    return packages.load(root)
+
+
 def try_strangers(
     cases: Iterable[Stranger], catalogue: Catalogue, gains: Gains, root: Path | None = None
 ) -> list[Verdict]:
     """The advice for each kernel of others."""
     return [
-        Verdict(
-            case.id, case.example, case.remedies, advised(seen_of(case, root), catalogue, gains)
-        )
+        Verdict(case.id, case.origin, case.remedies, advised(seen_of(case, root), catalogue, gains))
         for case in cases
     ]
 
@@ -204,8 +223,7 @@ def try_history(catalogue: Catalogue) -> list[Verdict]:
         for key, cases in steps.items()
     }
     return [
-        Verdict(f"{design} {version} ({language})", design, case.applied,
-                tuple((page,) for page in case.advised))
+        Verdict(f"{design} {version} ({language})", design, case.applied, case.beside)
         for (language, _, design, version), case in sorted(best.items())
     ]  # fmt: skip
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from mla_var3 import devices, languages
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.evidence import Scalar
-from mla_var3.evidence.facts import Facts
+from mla_var3.evidence.facts import Facts, StaticFacts
 from mla_var3.knowledge.court.cases import Kernel
 from mla_var3.languages import CompileJob
 from mla_var3.languages.stage_facts import compile_jobs
@@ -62,7 +62,7 @@ class SeenStage(_Model):
     kernel: str
     tiling: dict[str, Any]
     grid: tuple[int, ...]
-    static: Facts
+    static: Facts | StaticFacts
     work: Work
 
 

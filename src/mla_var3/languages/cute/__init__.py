@@ -43,6 +43,7 @@ class _Cute:
         _metric("ring_depth", "", None, "Steps in flight: places of the deepest ring of loads."),
         _metric("tma_multicast", "instructions", None, "TMA loads that write to several blocks."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
+        _metric("wgmma_waits", "instructions", None, "Waits for warpgroup multiplications."),
         _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
         _metric(
             "wgmma_serialized", "", "lower",

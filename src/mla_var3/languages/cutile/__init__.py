@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel
 
 
+def _refused(_: object, facts: StaticFacts | None) -> int | None:
+    if not isinstance(facts, CutileFacts):
+        return None
+    failed = (r for r in facts.remarks if r.kind == "failed" and r.category == "memory")
+    return sum(r.count for r in failed if "TMA load" in r.message)
+
+
 def _missed(_: object, facts: StaticFacts | None) -> int | None:
     if not isinstance(facts, CutileFacts) or not facts.ok:
         return None
@@ -52,6 +59,10 @@ class _Cutile:
             "missed_remarks", "", "static", "lower",
             "stages[].static.remarks[kind=missed or failed]",
             "Optimizations that the compiler says it missed or failed at.", _missed,
+        ),
+        StageMetric(
+            "tma_refused", "", "static", "lower", "stages[].static.remarks[kind=failed]",
+            "Loads that the compiler says it could not give to TMA.", _refused,
         ),
     )  # fmt: skip
     levers: Mapping[str, str] = LEVERS
