@@ -71,9 +71,9 @@ def test_a_missing_script_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_flags_before_the_script_are_ours() -> None:
-    ours, theirs = _divided(["--seeds", "3", "fmha.py", "--seeds", "9"])
-    assert ours == ["--seeds", "3"]
-    assert theirs == ["fmha.py", "--seeds", "9"]
+    ours, theirs = _divided(["--schedules", "3", "fmha.py", "--schedules", "9"])
+    assert ours == ["--schedules", "3"]
+    assert theirs == ["fmha.py", "--schedules", "9"]
 
 
 IN_PLACE = SCRIPT.replace("y[thread] = x[thread] + x[thread]", "x[thread] = x[thread] + 1.0")

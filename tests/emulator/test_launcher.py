@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from mla_var3.emulator.access import ASKING
 from mla_var3.emulator.diagnostics import KINDS, as_json
-from mla_var3.emulator.launcher import QUANTUM, dim3, launch
+from mla_var3.emulator.launcher import dim3, launch
 from mla_var3.emulator.options import Options
+from mla_var3.emulator.sched import ASKING
 from mla_var3.emulator.timeline import difference
+from mla_var3.emulator.turns import QUANTUM
 from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

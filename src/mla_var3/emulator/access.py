@@ -26,9 +26,6 @@ SPACE_OF_WINDOW = {
 LOW_BITS = U64((1 << 48) - 1)
 ACQUIRES = ("acquire", "acq_rel")
 RELEASES = ("release", "acq_rel")
-#: Segments of its cluster's turn that a strong load counts as: who asks others again and again has
-#: a short one.
-ASKING = 100
 
 
 class Parameters:
@@ -232,7 +229,7 @@ class Memory:
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
             m.words.acquire(address, m.warp[s], order in ACQUIRES or m.model.relaxed_publishes)
-            m.asked += ASKING
+            m.scheduler.asks(pc)
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self.note(region, at, size, pc, False, s, order != "weak")
@@ -251,6 +248,7 @@ class Memory:
         m, size = self.machine, width * len(values)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
             self.note(region, at, size, pc, True, s, order != "weak", part)
+            m.memory_map.changes += 1
             for i, value in enumerate(values):
                 if part is not None and np.ndim(value):
                     value = value[part]
@@ -420,10 +418,13 @@ class Memory:
             chosen = slice(None) if part is None else part
             self.note(region, at, size, pc, True, s, True, part)
             subset = [v[chosen] for v in values]
+            view, index = region.views[width], at // width
             with m.lock:
-                old = _modify(
-                    region.views[width], at // width, operation, kind, subset, count, slice(None)
-                )
+                old = _modify(view, index, operation, kind, subset, count, slice(None))
+                changed = any((view[index + j] != old[j]).any() for j in range(count))
+            m.memory_map.changes += changed
+            if not changed:
+                m.scheduler.asks(pc)
             for target, value in zip(out, old, strict=True):
                 target[chosen] = value
         if signal:

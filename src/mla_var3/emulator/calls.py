@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import linecache
 import re
 import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import Instruction
 
 if TYPE_CHECKING:
@@ -33,9 +35,30 @@ def call(machine: Machine, f: Fragment, i: Instruction) -> None:
             machine.memory.local_known[f.ids, at : at + 4] = True
         return
     if name == "__assertfail":
-        text = _text(_word(machine, int(f.ids[0]), given[0]))
-        raise machine.reporter.stop(i.pc, f"an assertion of the kernel fails: {text}")
+        text, file = (_text(_word(machine, int(f.ids[0]), p)) for p in given[:2])
+        number = _word(machine, int(f.ids[0]), given[2]) & 0xFFFFFFFF
+        where = f" ({file}:{number})" if file else ""
+        raise machine.reporter.stop(
+            i.pc, f"an assertion of the kernel fails: {text}{where}, {_threads(machine, f)},"
+        )
     raise machine.reporter.stop(i.pc, f"the call of {name:.60} is not emulated")
+
+
+def trapped(machine: Machine, f: Fragment, i: Instruction) -> EmulatorError:
+    """What ends a launch at a ``trap``: mostly an assertion, whose text PTX has no longer."""
+    file, line = machine.program.kernel.place(i)
+    source = linecache.getline(file, line).strip() if file and line else ""
+    if "assert" in source:
+        what = f"an assertion of the kernel fails: {source:.200}"
+    else:
+        what = f"the kernel stops itself ({i.op})"
+    return machine.reporter.stop(i.pc, f"{what}, {_threads(machine, f)},")
+
+
+def _threads(machine: Machine, f: Fragment) -> str:
+    """Threads in words: the first, its CTA, and how many more."""
+    more = f" and {f.n - 1} more" if f.n > 1 else ""
+    return f"{machine.thread(f.s, 0)} of CTA {machine.index}{more}"
 
 
 def _word(machine: Machine, thread: int, parameter: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,7 +28,8 @@ class Run:
 
     Attributes:
         arch: Architecture to compile for.
-        seeds: Run under so many schedules: the lowest pc first, then those of seeds 1, 2, ...
+        schedules: Run under so many schedules: the lowest pc first, then those of seeds 1, 2, ...;
+            by default three where a kernel synchronizes and takes less than a second, else one.
         seed: Run under the schedule of this seed only, as a report names it.
         memory_model: What is assumed about hardware that PTX does not promise.
         jobs: Processes over which CTAs are spread; 0 takes every core.
@@ -36,14 +37,14 @@ class Run:
         counts: Print counts by Python line.
         json: Write the diagnostics to this file.
         timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto);
-            with ``seeds`` also say where the schedules part.
+            with ``schedules`` also say where the schedules part.
         multiprocessors: Multiprocessors that the emulated device says it has.
         stop: Print who is where, and the barriers, when this line is reached, such as ring.py:49.
         tile: With ``stop``, print this tile of shared memory: 0x400:f16:64x64:sw128.
     """
 
     arch: str = "sm_90a"
-    seeds: int = 1
+    schedules: int | None = None
     seed: int | None = None
     memory_model: Literal["default", "strict"] = "default"
     jobs: int = 0
@@ -94,10 +95,12 @@ def run(
         return EXIT_BAD_INPUT
     from mla_var3.emulator.script import run_script
 
-    others = [] if chosen.seed is not None else [chosen.options(s) for s in range(1, chosen.seeds)]
+    one = chosen.seed is not None or chosen.timeline is not None or bool(chosen.stop)
+    more = () if one else [chosen.options(s) for s in range(1, chosen.schedules or 3)]
     path, options = Path(script[0]), chosen.options(chosen.seed)
-    emulation = run_script(path, script[1:], options, chosen.arch, others)
-    found: list[Diagnostic] = emulation.diagnostics
+    ways = (more, ()) if chosen.schedules else ((), more)
+    emulation = run_script(path, script[1:], options, chosen.arch, *ways)
+    found = list(_apart(emulation.diagnostics))
     _summary(emulation, chosen)
     told(emulation)
     for d in found:
@@ -108,6 +111,16 @@ def run(
     if emulation.ended.error is not None:
         raise emulation.ended.error
     return emulation.ended.code or int(bool(found))
+
+
+def _apart(diagnostics: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    """Each finding once, under the first schedule that shows it."""
+    seen = set()
+    for d in diagnostics:
+        key = (d.kernel, d.kind, d.at, d.other, d.model, d.who if d.kind == "deadlock" else "")
+        if key not in seen:
+            seen.add(key)
+            yield d
 
 
 def _divided(argv: list[str]) -> tuple[list[str], list[str]]:

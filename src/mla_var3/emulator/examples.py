@@ -31,11 +31,11 @@ class Conformance(Choice):
         workers: Examples at a time, each in a process of its own.
         limit: Seconds after which an example is stopped.
         memory_model: Assumptions about hardware.
-        seeds: Schedules per example.
+        schedules: Schedules per example.
     """
 
     memory_model: Literal["default", "strict"] = "default"
-    seeds: int = 1
+    schedules: int = 1
 
 
 def main(argv: Sequence[str], prog: str) -> int:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str], prog: str) -> int:
 
 def product(chosen: Conformance) -> Product:
     """The emulator, as a suite's scripts are run by it."""
-    settings = {"memory_model": chosen.memory_model, "schedules": chosen.seeds}
+    settings = {"memory_model": chosen.memory_model, "schedules": chosen.schedules}
     return Product(partial(examine, chosen), settings, _warm)
 
 
@@ -70,7 +70,7 @@ def examine(chosen: Conformance, script: Script) -> Ran:
     jobs = 1 if chosen.workers > 1 else 0
     seconds, clusters, instructions = 0.0, 0, 0
     found: dict[tuple[str, str, str | None], Found] = {}
-    for seed in [None, *range(1, chosen.seeds)]:
+    for seed in [None, *range(1, chosen.schedules)]:
         options = Options(model=model(chosen.memory_model), seed=seed, jobs=jobs)
         run = run_script(Path(script.path), script.arguments.split(), options, script.arch)
         if run.ended.error is not None:

@@ -23,11 +23,12 @@ from mla_var3.emulator import exported, ffi
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.dlpack import on_gpu
-from mla_var3.emulator.launcher import Dim3, Launch, run
+from mla_var3.emulator.launcher import Dim3, Launch
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region
 from mla_var3.emulator.units.tensormap import encoded
+from mla_var3.emulator.ways import Asked, in_ways
 from mla_var3.errors import EmulatorError, ToolchainError
 from mla_var3.gpuless import streams
 from mla_var3.gpuless.ptx import parse
@@ -82,13 +83,18 @@ class Emulation:
     Attributes:
         options: How kernels are run; may be changed between launches.
         others: Further ways in which each launch is run first, on memory that is put back.
+        where_quick: Ways for launches that synchronize and are soon done.
         launches: One entry per launch and way, in order; that of ``options`` is the last.
         ended: How a script ended which ran in it.
     """
 
     def __init__(self, options: Options, others: Sequence[Options] = ()) -> None:
         self.options, self.others = options, tuple(others)
+        self.where_quick: tuple[Options, ...] = ()
         self.launches: list[Launch] = []
+        #: Whether the host asked how many multiprocessors there are: then a grid may be as large
+        #: as those of the emulated device hold.
+        self.counted = False
         self.failure: BaseException | None = None
         self.ended = Ended()
         self.programs: dict[tuple[str, str], Program] = {}
@@ -97,6 +103,11 @@ class Emulation:
         self.memory: dict[int, tuple[int, str, Any, bool]] = {}
         #: Applied to a PTX text before it is run; for experiments.
         self.patch: Callable[[str], str] | None = None
+
+    def count_asked(self) -> int:
+        """How many multiprocessors the emulated device says it has, to a host that asks."""
+        self.counted = True
+        return self.options.multiprocessors
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -154,17 +165,11 @@ class Emulation:
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
-        for options in self.others:
-            before = [ctypes.string_at(r.base, r.size) for r in regions]
-            again = [Region(r.base, r.size, r.label, r.known is not None) for r in regions]
-            self.launches.append(run(program, bytes(block), *shape, again, options, after))
-            self.launches[-1].grid_before = None
-            for region, old in zip(regions, before, strict=True):
-                ctypes.memmove(region.base, old, region.size)
-        done = run(program, bytes(block), *shape, regions, self.options, after)
+        asked = Asked(program, bytes(block), shape, after, self.counted)
+        self.launches += in_ways(asked, regions, self.options, self.others, self.where_quick)
         if last is not None:
             last.grid_before = None  # The next one comes after this, and it takes memory.
-        self.launches.append(done)
+        done = self.launches[-1]
         for line in done.printed:
             print(line, end="")
         # What one launch wrote, the next may read.
@@ -269,8 +274,9 @@ class _Runtime:
         ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
 
     def cudaDeviceGetAttribute(self, out: int, attribute: int, _: int) -> None:
-        count = _active.options.multiprocessors if _active else 1
-        known = {MULTIPROCESSORS: count, MAJOR: 9, MINOR: 0, SHARED_OPTIN: 232448}
+        known = {MAJOR: 9, MINOR: 0, SHARED_OPTIN: 232448}
+        if attribute == MULTIPROCESSORS and _active:
+            known[attribute] = _active.count_asked()
         ctypes.cast(out, ctypes.POINTER(INT))[0] = known.get(attribute, 0)
 
     def cuKernelGetAttribute(self, out: int, *_: Any) -> None:
@@ -523,7 +529,7 @@ def _hardware(emulation: Emulation) -> dict[str, Callable[..., Any]]:
     """What the DSL asks of the device."""
 
     def count(_: Any) -> int:
-        return emulation.options.multiprocessors
+        return emulation.count_asked()
 
     def clusters(_: Any, cluster_size: int, stream: Any = None) -> int:
         return max(1, count(None) // cluster_size)

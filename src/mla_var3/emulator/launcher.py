@@ -21,6 +21,7 @@ from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory, GridBefore, Region, Touched
 from mla_var3.emulator.timeline import Timeline
+from mla_var3.emulator.turns import in_turns, resident
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import bits, parse
 
@@ -29,8 +30,6 @@ MOST_GRID = (2**31 - 1, 65535, 65535)
 MOST_CLUSTER = 16
 #: What a CTA may have of shared memory: opt-in maximum of sm_90 and its system kilobyte.
 MOST_SHARED = 232448
-#: Segments that a cluster runs before another one has its turn, where they wait for each other.
-QUANTUM = 20_000
 #: Fewer clusters are not worth a second process.
 WORTH_A_PROCESS = 4
 
@@ -294,7 +293,8 @@ def _once(
     first = machine()
     timeline = first.timeline
     if program.spins and len(todo) > 1:
-        _in_turns(machine, first, todo, printed)
+        most = resident(program, block, ctas=int(np.prod(cluster)), shared=shared, options=options)
+        in_turns(machine, first, todo, printed, most)
     elif jobs > 1 and not program.claims:
         touched = _over_processes(first, todo, jobs, printed)
     else:
@@ -375,25 +375,6 @@ def _one_by_one(
         machine.run()
         printed += machine.printed
         machine.timeline = None  # Of the first cluster only.
-
-
-def _in_turns(make: Any, first: Machine, todo: list[Dim3], printed: list[str]) -> None:
-    """Clusters that may wait for each other, a quantum each; a new one starts when all wait."""
-    waiting = first.memory_map.waiting
-    waiting.extend(enumerate(todo))
-    live: list[Machine] = []
-    spare = [first]
-    while waiting or live:
-        if waiting:
-            number, index = waiting.popleft()
-            machine = spare.pop() if spare else make()
-            machine.start(index, number)
-            live.append(machine)
-        for machine in list(live):
-            if machine.run(QUANTUM):
-                live.remove(machine)
-                spare.append(machine)
-                printed += machine.printed
 
 
 def _over_processes(

@@ -219,8 +219,11 @@ class Machine:
     def run(self, quantum: int | None = None) -> bool:
         """Run the cluster, or at most ``quantum`` segments of it; whether it has ended."""
         self.reporter.cta = self.index
+        before = self.steps
         with np.errstate(all="ignore"):
             ended = self.scheduler.run(quantum)
+        #: Segments of the last turn.
+        self.turn = self.steps - before
         if ended:
             self._at_exit()
         return ended

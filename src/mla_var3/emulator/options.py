@@ -88,6 +88,8 @@ class Options:
         max_clusters: Run only so many clusters of each grid; None runs all.
         timeline: Keep what happened when, for one cluster.
         multiprocessors: What the emulated device says it has.
+        resident: Multiprocessors that hold CTAs at the same time; None: those of the largest GPU of
+            the architecture.
         stop: A Python line at which to print who is where, barriers and tiles.
         fill: The byte that shared memory holds before anything has written it.
     """
@@ -101,6 +103,7 @@ class Options:
     max_clusters: int | None = None
     timeline: bool = False
     multiprocessors: int = 4
+    resident: int | None = None
     stop: Stop | None = None
     fill: int = 0xA5
 

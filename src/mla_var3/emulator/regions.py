@@ -225,6 +225,8 @@ class GlobalMemory:
         #: Clusters that have not begun, in order; those that run may claim them.
         self.waiting: deque[tuple[int, tuple[int, int, int]]] = deque()
         self.before = before
+        #: Writes so far that may have changed something.
+        self.changes = 0
         self.start()
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator import calls
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.emulator.stops import describe, places
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 REDRAW = 20
 #: Segments that one fragment may run while others could: a spinning lane must not starve them.
 PATIENCE = 4096
+#: Segments of its cluster's turn that a look at a word which others write counts as: who asks again
+#: and again has a short turn.
+ASKING = 2000
 #: Operand with the mask of the lanes that must take part.
 MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
 
 
-#: Without a seed the fragment that is behind goes first.
-PC = operator.attrgetter("pc")
+#: Without a seed the fragment that is behind goes first, but those that ask others go last.
+BEHIND = operator.attrgetter("asks", "pc")
 
 
 #: The lanes of a warp, as a mask.
@@ -50,6 +54,8 @@ class Fragment:
         self.pc, self.ids, self.n = pc, ids, len(ids)
         self.wait: str | None = None
         self.tried = False
+        #: Whether it asks for a word again and again, and where it asked last.
+        self.asks, self.asked = False, -1
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
         self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
         self.place = int(machine.place[ids[0]])
@@ -135,7 +141,7 @@ class Scheduler:
             return None
         best = ready[0]
         if len(ready) > 1:
-            best = min(ready, key=PC if self.random is None else self._rank)
+            best = min(ready, key=BEHIND if self.random is None else self._rank)
             self.turns = self.turns + 1 if best is self.idle_fragment() else 0
             self._last = best
             if self.turns > PATIENCE:
@@ -147,8 +153,14 @@ class Scheduler:
         """The fragment that ran last."""
         return getattr(self, "_last", None)
 
-    def _rank(self, f: Fragment) -> tuple[int, int]:
-        return (self.order[f.place], f.pc)
+    def _rank(self, f: Fragment) -> tuple[bool, int, int]:
+        return (f.asks, self.order[f.place], f.pc)
+
+    def asks(self, pc: int) -> None:
+        """The running fragment looks at a word that others write; twice at one place is a loop."""
+        self.machine.asked += ASKING
+        f = self.running
+        f.asks, f.asked = f.asked == pc, pc
 
     def _merge(self, fragment: Fragment) -> None:
         """Join all fragments at the same instruction; the result is ``favored``."""
@@ -184,6 +196,7 @@ class Scheduler:
     def _advance(self, f: Fragment, until: int | None) -> None:
         """Run a fragment until it stops, splits, or another may run."""
         m, program = self.machine, self.program
+        self.running = f
         instructions = program.kernel.instructions
         while True:
             if f.pc >= len(instructions):
@@ -320,7 +333,7 @@ class Scheduler:
         if name == "call":
             return self._call(f, i)
         if name == "trap":
-            raise self.machine.reporter.stop(i.pc, f"the kernel stops itself ({i.op})")
+            raise calls.trapped(self.machine, f, i)
         if i.op.startswith("barrier.cluster"):
             return self._cluster(f, i)
         return self._named(f, i)
@@ -486,8 +499,6 @@ class Scheduler:
         return True
 
     def _call(self, f: Fragment, i: Instruction) -> bool:
-        from mla_var3.emulator import calls
-
         calls.call(self.machine, f, i)
         f.pc += 1
         return True
@@ -501,6 +512,21 @@ class Scheduler:
             pc,
             f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)",
         )
+
+    def waits_for_words(self, why: str) -> None:
+        """Report that what this cluster asks for in global memory will never come."""
+        m = self.machine
+        self.stuck = True
+        for f in self.fragments:
+            if f.asked >= 0:
+                m.reporter.add(
+                    "deadlock",
+                    f.asked,
+                    f"{m.who(f.s)} ({f.n} threads) asks for a word of global memory that nobody "
+                    f"changes any more: {why}",
+                    who=m.who(f.s),
+                    missing="a write to the word by a CTA that runs",
+                )
 
     def _deadlock(self) -> None:
         m = self.machine

@@ -31,7 +31,7 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
             stack.enter_context(mock.patch.object(module, "benchmark", _untimed))
         stack.enter_context(mock.patch.object(cutlass.testing, "_benchmark_for_autotune", _once))
         _driver(stack)
-        device = Device(capability(arch), options.multiprocessors)
+        device = Device(capability(arch), options.multiprocessors, counted=emulation.count_asked)
         stack.enter_context(cuda_on_cpu(device, emulation.own))
         if triton.installed():
             stack.enter_context(triton.triton_on_cpu(emulation, device))
@@ -85,10 +85,13 @@ def run_script(
     options: Options,
     arch: str,
     others: Sequence[Options] = (),
+    where_quick: Sequence[Options] = (),
 ) -> Emulation:
     """Run a script as ``python script.py arguments`` would, each launch in all ways that are asked.
 
-    How it ended is kept as ``ended``, a failed assertion too: what was found until then tells why.
+    ``others`` run each launch in further ways, ``where_quick`` only launches that synchronize and
+    are soon done. How it ended is kept as ``ended``, a failed assertion too: what was found until
+    then tells why.
 
     Raises:
         UsageError: The file does not exist.
@@ -96,5 +99,6 @@ def run_script(
     """
     scripts.exists(path)
     with environment(options, arch, others) as emulation:
+        emulation.where_quick = tuple(where_quick)
         emulation.ended = scripts.run(path, arguments)
     return emulation

@@ -37,7 +37,8 @@ USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 
 def installed() -> bool:
     """Whether Triton is here; the project does not need it."""
-    return importlib.util.find_spec("triton") is not None
+    found = importlib.util.find_spec("triton")
+    return found is not None and found.origin is not None  # A folder of that name is none.
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from mla_var3.errors import UsageError
@@ -11,6 +12,20 @@ from mla_var3.errors import UsageError
 #: Bytes of shared memory that a block may ask for, and of a multiprocessor, by compute capability,
 #: where they are not 99 and 100 KiB (CUDA C++ Programming Guide, technical specifications).
 _SHARED = {(8, 0): (163, 164), (8, 7): (163, 164), (9, 0): (227, 228), (10, 0): (227, 228)}
+
+
+class _Properties(SimpleNamespace):
+    """What a program is told, and whether it asks for the multiprocessors."""
+
+    def __init__(self, counted: Callable[[], object] | None, **names: object) -> None:
+        super().__init__(**names)
+        self._counted = counted
+
+    def __getattribute__(self, name: str) -> object:
+        counted = super().__getattribute__("__dict__").get("_counted")
+        if name == "multi_processor_count" and counted is not None:
+            counted()
+        return super().__getattribute__(name)
 
 
 @dataclass(frozen=True)
@@ -22,12 +37,14 @@ class Device:
         multiprocessors: Its streaming multiprocessors; persistent kernels launch as many blocks.
         memory: Its memory in bytes.
         name: Its name.
+        counted: Told when a program asks how many multiprocessors there are.
     """
 
     capability: tuple[int, int] = (10, 0)
     multiprocessors: int = 16
     memory: int = 64 * 2**30
     name: str = "CPU in place of a GPU"
+    counted: Callable[[], object] | None = field(default=None, compare=False)
 
     @property
     def shared_per_block(self) -> int:
@@ -38,7 +55,8 @@ class Device:
         """What ``torch.cuda.get_device_properties`` returns, with the names that torch has."""
         major, minor = self.capability
         small = self.capability not in _SHARED and major >= 8
-        return SimpleNamespace(
+        return _Properties(
+            self.counted,
             name=self.name,
             major=major,
             minor=minor,

@@ -301,6 +301,7 @@ class Bulk(Unit):
         atomic: bool = False,
     ) -> None:
         m = self.machine
+        m.memory_map.changes += writing
         if not m.checks or not view.size:
             return
         key = region.base, at, view.shape, view.strides
