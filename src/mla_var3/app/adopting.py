@@ -16,6 +16,7 @@ from rich.table import Table
 from mla_var3 import arguments
 from mla_var3.errors import UsageError
 from mla_var3.evidence import Record, Scalar
+from mla_var3.evidence.compare import versus
 from mla_var3.paths import relative, write_atomic
 from mla_var3.workloads import check_minima, option
 
@@ -179,15 +180,14 @@ def compare(first: str, second: str) -> Iterator[str | Table]:
         raise UsageError(f"{first} is compared with another file, and {second} is none")
     if Path(first).resolve() == Path(second).resolve():
         raise UsageError(f"{first} is given twice; name two files")
-    left, right = (
-        {(r.target, r.mode, r.slug): r for r in adopted.require_records(Path(name))}
-        for name in (first, second)
-    )
+    both = [adopted.require_records(Path(name)) for name in (first, second)]
+    left, right = ({(r.target, r.mode, r.slug): r for r in each} for each in both)
     pairs = [(left[key], right[key]) for key in left if key in right]
     if not pairs:
         raise RecordError(f"{first} and {second} share no record of the same sizes and target")
     names = _apart(Path(first), Path(second))
-    found = winner.duel(names, pairs)
+    timed = versus(*([r for r in each if r.is_timed] for each in both))
+    found = winner.duel(names, timed, pairs)
     yield found.verdict
     yield from winner.duel_tables(found)
 

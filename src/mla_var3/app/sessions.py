@@ -46,6 +46,10 @@ COMMANDS = {
         "mla_var3.app.adopt",
         "adopt -- FILE | EXAMPLE: a cuTile, CuTe, Triton or torch file, from then on like ours.",
     ),
+    "campaign": Command(
+        "mla_var3.app.campaign",
+        "campaign -- step0 D V | FILE: sourced figures, work, three ceilings and targets.",
+    ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
     ),

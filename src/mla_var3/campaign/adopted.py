@@ -46,6 +46,7 @@ class Checked:
         cost: FLOPs of the reference, as torch counts them, else those that ran; and the bytes of
             inputs and outputs, each once.
         counted: What counted the FLOPs.
+        dtype: Element type of the first floating-point tensor, inputs before outputs.
     """
 
     problem: Mapping[str, Scalar]
@@ -53,6 +54,7 @@ class Checked:
     trace: Trace
     cost: Cost
     counted: str = ""
+    dtype: str = "float32"
 
     @property
     def wrong(self) -> str:
@@ -120,7 +122,10 @@ class Adopted:
         if not flops:
             flops = sum(one.flops for one in trace.launches)
             counted = "what the kernels executed" if flops else ""
-        return Checked(problem, errors, trace, Cost(flops, sum(moved.values())), counted)
+        cost = Cost(flops, sum(moved.values()))
+        floats = [t for t in (*_tensors(given.values()), *out.values()) if t.is_floating_point()]
+        dtype = str(floats[0].dtype).removeprefix("torch.") if floats else "float32"
+        return Checked(problem, errors, trace, cost, counted, dtype)
 
 
 def _run(mine: Contract, problem: Mapping[str, Scalar]) -> tuple[Any, Any, Any, int]:
