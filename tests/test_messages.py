@@ -52,3 +52,30 @@ def test_the_index_leads_to_every_page() -> None:
     index = (PAGES / "index.md").read_text()
     for page in PAGES.glob("*.md"):
         assert page.name == "index.md" or f"]({page.name})" in index
+
+
+def kinds_of(page: str, heading: str) -> set[str]:
+    """The kinds that a page's table of findings lists."""
+    text = (repo_root() / "docs" / page).read_text().partition(f"## {heading}")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", text.partition("\n## ")[0], re.MULTILINE)
+    return {kind for row in rows for kind in re.findall(r"`([a-z0-9-]+)`", row)}
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "explained"),
+    [
+        ("emulator.md", "What is reported", "emulator-reports.md"),
+        ("interpreter.md", "Findings", "interpreter-findings.md"),
+    ],
+)
+def test_every_finding_has_its_cause_check_and_remedy(
+    page: str, heading: str, explained: str
+) -> None:
+    text = (PAGES / explained).read_text()
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    told = {kind for section in sections for kind in section.splitlines()[0].split(", ")}
+    assert kinds_of(page, heading) == told
+    for section in sections:
+        assert [section.count(word) for word in ("**Cause.**", "**Check.**", "**Remedy.**")] == [
+            1
+        ] * 3

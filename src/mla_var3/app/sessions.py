@@ -93,5 +93,6 @@ COMMANDS = {
     "references": Command(
         "mla_var3.knowledge.references",
         "references -- check|write|cutlass: what is known of the DSLs' names, and CUTLASS's C++.",
+        extras=("references",),
     ),
 }

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from mla_var3.errors import KnowledgeError, ToolchainError
@@ -33,16 +33,34 @@ def fetch(root: Path) -> Tree:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".cutlass-", dir=target.parent) as temporary:
         staged = Path(temporary) / "tree"
-        repository = _repository(pin, Path(temporary) / "git")
-        for path, content in _files(repository, pin):
-            file = staged / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+        bring(pin, pin.folders, staged, Path(temporary) / "git")
         (staged / STAMP).write_text(f"{pin.commit}\n", encoding="utf-8")
         if target.exists():
             target.rename(Path(temporary) / "old")
         staged.rename(target)
     return Tree(pin, target)
+
+
+def bring(pin: Pin, folders: Sequence[str], target: Path, scratch: Path) -> set[str]:
+    """Write folders of the pinned commit; returns the paths of all files that it has.
+
+    Args:
+        pin: The pin.
+        folders: Folders of the repository.
+        target: Stands for the repository's top.
+        scratch: Where a repository may be fetched to.
+
+    Raises:
+        ToolchainError: The repository cannot be reached.
+        KnowledgeError: The checkout of ``CUTLASS_DIR`` lacks the pinned commit.
+    """
+    repository = _repository(pin, scratch)
+    for path, content in _files(repository, pin, folders):
+        file = target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    listed = _git(repository, "ls-tree", "-r", "-z", "--name-only", pin.commit).stdout
+    return {name.decode() for name in listed.split(b"\0") if name}
 
 
 def _repository(pin: Pin, scratch: Path) -> Path:
@@ -70,9 +88,11 @@ def _repository(pin: Pin, scratch: Path) -> Path:
     return scratch
 
 
-def _files(repository: Path, pin: Pin) -> Iterator[tuple[PurePosixPath, bytes]]:
+def _files(
+    repository: Path, pin: Pin, folders: Sequence[str]
+) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Regular files of the pinned folders with their content."""
-    listing = _git(repository, "ls-tree", "-r", "-z", pin.commit, "--", *pin.folders)
+    listing = _git(repository, "ls-tree", "-r", "-z", pin.commit, "--", *folders)
     rows = [row.split(b"\t", 1) for row in listing.stdout.split(b"\0") if row]
     kept = [
         (about.split()[2], PurePosixPath(path.decode()))
@@ -80,7 +100,7 @@ def _files(repository: Path, pin: Pin) -> Iterator[tuple[PurePosixPath, bytes]]:
         if about.split()[0].decode() in _REGULAR
     ]
     if not kept:
-        raise KnowledgeError(f"commit {pin.commit[:12]} has none of {', '.join(pin.folders)}")
+        raise KnowledgeError(f"commit {pin.commit[:12]} has none of {', '.join(folders)}")
     asked = b"".join(blob + b"\n" for blob, _ in kept)
     answer = _git(repository, "cat-file", "--batch", stdin=asked).stdout
     place = 0

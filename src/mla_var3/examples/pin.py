@@ -29,6 +29,7 @@ class Pin(BaseModel):
         commit: The commit that the tag names.
         license: Under which terms it may be read.
         folders: What is fetched of it.
+        documents: What its C++ documents are made from.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +39,7 @@ class Pin(BaseModel):
     commit: str = Field(pattern=r"^[0-9a-f]{40}$")
     license: str
     folders: tuple[str, ...] = Field(min_length=1)
+    documents: tuple[str, ...] = ()
 
 
 def load(root: Path) -> Pin:

@@ -48,6 +48,18 @@ def write(keys: _Keys = ()) -> int:
     return 0
 
 
+def cutlass() -> int:
+    """Convert CUTLASS's C++ documents to third_party/cutlass-docs; 1 where a file was lost."""
+    from mla_var3.knowledge.references import cutlass_docs
+
+    report = cutlass_docs.convert(repo_root(), print)
+    print(report)
+    for line in report.lost[:5]:
+        print(f"lost: {line}")
+    print(f"wrote {cutlass_docs.FOLDER}/index.md and {cutlass_docs.REPORT} beside it")
+    return int(bool(report.lost))
+
+
 def _chosen(keys: Sequence[str]) -> list[Reference]:
     found = {reference.key: reference for reference in load_all(repo_root())}
     for key in keys:
@@ -59,7 +71,7 @@ def _chosen(keys: Sequence[str]) -> list[Reference]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (the process's by default) names; returns the exit code."""
     command, rest, prog = arguments.choose(
-        {"check": check, "write": write},
+        {"check": check, "write": write, "cutlass": cutlass},
         sys.argv[1:] if argv is None else argv,
         "python -m mla_var3.knowledge.references",
     )
