@@ -141,5 +141,6 @@ def bmsk(op: Op) -> list[str]:
 @family("szext")
 def szext(op: Op) -> list[str]:
     """Lower ``szext``."""
-    length = f"({op.get(2, 'u32')} & U32(31))" if op.has("wrap") else op.get(2, "u32")
+    length = op.get(2, "u32")
+    length = f"({length} & U32(31))" if op.has("wrap") else f"np.minimum({length}, U32(32))"
     return op.put(f"fn.extract({op.get(1, 'u32')}, 0, {length}, 32, {op.kind == 's32'})", "u32")
