@@ -241,3 +241,29 @@ ACCUMULATOR = Snippet(
 
 #: Steps that only PTX asks for: all fences.
 FENCES = ("told", "known", "after", "before", "taken", "after_again", "before_end", "end")
+
+#: A CTA multiplies and commits to both of its cluster; the other waits before it ends.
+TAIL = Snippet(
+    {
+        "init": ACCUMULATOR.steps["init"] + " mov.b16 %h1, 3;",
+        "begun": BOTH,
+        "other": "mov.u32 %r27, %cluster_ctarank; setp.ne.u32 %p5, %r27, 0; @%p5 bra OTHER;",
+        "alloc": f"@!%p2 {ALLOC} [%r3+32], 64;",
+        "fill": ACCUMULATOR.steps["fill"],
+        "filled": f"fence.proxy.async.shared::cta; {BEFORE} bar.sync 0; {AFTER}",
+        "where": ACCUMULATOR.steps["where"],
+        "mma": ACCUMULATOR.steps["first"],
+        "commit": COMMIT.replace(".b64", ".multicast::cluster.b64") + " [%r3], %h1;",
+        "issued": "ISSUED:",
+        "wait": wait("%r3"),
+        "dealloc": f"{AFTER} @!%p2 {DEALLOC} %r20, 64; bra END;",
+        "otherwise": "OTHER:",
+        "tail": ACCUMULATOR.steps["wait_again"].replace("+8", ""),
+        "end": "END:",
+    },
+    words=(256,),
+    shared=ACCUMULATOR.shared,
+    block=128,
+    grid=2,
+    cluster=2,
+)

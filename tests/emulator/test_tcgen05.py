@@ -13,7 +13,7 @@ from mla_var3.emulator.formats import decode
 from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
 from mla_var3.errors import EmulatorError
-from tests.emulator.tcgen05 import ACCUMULATOR, ALLOC, FENCES, Product, instruction
+from tests.emulator.tcgen05 import ACCUMULATOR, ALLOC, FENCES, TAIL, Product, instruction
 from tests.emulator.test_events import lines, raced
 
 DEFAULT = [Options(), Options(seed=1), Options(seed=2)]
@@ -102,6 +102,15 @@ def test_a_pair_of_ctas_has_halves_of_both_operands(m, options):
         want = np.concatenate([want[r : r + 64, c : c + 32] for r in (0, 64) for c in (0, 32)])
     assert (got.view(np.float32) == want).all()
     assert not done.diagnostics, done.diagnostics[0]
+
+
+@pytest.mark.parametrize("options", [*DEFAULT, strict])
+def test_a_commit_into_a_cta_that_may_have_ended(options):
+    _, done = TAIL.run(options=options)
+    assert not done.diagnostics, done.diagnostics[0]
+    _, done = TAIL.run({"tail": ""}, options)
+    assert [d.kind for d in done.diagnostics] == ["cluster-exit"]
+    assert done.diagnostics[0].at.line == TAIL.line("commit")
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,8 @@ class Sync:
         if barrier is None:
             return
         self._init_fence(barrier, event.warp, physical, pc)
+        if m.checks:
+            m.residency.unit(physical // m.shared.size, event, pc)
         m.clocks.publish([event.warp], barrier.vector)
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.count_down(barrier, 1, physical, pc)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from mla_var3.gpuless import streams
+from mla_var3.gpuless import scaled, streams
 from mla_var3.gpuless.streams import DEVICE
 
 #: What addresses of allocations on a GPU are multiples of.
@@ -108,6 +108,7 @@ _SPECIAL: dict[Any, _Call] = {
     torch.Tensor.pin_memory: _first,
     torch.Tensor.cpu: lambda _, args, __: args[0].clone(),
     torch.Tensor.to: _to,
+    torch._scaled_mm: scaled.product,
     **dict.fromkeys(_WIDENED, _widened),
 }
 #: What gives a program the address of a tensor.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
@@ -37,6 +37,36 @@ class Diagnostic:
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.file}:{self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Argued:
+    """A true finding in a source that is not ours, which a design drives in spite of it.
+
+    Attributes:
+        kind: What it is.
+        file: Name of the source file.
+        line: 1-based line.
+        reason: Why the results are right all the same, or when they are not.
+    """
+
+    kind: str
+    file: str
+    line: int
+    reason: str
+
+    def is_about(self, found: Diagnostic) -> bool:
+        """Whether something found is this."""
+        same = (found.kind, found.line) == (self.kind, self.line)
+        return same and found.file.rpartition("/")[2] == self.file
+
+
+def argued(found: Diagnostic, known: Sequence[Argued]) -> Diagnostic:
+    """A finding, no error where the design argues it."""
+    one = next((each for each in known if each.is_about(found)), None)
+    if one is None:
+        return found
+    return replace(found, severity="info", message=f"{found.message}; argued: {one.reason}")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Both come from the compile cache, as static facts do: a kernel is compiled once 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mla_var3.languages.cute.compile import (
     compile_host,
     refusal,
 )
-from mla_var3.runtime.execution import Diagnostic, Execution, Facts
+from mla_var3.runtime.execution import Argued, Diagnostic, Execution, Facts, argued
 from mla_var3.static.source import relative_source
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from mla_var3.emulator import Emulation, Options
     from mla_var3.languages.cute.facts import CuteFacts
 
-#: What is emulated: the oldest arch with everything that our kernels use and the emulator knows.
-ARCH = "sm_90"
+#: What is emulated, the first that takes a kernel: most of ours are for the oldest.
+ARCHS = ("sm_90", "sm_100")
 #: Clusters that run side by side in processes of their own; 0 takes every core.
 JOBS = 1
 
@@ -53,6 +54,7 @@ def execute(
     host: Any,
     arguments: tuple[Any, ...],
     unwritten: tuple[torch.Tensor, ...],
+    known: tuple[Argued, ...] = (),
 ) -> Execution:
     """Run a host function on CPU tensors.
 
@@ -61,6 +63,7 @@ def execute(
         host: The host function.
         arguments: Its arguments without the stream.
         unwritten: The outputs; reading one before it is written is a finding.
+        known: Findings that the design argues.
 
     Raises:
         NotExecutableError: The DSL is not installed, or the kernel needs another arch.
@@ -69,7 +72,8 @@ def execute(
     from mla_var3.emulator import Options
 
     compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS))
-    return _execution(name, run, serialized(compiled.facts))
+    done = _execution(name, run, serialized(compiled.facts))
+    return replace(done, diagnostics=tuple(argued(d, known) for d in done.diagnostics))
 
 
 def emulate(
@@ -94,11 +98,13 @@ def emulate(
     """
     if (reason := cannot_execute()) is not None:
         raise NotExecutableError(f"{name}: {reason}")
-    if (reason := refusal(host, ARCH)) is not None:
-        raise NotExecutableError(f"{name} can be compiled, not executed: it {reason}")
+    reasons = {arch: refusal(host, arch) for arch in ARCHS}
+    arch = next((arch for arch, reason in reasons.items() if reason is None), None)
+    if arch is None:
+        raise NotExecutableError(f"{name} can be compiled, not executed: it {reasons[ARCHS[0]]}")
     from mla_var3.emulator.host import emulating
 
-    compiled = compile_host(host, arguments, ARCH)
+    compiled = compile_host(host, arguments, arch)
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
     module, text = (compiled.files[file].decode() for file in (HOST, PTX))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mla_var3.errors import TilingError
 from mla_var3.languages.cute import signature
 from mla_var3.languages.cute.configuration import Configuration
-from mla_var3.runtime.execution import Execution
+from mla_var3.runtime.execution import Argued, Execution
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.workloads import Cost
 
@@ -38,6 +38,7 @@ class CuteKernel(Kernel):
         algorithmic_flops_bytes_fn: Cost of the launch for a tiling.
         grid_fn: Blocks per axis for a tiling, where the host function's launch can be told without
             compiling it; none by default.
+        argued: Findings in a source that is not ours, which are no errors of the design.
         _name: Stage name; the device function's name unless given.
     """
 
@@ -54,9 +55,11 @@ class CuteKernel(Kernel):
         algorithmic_flops_bytes_fn: Callable[[Any], Cost],
         *,
         grid_fn: Callable[[Any], tuple[int, ...]] | None = None,
+        argued: Sequence[Argued] = (),
         _name: str | None = None,
     ) -> None:
         self.kernel_fn = kernel_fn
+        self.argued = tuple(argued)
         self.launch_fn = launch_fn
         self.grid_fn = grid_fn
         self._library: Library | None = None
@@ -119,7 +122,7 @@ class CuteKernel(Kernel):
 
         host, arguments = self.host()
         outputs = tuple(self.output_tensors.values())
-        return emulation.execute(self.name, host, arguments, outputs)
+        return emulation.execute(self.name, host, arguments, outputs, self.argued)
 
 
 #: Libraries made by this process, by kernel, tiling and what they were compiled from: a server that

@@ -48,6 +48,7 @@ class SharedOperands:
             tile = self.tiles[key] = self._tile(*key, pc)
         base = cta * m.shared.size
         if m.checks:
+            m.residency.unit(cta, event, pc)
             self._read(tile, base >> m.shared.shift, event, pc)
         pieces = tile.chunks + base // 16 if base else tile.chunks
         codes: NDArray[Any] = m.shared.views[16][pieces].view(f"u{size}")
