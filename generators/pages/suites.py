@@ -17,6 +17,17 @@ PATH = "results/conformance.md"
 RECORDS = "results/conformance"
 
 
+#: Titles of suites of scripts, and what they are.
+_TITLES = {
+    "cutlass-examples": ("CuTe DSL examples", ""),
+    "strangers": (
+        "Packages from PyPI",
+        "Nobody here wrote these. Each case calls an unmodified package on a small problem and "
+        "compares with torch, twice: the second time with what the package kept on disk.",
+    ),
+}
+
+
 def places(site: Site) -> Mapping[str, str]:
     """The folder of the tables."""
     return {RECORDS: PATH} if (site.root / RECORDS).is_dir() else {}
@@ -45,7 +56,8 @@ def _examples(found: Table) -> list[str]:
     )
     header = ("Example", "Arguments", "For", "Outcome", "Why", "Emulated (s)", "Clusters")
     rows = [_row(case, found) for case in found.cases]
-    return ["## CuTe DSL examples", text, table(header, rows, right=header[-2:])]
+    title, what = _TITLES.get(found.suite, (found.suite, ""))
+    return [f"## {title}", f"{what} {text}".strip(), table(header, rows, right=header[-2:])]
 
 
 def _versions(found: Table) -> str:
@@ -54,11 +66,14 @@ def _versions(found: Table) -> str:
 
 def _row(case: Case, found: Table) -> tuple[str, ...]:
     path, _, arguments = case.test.partition(" ")
-    place = f"{found.repository}/blob/{found.commit}/{find(found.suite).folder}/{path}"
+    name = cell(path.rpartition("/")[2])
+    if found.commit:
+        folder = f"{found.repository}/blob/{found.commit}/{find(found.suite).folder}"
+        name = f"[{name}]({folder}/{path})"
     why = "; ".join(dict.fromkeys([case.why, *(f"{f.kind}: {f.message}" for f in case.findings)]))
     ran = case.clusters > 0
     return (
-        f"[{cell(path.rpartition('/')[2])}]({place})",
+        name,
         code(arguments) if arguments else "",
         case.arch,
         case.outcome.value,

@@ -27,6 +27,13 @@ def cutlass_examples(argv: Sequence[str], prog: str) -> int:
     return main(["conformance", *argv])
 
 
+def strangers(argv: Sequence[str], prog: str) -> int:
+    """Packages of PyPI that nobody here wrote, in the emulator."""
+    from mla_var3.emulator.strangers import main
+
+    return main(argv, prog)
+
+
 def seeded(argv: Sequence[str], prog: str) -> int:
     """Bugs seeded into CuTe kernels, in the emulator."""
     from mla_var3.languages.cute.seeding import main
@@ -58,6 +65,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "cutile-python": cutile_python,
     "tilegym": tilegym,
     "cutlass-examples": cutlass_examples,
+    "strangers": strangers,
     "seeded": seeded,
     "counts": counts,
     "--peers": peers,

@@ -47,10 +47,11 @@ def main(argv: Sequence[str], prog: str) -> int:
 def product(chosen: Conformance) -> Product:
     """The emulator, as a suite's scripts are run by it."""
     settings = {"memory_model": chosen.memory_model, "schedules": chosen.schedules}
-    return Product(partial(examine, chosen), settings, _warm)
+    return Product(partial(examine, chosen), settings, warm)
 
 
-def _warm() -> None:
+def warm() -> None:
+    """Load what every script needs."""
     import torch
 
     from mla_var3.emulator import host, script  # noqa: F401

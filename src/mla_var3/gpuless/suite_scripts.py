@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import tempfile
 import traceback
@@ -67,6 +68,7 @@ class Choice:
         resume: Keep what the table has of unchanged files, and run what is missing.
         workers: Scripts at a time, each in a process of its own.
         limit: Seconds after which a script is stopped.
+        sample: Run so many at random, and keep the rest of the table; 0 runs all.
     """
 
     checkout: Path | None = None
@@ -74,6 +76,7 @@ class Choice:
     resume: bool = False
     workers: int = 1
     limit: float = 600.0
+    sample: int = 0
 
 
 def run(suite: Suite, product: Product, choice: Choice) -> int:
@@ -90,6 +93,8 @@ def run(suite: Suite, product: Product, choice: Choice) -> int:
     chosen = [script for script in every if choice.only in script.test]
     if not chosen:
         raise UsageError(f"no script of {suite.name} has {choice.only!r} in its name")
+    if 0 < choice.sample < len(chosen):
+        chosen = random.sample(chosen, choice.sample)
     folder = sources(suite, choice.checkout)
     done = _kept(suite, product, choice, folder)
     if choice.resume:
@@ -111,7 +116,7 @@ def _kept(
 ) -> dict[tuple[str, str], Case]:
     """What the table has and is still true: the same toolchain, settings and files."""
     path = tables.path_of(suite.name)
-    if not (choice.only or choice.resume) or not path.is_file():
+    if not (choice.only or choice.resume or choice.sample) or not path.is_file():
         return {}
     table = tables.read(path)
     now = tables.made(suite, (), product.settings)

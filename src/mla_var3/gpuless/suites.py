@@ -8,14 +8,16 @@ there.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mla_var3 import inputs
 from mla_var3.errors import InputError, ToolchainError, UnknownNameError
@@ -93,6 +95,7 @@ class Suite(_Model):
         name: That of its file.
         repository: Where its sources are.
         commit: Which of them.
+        packages: Packages of PyPI that it is of instead, each with its version.
         license: Under which terms.
         checkout: Folder below ``third_party``, where it has another name than the suite.
         folder: Folder inside of the sources in which it is run.
@@ -105,8 +108,9 @@ class Suite(_Model):
     """
 
     name: str
-    repository: str
-    commit: str = Field(pattern="^[0-9a-f]{40}$")
+    repository: str = ""
+    commit: str = Field("", pattern="^([0-9a-f]{40})?$")
+    packages: tuple[str, ...] = ()
     license: str
     checkout: str = ""
     folder: str = "."
@@ -116,6 +120,12 @@ class Suite(_Model):
     import_path: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     exceptions: tuple[Exempt, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_sources(self) -> Suite:
+        if bool(self.commit and self.repository) == bool(self.packages):
+            raise ValueError("a suite is either of a commit of a repository or of packages")
+        return self
 
     def runs(self) -> list[Script]:
         """Every run of a script."""
@@ -177,6 +187,9 @@ def sources(suite: Suite, checkout: Path | None) -> Path:
     Raises:
         ToolchainError: If the folder that is given does not have them, or they cannot be fetched.
     """
+    if suite.packages:
+        _install(suite)
+        return repo_root() / suite.folder
     name = suite.checkout or suite.name
     if checkout is None and CHECKOUTS in os.environ:
         checkout = Path(os.environ[CHECKOUTS]) / name
@@ -186,6 +199,30 @@ def sources(suite: Suite, checkout: Path | None) -> Path:
     if not folder.is_dir():
         raise ToolchainError(f"there is no checkout of {suite.name} at {str(folder)!r}")
     return folder
+
+
+def package_folder(suite: Suite, package: str) -> Path:
+    """Returns where a package of a suite is kept."""
+    return repo_root() / "third_party" / suite.name / package
+
+
+def _install(suite: Suite) -> None:
+    """Fetches the packages of a suite from PyPI, without what they depend on."""
+    for package in suite.packages:
+        folder = package_folder(suite, package)
+        if folder.is_dir():
+            continue
+        print(f"fetching {package}", flush=True)
+        part = folder.with_name(f"{package}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        done = subprocess.run(
+            [*command, "--target", str(part), package], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise ToolchainError(f"{package} cannot be fetched: {last[0]}")
+        part.rename(folder)
 
 
 def _fetched(suite: Suite, folder: Path) -> Path:

@@ -102,8 +102,8 @@ class Table(_Model):
 
     version: Literal[2] = 2
     suite: str
-    repository: str
-    commit: str
+    repository: str = ""
+    commit: str = ""
     toolchain: dict[str, str]
     settings: dict[str, str | int] = {}
     sample: int | None = None
@@ -139,7 +139,10 @@ def made(
         suite=suite.name,
         repository=suite.repository,
         commit=suite.commit,
-        toolchain={name: version(name) for name in suite.toolchain},
+        toolchain={
+            **{name: version(name) for name in suite.toolchain},
+            **dict(package.split("==") for package in suite.packages),
+        },
         settings=dict(settings),
         sample=sample,
         launches=launches,
@@ -181,7 +184,8 @@ def describe(table: Table) -> str:
     )
     kept = "" if table.sample is None else f" ({table.sample} cases of each test)"
     ran = f"; {table.launches} launches" if table.launches else ""
-    lines = [f"{table.suite} at {table.commit[:12]}{kept}: {totals}{ran}"]
+    at = f" at {table.commit[:12]}" if table.commit else ""
+    lines = [f"{table.suite}{at}{kept}: {totals}{ran}"]
     for case in table.unexplained:
         said = case.reason or "passed, with " + ", ".join(
             f"{f.kind} at {f.at}" for f in case.findings

@@ -1,0 +1,82 @@
+"""Conformance run of packages that nobody here wrote: from PyPI, pinned, unmodified.
+
+Each case is a function of a script in ``tests/emulator/strangers``, which calls a package and holds
+what it gives against torch. It runs twice in processes of its own, the second time with what the
+package kept on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mla_var3 import arguments, forked
+from mla_var3.emulator import examples
+from mla_var3.errors import EmulatorError, HyperMlaError
+from mla_var3.gpuless import suite_scripts
+from mla_var3.gpuless.suite_scripts import Product, Ran
+from mla_var3.gpuless.suites import Script, Suite, find, package_folder
+
+SUITE = "strangers"
+
+
+@dataclass(frozen=True)
+class Strangers(examples.Conformance):
+    """Run packages from PyPI, and write a table of what became of each case.
+
+    Packages are fetched without their dependencies, into a folder that git ignores.
+
+    Attributes:
+        sample: Run so many cases at random, and keep the rest of the table; 0 runs all.
+    """
+
+    sample: int = 0
+
+
+def main(argv: Sequence[str], prog: str) -> int:
+    """Entry point of the command."""
+    chosen: Strangers = arguments.parse(Strangers, argv, prog)
+    suite = find(SUITE)
+    settings = {"memory_model": chosen.memory_model, "schedules": chosen.schedules, "runs": 2}
+    product = Product(partial(examine, suite, chosen), settings, examples.warm)
+    return suite_scripts.run(suite, product, chosen)
+
+
+def examine(suite: Suite, chosen: Strangers, script: Script) -> Ran:
+    """Run a case twice.
+
+    Raises:
+        Exception: Whatever ended it.
+    """
+    with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
+        kept = {name: str(Path(folder) / name) for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR")}
+        os.environ.update(kept, HOME=folder)
+        first, second = (_turn(suite, chosen, script, Path(folder), n) for n in ("first", "second"))
+    findings = {(f.kind, f.at, f.other): f for f in (*first.findings, *second.findings)}
+    return Ran(list(findings.values()), first.seconds, first.clusters, first.instructions)
+
+
+def _turn(suite: Suite, chosen: Strangers, script: Script, folder: Path, name: str) -> Ran:
+    """One run, in a process of its own."""
+    logs = folder / f"{name}-log"
+    logs.mkdir()
+    work = {name: partial(_run, suite, chosen, script)}
+    [(_, end)] = forked.run(work, folder=logs, workers=1, timeout=chosen.limit, explain=str)
+    if isinstance(end.result, Ran):
+        return end.result
+    ours, said = end.result or (False, end.failure)
+    raise (EmulatorError if ours else RuntimeError)(f"{name} run: {said}")
+
+
+def _run(suite: Suite, chosen: Strangers, script: Script) -> Ran | tuple[bool, str]:
+    """What a run came to; else whether the emulator ended it, and why."""
+    sys.path[:0] = [str(package_folder(suite, p)) for p in suite.packages]
+    try:
+        return examples.examine(chosen, script)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever it raises is its outcome.
+        return isinstance(error, HyperMlaError), suite_scripts.sentence(error)
