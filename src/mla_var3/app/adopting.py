@@ -186,7 +186,8 @@ def compare(first: str, second: str) -> Iterator[str | Table]:
     if not pairs:
         raise RecordError(f"{first} and {second} share no record of the same sizes and target")
     names = _apart(Path(first), Path(second))
-    timed = versus(*([r for r in each if r.is_timed] for each in both))
+    before, after = ([record for record in each if record.is_timed] for each in both)
+    timed = versus(before, after)
     found = winner.duel(names, timed, pairs)
     yield found.verdict
     yield from winner.duel_tables(found)

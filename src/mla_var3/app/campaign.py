@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,9 +22,11 @@ from mla_var3.runtime import registry
 
 if TYPE_CHECKING:
     from mla_var3.campaign.stepzero import StepZero
+    from mla_var3.campaign.workspace import Workspace
 
 PROG = "python -m mla_var3.app.campaign"
 DEVICE = "nvidia-h200-sxm"
+JsonFlag = Annotated[bool, tyro.conf.arg(name="json")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +125,166 @@ def _value(text: str) -> Scalar:
     return text
 
 
-COMMANDS = {"step0": step0}
+def init(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")],
+    file: Annotated[tyro.conf.Positional[Path], named("FILE")],
+    device: str = DEVICE,
+    problem: str = "",
+    accept: str = "",
+) -> None:
+    """Begin a campaign: a workspace with Step 0 and the adopted file as v0.
+
+    Args:
+        name: Its name.
+        file: An adopted file.
+        device: Key or name of the device.
+        problem: Sizes, as n=4096; the file's own by default.
+        accept: Metrics that may stay UNKNOWN, comma separated.
+    """
+    from mla_var3.campaign import workspace
+
+    if not workspace.NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is not a name: small letters and digits, joined by - or _")
+    if not adopting.is_file(str(file)):
+        raise UsageError(f"{file} is no adopted file; nox -s adopt -- --help says what that is")
+    found = step_zero([str(file)], device, problem, accept)
+    settings = workspace.Settings(
+        name=name, device=found.device.key, source=str(file.resolve()),
+        problem=dict(sizes_of(problem)), target_us=found.target_us,
+    )  # fmt: skip
+    made = workspace.create(settings, _readme(name, found))
+    print(f"wrote {relative(made.root)}/")
+    _print(made)
+
+
+def _readme(name: str, found: StepZero) -> str:
+    goal = f"Reach {found.target_us:,.2f} us, the target of Step 0."
+    return f"# Campaign {name}\n\n{goal}\n\n#{found.text()}\n## Insights\n\nTBD\n"
+
+
+def next_(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")], as_json: JsonFlag = False
+) -> None:
+    """Say what to do next: one action, its command, and why.
+
+    Args:
+        name: The campaign.
+        as_json: Print it as JSON.
+    """
+    from mla_var3.campaign import workspace
+
+    _print(workspace.find(name), as_json)
+
+
+def _print(found: Workspace, as_json: bool = False) -> None:
+    from mla_var3.campaign import stages
+
+    action = stages.following(found)
+    if as_json:
+        print(json.dumps(action.data(), indent=1))
+        return
+    print(f"next ({action.stage}): {action.why}")
+    if action.blocked:
+        print(f"  refused: {action.blocked}")
+    if action.file:
+        print(f"  edit {action.file}")
+    print(f"  {action.command}")
+
+
+def plan(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")],
+    pattern: str = "none",
+    hypothesis: str = "",
+    change: str = "",
+    lines: int = 0,
+) -> None:
+    """Write the plan of the next version, with what its parent's record calls for.
+
+    Args:
+        name: The campaign.
+        pattern: Page of the knowledge that it follows.
+        hypothesis: What is expected, and why.
+        change: What is to be changed.
+        lines: About how many lines that takes.
+    """
+    from mla_var3.campaign import stages, workspace
+
+    if lines < 0:
+        raise UsageError(f"--lines={lines} is below 0")
+    found = workspace.find(name)
+    path = stages.make_plan(found, pattern, hypothesis, change, lines)
+    print(f"wrote {relative(path)}")
+    _print(found)
+
+
+def gate(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")],
+    version: Annotated[tyro.conf.Positional[str], named("VERSION")],
+) -> int:
+    """Take a version through the gates: check, compile, time, remember, commit.
+
+    Args:
+        name: The campaign.
+        version: The version.
+
+    Returns:
+        1 when it is wrong.
+    """
+    from mla_var3.campaign import stages, workspace
+
+    found = workspace.find(name)
+    made = stages.gate(found, version, lambda text: print(f"· {text}", flush=True))
+    entry = made.entry
+    error = entry.correctness.error
+    said = entry.correctness.message or f"right, error {0.0 if error is None else error:.1e}"
+    print(f"{version}: {entry.verdict}; {said}")
+    for line in (*entry.facts, *(f"warning: {warning}" for warning in made.warnings)):
+        print(f"  {line}")
+    print(f"wrote {relative(made.report)} and {relative(found.memory.path(version))}")
+    _print(found)
+    return int(entry.verdict == "wrong")
+
+
+def restart(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")],
+    start: Annotated[str, tyro.conf.arg(name="from")],
+) -> None:
+    """Go on from an earlier version: all that came after it is masked.
+
+    Args:
+        name: The campaign.
+        start: The version.
+    """
+    from mla_var3.campaign import workspace
+
+    found = workspace.find(name)
+    masked = [entry.version for entry in found.memory.restart(start)]
+    found.commit(f"restart from {start}")
+    print(f"masked {', '.join(masked) or 'nothing'}")
+    _print(found)
+
+
+def remember(argv: Sequence[str]) -> int:
+    """create|read|update|mask|unmask|summary|schema: the memory of a campaign."""
+    from mla_var3.app import remembering
+
+    return remembering.main(argv, f"{PROG} memory")
+
+
+FUNCTIONS: dict[str, Callable[..., int | None]] = {
+    "init": init, "next": next_, "plan": plan, "gate": gate, "restart": restart,
+}  # fmt: skip
+COMMANDS: dict[str, Callable[..., int | None]] = {
+    "step0": step0, **FUNCTIONS, "memory": remember,
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (the process's by default) names; returns the exit code."""
-    command, rest, _ = arguments.choose(COMMANDS, sys.argv[1:] if argv is None else argv, PROG)
+    argv = sys.argv[1:] if argv is None else argv
+    command, rest, prog = arguments.choose(COMMANDS, argv, PROG)
+    if command in FUNCTIONS.values():
+        return arguments.parse(command, rest, prog) or 0
     return command(rest) or 0
 
 

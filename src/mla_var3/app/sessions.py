@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "campaign": Command(
         "mla_var3.app.campaign",
-        "campaign -- step0 D V | FILE: sourced figures, work, three ceilings and targets.",
+        "campaign -- step0|init|next|plan|gate|memory|restart: one kernel worked to its ceiling.",
     ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."

@@ -310,4 +310,4 @@ def require_sourced(path: Path, name: str | None = None) -> None:
     found = faults(path.read_text(encoding="utf-8"), name or path.name)
     if found:
         place, _, said = found[0].partition(": ")
-        raise InputError(place, said)
+        raise InputError(f"{place}:", said)

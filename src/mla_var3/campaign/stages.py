@@ -1,0 +1,349 @@
+"""Stages of a campaign: what comes next, the plan of a version, and the gates that it goes through.
+
+What comes next follows from the files alone, so that a campaign that was killed goes on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mla_var3 import evidence, knowledge, paths
+from mla_var3.campaign import adopted, memory, workspace
+from mla_var3.campaign.adopted import Adopted, Checked
+from mla_var3.campaign.memory import Entry
+from mla_var3.campaign.workspace import Plan, Workspace
+from mla_var3.errors import HyperMlaError, InputError, UsageError
+from mla_var3.evidence import Passed, Record, StaticFacts
+from mla_var3.evidence.compare import word
+from mla_var3.knowledge import matching
+from mla_var3.paths import write_atomic
+from mla_var3.runtime import costs
+
+#: Patterns that are suggested.
+SUGGESTED = 5
+SESSION = "nox -s campaign --"
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do next.
+
+    Attributes:
+        stage: figures, baseline, plan, change, gate or done.
+        command: What to run; for stage change, what to run when the file is edited.
+        why: Why this.
+        file: What to edit, where something is.
+        blocked: What a gate refuses, where one does.
+    """
+
+    stage: str
+    command: str
+    why: str
+    file: str = ""
+    blocked: str = ""
+
+    def data(self) -> dict[str, str]:
+        """For programs."""
+        return asdict(self)
+
+
+def current(found: Workspace) -> Entry | None:
+    """The version to go on from: the fastest that is right, of equals and of untimed the newest."""
+    entries = [e for e in found.memory.entries() if e.correctness.status == "passed"]
+    kept = [e for e in entries if e.verdict in ("baseline", "faster", "not timed")]
+    return kept[-1] if kept else None
+
+
+def following(found: Workspace) -> Action:
+    """What comes next.
+
+    Raises:
+        InputError: A file of the workspace is not sound; names it and the field.
+    """
+    name, settings = found.settings.name, found.settings
+    try:
+        found.require_sourced()
+    except InputError as error:
+        return Action("figures", f"{SESSION} next {name}", "a figure has no source, and none is "
+                      "typed", str(error).split(":")[0], str(error))  # fmt: skip
+    base = current(found)
+    new = found.next_name()
+    if base is None:
+        broken = next((e for e in found.memory.entries() if e.version == "v0"), None)
+        if broken is not None:
+            why = "v0 is wrong; mend it, then take it through the gates again"
+            return Action("baseline", f"{SESSION} gate {name} v0", why, _file(found, "v0"),
+                          broken.correctness.message)  # fmt: skip
+        why = "nothing is known before v0 was checked, compiled and recorded"
+        return Action("baseline", f"{SESSION} gate {name} v0", why, _file(found, "v0"))
+    time = base.performance
+    if time is not None and settings.target_us is not None and time.median_us <= settings.target_us:
+        why = f"{base.version} takes {time.median_us:,.2f} us, and the target is "
+        return Action(
+            "done", f"{SESSION} memory summary {name}", why + f"{settings.target_us:,.2f}"
+        )
+    return _iteration(found, base, new)
+
+
+def _iteration(found: Workspace, base: Entry, new: str) -> Action:
+    name = found.settings.name
+    if not found.plan_path(new).is_file():
+        why = (
+            f"{base.version} is where to go on from; say what {new} changes, and which record asks"
+        )
+        return Action("plan", f"{SESSION} plan {name}", why)
+    plan_file = paths.relative(found.plan_path(new))
+    try:
+        plan = required_plan(found, new)
+    except HyperMlaError as error:
+        return Action("plan", f"{SESSION} next {name}", "the plan does not pass its gate",
+                      plan_file, str(error))  # fmt: skip
+    if not found.version(new).is_file():  # Killed between two writes.
+        write_atomic(found.version(new), found.version(plan.parent).read_text(encoding="utf-8"))
+    if found.difference(plan.parent, new) == (0, 0):
+        why = f"make one change, as {plan_file} says: {plan.change}"
+        return Action("change", f"{SESSION} gate {name} {new}", why, _file(found, new))
+    why = f"{new} differs from {plan.parent}: check, compile, time and remember it"
+    return Action("gate", f"{SESSION} gate {name} {new}", why, _file(found, new))
+
+
+def _file(found: Workspace, version: str) -> str:
+    return paths.relative(found.version(version))
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def suggestions(found: Workspace, base: Entry) -> list[matching.NextStep]:
+    """Patterns that the base's records call for, without those that failed here already."""
+    records = adopted.records_of(found.version(base.version))
+    passed = [record for record in records if isinstance(record.outcome, Passed)]
+    known = memory.tried(found.memory.entries())
+    steps = matching.steps(passed[-1:], knowledge.load_all(), SUGGESTED + len(known))
+    return [step for step in steps if step.id not in known][:SUGGESTED]
+
+
+def make_plan(found: Workspace, pattern: str, hypothesis: str, change: str, lines: int) -> Path:
+    """Write the plan of the next version and its file, a copy of what it starts from.
+
+    Fields that are not given stay TBD, and are to be filled in before the gates.
+
+    Raises:
+        UsageError: There is no baseline, or a plan of that version.
+        InputError: The idea failed already.
+    """
+    base = current(found)
+    if base is None:
+        raise UsageError(f"there is no baseline; {SESSION} gate {found.settings.name} v0")
+    new = found.next_name()
+    path = found.plan_path(new)
+    if path.exists():
+        raise UsageError(f"{paths.relative(path)} exists; fill it in")
+    _refuse_repetition(found, pattern, path.name)
+    records = adopted.records_of(found.version(base.version))
+    asked = evidence.address(records[-1]) if records else ""
+    values = {
+        "parent": base.version, "pattern": pattern, "hypothesis": hypothesis, "change": change,
+        "evidence": asked, "lines": str(lines) if lines else "",
+    }  # fmt: skip
+    told = [str(step) for step in suggestions(found, base)]
+    write_atomic(path, workspace.plan_text(new, values, told))
+    text = found.version(base.version).read_text(encoding="utf-8")
+    write_atomic(found.version(new), text)
+    found.commit(f"plan: {new} from {base.version}")
+    return path
+
+
+def required_plan(found: Workspace, version: str) -> Plan:
+    """The plan of a version, gone through its gates.
+
+    Raises:
+        InputError: It is not complete, its evidence does not exist, its parent is none to start
+            from, or its idea failed already.
+    """
+    plan = found.plan(version)
+    where = f"{workspace.PLANS}/{found.plan_path(version).name}:"
+    entries = {e.version: e for e in found.memory.entries()}
+    if plan.parent not in entries:
+        raise InputError(where, f"Parent: {plan.parent} is no version that can be seen")
+    if plan.pattern and plan.pattern not in knowledge.load_all().by_id:
+        raise InputError(where, f"Pattern: there is no page {plan.pattern}")
+    known = {evidence.address(r) for r in evidence.find(adopted.results())}
+    for name in plan.evidence:
+        if name not in known:
+            raise InputError(where, f"Evidence: there is no record {name}")
+    _refuse_repetition(found, plan.pattern, found.plan_path(version).name)
+    return plan
+
+
+def _refuse_repetition(found: Workspace, pattern: str, plan: str) -> None:
+    failed = memory.tried(found.memory.entries()).get(pattern)
+    if pattern and failed is not None:
+        raise InputError(
+            f"{workspace.PLANS}/{plan}:", f"Pattern: {pattern} was tried by {failed.version} and "
+            f"was {failed.verdict}; memory mask {failed.version} lets it be tried again"
+        )  # fmt: skip
+
+
+# -- the gates -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What the gates made of a version.
+
+    Attributes:
+        entry: What is remembered.
+        warnings: What is odd, and refused nothing.
+        report: The report that it left.
+    """
+
+    entry: Entry
+    warnings: tuple[str, ...]
+    report: Path
+
+
+def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
+    """Check a version, compile it, time it with its parent where there is a GPU, remember it.
+
+    A wrong version is remembered too, as wrong.
+
+    Raises:
+        InputError: The plan, a figure or the memory does not pass.
+        UsageError: The version was gated already, or differs in nothing from its parent.
+    """
+    found.require_sourced()
+    path = found.memory.path(version)
+    if path.exists() and not (version == "v0" and found.memory.read("v0").verdict == "wrong"):
+        raise UsageError(f"{version} went through the gates; memory read shows what came of it")
+    if not found.version(version).is_file():
+        raise UsageError(f"there is no {version}; {SESSION} next {found.settings.name}")
+    plan = None if version == "v0" else required_plan(found, version)
+    if plan is not None and found.difference(plan.parent, version) == (0, 0):
+        raise UsageError(f"{version} is {plan.parent} unchanged; edit {_file(found, version)}")
+    say(f"checking {version}")
+    subject = adopted.adopt(found.version(version))
+    checked = subject.check(found.settings.problem)
+    records = adopted.records(subject, checked, say)
+    performance = None if checked.wrong else _timed(found, version, plan)
+    adopted.write(records)
+    entry = _entry(found, version, plan, checked, records, performance)
+    report = _report(found, version, subject, checked, records)
+    if path.exists():  # A baseline that was wrong.
+        found.memory.update(version, entry.model_dump(mode="json"))
+    else:
+        found.memory.create(entry.model_dump(mode="json"))
+    found.commit(f"{version}: {entry.verdict}")
+    return Gated(entry, tuple(_warnings(entry, plan)), report)
+
+
+def _warnings(entry: Entry, plan: Plan | None) -> list[str]:
+    if plan is None or entry.diff.lines <= 2 * plan.lines:
+        return []
+    return [f"{entry.version} changes {entry.diff.lines} lines, and its plan says {plan.lines}"]
+
+
+def _timed(found: Workspace, version: str, plan: Plan | None) -> memory.Performance | None:
+    """Times of a version and its parent in this run; None without a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    sizes = found.settings.problem
+    names = [version] if plan is None else [plan.parent, version]
+    made = [adopted.timed(adopted.adopt(found.version(name)), sizes, 50) for name in names]
+    adopted.write(made)
+    medians = [_median(record) for record in made]
+    if medians[-1] is None:
+        return None
+    return memory.Performance(
+        median_us=medians[-1],
+        parent_us=medians[0] if plan is not None else None,
+        run=made[-1].run,
+        parent_run=made[0].run if plan is not None else None,
+        device=made[-1].target,
+        protocol="CUDA events over graph replay, L2 flushed, 50 runs",
+    )
+
+
+def _median(record: Record) -> float | None:
+    outcome = record.outcome
+    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
+
+
+def _entry(
+    found: Workspace,
+    version: str,
+    plan: Plan | None,
+    checked: Checked,
+    records: Sequence[Record],
+    performance: memory.Performance | None,
+) -> Entry:
+    correct = adopted.correctness_of(checked)
+    added, removed = found.difference(plan.parent, version) if plan else (0, 0)
+    content: dict[str, Any] = {
+        "version": version,
+        "parent": plan.parent if plan else None,
+        "subject": f"{workspace.VERSIONS}/{found.version(version).name}",
+        "hypothesis": plan.hypothesis if plan else "what was adopted is where to start",
+        "pattern": plan.pattern if plan else "",
+        "plan": f"{workspace.PLANS}/{version}_plan.md" if plan else "",
+        "evidence": plan.evidence if plan else (),
+        "change": plan.change if plan else f"{Path(found.settings.source).name} as it is",
+        "diff": {"added": added, "removed": removed},
+        "correctness": {
+            "status": correct.status, "error": correct.max_relative_error,
+            "tolerance": correct.tolerance, "message": correct.message or "",
+        },
+        "performance": performance and performance.model_dump(mode="json"),
+        "facts": facts(records),
+        "verdict": _verdict(checked, plan, performance),
+    }  # fmt: skip
+    return memory.entry_of(content, version)
+
+
+def _verdict(
+    checked: Checked, plan: Plan | None, performance: memory.Performance | None
+) -> memory.Verdict:
+    if checked.wrong:
+        return "wrong"
+    if plan is None:
+        return "baseline"
+    if performance is None or performance.parent_us is None:
+        return "not timed"
+    return word(performance.parent_us, performance.median_us)
+
+
+def facts(records: Sequence[Record]) -> list[str]:
+    """What the compilers made of each kernel, a sentence each."""
+    return [
+        _said(one)
+        for record in records
+        if isinstance(record.outcome, Passed)
+        for one in record.outcome.facts
+    ]
+
+
+def _said(one: StaticFacts) -> str:
+    spills = f"{one.spill_instructions} spill instructions" if one.spill_instructions else "none"
+    return (
+        f"{one.kernel} on {one.arch}: {one.registers} registers, spills {spills}, "
+        f"{one.shared_bytes} bytes of shared memory, MMA path {one.mma_path}"
+    )
+
+
+def _report(
+    found: Workspace, version: str, subject: Adopted, checked: Checked, records: Sequence[Record]
+) -> Path:
+    """The report of a version in the workspace's profiles."""
+    from mla_var3.profiling import report
+
+    path = found.root / workspace.PROFILES / version / "report.md"
+    with costs.given(adopted.work(checked)):
+        passed = [record for record in records if isinstance(record.outcome, Passed)]
+        steps = matching.steps(passed, knowledge.load_all(), SUGGESTED) if passed else []
+        write_atomic(path, report.render(records, [str(step) for step in steps]))
+    return path
