@@ -28,7 +28,7 @@ def test_the_tables_of_a_page(tree):
     assert "Note" not in single
     # The first column does not wrap: it holds something short.
     assert "| published | [A paper, 2025](https://example.org/paper) | up to" in quoted
-    assert "| observed | one GPU, one day | it took 1594 us |" in quoted
+    assert "| observed, unrecorded | one GPU, one day | it took 1594 us |" in quoted
 
 
 def test_the_tables_follow_the_records(tree):

@@ -125,10 +125,12 @@ class Advice:
         return standing.of(self.version, self.plan.problem(), self._catalogue.index, made)
 
     def known(self, made: Sequence[Record]) -> list[tuple[str, str]]:
-        """What the records say of the version."""
-        from mla_var3.knowledge import standing
+        """What the records say of the version, and what would decide where advice does not."""
+        from mla_var3.knowledge import deciding, standing
 
-        return standing.facts(self._standing(made))
+        found = self._standing(made)
+        asked = list(made) if found.measured is None else [found.measured]
+        return [*standing.facts(found), *deciding.verdicts(asked, self._catalogue)]
 
     def steps(self, made: Sequence[Record]) -> list[str]:
         """What to try next, as lines of a report: where it was measured, and elsewhere."""

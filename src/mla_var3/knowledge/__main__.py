@@ -17,6 +17,7 @@ from mla_var3.errors import UsageError
 from mla_var3.knowledge import (
     backtest,
     cited_kernels,
+    deciding,
     linting,
     matching,
     pages,
@@ -103,7 +104,8 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
     """
     _require_positive(top)
     read = _of_file(Path(record)) if record.endswith(".py") else evidence.at(record)
-    found = matching.match(read, pages.load_all())[:top]
+    catalogue = pages.load_all()
+    found = matching.match(read, catalogue)[:top]
     for item in found:
         mark = ", listed as violating it" if item.known_violation else ""
         told = matching.brought(item.measured)
@@ -112,8 +114,8 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
             print(f"       {fired}")
         if item.also:
             print(f"       see also {', '.join(page.pattern.id for page in item.also)}")
-    if not found:
-        print("nothing to say: no trigger fires, or nothing is left to gain")
+    for _, said in deciding.verdict(read, catalogue):
+        print(said)
     shown = {reason.reading.metric.name for item in found for reason in item.fired}
     for symptom in symptoms.find(shown):
         anchor = f"#{read.arch}" if read.arch in symptoms.archs() else ""

@@ -16,8 +16,11 @@ from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.knowledge import analysis, evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Change, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
-from mla_var3.knowledge.schema import Cited, ExternalEvidence
+from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
 from mla_var3.tables import cell
+
+#: After a figure that was seen and that no record holds.
+UNRECORDED = " (unrecorded)"
 
 
 @dataclass(frozen=True)
@@ -243,7 +246,8 @@ def _citation(document: Document, citation: markdown.Citation, catalogue: Catalo
     title = " ".join(title.split()).replace("\\", "").replace('"', "'")
     for mark, entity in (("<", "&lt;"), ("|", "&#124;"), ("`", "&#96;"), ("{", "&#123;")):
         title = title.replace(mark, entity)
-    return f'[{citation.label}]({target} "{title}")'
+    mark = UNRECORDED if isinstance(item, ObservationEvidence) else ""
+    return f'[{citation.label}]({target} "{title}"){mark}'
 
 
 def _evidence_anchor(document: Document) -> str:

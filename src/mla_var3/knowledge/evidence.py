@@ -186,7 +186,7 @@ def render_evidence(page: Document, catalogue: Catalogue, link: Link = repo_path
             source = f"[{cell(item.external)}]({item.address})"
             quoted.append(["published", source, cell(item.quoted)])
         elif isinstance(item, ObservationEvidence):
-            quoted.append(["observed", cell(item.observed), cell(item.quoted)])
+            quoted.append(["observed, unrecorded", cell(item.observed), cell(item.quoted)])
         elif isinstance(item, TestedEvidence):
             source = f"[{cell(item.tested.rpartition('::')[2])}]({link(test_file(item))})"
             quoted.append(["tested", source, cell(item.quoted)])

@@ -121,8 +121,9 @@ def most(record: Record, stage: str | None) -> float:
 def match(record: Record, catalogue: Catalogue, gains: Gains | None = None) -> list[Match]:
     """Pages with a trigger that the record fires, the largest expected gain first.
 
-    A page that the version uses already is not news, and what can bring less than ``WORTH`` is not
-    said. Of pages that say the same of the same value the first speaks for the others.
+    What can bring less than ``WORTH`` is not said; neither is a page that neither a fact of the
+    kernel nor a gain in like cases speaks for (see ``deciding``). Of pages that say the same of the
+    same value the first speaks for the others.
 
     Args:
         record: The record, completed by the committed ones of the same sources.
@@ -153,7 +154,7 @@ def _weighed(
     if not triggers.applies(meta, record):
         return None
     found = triggers.fired(meta, values)
-    if not found:
+    if not any(fired.decides for fired in found) and not gains.get(meta.id):
         return None
     found = [fired for fired in found if fired.gain is None or fired.gain >= WORTH]
     if not found:

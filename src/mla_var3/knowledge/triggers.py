@@ -11,6 +11,9 @@ from mla_var3.knowledge.metrics import Reading
 from mla_var3.knowledge.schema import SHARED, Condition, FrontMatter, Trigger
 from mla_var3.workloads import workloads
 
+#: What many causes have in common: a problem, its bound, and a time above it.
+_UNDECIDED = frozenset({"plan", "roofline", "time"})
+
 
 @dataclass(frozen=True)
 class Fired:
@@ -27,6 +30,13 @@ class Fired:
     reading: Reading
     stage: str | None = None
     gain: float | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether a fact of the kernel fired it, and not its problem and time alone."""
+        conditions = (self.trigger, *self.trigger.with_)
+        found = {metrics.metric(condition.metric).origin for condition in conditions}
+        return self.gain is not None or not found <= _UNDECIDED
 
     def __str__(self) -> str:
         return f"{self.reading} ({self.trigger})"
