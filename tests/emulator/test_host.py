@@ -4,10 +4,12 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mla_var3.emulator.commands import _divided
+from mla_var3.emulator.script import _untimed
 
 dsl = pytest.mark.skipif(
     importlib.util.find_spec("cutlass") is None,
@@ -100,3 +102,12 @@ def test_other_schedules_run_on_the_same_memory_and_a_failed_assertion_is_kept(
     assert {d.kind for d in done.diagnostics} == {"out-of-bounds"}
     assert {d.schedule for d in done.diagnostics} == {"lowest pc first", "seed 1"}
     assert {d.model for d in done.diagnostics} == {"default", "strict"}
+
+
+@pytest.mark.parametrize(("launched", "runs"), [([], [1]), ([object()], [])])
+def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs):
+    ran = []
+    arguments = SimpleNamespace(args=(1,), kwargs={})
+    emulation = SimpleNamespace(launches=launched)
+    assert _untimed(emulation, ran.append, kernel_arguments=arguments, iterations=9) == 1.0
+    assert ran == runs
