@@ -76,7 +76,7 @@ def measurement(record: Record, catalogue: Catalogue) -> str:
     asked: dict[str, Counter[str]] = defaultdict(Counter)
     pages: dict[str, dict[str, None]] = defaultdict(dict)
     for page, missing in _open(Values(record), catalogue):
-        origin = metrics.metric(missing[0]).origin
+        origin: str = metrics.metric(missing[0]).origin
         asked[origin].update(missing)
         pages[origin][page.pattern.id] = None
     for origin, how in MEASURED_BY.items():

@@ -352,7 +352,7 @@ def test_an_entry_cites_its_own_sources(devlog, site):
     assert "machine b" in story.parts["Sources"]
     assert "machine a" not in "".join(story.parts.values())
     # A link of the card has no title, which may hold a sentence's end.
-    assert story.lead("What changed") == "See [7 us](#sources)."
+    assert story.lead("What changed") == "See [7 us](#sources) (unrecorded)."
 
 
 def test_a_version_without_entry_is_empty(devlog, site):
