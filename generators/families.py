@@ -22,6 +22,7 @@ from generators.pages import (
     glossary,
     handwritten,
     home,
+    hopper,
     kernels,
     learning_paths,
     lessons,
@@ -57,6 +58,7 @@ class Family(Protocol):
 FAMILIES: tuple[Family, ...] = (
     home,
     lessons,
+    hopper,
     kernels,
     version_pages,
     diagnosis,

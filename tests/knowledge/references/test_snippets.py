@@ -50,6 +50,7 @@ def test_a_cell_knows_its_place_and_what_it_does_not_use(tmp_path: Path) -> None
 CUTE = sorted((repo_root() / "examples/api/cute").glob("*.py"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", CUTE, ids=lambda file: file.stem)
 def test_snippets_of_the_cute_dsl_compile_and_run_in_the_emulator(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
