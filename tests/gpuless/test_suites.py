@@ -76,7 +76,7 @@ def test_tables_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert path == tmp_path / "results" / "conformance" / "some.json"
     assert tables.read(path) == table
     path.write_text("{}")
-    with pytest.raises(ToolchainError, match="is not a table"):
+    with pytest.raises(ToolchainError, match="the table of a suite"):
         tables.read(path)
 
 

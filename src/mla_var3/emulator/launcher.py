@@ -302,8 +302,6 @@ def _once(
     counts.settle()
     if not touched:
         touched = [{r.base: r.shadow for r in memory_map.regions if r.shadow is not None}]
-        for shadow in touched[0].values():
-            shadow.settle()
     return Launch(
         program.kernel.name,
         grid,

@@ -67,7 +67,7 @@ class Machine:
         self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
         self.shared.named = program.pairs
         self.cta_offset = self.cta * self.shared.size
-        self.residency = Residency(self.clocks, self.ctas, reporter)
+        self.residency = Residency(self.clocks, self.ctas, reporter, self.model)
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.residency)
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0

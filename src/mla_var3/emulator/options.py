@@ -26,6 +26,8 @@ class Model:
             counts as much as one by the side that wrote.
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
         copies_publish: The end of a copy tells also what the thread knew that issued it.
+        relaxed_keeps: A relaxed arrival at the barrier of a cluster comes after what its warp did
+            to shared memory of other CTAs, so that these may end.
         unused_reads: Shared memory may be read before anything has written it where what the launch
             leaves behind is the same whatever it held: the values were discarded.
         budgets_by_count: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
@@ -46,6 +48,7 @@ class Model:
     reader_fences: bool = True
     exit_drains: bool = True
     copies_publish: bool = True
+    relaxed_keeps: bool = True
     unused_reads: bool = True
     budgets_by_count: bool = True
     tensor_thread_sync: bool = True
@@ -62,6 +65,7 @@ STRICT = Model(
     reader_fences=False,
     exit_drains=False,
     copies_publish=False,
+    relaxed_keeps=False,
     unused_reads=False,
     budgets_by_count=False,
     tensor_thread_sync=False,

@@ -313,6 +313,7 @@ class GlobalMemory:
             if t is None:
                 continue
             there = np.asarray(g) << self.shift >> t.shift
+            t.settle()
             for last, was in ((t.writes, "written"), (t.reads if a.writing else None, "read")):
                 if last is None:
                     continue

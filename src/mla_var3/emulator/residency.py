@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import Clocks, Event
 from mla_var3.emulator.diagnostics import Reporter
+from mla_var3.emulator.options import Model
 
 AFTER_START = "a cluster barrier before shared memory of another CTA is touched"
 BEFORE_END = (
@@ -24,10 +25,11 @@ class Residency:
         clocks: What the warps know.
         ctas: CTAs of the cluster.
         reporter: Told of what was not.
+        model: Whether relaxed arrivals come after accesses.
     """
 
-    def __init__(self, clocks: Clocks, ctas: int, reporter: Reporter) -> None:
-        self.clocks, self.ctas, self.reporter = clocks, ctas, reporter
+    def __init__(self, clocks: Clocks, ctas: int, reporter: Reporter, model: Model) -> None:
+        self.clocks, self.ctas, self.reporter, self.model = clocks, ctas, reporter, model
 
     def start(self) -> None:
         """A new cluster: nobody has ended."""
@@ -66,7 +68,9 @@ class Residency:
     def end(self, cta: int) -> None:
         """The last thread of a CTA has ended: it has to know of every access from outside."""
         self.ended[cta] = True
-        known = self._known(slice(cta * self.clocks.per_cta, (cta + 1) * self.clocks.per_cta))
+        mine = slice(cta * self.clocks.per_cta, (cta + 1) * self.clocks.per_cta)
+        strict = not self.model.relaxed_keeps
+        known = self.clocks.seen[mine].max(0) if strict else self._known(mine)
         for chain, (number, warp, pc) in self.touched[cta].items():
             if number > known[chain]:
                 self._report(cta, warp, pc, "has not ended", BEFORE_END)
