@@ -65,9 +65,9 @@ class Budgets(Unit):
 
     def _together(self, group: range) -> None:
         """All warps of a warpgroup execute the same."""
-        by_count = self.machine.model.budgets_by_count
+        by_warp = self.machine.model.budgets_by_warp
         asked = [self.times.get(warp, []) for warp in group]
-        told = [[each if not by_count else each[:1] for each in mine] for mine in asked]
+        told = [[None if by_warp else each for each in mine] for mine in asked]
         most = max(range(len(told)), key=lambda i: len(told[i]))
         alone = sum(each != told[most] for each in told)
         if alone:

@@ -30,8 +30,8 @@ class Model:
             to shared memory of other CTAs, so that these may end.
         unused_reads: Shared memory may be read before anything has written it where what the launch
             leaves behind is the same whatever it held: the values were discarded.
-        budgets_by_count: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
-            the text where they ask for the same count.
+        budgets_by_warp: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
+            the text and with different counts, as long as each does so as often.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
             ``tcgen05.fence::before_thread_sync`` came before and ``after_thread_sync`` behind.
         loads_done_when_used: A ``tcgen05.ld`` has read tensor memory once one of its registers is
@@ -50,7 +50,7 @@ class Model:
     copies_publish: bool = True
     relaxed_keeps: bool = True
     unused_reads: bool = True
-    budgets_by_count: bool = True
+    budgets_by_warp: bool = True
     tensor_thread_sync: bool = True
     loads_done_when_used: bool = True
     tensor_in_order: bool = True
@@ -67,7 +67,7 @@ STRICT = Model(
     copies_publish=False,
     relaxed_keeps=False,
     unused_reads=False,
-    budgets_by_count=False,
+    budgets_by_warp=False,
     tensor_thread_sync=False,
     loads_done_when_used=False,
     tensor_in_order=False,
