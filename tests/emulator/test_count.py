@@ -96,3 +96,24 @@ def test_full_counts_name_the_conflicting_line() -> None:
     assert done.counts.as_json()["bank_conflicts"] == 0
     # An array off a sector's start takes one more per warp.
     assert 2 * 3 * 16 <= done.counts.as_json()["sectors"] <= 2 * 3 * 20
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16]), st.data())
+def test_conflicts_and_sectors_are_those_of_each_warp(size: int, data: st.DataObject) -> None:
+    lanes = np.array(data.draw(st.lists(st.integers(0, 63), min_size=1, max_size=40, unique=True)))
+    pieces = data.draw(st.lists(st.integers(0, 600), min_size=len(lanes), max_size=len(lanes)))
+    warp, lane, at = lanes // 32, lanes % 32, np.array(pieces) * size
+    waves, seen, ideal = 0, 0, 0
+    for w in set(warp.tolist()):
+        of_warp = [(int(a), int(i)) for a, i, v in zip(at, lane, warp, strict=True) if v == w]
+        served: dict[int, set[int]] = {}
+        for a, i in of_warp:
+            group = served.setdefault(i // (32 if size <= 4 else 128 // size), set())
+            group |= {a // 4 + j for j in range(max(1, size // 4))}
+        for words in served.values():
+            banks = [sum(word % 32 == bank for word in words) for bank in range(32)]
+            waves += max(banks) - 1
+        seen += len({s for a, _ in of_warp for s in (a // 32, (a + size - 1) // 32)})
+        ideal += -(-len(of_warp) * size // 32)
+    assert bank_conflicts(at, size, warp, lane) == waves
+    assert sectors(at.astype(np.uint64), size, warp) == (seen, ideal)
