@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from fractions import Fraction
+
 import cuda.tile as ct
 import pytest
 import torch
@@ -12,9 +16,11 @@ from mla_var3.interpreter import LaunchReport
 from mla_var3.interpreter.launch_report import DiagnosticLog
 from mla_var3.interpreter.launcher import _grid
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer, View
-from mla_var3.interpreter.values import round_float
+from mla_var3.interpreter.ops.scalars import _ARITH
+from mla_var3.interpreter.signature import ArrayConstraint, _common_constraint
+from mla_var3.interpreter.values import _float_to_int, _int_to_float, fma, round_float
 
-from .helpers import only, run, run_clean
+from .helpers import assert_same, only, refusal, round_to, run, run_clean
 
 Int = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -177,3 +183,105 @@ def test_a_plain_read_races_with_an_atomic_of_another_block() -> None:
     c, y = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     assert "read-write-hazard" in kinds(run(counted, c, y, grid=(2,)))
     assert "read-write-hazard" in kinds(run(counted, c, y, grid=(2,), order="reverse"))
+
+
+# ------------------------------------------------------------------------------- exact values
+
+
+@pytest.mark.parametrize("sign_a", [1, -1])
+@pytest.mark.parametrize("sign_b", [1, -1])
+def test_remainders_have_the_sign_of_the_dividend(sign_a: int, sign_b: int) -> None:
+    for a, b in itertools.product(range(9), range(1, 5)):
+        a, b = a * sign_a, b * sign_b
+        assert _ARITH["c_mod"](a, b) == a - b * math.trunc(a / b)
+        assert _ARITH["cdiv"](a, b) == math.ceil(a / b)
+
+
+EDGES = [0, 1, 2, 3, 255, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**52 + 1, 2**53 + 1, 2**54 + 3,
+         2**62 + 2**38 + 1, 2**63 - 1]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [dt.float16, dt.bfloat16, dt.float32, dt.float64])
+@pytest.mark.parametrize("source", [dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64])
+def test_integers_become_floats_rounded_once(source: dt.DType, target: dt.DType) -> None:
+    info = dt.IntegerInfo(source)
+    numbers = [x for e in EDGES for x in (e, -e, 2 * e + 1) if info.min <= x <= info.max]
+    codes = [x - 2**64 if x >= 2**63 else x for x in numbers]
+    made = round_float(_int_to_float(torch.tensor(codes), source, target), target, None)
+    torch_type = {dt.float16: torch.float16, dt.bfloat16: torch.bfloat16,
+                  dt.float32: torch.float32}.get(target)  # fmt: skip
+    wanted = [float(x) if torch_type is None else round_to([Fraction(x)], torch_type)[0]
+              for x in numbers]  # fmt: skip
+    assert made.double().tolist() == wanted
+
+
+@pytest.mark.parametrize("target", [dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32,
+                                    dt.int64, dt.uint64])  # fmt: skip
+def test_floats_become_integers_cut_off_and_clamped(target: dt.DType) -> None:
+    info = dt.IntegerInfo(target)
+    edges = [0.0, 0.5, 0.999, 1.0, 1.5, 2.5, 127.9, 128.0, 255.5, 2.0**31, 2.0**32, 2.0**62]
+    edges += [2.0**63 - 1024, 2.0**63, 2.0**63 + 2048, 2.0**64 - 2048, 2.0**64, 1e30, math.inf]
+    numbers = [*edges, *(-x for x in edges), math.nan]
+    made = _float_to_int(torch.tensor(numbers, dtype=torch.float64), target).tolist()
+    mask = (1 << target.bitwidth) - 1
+    for x, got in zip(numbers, made, strict=True):
+        cut = 0 if math.isnan(x) else max(info.min, min(info.max, _cut(x)))
+        assert got & mask == cut & mask, x
+
+
+def _cut(x: float) -> int:
+    return (2**70 if x > 0 else -(2**70)) if math.isinf(x) else math.trunc(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_products_and_sums_are_rounded_once(dtype: torch.dtype) -> None:
+    made = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(400, generator=made).to(dtype) for _ in range(2))
+    c = (-(a.double() * b.double()) * (1 + torch.randn(400, generator=made) / 500)).to(dtype)
+    got = fma(a, b, c)
+    assert got.dtype == dtype
+    exact = [
+        Fraction(x) * Fraction(y) + Fraction(z)
+        for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    ]
+    if dtype in (torch.float16, torch.bfloat16):
+        assert_same(got, round_to(exact, dtype))
+    else:
+        near = torch.tensor([float(x) for x in exact], dtype=torch.float64)
+        size = (a.double() * b.double()).abs() + c.double().abs()
+        limit = size * torch.finfo(dtype).eps
+        assert bool(((got.double() - near).abs() <= limit).all())
+
+
+@ct.kernel
+def two_lists(xs, y, TILE: Int):
+    for i in range(len(xs)):
+        ct.store(y, (i,), ct.load(xs[i], (0,), (TILE,)))
+
+
+def test_a_list_holds_tensors_of_one_kind() -> None:
+    y = torch.zeros(8)
+    one = torch.arange(4.0)
+    run_clean(two_lists, [one, one + 4], y, 4)
+    assert y.tolist() == list(range(8))
+    for wrong in ([], [one, 3], [one, one.half()], [one, one.view(2, 2)]):
+        assert "'xs'" in str(refusal(two_lists, wrong, y, 4))
+
+
+def test_what_holds_for_every_array_of_a_list_is_kept() -> None:
+    def array(shape: int, stride: int, address: int) -> ArrayConstraint:
+        return ArrayConstraint(
+            dt.float32, 1, index_dtype=dt.int32, stride_lower_bound_incl=0, alias_groups=(),
+            may_alias_internally=False, stride_constant=[None], shape_constant=[None],
+            stride_divisible_by=[stride], shape_divisible_by=[shape],
+            base_addr_divisible_by=address,
+        )  # fmt: skip
+
+    alike = _common_constraint([array(16, 4, 16), array(16, 4, 8)])
+    assert list(alike.shape_divisible_by) == [16]
+    assert list(alike.stride_divisible_by) == [4]
+    assert list(alike.stride_constant) == [None]
+    assert alike.base_addr_divisible_by == 8
+    unlike = _common_constraint([array(16, 4, 16), array(8, 2, 16)])
+    assert list(unlike.shape_divisible_by) == [1]
+    assert list(unlike.stride_divisible_by) == [1]
