@@ -40,6 +40,8 @@ TEMPLATES = Path(__file__).parent / "skills"
 INDEX, CATALOGUE, ARCHIVE = "skills/index.md", "catalogue.json", "skills/skills.zip"
 #: Parts of the site whose pages hold tables to be explored, or nothing before mkdocs ran.
 NOT_COPIED = ("results/explorer", "reference/api/", f"{records.FOLDER}/")
+#: A file that is adopted as it is, for the commands of skills.
+ADOPTED = "examples/adopted_matmul.py"
 #: Raised when a field of catalogue.json changes its meaning or goes.
 FORMAT = 2
 
@@ -135,7 +137,9 @@ def skill_context(site: Site, link: Link) -> dict[str, Any]:
     versions = grouped[start.design_key]
     patterns = [document.pattern for document in site.catalogue.patterns]
     return {
+        "adopted": ADOPTED,
         "archs": compiled_for(start),
+        "campaign": "my-matmul",
         "before": versions[max(versions.index(start) - 1, 0)].version,
         "design": start.design_key,
         "designs": grouped,

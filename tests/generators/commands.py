@@ -10,8 +10,9 @@ from pathlib import Path
 
 from generators.pages.reference import sessions_of
 from mla_var3 import devices, evidence, languages, workloads
-from mla_var3.app import benching, bundle, options, run, skills
+from mla_var3.app import adopting, benching, bundle, campaign, options, remembering, run, skills
 from mla_var3.arguments import parse
+from mla_var3.campaign import contract
 from mla_var3.evidence import is_address
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
@@ -71,6 +72,9 @@ def _profile(arguments: list[str], new: set[str]) -> None:
 
 def _check(arguments: list[str], new: set[str]) -> None:
     design, *version = arguments
+    if adopting.is_file(design):
+        _adopt(arguments, new)
+        return
     _version(design, version[0] if version else None, new)
 
 
@@ -135,13 +139,32 @@ def _run(arguments: list[str], new: set[str]) -> None:
         assert set(archs.split(",")) <= known, option
 
 
+def _adopt(arguments: list[str], new: set[str]) -> None:
+    [file] = arguments
+    assert contract.has_contract(ROOT / file), file
+
+
+def _campaign(arguments: list[str], new: set[str]) -> None:
+    command, *rest = arguments
+    assert command in campaign.COMMANDS
+    if command == "memory":
+        assert rest[0] in remembering.COMMANDS
+    for word in rest:
+        if word.startswith("--device="):
+            devices.find(word.partition("=")[2])
+        elif adopting.is_file(word):
+            _adopt([word], new)
+
+
 def _skills(arguments: list[str], new: set[str]) -> None:
     assert arguments[0] in skills.COMMANDS
 
 
 TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
+    "adopt": _adopt,
     "bench": _bench,
     "bundle": _bundle,
+    "campaign": _campaign,
     "check": _check,
     "clone": _clone,
     "compare": _compare,

@@ -79,10 +79,10 @@ def show(path: Path, arguments: Sequence[str], archs: Sequence[str]) -> Shown:
 def watching(path: Path, live: Callable[[], int]) -> Iterator[list[Call]]:
     """Keeps calls of a file's functions that take tensors, the outermost ones, in order."""
     found: list[Call] = []
-    full, open_ = str(path.resolve()), list[tuple[FrameType, dict[str, str], int]]()
+    names, open_ = {str(path), str(path.resolve())}, list[tuple[FrameType, dict[str, str], int]]()
 
     def profile(frame: FrameType, event: str, value: Any) -> None:
-        if event == "call" and not open_ and frame.f_code.co_filename == full:
+        if event == "call" and not open_ and frame.f_code.co_filename in names:
             arguments = _arguments(frame)
             if arguments is not None:
                 open_.append((frame, arguments, live()))
@@ -135,6 +135,8 @@ def expression(value: Any) -> str | None:
     dtype = value.dtype
     if dtype == torch.bool:
         return f"torch.rand({shape}, device=device) < 0.5"
+    if dtype.is_complex:
+        return f"torch.randn({shape}, dtype={dtype}, device=device)"
     if dtype.is_floating_point:
         cast = "" if dtype == torch.float32 else f".to({dtype})"
         return f"torch.randn({shape}, device=device){cast}"
