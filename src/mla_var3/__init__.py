@@ -1,4 +1,4 @@
-"""HyperMLA: a workbench and knowledge base for Multi-head Latent Attention GPU kernels."""
+"""HyperMLA, a workbench for MLA GPU kernels: its version, and errors told in one sentence."""
 
 import sys
 

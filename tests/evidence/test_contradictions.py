@@ -61,10 +61,55 @@ def test_samples_that_are_not_the_runs():
     ]
 
 
+def test_one_sample_is_one_time():
+    one = protocol().model_copy(update={"bench_runs": 1})
+    wide = evidence.Duration(median_us=10.0, min_us=9.0, max_us=11.0, samples=1)
+    assert found(outcome=passed(total=wide, protocol=one, correctness=check(PROBLEM))) == [
+        "the whole has one sample, from 9 to 11 us"
+    ]
+
+
+def test_more_rounds_than_runs():
+    rounds = protocol().model_copy(update={"rounds": 51})
+    outcome = whole(10.0, 10.0).model_copy(update={"protocol": rounds})
+    assert found(outcome=outcome) == ["its 50 timed runs cannot be in 51 rounds"]
+
+
+def test_a_stage_that_stands_twice():
+    outcome = whole(10.0, 4.0)
+    twice = outcome.model_copy(update={"stages": [*outcome.stages, *outcome.stages]})
+    assert found(outcome=twice) == ["stage s0 stands 2 times"]
+
+
+def test_counters_of_a_mode_that_counts_nothing_and_none_of_one_that_does():
+    counted = [stage("s0", counters={"dram__bytes.sum": 1.0})]
+    outcome = whole(10.0).model_copy(update={"stages": counted})
+    assert found(outcome=outcome) == ["mode event counts nothing, and the record has counters"]
+    assert found(outcome=outcome, mode="ncu") == []
+    assert found(mode="ncu") == ["mode ncu counts, and the record has no counters"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"joules": 0.0071}, ["700 W over 10 us are 0.007 J, and it states 0.0071"]),
+        ({"launch_us": 21.0, "joules": 0.0147},
+         ["a launch took 21 us back to back, and 10 us when it was timed"]),
+    ],
+)  # fmt: skip
+def test_energy_that_is_not_power_times_time(changes, said):
+    fields = {"launches": 9, "launch_us": 10.0, "joules": 0.007, "watts": 700.0, "samples": 3}
+    energy = evidence.Energy(**{**fields, **changes})
+    assert found(outcome=whole(10.0, energy=energy)) == said
+
+
 @pytest.mark.parametrize("mode", contradictions.ON_A_GPU)
 def test_a_timed_mode_without_a_check(mode):
-    assert found(mode=mode) == []
-    assert found(mode=mode, outcome=whole(10.0, checked=False)) == [
+    counted = {"stages": [stage("s0", **({"counters": {"n": 1.0}} if mode == "ncu" else {}))]}
+    assert found(mode=mode, outcome=whole(10.0).model_copy(update=counted)) == []
+    unchecked = whole(10.0, checked=False).model_copy(update=counted)
+    assert found(mode=mode, outcome=unchecked) == [
         f"mode {mode} times nothing unchecked, and the record has no check"
     ]
 

@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from mla_var3 import devices, roofline
 from mla_var3.errors import DeviceFigureError, HyperMlaError, UnknownNameError
 from mla_var3.evidence import Passed, Record, StaticFacts, revisions
+from mla_var3.evidence.states import case_of
+from mla_var3.languages import fingerprints
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads.observing import name_of, problem_of
 
 #: Most threads of a block on every arch (CUDA programming guide, "Compute Capabilities").
 BLOCK_THREADS = 1024
+#: How far above its published boost clock and power a device may be: committed records are at 1.0
+#: times the clock at most, and at 1.08 times the power.
+CLOCK_ROOM, POWER_ROOM = 1.05, 1.2
 
 
 def unlike_the_workload(record: Record, version: Version) -> Iterator[str]:
@@ -53,6 +58,44 @@ def tolerances(plan: KernelPlan) -> set[float]:
 def _outputs(problem: str) -> tuple[str, ...]:
     known = revisions.read(revisions.path_of()).problems.get(problem, ())
     return tuple({name for one in known[-1].observed for name in one.tolerance} if known else ())
+
+
+def unlike_the_launch(record: Record, version: Version) -> Iterator[str]:
+    """Stages that the version does not launch, or tilings that it refuses.
+
+    Args:
+        record: A record of today's code.
+        version: Its version.
+    """
+    if (case := case_of(record)) is None or not isinstance(record.outcome, Passed):
+        return
+    try:
+        launched = [stage for stage, _ in fingerprints.bound(version, case).stages()]
+    except HyperMlaError as error:
+        yield f"{version.key} does not launch it: {error}"
+        return
+    stated = [stage.name for stage in record.outcome.stages]
+    if stated != launched:
+        yield f"its stages are {', '.join(stated)}, and {version.key} has {', '.join(launched)}"
+
+
+def beyond_the_device(record: Record) -> Iterator[str]:
+    """A clock or power that its device does not reach."""
+    device = roofline.device_of(record)
+    if device is None or record.device is None:
+        return
+    energy = record.outcome.energy if isinstance(record.outcome, Passed) else None
+    rows = [("boost_clock", "MHz", record.device.sm_clock_mhz, CLOCK_ROOM)]
+    if energy is not None:
+        rows.append(("boost_clock", "MHz", energy.sm_clock_mhz, CLOCK_ROOM))
+        rows.append(("tdp", "W", energy.watts, POWER_ROOM))
+    for metric, unit, stated, room in rows:
+        try:
+            most = float(device.figure(metric).value) * room
+        except DeviceFigureError:
+            continue
+        if stated is not None and stated > most:
+            yield f"it states {stated:g} {unit}, and {device.key} reaches {most:g} at most"
 
 
 def beyond_the_arch(record: Record) -> Iterator[str]:

@@ -118,6 +118,7 @@ def faults(record: Record, stale: bool) -> Iterator[str]:
     yield from unknown_names(record)
     yield from unlike_the_device(record)
     yield from refuting.beyond_the_arch(record)
+    yield from refuting.beyond_the_device(record)
     yield from unlike_the_version(record, stale)
     yield from below_the_bound(record)
 
@@ -197,6 +198,7 @@ def unlike_the_version(record: Record, stale: bool) -> Iterator[str]:
         yield f"its problem is {plan.slug()}, and its slug {record.slug}"
     if not stale:
         yield from refuting.unlike_the_workload(record, version)
+        yield from refuting.unlike_the_launch(record, version)
 
 
 def below_the_bound(record: Record) -> Iterator[str]:

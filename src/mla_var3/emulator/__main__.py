@@ -1,4 +1,4 @@
-"""``python -m mla_var3.emulator``: run scripts written for a GPU without one."""
+"""``python -m mla_var3.emulator``: runs GPU scripts on the CPU, reports races and other faults."""
 
 from mla_var3.front import run
 

@@ -1,4 +1,4 @@
-"""Writes the annotation file of every CUTLASS example; words that people wrote stay."""
+"""Index of CUTLASS examples: reads and compiles each, writes its facts, keeps our notes."""
 
 from __future__ import annotations
 

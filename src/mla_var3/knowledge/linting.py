@@ -1,4 +1,4 @@
-"""Lint of the knowledge base: runs every check over knowledge pages, devlogs and records."""
+"""Every check over knowledge pages, devlogs and records, for the lint command to print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy measurement by NVML: joules, power and clocks of a version run back to back."""
+"""Energy of timed runs by NVML: joules a launch, watts, SM clock, reasons for throttling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of mbarriers, named barriers and fences; what may block is run by the scheduler."""
+"""PTX mbarriers, named barriers and fences lowered to Python; the scheduler runs what blocks."""
 
 from __future__ import annotations
 

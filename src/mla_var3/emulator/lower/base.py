@@ -1,4 +1,4 @@
-"""Base of all lowerings: operands, results, addresses, and the registry of opcode families."""
+"""What all lowerings of PTX share: operands, results, addresses, registry of opcode families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of bitwise logic, shifts and bit fields."""
+"""PTX bitwise logic, shifts and bit fields lowered to Python source over numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of ``cvt``: conversions between number formats."""
+"""PTX ``cvt`` lowered to Python source: conversions between number formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of float arithmetic: values are computed in a numpy type and stored as codes."""
+"""PTX float arithmetic lowered to numpy: computed in a numpy type and stored as codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of integer arithmetic; families that floats share go on to ``floating``."""
+"""PTX integer arithmetic lowered to numpy; families that floats share go on to ``floating``."""
 
 from __future__ import annotations
 

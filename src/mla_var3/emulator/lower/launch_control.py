@@ -1,4 +1,4 @@
-"""Lowering of ``clusterlaunchcontrol``."""
+"""PTX ``clusterlaunchcontrol`` (a CTA takes over one not begun) lowered to Python source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of loads, stores, atomics, cp.async and bulk copies (TMA)."""
+"""PTX loads, stores, atomics, cp.async and bulk copies (TMA) lowered to Python source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of moves, selections and address conversions."""
+"""PTX moves, selections, address conversions and ``mapa`` lowered to Python over numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of ``tcgen05``: tensor memory, its products, copies and fences."""
+"""PTX ``tcgen05`` lowered to Python: tensor memory, its products, copies and fences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of matrix instructions: mma and wgmma, their shapes and types read once, here."""
+"""PTX mma and wgmma lowered to Python source; their shapes and types are read here alone."""
 
 from __future__ import annotations
 

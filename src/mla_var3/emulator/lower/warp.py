@@ -1,4 +1,4 @@
-"""Lowering of warp-level instructions: shuffles, votes, ldmatrix, stmatrix, setmaxnreg."""
+"""PTX warp instructions lowered to Python: shuffles, votes, ldmatrix, stmatrix, setmaxnreg."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""v1: the clusters of a sequence merge through L2, without a merge kernel."""
+"""v1: split-KV CTAs exchange partials through L2, and each finishes a share of the output."""

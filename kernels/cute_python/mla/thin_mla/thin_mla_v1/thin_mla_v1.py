@@ -1,4 +1,4 @@
-"""Thin MLA v1: the clusters of a sequence merge through L2, without a merge kernel.
+"""Thin MLA v1 (few rows): split-KV CTAs exchange partials through L2, each finishes a share.
 
 Clusters larger than two leave SMs idle, and a second kernel has to be launched. Here the CTAs that
 share the keys of a row tile, in clusters of two, are all resident at once: each writes what the
