@@ -272,6 +272,8 @@ FAULTS = [
             PAGE, "    quoted: $64", "TeX"),
     Planted("directive-unknown", add("{{ figure 3 }}"), PAGE, "{{ figure"),
     Planted("directive-failed", add("{{ evidence | safe }}"), PAGE, "{{ evidence |"),
+    Planted("pronoun-without-noun", add("- It is faster.\n"), PAGE, "- It is faster"),
+    Planted("pronoun-without-noun", add("A CTA sends that one's keys.\n"), PAGE, "that one's"),
     Planted("long-bullet", add("- start " + "word " * 80), PAGE, "- start"),
     Planted("directive-alone", add("here {{ analysis mla devices }}"), PAGE, "here {{"),
     Planted("directive-failed", add("{{ record results/x.json registers }}"), PAGE,

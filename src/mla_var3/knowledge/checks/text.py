@@ -36,6 +36,16 @@ _BULLET = re.compile(
     r"^(?P<indent> *)(?:[-*] |\d+\. )(?P<text>.*(?:\n(?P=indent) {2,}\S.*)*)", re.MULTILINE
 )
 _BULLET_MAX = 400
+_FIRST_PRONOUN = re.compile(
+    r"^(?:#{2,6} [^\n]*\n+| *(?:[-*]|\d+\.) )(?P<said>(?:It|They|Its|Their|These|Those|This|That)\b"
+    r"(?! (?:page|entry|version|design|kernel|file)\b))",
+    re.MULTILINE,
+)
+_TWO_PRONOUNS = re.compile(
+    r"\b(?P<said>[Tt]hat one's|[Tt]he former|[Tt]he latter|"
+    r"[Ww]hat (?:waits|comes|goes|holds|needs) (?:for|from|with|to) (?:it|them|that)|"
+    r"[Tt]o the one that|[Ff]or the one that)\b"
+)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _FIGURE = "00.0 us"
 
@@ -422,6 +432,22 @@ class LongBullet(DocumentCheck):
                     f"a bullet of {len(shown)} characters, at most {_BULLET_MAX} are easy to read"
                 )
                 yield document.line_at(match.start("text")), what
+
+
+class PronounWithoutNoun(DocumentCheck):
+    """A pronoun has its noun in sight.
+
+    The first sentence of a section or bullet begins with no pronoun, since nothing stands before
+    it, and no phrase has a pronoun for both sides ("that one's", "what waits for it").
+    """
+
+    id = "pronoun-without-noun"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for pattern in (_FIRST_PRONOUN, _TWO_PRONOUNS):
+            for match in pattern.finditer(document.prose):
+                what = f"{match['said']!r} has no noun in sight: name what it stands for"
+                yield document.line_at(match.start("said")), what
 
 
 class DirectiveAlone(DocumentCheck):
