@@ -9,7 +9,7 @@ from mla_var3.emulator import Options
 from mla_var3.emulator.launcher import pack, region_of
 from mla_var3.emulator.options import STRICT
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.ways import Asked, in_ways
+from mla_var3.emulator.ways import Asked, Repeats, in_ways
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet
@@ -49,6 +49,40 @@ def test_a_grid_is_as_large_as_what_was_told_to_a_host_that_asks(monkeypatch):
     run(ALONE, counted=True)
     run(ALONE)
     assert [options.resident for options in seen] == [Options().multiprocessors, None]
+
+
+def again(snippet, times, change=lambda word: None):
+    program = Program(parse(snippet.text()))
+    word, repeats, real = np.array([7], np.uint32), Repeats(), []
+    shape = ((1, 1, 1), (snippet.block, 1, 1), (1, 1, 1), 0)
+    for _ in range(times):
+        asked = Asked(program, pack(program, [word]), shape)
+        done = repeats.run(asked, [region_of(word)], Options(), [Options(seed=1)], ())
+        real.append(done[-1].seconds > 0)
+        assert len(done) == 2
+        assert done[-1].grid_before is not None
+        change(word)
+    return int(word[0]), real
+
+
+def test_the_same_launch_on_the_same_memory_runs_twice_and_no_more():
+    same = Snippet(
+        {**ALONE.steps, "add": ADD.replace("add.u32 %r4, %r4, 1", "mov.u32 %r4, 9")}, (1,)
+    )
+    assert again(same, 5) == (9, [True, True, False, False, False])
+    assert again(ALONE, 5) == (12, [True] * 5)
+
+
+def test_the_same_launch_on_other_memory_runs_again():
+    def put_back(word):
+        word[0] = 7
+
+    assert again(ALONE, 4, put_back) == (7, [True, True, False, False])
+
+    def count(word):
+        word[0] += 10
+
+    assert again(ALONE, 3, count) == (40, [True] * 3)
 
 
 def test_a_trap_names_its_threads():

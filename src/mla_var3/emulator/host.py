@@ -28,7 +28,7 @@ from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region
 from mla_var3.emulator.units.tensormap import encoded
-from mla_var3.emulator.ways import Asked, in_ways
+from mla_var3.emulator.ways import Asked, Repeats
 from mla_var3.errors import EmulatorError, ToolchainError
 from mla_var3.gpuless import streams
 from mla_var3.gpuless.ptx import parse
@@ -92,6 +92,7 @@ class Emulation:
         self.options, self.others = options, tuple(others)
         self.where_quick: tuple[Options, ...] = ()
         self.launches: list[Launch] = []
+        self.repeats = Repeats()
         #: Whether the host asked how many multiprocessors there are: then a grid may be as large
         #: as those of the emulated device hold.
         self.counted = False
@@ -166,7 +167,9 @@ class Emulation:
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
         asked = Asked(program, bytes(block), shape, after, self.counted)
-        self.launches += in_ways(asked, regions, self.options, self.others, self.where_quick)
+        self.launches += self.repeats.run(
+            asked, regions, self.options, self.others, self.where_quick
+        )
         if last is not None:
             last.grid_before = None  # The next one comes after this, and it takes memory.
         done = self.launches[-1]

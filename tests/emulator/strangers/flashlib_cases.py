@@ -1,4 +1,4 @@
-"""flashlib's CuTe and Triton kernels on small problems, held against torch."""
+"""flashlib and fast_trimul on small problems, held against torch."""
 
 import sys
 
@@ -11,33 +11,25 @@ def near(a, b, tolerance=2e-2):
     torch.testing.assert_close(a.float(), b.float(), atol=tolerance, rtol=tolerance)
 
 
-def kmeans(n=512, d=64, k=32):
-    from flashlib import flash_kmeans_cutedsl as tried
-
-    x = torch.randn(1, n, d, device="cuda", dtype=torch.bfloat16)
-    ids = tried(x, k, max_iters=1)[0]
-    assert ids.numel() == n
-    assert int(ids.max()) < k
-
-
 def knn(n=256, d=64, k=8):
     from flashlib import flash_knn_triton as tried
 
     x = torch.randn(1, n, d, device="cuda", dtype=torch.bfloat16)
-    print([tuple(t.shape) for t in tried(x, x, k)])
+    (indices,) = tried(x, x, k)
+    distances = torch.cdist(x[0].float(), x[0].float())
+    found = distances.gather(1, indices.reshape(n, k).long()).sort(1).values
+    near(found, distances.topk(k, largest=False).values, 5e-2)
 
 
-def trimul(n=32, c=64):
+def trimul(n=16, c=64):
     import fast_trimul
-    from fast_trimul.integrations.checks import verify
 
-    print(verify.__doc__)
-    print(fast_trimul.list_backends())
-    module = fast_trimul.FastTriangleMultiplication(c).cuda()
+    module = fast_trimul.FastTriangleMultiplication(c, backend="cuda").cuda()
     x = torch.randn(1, n, n, c, device="cuda")
     with torch.no_grad():
         out = module(x)
-    print(out.shape)
+        module.backend = "torch"
+        near(out, module(x))
 
 
 if __name__ == "__main__":
