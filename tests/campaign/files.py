@@ -7,10 +7,11 @@ import cuda.tile as ct
 import torch
 
 TILE = 32
+Size = ct.Constant[int]
 
 
 @ct.kernel
-def add_kernel(x, y, out, N: ct.Constant[int]):
+def add_kernel(x, y, out, N: Size):
     i = ct.bid(0)
     ct.store(out, (i,), ct.load(x, (i,), (N,)) + ct.load(y, (i,), (N,)))
 

@@ -65,7 +65,7 @@ def test_what_shows_nothing_is_refused_with_the_reason(tmp_path):
 
 def test_definitions_are_what_functions_use(demo):
     kept = [node for node in scripts.defining(demo).body if hasattr(node, "targets")]
-    assert [node.targets[0].id for node in kept] == ["TILE"]
+    assert [node.targets[0].id for node in kept] == ["TILE", "Size"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,10 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.flops = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # Else the first operator loads torch's compiler.
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         formula = flop_registry.get(func._overloadpacket)

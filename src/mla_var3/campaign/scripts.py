@@ -34,7 +34,8 @@ def definitions(file: str) -> ModuleType:
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(path.parent))
     try:
-        exec(compile(defining(path), str(path), "exec"), vars(module))
+        # Without what this file imports from __future__.
+        exec(compile(defining(path), str(path), "exec", dont_inherit=True), vars(module))
     finally:
         sys.path.remove(str(path.parent))
     return module
@@ -70,7 +71,7 @@ _DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 
 def _used(node: ast.stmt) -> set[str]:
     """Names of the module that a statement uses, its functions' own variables left out."""
-    open_, found = [compile(ast.Module([node], []), "used", "exec")], set[str]()
+    open_, found = [compile(ast.Module([node], []), "used", "exec", dont_inherit=True)], set[str]()
     while open_:
         code = open_.pop()
         found |= {*code.co_names, *code.co_freevars}
