@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from mla_var3.knowledge import match, next_steps, steps
 from mla_var3.knowledge.history import Gain
-from mla_var3.knowledge.matching import WORTH, NextStep, most
+from mla_var3.knowledge.matching import WORTH, Match, NextStep, most
 from mla_var3.knowledge.schema import Condition, Trigger
+from mla_var3.knowledge.triggers import Fired
 from mla_var3.runtime import costs
 from mla_var3.workloads import Cost
 
@@ -243,3 +244,27 @@ def test_a_step_says_what_it_was_measured_to_gain():
     assert str(replace(step, measured=(2.0,), also=())).endswith("x > 1; measured gain 2x")
     assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1; gain not measured"
     assert step.brief == "Do it (o1): x = 2; measured gain 1.25x to 3x"
+
+
+@given(st.floats(1.1, 50), st.floats(1.0, 60), st.booleans())
+def test_what_to_expect_is_an_interval_within_what_is_left(gain, left, by_facts):
+    fired = Fired(
+        Trigger(metric="registers", comparison=">", value=1), None, None, gain if by_facts else None
+    )
+    low, high = Match(None, (fired,), min(gain, left), (), left).expected
+    assert 1 <= low <= high
+    assert high <= max(1.0, left)
+    assert low <= max(1.0, gain)
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ((1.0, 1.8), "expected gain up to 1.8x; "),
+        ((1.3, 2.0), "expected gain 1.3x to 2x; "),
+        (None, ""),
+    ],
+)
+def test_a_step_tells_what_to_expect(expected, told):
+    step = NextStep("id", "Title", "page.md", "because", 2.0, expected=expected)
+    assert str(step) == f"Title (page.md): because; {told}gain not measured"
