@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from generators.draw import layouts
 from generators.model.site import Site
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, code, fence, meta, rebase, sections, table
+from mla_var3 import inputs
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
+from mla_var3.knowledge.references import asking, cutlass_docs
 from mla_var3.knowledge.references.cells import Cell
 from mla_var3.knowledge.references.model import Entry, Part, Reference, load_all
 from mla_var3.knowledge.references.usage import by_name
+from mla_var3.paths import relative
 from mla_var3.runtime.registry import Version
 
 #: Where the findings of the interpreter are explained.
@@ -43,7 +48,40 @@ def pages(site: Site) -> list[Page]:
         users = by_name(reference.head, site.versions)
         found.append(_index(site, reference))
         found += [_chapter(site, reference, part, users) for part in reference.parts]
-    return found
+    return [*found, *converted(site)]
+
+
+def converted(site: Site) -> list[Page]:
+    """A page over CUTLASS's C++ documents; none where nobody converted them."""
+    folder = site.root / asking.CONVERTED
+    files = sorted(folder.rglob("*.md"))
+    if not files:
+        return []
+    path = "api/cutlass/index.md"
+    link = site.link(path)
+
+    def listed(part: str) -> str:
+        rows = []
+        for file in files:
+            name = relative(file, site.root)
+            if file.is_relative_to(folder / part):
+                heads = ", ".join(cell(head) for head in _headings(file)[1:9])
+                title = cell(cutlass_docs.title_of(file))
+                rows.append(f"- [{title}]({link(name)})" + (f": {heads}" if heads else ""))
+        return "\n".join(rows)
+
+    content = sections(
+        "# CUTLASS: C++ documents",
+        "Converted on this machine from the pinned commit, as plain text; they are no part of a "
+        "published site.",
+        "## Guides", listed("docs"), "## Headers", listed("api"),
+    )  # fmt: skip
+    return [Page(path, content, None, ("Reference", "CUTLASS C++ documents"))]
+
+
+def _headings(file: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", inputs.read_text(file), flags=re.DOTALL)
+    return [re.sub(r"[`*]", "", head).strip() for head in re.findall(r"^#+ (.+)$", text, re.M)]
 
 
 def nav(reference: Reference) -> tuple[str, ...]:

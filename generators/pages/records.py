@@ -86,6 +86,12 @@ def parquet(found: Iterable[Record]) -> bytes:
 def places(site: Site) -> Mapping[str, str]:
     """The anchor of each record, and under ``#json`` the file itself."""
     shown = {run.name: address(run.name) for run in site.runs}
+    # A citation of a named run leads to where its record stands, or the one that followed it.
+    shown |= {
+        f"{run.name}@{run.record.run}": shown[run.name]
+        for run in (*site.runs, *site.earlier)
+        if run.record.run is not None and run.name in shown
+    }
     table_of_all = {"results/records.parquet": TABLE}
     return {**shown, **{f"{run.name}#json": raw(run.name) for run in site.runs}, **table_of_all}
 

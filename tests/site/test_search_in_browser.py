@@ -115,3 +115,21 @@ def test_every_wanted_page_is_there(open_tab: OpenTab, built):
     wanted = {page for query in QUERIES for page in query["pages"]}
     missing = {page for page in wanted if not (built.online / page / "index.html").is_file()}
     assert not missing
+
+
+QUESTIONS = tomllib.loads(Path(__file__).with_name("api_questions.toml").read_text())["query"]
+
+
+def test_nine_of_ten_questions_on_the_apis_have_their_page_in_the_first_three_hits(
+    open_tab: OpenTab,
+):
+    tab = open_tab()
+    tab.open("404.html")
+    answers = ask(tab, *(query["words"] for query in QUESTIONS))
+    missed = {}
+    for query, hits in zip(QUESTIONS, answers, strict=True):
+        first = [items[0]["location"].partition("#")[0] for items in hits[:3]]
+        if not set(first) & set(query["pages"]):
+            missed[query["words"]] = first
+    assert len(QUESTIONS) == 30
+    assert len(missed) <= 3, missed

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -39,3 +40,22 @@ def test_a_snippet_stands_as_in_its_file(site, made):
     assert 'title="examples/api/cutile/memory.py:11"' in content
     assert "ct.store(y, (i,), 2 * tile)" in content
     assert "nox -s run -- examples/api/cutile/memory.py" in content
+
+
+def test_converted_documents_have_a_page_where_they_are(site, tmp_path):
+    assert api.converted(dataclasses.replace(site, root=tmp_path)) == []
+    folder = tmp_path / "third_party/cutlass-docs"
+    for name, text in (
+        ("docs/cpp/layout.md", "# Layout\n\n## Strides\n"),
+        ("api/a.h.md", "# a.h\n"),
+    ):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    local = dataclasses.replace(site, root=tmp_path, copied=set())
+    (page,) = api.converted(local)
+    assert "[Layout](../../files/third_party/cutlass-docs/docs/cpp/layout.md.txt): Strides" in (
+        page.content
+    )
+    assert local.copied == {
+        "third_party/cutlass-docs/docs/cpp/layout.md", "third_party/cutlass-docs/api/a.h.md"
+    }  # fmt: skip

@@ -63,3 +63,9 @@ def test_links_of_a_page_of_records_resolve(site, pages):
     found = [page for page in records.pages(site) if page.path.endswith("flash_mla_fp8/v0.md")]
     assert found
     assert list(dead_links(found, pages)) == []
+
+
+def test_a_record_of_a_named_run_is_found_where_its_page_is(site):
+    run = next(run for run in site.runs if run.record.run is not None)
+    found = site.addresses[f"{run.name}@{run.record.run}"]
+    assert found == site.addresses[run.name]
