@@ -30,6 +30,15 @@ DIRECTIVES = {
     "details": _directive("??? note\n    ", "        "),
 }
 
+#: What would bring in a file, or a value of the build.
+INCLUDES = {
+    "snippet": '--8<-- "{file}"',
+    "snippet of lines": '-8<- "{file}:1:2"',
+    "snippets": "--8<--\n{file}\n--8<--",
+    "macro": '{% include "{file}" %}',
+    "macro without blanks": '{%- include "{file}" -%}',
+}
+
 #: What a browser would run.
 TEXTS = {
     "script": _SCRIPT,

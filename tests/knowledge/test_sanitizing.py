@@ -9,11 +9,11 @@ import pytest
 from mla_var3.knowledge import sanitizing
 from mla_var3.knowledge.checks.hostile import ActiveContent
 from mla_var3.knowledge.linting import lint
-from tests.hostile_pages import DIRECTIVES, TEXTS
+from tests.hostile_pages import DIRECTIVES, INCLUDES, TEXTS
 
 from .trees import DEVLOG, PAGE_TEXT
 
-ALL = {**TEXTS, **{f"directive {name}": text for name, text in DIRECTIVES.items()}}
+ALL = {**TEXTS, **INCLUDES, **{f"directive {name}": t for name, t in DIRECTIVES.items()}}
 #: How a text stands in each kind of content.
 KINDS = {
     "knowledge/optimizations/h{n}.md": lambda text: PAGE_TEXT.replace("None known.", text),
@@ -24,6 +24,8 @@ KINDS = {
     "knowledge/learning-paths/h{n}.toml": lambda text: f"[[steps]]\nsee = {json.dumps(text)}\n",
     "knowledge/examples/h{n}.toml": lambda text: f"[a.b]\nwords = [{json.dumps(text)}]\n",
     "knowledge/devices/h{n}.toml": lambda text: f"[figure]\nsource = {json.dumps(text)}\n",
+    "examples/lessons/h{n}.toml": lambda text: f"[[lessons]]\nanswer = {json.dumps(text)}\n",
+    "results/compiles/h{n}.json": lambda text: json.dumps({"rows": [{"said": text}]}),
 }
 
 
@@ -31,7 +33,7 @@ KINDS = {
 def test_lint_names_each_hostile_text(tree, kind):
     names = {}
     for n, (name, text) in enumerate(ALL.items()):
-        if kind.endswith(".toml") and not text.isprintable() and "\x02" in text:
+        if kind.endswith(("toml", "json")) and not text.isprintable() and "\x02" in text:
             continue  # No TOML holds a control character.
         names[kind.format(n=n)] = name
         tree.write(kind.format(n=n), KINDS[kind](text))
@@ -63,7 +65,7 @@ def test_nothing_of_one_is_left_that_could_run(name):
     [
         "a < b and `<script>`", "```html\n<script>\n```", "[x](https://e.org) and [y](source:k)",
         "| a |\n|:--|\n| 1 |", "!!! note\n    text", "$a < b$ and $$\nc\n$$", "- [x](../a.md#b)",
-        "<https://e.org/a>", "`{: onclick=x}`", '!!! note "Title"\n    text',
+        "<https://e.org/a>", "`{: onclick=x}`", "`{%r1, %r2}`", '!!! note "Title"\n    text',
     ],
 )  # fmt: skip
 def test_what_markdown_makes_is_left_alone(text):

@@ -21,7 +21,7 @@ from site_browser import BASE, FLAGS, serving
 from generators.build import scan
 from mla_var3.knowledge.sanitizing import _Tolerant
 from mla_var3.paths import repo_root
-from tests.hostile_pages import DIRECTIVES, EXTENSION, RAN, TEXTS
+from tests.hostile_pages import DIRECTIVES, EXTENSION, INCLUDES, RAN, TEXTS
 
 pytestmark = pytest.mark.browser
 PLACE = "PLACE-OF-THE-TEXT"
@@ -126,3 +126,14 @@ def test_no_directive_runs_while_the_site_is_built(tmp_path: Path, name: str) ->
     assert done.returncode != 0
     assert "runs code while the site is built" in done.stderr
     assert not (tmp_path / RAN).exists()
+
+
+def test_no_file_comes_in_while_the_site_is_built(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("what nobody should see\n")
+    texts = [text.replace("{file}", str(secret)) for text in INCLUDES.values()]
+    pages = {f"p{n}": f"# Page\n\n{text}\n" for n, text in enumerate(texts)}
+    done = build(tmp_path, {"index": "# Home\n", **pages})
+    assert done.returncode == 0, done.stderr
+    for n in range(len(texts)):
+        assert "nobody should see" not in (tmp_path / f"site/p{n}/index.html").read_text()

@@ -85,6 +85,8 @@ SCHEMES = {"http", "https", "mailto"}
 _OWN_SCHEMES = {"source", "code"}
 #: A style that fetches or runs in some browser; a pattern of the same drawing is neither.
 _ACTIVE_STYLE = re.compile(r"url\s*\((?!#)|expression|import|[@\\]|behavior|binding", re.IGNORECASE)
+#: Directives of mkdocstrings, snippets and macros.
+_BUILD = re.compile(r":::|-8<-|\{%[-+\s]")
 #: Where generators write into hand-written pages.
 _MARK = re.compile(r"<!-- (?:[a-z]+: [\w .-]+|/[a-z]+) -->")
 
@@ -108,8 +110,11 @@ def faults(text: str) -> list[tuple[int, str]]:
     Returns:
         Offset, as near as the renderer tells it, and one sentence for each.
     """
-    if (at := text.find(":::")) >= 0:
-        return [(at, "':::' is a directive that runs code while the site is built")]
+    if found := _BUILD.search(text):
+        said = "a directive that runs code while the site is built"
+        if found[0] != ":::":
+            said = "made by generators alone: it would bring in files or code in a build"
+        return [(found.start(), f"{found[0].strip()!r} is {said}")]
     if not _MARKUP.search(text):
         return []
     if (longest := max(map(len, text.splitlines()))) > MAX_LINE:

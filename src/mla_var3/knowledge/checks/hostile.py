@@ -16,7 +16,9 @@ from mla_var3.paths import relative
 
 #: Hand-written pages beside knowledge and devlogs, and files whose texts reach pages.
 PAGES = ("CONTRIBUTING.md", "docs/**/*.md")
-TABLES = ("knowledge/**/*.toml", "third_party/*.toml")
+TABLES = ("knowledge/**/*.toml", "third_party/*.toml", "examples/**/*.toml")
+#: What tools wrote, but for the tables of suites, whose reports hold ``<object at 0x>`` by nature.
+FIGURES = ("results/compiles/*.json", "results/court/*.json", "knowledge/**/*.json")
 #: A record without these holds no markup; most are made by the tool alone.
 _SUSPECT = ("<", "\\u003", ":::", "](")
 
@@ -50,6 +52,8 @@ def _texts(catalogue: Catalogue) -> Iterator[tuple[str, int, str]]:
             yield from ((name, 1, text) for text in _page(file))
     for file in _files(catalogue.root, TABLES):
         yield from _strings(file, catalogue.root, inputs.read_toml)
+    for file in _files(catalogue.root, FIGURES):
+        yield from _strings(file, catalogue.root, inputs.read_json)
     for file in catalogue.record_files():
         if any(word in file.read_text("utf-8", errors="replace") for word in _SUSPECT):
             yield from _strings(file, catalogue.root, inputs.read_json)
