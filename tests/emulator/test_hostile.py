@@ -22,7 +22,7 @@ def run(body: str, **options: object) -> None:
     [
         ("L: bra L;", r"without an end.*kernel\.py:42"),
         (".reg .pred %p<1>; L: setp.eq.u32 %p0, 0, 0; @%p0 bra L; ret;", r"without an end"),
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [0], 32; ret;", r"tcgen05\.alloc.*kernel\.py:42"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [0], 32; ret;", r"kernel\.py:42 \(tcgen05\.alloc"),
         ("frobnicate.u32 %r1, 2; ret;", r"the instruction frobnicate\.u32 is not emulated at kernel\.py:42"),
         ("call.uni nobody, (); ret;", r"the call of nobody is not emulated"),
         ("trap;", r"stops itself"),
