@@ -7,6 +7,7 @@ import pytest
 from mla_var3 import evidence
 from mla_var3.campaign import adopted, contract
 from mla_var3.errors import HyperMlaError, InputError, PlanError, ToolchainError, UnknownNameError
+from mla_var3.paths import repo_root
 from tests.campaign.files import ADD, CONTRACT, TORCH
 
 
@@ -142,3 +143,10 @@ def test_the_kind_follows_imports_of_files_beside(tmp_path):
     assert contract.kind_of(path) == "triton"
     path.write_text("from mla_var3.campaign import definitions\nt = definitions('theirs.py')\n")
     assert contract.kind_of(path) == "triton"
+
+
+def test_the_example_is_right_at_each_of_its_sizes():
+    found = adopted.adopt(repo_root() / "examples" / "adopted_matmul.py")
+    assert len(found.told.checks) == 2
+    for sizes in found.told.checks:
+        assert found.check(sizes).wrong == ""
