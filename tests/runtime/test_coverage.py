@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
 import cuda.tile as ct
 import pytest
 import torch
+from rich.console import Console
 
 from mla_var3.app import checking
 from mla_var3.errors import UnknownNameError
 from mla_var3.interpreter import launch
 from mla_var3.profiling.static import parse_archs
-from mla_var3.runtime import coverage, registry
+from mla_var3.runtime import coverage, registry, unreached
 from mla_var3.runtime.cases import cases
 from mla_var3.workloads import mla
 from mla_var3.workloads.base import MOST_FLOPS, MOST_STEPS
@@ -122,13 +124,60 @@ def test_made_problems_are_the_same_each_time(version):
     assert len(made) == 5
 
 
-def test_check_says_what_no_problem_reached():
-    outcomes = [
-        checking.CheckOutcome("k v0", "a", facts={("loop", "k.py:3"): {"one"}}),
-        checking.CheckOutcome("k v0", "b", facts={("loop", "k.py:3"): {"none"}}),
-        checking.CheckOutcome("k v1", "a", facts={("loop", "k.py:3"): {"none", "many"}}),
-    ]
-    assert checking.unreached(outcomes) == {"k v0": ["loop k.py:3 never ran more than once"]}
+LOOP = ("loop", "k.py:3: for i in range(n):")
+GAP = "loop k.py:3: for i in range(n): never ran more than once"
+
+
+def outcome(version, *ways):
+    return checking.CheckOutcome(version.key, "a", facts={LOOP: set(ways)})
+
+
+@pytest.fixture
+def gemms(monkeypatch):
+    """Both versions of a design, whose gaps are as ``reasons`` says."""
+    reasons: dict[str, str] = {}
+    monkeypatch.setattr(unreached, "named", lambda _: reasons)
+    return registry.select("gemm@cutile-dsl"), reasons
+
+
+def test_what_no_problem_reached_is_open_until_it_is_argued(gemms):
+    (first, second), reasons = gemms
+    outcomes = [outcome(first, "one"), outcome(first, "none"), outcome(second, "none", "many")]
+    assert checking.covers(first, outcomes).open == (GAP,)
+    assert "gemm v0 fails: no problem shows these" in checking.covers(first, outcomes).text()
+    assert checking.covers(second, outcomes).text() == ""
+    reasons[unreached.without_line(GAP)] = "why"
+    assert checking.covers(first, outcomes).open == ()
+    assert checking.covers(first, outcomes).argued == {GAP: "why"}
+
+
+def test_a_reason_that_nobody_needs_fails_where_the_whole_design_was_checked(gemms):
+    versions, reasons = gemms
+    reasons[unreached.without_line(GAP)] = "why"
+    ran = [outcome(version, "none", "many") for version in versions]
+    covered = [checking.covers(version, ran) for version in versions]
+    assert len(list(checking.needless(covered))) == 1
+    assert list(checking.needless(covered[:1])) == []
+    ran[0] = outcome(versions[0], "none")
+    covered[0] = checking.covers(versions[0], ran)
+    assert list(checking.needless(covered)) == []
+
+
+def test_a_gap_fails_the_check_and_stands_in_its_record(gemms, monkeypatch, tmp_path, capsys):
+    versions, reasons = gemms
+    monkeypatch.setattr(checking, "out_dir", lambda: tmp_path)
+    monkeypatch.setattr(checking, "groups_of", lambda v: [checking.Group(v.key, "", (case(v),))])
+    monkeypatch.setattr(checking, "check_groups", lambda *_: [outcome(v, "none") for v in versions])
+    assert checking.check(versions, Console()) == checking.EXIT_FAILED
+    reasons[unreached.without_line(GAP)] = "why"
+    assert checking.check(versions, Console()) == 0
+    first, second = sorted((tmp_path / "check").iterdir())
+    assert json.loads(first.read_text())["gemm v0"]["not reached"] == [GAP]
+    assert json.loads(second.read_text())["gemm v1"]["not reached, argued"] == {GAP: "why"}
+
+
+def case(version):
+    return cases(version.plan_class()())[0]
 
 
 def test_values_that_others_bound_are_cut_to_them():

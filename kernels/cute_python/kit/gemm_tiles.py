@@ -54,6 +54,14 @@ def tma_parts(atom, tiles, matrix, rank=0, ranks=1):
     )
 
 
+def in_flight(j, count):
+    """Stores that may still read their slabs before the ``j``-th of ``count`` of a tile is written.
+
+    After an odd number of slabs the next tile begins with the one that was sent last.
+    """
+    return 0 if j == 0 and count % SLABS_IN_FLIGHT else SLABS_IN_FLIGHT - 1
+
+
 @cute.jit
 def store_tile(acc, slabs, store_c, c, row, column, group, barrier):
     """Send a warpgroup's 64x256 of C off, slab by slab: stmatrix, then TMA, which clips the edges.
@@ -78,10 +86,11 @@ def store_tile(acc, slabs, store_c, c, row, column, group, barrier):
     rounded = cute.make_rmem_tensor(acc.layout, dtype)
     rounded.store(acc.load().to(dtype))
     # Slabs past n are not stored: along an extent of one slab, every slab's coordinate is 0.
-    for j in range_constexpr(min(TILE_N // SLAB, cute.ceil_div(c.shape[1], SLAB))):
+    count = min(TILE_N // SLAB, cute.ceil_div(c.shape[1], SLAB))
+    for j in range_constexpr(count):
         slab = group * SLABS_IN_FLIGHT + j % SLABS_IN_FLIGHT
         if leader:
-            cute.arch.cp_async_bulk_wait_group(SLABS_IN_FLIGHT - 1, read=True)
+            cute.arch.cp_async_bulk_wait_group(in_flight(j, count), read=True)
         cute.arch.barrier(barrier_id=barrier, number_of_threads=128)
         part = cute.make_tensor(
             rounded.iterator + j * 32, cute.make_layout(((2, 2, 8), 1, 1))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,7 +19,8 @@ from rich.console import Console
 from mla_var3 import forked, languages
 from mla_var3.app import few_builds
 from mla_var3.errors import HyperMlaError, NotExecutableError
-from mla_var3.runtime import cases, coverage, registry
+from mla_var3.paths import out_dir, relative, write_atomic
+from mla_var3.runtime import cases, coverage, registry, unreached
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.registry import Version
@@ -84,19 +88,93 @@ def check(versions: Sequence[Version], console: Console) -> int:
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
     console.print(f"tried {tried(groups, outcomes)}", markup=False)
-    for name, missing in unreached(outcomes).items():
-        shown = [*missing[:SHOWN], *([f"{len(missing) - SHOWN} more"] if missing[SHOWN:] else [])]
-        console.print(f"{name}: not reached on a CPU: {'; '.join(shown)}", markup=False)
-    return EXIT_FAILED if wrong else 0
+    covered = [covers(version, outcomes) for version in versions]
+    for one in covered:
+        if text := one.text():
+            console.print(text, markup=False)
+    stale = list(needless(covered))
+    for text in stale:
+        console.print(text, markup=False)
+    console.print(relative(_record(groups, outcomes, covered)), markup=False)
+    return EXIT_FAILED if wrong or stale or any(one.open for one in covered) else 0
 
 
-def unreached(outcomes: Sequence[CheckOutcome]) -> dict[str, list[str]]:
-    """By version, what none of its problems went through; such a version is checked in part."""
-    facts: dict[str, list[Facts]] = {}
-    for outcome in outcomes:
-        facts.setdefault(outcome.version, []).append(outcome.facts)
-    found = {name: coverage.gaps(coverage.joined(parts)) for name, parts in facts.items()}
-    return {name: missing for name, missing in found.items() if missing}
+@dataclass(frozen=True)
+class Covered:
+    """What the problems of a version went through.
+
+    Attributes:
+        version: The version.
+        ran: Whether any told what it went through.
+        open: What none of them went through, and nobody argues; such a version fails.
+        argued: What none of them can go through, with the reason that its design gives.
+    """
+
+    version: Version
+    ran: bool
+    open: tuple[str, ...]
+    argued: Mapping[str, str]
+
+    def text(self) -> str:
+        """What is missing, in one line; empty where nothing is."""
+        if self.open:
+            more = [f"{len(self.open) - SHOWN} more"] if self.open[SHOWN:] else []
+            file = relative(unreached.path_of(self.version))
+            return (
+                f"{self.version.key} fails: no problem shows these, and {file} does not say why: "
+                f"{'; '.join([*self.open[:SHOWN], *more])}"
+            )
+        if self.argued:
+            file = relative(unreached.path_of(self.version))
+            return f"{self.version.key}: {len(self.argued)} not reached, for the reasons in {file}"
+        return ""
+
+
+def covers(version: Version, outcomes: Sequence[CheckOutcome]) -> Covered:
+    """What the problems of a version went through, out of the outcomes of all."""
+    mine = [o for o in outcomes if o.version == version.key and not o.skipped]
+    gaps = coverage.gaps(coverage.joined(o.facts for o in mine))
+    open_, argued = unreached.told_apart(gaps, unreached.named(version))
+    return Covered(version, any(o.facts for o in mine), tuple(open_), argued)
+
+
+def needless(covered: Sequence[Covered]) -> Iterator[str]:
+    """Reasons for gaps that no version of their design has; only where all of it was checked."""
+    folders: dict[Path, list[Covered]] = {}
+    for one in covered:
+        folders.setdefault(unreached.path_of(one.version), []).append(one)
+    for path, those in folders.items():
+        whole = registry.select(those[0].version.qualified)
+        if len(whole) > len(those) or not all(one.ran and one.version in whole for one in those):
+            continue
+        found = {unreached.without_line(gap) for one in those for gap in one.argued}
+        named = {gap: None for one in those for gap in unreached.named(one.version)}
+        for gap in named:
+            if gap not in found:
+                yield f"{relative(path)} argues what problems reach, or no version has: {gap}"
+
+
+def _record(
+    groups: Sequence[Group], outcomes: Sequence[CheckOutcome], covered: Sequence[Covered]
+) -> Path:
+    """Write what was checked, and what not with its reason, as JSON; returns the file."""
+    every = [case for group in groups for case in group.cases]
+    versions = {
+        one.version.key: {
+            "sources": dict(one.version.sources()),
+            "problems": [
+                {"problem": case.plan.problem(), "tilings": case.sizes, "error": o.error,
+                 "wrong": o.explanation, "skipped": o.skipped}
+                for case, o in zip(every, outcomes, strict=True) if o.version == one.version.key
+            ],
+            "not reached": list(one.open),
+            "not reached, argued": dict(one.argued),
+        }
+        for one in covered
+    }  # fmt: skip
+    path = out_dir() / "check" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.json"
+    write_atomic(path, json.dumps(versions, indent=1) + "\n")
+    return path
 
 
 def tried(groups: Sequence[Group], outcomes: Sequence[CheckOutcome]) -> str:
@@ -161,7 +239,8 @@ def cases_of(version: Version) -> list[Case]:
     if torch.cuda.is_available():
         return [Case(small, "default", "forward") for small in plan.check_plans()]
     if language.cannot_execute() is None and language.cpu_builds is not None:
-        return few_builds.chosen(plan, language.cpu_builds)
+        # What cannot be built here says so where it runs.
+        return few_builds.chosen(plan, language.cpu_builds) or cases.cases(plan)[:1]
     return cases.cases(plan, MADE)
 
 

@@ -23,14 +23,18 @@ from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 
 #: Problems by chance of which the builds are chosen, and sizes drawn for each of these.
-DRAWN, SIZES_DRAWN = 24, 80
+DRAWN, SIZES_DRAWN = 40, 60
 #: Builds that may come on top of those asked for, where an axis had a single value till then.
 MORE_BUILDS = 2
 #: Problems of each build.
-PROBLEMS = 6
+PROBLEMS = 8
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
-MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 60, 120, 3, 20
+MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 90, 240, 3, 40
+#: What it is worth that a number is one, two or more for the first time, in pairs of values.
+WORTH_OF_A_TURN = 30
+#: Multiprocessors that are few.
+FEW_SMS = 8
 #: A setting with more values than this is a size, not a switch.
 MOST_VALUES = 4
 
@@ -45,6 +49,7 @@ class _Built:
     switches: frozenset[Feature]
     builds: frozenset[str]
     steps: int
+    outputs: int
     tilings: Mapping[str, Any]
 
 
@@ -98,7 +103,8 @@ def _built(case: Case) -> _Built | None:
         return None
     steps = case.plan.steps() + STEPS_OF_A_BLOCK * _blocks(obj)
     tilings = {kernel.name: kernel.tiling for _, kernel in stages}
-    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, tilings)
+    outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
+    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings)
 
 
 def _blocks(obj: RuntimeObject) -> int:
@@ -118,8 +124,9 @@ def _greedy(found: Sequence[_Built], builds: int) -> Iterator[_Built]:
     told = {f for one in found for f in one.switches if values[f[:2]] <= MOST_VALUES}
     flags = {flag for one in found for flag in _flags(one)}
 
-    def worth(one: _Built) -> tuple[int, int, int]:
-        return len(_flags(one) & flags), len(one.switches & told), -one.steps
+    def worth(one: _Built) -> tuple[int, bool, int, int]:
+        few = one.case.plan.target.sm_count <= FEW_SMS  # Blocks that stay take several rounds.
+        return len(_flags(one) & flags), few, len(one.switches & told), -one.steps
 
     for _ in range(builds):
         if not found:
@@ -137,36 +144,53 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
 
 
 def _sized(one: _Built, seed: int) -> Iterator[Case]:
-    """Problems of other sizes that take the very build, each unlike those before it."""
-    rng, pairs, spent = random.Random(cases.SEED + seed), cases.Pairs(), one.steps
-    yield one.case
-    pairs.add(one.case.plan)
-    pool = list(_alike(one, rng))
+    """Problems that take the very build, each unlike those before it."""
+    pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
+    pool = [one, *_alike(one, random.Random(cases.SEED + seed))]
 
     def worth(other: _Built) -> float:
-        return pairs.new(other.case.plan) / (other.steps + STEPS_OF_A_PROBLEM)
+        new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
+        return new / (other.steps + STEPS_OF_A_PROBLEM)
 
-    for number in range(1, PROBLEMS):
-        pool = [other for other in pool if spent + other.steps <= ALL_STEPS]
-        # What leaves a stage out is cheap, and every other problem has them all.
-        whole = [other for other in pool if number % 2 and other.builds == one.builds]
-        best = max(whole or pool, key=worth, default=None)
-        if best is None or not pairs.new(best.case.plan):
+    for number in range(PROBLEMS):
+        most = min(left, ALL_STEPS // 5) if number else left
+        pool = [other for other in pool if other.steps <= most and pairs.new(other.case.plan)]
+        # What leaves a stage out is cheap, and every other problem has them all; the first goes
+        # through as many steps as it may.
+        whole = [other for other in pool if number % 2 == 0 and other.builds == one.builds]
+        best = max(whole or pool, key=worth if number else _depth, default=None)
+        if best is None:
             return
         pairs.add(best.case.plan)
-        spent += best.steps
+        turns |= _turns(best)
+        left -= best.steps
         yield best.case
+
+
+def _turns(one: _Built) -> set[tuple[str, int]]:
+    """Of each number of the problem whether it is one, two, or more: the first, next and later."""
+    numbers = one.case.plan.problem().items()
+    return {(name, min(value, 3)) for name, value in numbers if type(value) is int}
+
+
+def _depth(one: _Built) -> float:
+    """Work per output, which grows with what a block goes through."""
+    cost = one.case.plan._algorithmic_flops_bytes()
+    return cost.flops / one.outputs
 
 
 def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
     """Problems that differ in what is given at launch, as far as a kernel takes numbers so."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
-    tries = {
+    numbers = {n: v for n, v in plan.tries().items() if not isinstance(v[0], bool | str)}
+    alone = {
         name: own
         for name, values in plan.tries().items()
         if (own := [v for v in values if _of(one, _with(plan, {name: v})) is not None])
     }
-    for _ in range(SIZES_DRAWN):
+    # Some values take the build by themselves, some only together with others.
+    ways: list[Mapping[str, Sequence[Any]]] = [alone, numbers]
+    for tries in ways * SIZES_DRAWN:
         small = plan.varied(rng, tries, MOST_STEPS)
         if small is None:
             continue

@@ -83,12 +83,13 @@ def _any(value: Any) -> bool:
 
 
 def _compared(step: Step, op: Any, lo: Lowering, loc: Any) -> Step:
-    if _place(loc) in lo.signs:
-        return step
-    key, r = ("comparison", _place(loc)), lo.slot(op.result_var)
+    place, r = _place(loc), lo.slot(op.result_var)
+    key = ("comparison", place)
 
     def compare(env: Env, rt: Runtime) -> None:
         step(env, rt)
+        if place in lo.signs:  # Known once all is lowered: it may come before the remainder.
+            return
         seen = rt.facts.setdefault(key, set())
         if len(seen) == 2:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ Sizes = Literal["default", "halved", "doubled", "tuned"]
 #: Of the chance by which problems are made; of how many the best is taken; and how often one is
 #: looked for.
 SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
+#: Blocks of one that is made, of all its launches: about a second on one core.
+MOST_BLOCKS = 2000
 #: Multiprocessors of the device that problems are made for: of few, each has several rounds.
 SMS = (None, None, 2, 5)
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -78,7 +81,7 @@ def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[
                 continue
             known.add(best.slug())
             case = _case(best, number)
-            if _is_possible(case.plan):
+            if _is_possible(case.plan, MOST_BLOCKS):
                 pairs.add(best)
                 yield case
                 break
@@ -120,14 +123,14 @@ class Pairs:
         self._seen |= self._of(plan)
 
 
-def _is_possible(plan: KernelPlan) -> bool:
-    """Whether a plan takes these sizes; what it refuses, nobody can run."""
+def _is_possible(plan: KernelPlan, most_blocks: float = math.inf) -> bool:
+    """Whether a plan takes these sizes, in so many blocks; what it refuses, nobody can run."""
     try:
         plan.validate()
-        plan.plan(*plan.prepare_inputs("meta"))
+        stages = plan.plan(*plan.prepare_inputs("meta")).stages()
     except (PlanError, TilingError):
         return False
-    return True
+    return sum(math.prod(kernel.grid()) for _, kernel in stages) <= most_blocks
 
 
 def _case(plan: KernelPlan, number: int) -> Case:

@@ -6,6 +6,7 @@ Both come from the compile cache, as static facts do: a kernel is compiled once 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 ARCHS = ("sm_90", "sm_100")
 #: Clusters that run side by side in processes of their own; 0 takes every core.
 JOBS = 1
+
+
+#: An index of a block or of a cluster of them.
+_AXIS = re.compile(r"%(?:ctaid|clusterid)\.([xyz])")
 
 
 @functools.cache
@@ -72,7 +77,8 @@ def execute(
     from mla_var3.emulator import Options
 
     compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS))
-    done = _execution(name, run, serialized(compiled.facts))
+    given = facts_of_arguments(name, host, arguments)
+    done = _execution(name, run, serialized(compiled.facts), given)
     return replace(done, diagnostics=tuple(argued(d, known) for d in done.diagnostics))
 
 
@@ -149,27 +155,49 @@ def _waiting(fact: CuteFacts) -> Diagnostic:
     )
 
 
-def _execution(name: str, run: Emulation, compiled: tuple[Diagnostic, ...]) -> Execution:
+def _execution(
+    name: str, run: Emulation, compiled: tuple[Diagnostic, ...], given: Facts
+) -> Execution:
     return Execution(
         name,
         sum(int(counts.matrix_flops.sum()) for counts in run.counts),
         run.bytes("global read"),
         run.bytes("global write"),
         (*compiled, *map(_diagnostic, run.diagnostics)),
-        facts=_facts(name, run),
+        facts=_facts(name, run) | given,
     )
 
 
+def facts_of_arguments(name: str, host: Any, arguments: tuple[Any, ...]) -> Facts:
+    """Which values the extents and the numbers had that a launch gives, none of them compiled."""
+    found: Facts = {}
+    for spec, value in zip(signature.specs(host, arguments), arguments, strict=True):
+        if isinstance(spec, signature.ScalarSpec):
+            found["argument", f"{spec.name} ({name})"] = {repr(value)}
+        elif isinstance(spec, signature.TensorSpec):
+            tensor = value.tensor if isinstance(value, signature.Dynamic) else value
+            for axis, extent in enumerate(spec.shape):
+                if extent is None:
+                    place = f"axis {axis} of {spec.name} ({name})"
+                    found["extent", place] = {str(tensor.shape[axis])}
+    return found
+
+
 def _facts(name: str, run: Emulation) -> Facts:
-    """Which ways the branches of the project's own lines went, and the axes of the grids."""
+    """Which ways the branches of the project's own lines went, and the axes that blocks read."""
     found: Facts = {}
     for launch in run.launches:
+        kernel = launch.counts.program.kernel
+        read = {
+            match[1] for i in kernel.instructions for match in map(_AXIS.search, i.args) if match
+        }
         for axis, (blocks, cluster) in enumerate(zip(launch.grid, launch.cluster, strict=True)):
+            if "xyz"[axis] not in read:
+                continue
             place = f"axis {axis} of the grid ({name})"
             found.setdefault(("clusters", place), set()).add(
                 "later" if blocks > cluster else "only"
             )
-        kernel = launch.counts.program.kernel
         for i in kernel.instructions:
             if i.parts[0] != "bra" or i.guard is None or i.line is None:
                 continue

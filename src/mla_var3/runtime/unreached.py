@@ -1,0 +1,84 @@
+"""Gaps that no problem of a check reaches, each with its reason, as a design's folder names them.
+
+``unreached.toml`` beside the devlog names what coverage found missing, word for word but for the
+line, why no problem can reach it, and of which versions that is said where it is not of all. What
+is not named there fails the check.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from mla_var3.errors import HyperMlaError
+from mla_var3.paths import relative
+from mla_var3.runtime.registry import Version
+
+FILE = "unreached.toml"
+#: Words that a reason has at least: fewer say that there is none.
+LEAST_WORDS = 6
+_LINE = re.compile(r"([\w.]+\.py):\d+(:\d+)?")
+
+
+class _Gap(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gap: str = Field(min_length=1)
+    why: str
+    versions: tuple[str, ...] | None = None
+
+    @field_validator("why")
+    @classmethod
+    def _says_why(cls, why: str) -> str:
+        if len(why.split()) < LEAST_WORDS:
+            raise ValueError(f"{why!r} is no reason: it takes {LEAST_WORDS} words or more")
+        return why
+
+
+class _Gaps(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    gap: list[_Gap] = []
+
+
+def path_of(version: Version) -> Path:
+    """The file in which a version's design names its gaps."""
+    return version.path.parents[1] / FILE
+
+
+def named(version: Version) -> dict[str, str]:
+    """Reasons by gap, as the version's design names them.
+
+    Raises:
+        HyperMlaError: The file cannot be read, names a gap twice, or gives no reason.
+    """
+    path = path_of(version)
+    if not path.exists():
+        return {}
+    try:
+        found = _Gaps.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).gap
+    except ValidationError as error:
+        raise HyperMlaError(f"{relative(path)}: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise HyperMlaError(f"{relative(path)}: {error}") from error
+    mine = [one for one in found if one.versions is None or version.version in one.versions]
+    reasons = {one.gap: one.why for one in mine}
+    if len(reasons) < len(mine):
+        raise HyperMlaError(f"{relative(path)} names a gap twice")
+    return reasons
+
+
+def without_line(gap: str) -> str:
+    """A gap as it is named: edits above a line move it and change nothing else."""
+    return _LINE.sub(r"\1", gap)
+
+
+def told_apart(gaps: Iterable[str], reasons: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Gaps that nobody names, and the named ones with their reasons."""
+    found = list(gaps)
+    open_ = [gap for gap in found if without_line(gap) not in reasons]
+    return open_, {gap: reasons[without_line(gap)] for gap in found if gap not in open_}

@@ -1,0 +1,72 @@
+"""Reasons for what no problem of a check reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mla_var3.errors import HyperMlaError
+from mla_var3.runtime import registry, unreached
+
+VERSION = registry.find("gemm@cutile-dsl", "v1")
+REASON = "a sum has at least one term, so that a tile has a step"
+GAP = "loop gemm_v1.py:110: for step in range(2): (gemm) never ran zero times"
+NAMED = f'[[gap]]\ngap = "{unreached.without_line(GAP)}"\nwhy = "{REASON}"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(unreached, "path_of", lambda _: tmp_path / unreached.FILE)
+    return tmp_path / unreached.FILE
+
+
+def test_nothing_is_named_where_there_is_no_file(file):
+    assert unreached.named(VERSION) == {}
+    assert unreached.told_apart([GAP], {}) == ([GAP], {})
+
+
+def test_a_gap_is_named_wherever_its_line_stands(file):
+    file.write_text(NAMED)
+    other = GAP.replace("never ran zero times", "never ran more than once")
+    moved = GAP.replace(":110:", ":7:11:")
+    assert unreached.told_apart([moved, other], unreached.named(VERSION)) == (
+        [other],
+        {moved: REASON},
+    )
+
+
+def test_a_reason_may_hold_for_some_versions_only(file):
+    file.write_text(NAMED + 'versions = ["v0"]\n')
+    assert unreached.named(VERSION) == {}
+    assert len(unreached.named(registry.find("gemm@cutile-dsl", "v0"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NAMED.replace(REASON, "not needed"), "'not needed' is no reason"),
+        (NAMED + NAMED, "names a gap twice"),
+        (NAMED + "until = 3\n", "Extra inputs are not permitted"),
+        ("[[gap\n", "Expected ']]'"),
+    ],
+)
+def test_what_gives_no_reason_is_refused(file, text, said):
+    file.write_text(text)
+    with pytest.raises(HyperMlaError, match=said):
+        unreached.named(VERSION)
+
+
+DESIGNS = sorted({unreached.path_of(v) for v in registry.versions()})
+
+
+@pytest.mark.parametrize("path", [p for p in DESIGNS if p.exists()], ids=lambda p: p.parent.name)
+def test_what_is_named_stands_in_the_sources(path):
+    versions = [v for v in registry.versions() if unreached.path_of(v) == path]
+    text = " ".join(
+        " ".join(file.read_text("utf-8").split()) for v in versions for file in v.source_files()
+    )
+    for gap in {gap for v in versions for gap in unreached.named(v)}:
+        rest = gap.partition(".py: ")[2]
+        if rest:
+            assert rest.partition(" (")[0] in text or rest.rpartition(" (")[0] in text, gap
