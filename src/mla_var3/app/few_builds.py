@@ -60,11 +60,7 @@ def chosen(plan: KernelPlan, builds: int) -> list[Case]:
         plan: A plan of the version.
         builds: How many ways of compiling it are checked.
     """
-    candidates = [
-        one
-        for case in _candidates(plan)
-        if (one := _built(case)) is not None and one.steps <= MOST_STEPS
-    ]
+    candidates = [one for case in _candidates(plan) if (one := _built(case)) is not None]
     picked: list[Case] = []
     for number, one in enumerate(_greedy(candidates, builds + MORE_BUILDS)):
         if number >= builds and not _brings(one, candidates, picked):
@@ -101,14 +97,16 @@ def _built(case: Case) -> _Built | None:
         found = {languages.find(k.language).build(k) for _, k in stages}
     except HyperMlaError:
         return None
-    steps = case.plan.steps() + STEPS_OF_A_BLOCK * _blocks(obj)
+    steps = case.plan.steps() + _steps_of_blocks(obj)
     tilings = {kernel.name: kernel.tiling for _, kernel in stages}
     outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
     return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings)
 
 
-def _blocks(obj: RuntimeObject) -> int:
-    return sum(math.prod(languages.find(k.language).grid(k) or (1,)) for _, k in obj.stages())
+def _steps_of_blocks(obj: RuntimeObject) -> int:
+    """Of the first launch in full; blocks of the others mostly merge, or end at once."""
+    blocks = [math.prod(languages.find(k.language).grid(k) or (1,)) for _, k in obj.stages()]
+    return STEPS_OF_A_BLOCK * blocks[0] + sum(blocks[1:])
 
 
 def _switches(obj: RuntimeObject) -> Iterator[Feature]:
@@ -146,7 +144,8 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
 def _sized(one: _Built, seed: int) -> Iterator[Case]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
-    pool = [one, *_alike(one, random.Random(cases.SEED + seed))]
+    pool = [*_alike(one, random.Random(cases.SEED + seed))] or [one]
+    left = max(left, min(other.steps for other in pool))
 
     def worth(other: _Built) -> float:
         new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
@@ -197,6 +196,8 @@ def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
         other = _of(one, cases.elsewhere(small, rng)) or _of(one, small)
         if other is not None and other.steps <= MOST_STEPS:
             yield other
+    if one.steps <= MOST_STEPS:
+        yield one
 
 
 def _with(plan: KernelPlan, values: dict[str, Any]) -> KernelPlan:

@@ -172,7 +172,8 @@ def facts_of_arguments(name: str, host: Any, arguments: tuple[Any, ...]) -> Fact
     """Which values the extents and the numbers had that a launch gives, none of them compiled."""
     found: Facts = {}
     for spec, value in zip(signature.specs(host, arguments), arguments, strict=True):
-        if isinstance(spec, signature.ScalarSpec):
+        # A float is worked out from the problem, such as a scale, which one head dimension fixes.
+        if isinstance(spec, signature.ScalarSpec) and isinstance(value, int):
             found["argument", f"{spec.name} ({name})"] = {repr(value)}
         elif isinstance(spec, signature.TensorSpec):
             tensor = value.tensor if isinstance(value, signature.Dynamic) else value
