@@ -300,3 +300,22 @@ def test_local_memory_has_ends_and_nothing_in_it(body: str, kinds: list[str]) ->
 def test_what_no_space_allows_ends_the_launch(more: str, said: str) -> None:
     with pytest.raises(EmulatorError, match=said):
         launch(LOCAL.format(body=more), [np.zeros(32, np.uint32)], 1, 32, options=Options())
+
+
+def test_what_lies_inside_is_stored_beside_what_does_not() -> None:
+    out = np.zeros((32, 4), np.uint32)
+    text = """
+.version 8.8\n.target sm_90a\n.address_size 64
+.visible .entry k(.param .u64 o)
+{
+.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<3>; .shared .align 16 .b8 s[512];
+ld.param.u64 %d0, [o]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 16, %r1; mad.wide.u32 %d0, %r0, 16, %d0;
+setp.lt.u32 %p0, %r0, 30; selp.u32 %r2, 0, 1048576, %p0; add.u32 %r2, %r1, %r2;
+mul.lo.u32 %r3, %r0, 4; add.u32 %r4, %r3, 1; add.u32 %r5, %r3, 2; add.u32 %r6, %r3, 3;
+st.shared.v4.u32 [%r2], {%r3, %r4, %r5, %r6}; @!%p0 bra OVER;
+ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r1]; st.global.v4.u32 [%d0], {%r3, %r4, %r5, %r6};
+OVER: ret;
+}
+"""
+    assert [d.kind for d in launch(text, [out], 1, 32).diagnostics] == ["out-of-bounds"]
+    assert out[:30].ravel().tolist() == list(range(120))

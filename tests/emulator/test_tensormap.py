@@ -81,7 +81,7 @@ def test_the_drivers_arguments_become_the_map(rank: int, swizzle: int, kinds) ->
     raw = encoded(driver, 1 << 40, dims, strides, (8,) * rank, steps, (0, swizzle, 1))
     t = TensorMap.decode(raw)
     assert (t.base, t.kind, t.dims, t.strides[1:]) == (1 << 40, code, dims, strides)
-    assert (t.box, t.swizzle, t.nan_fill) == ((8,) * rank, swizzle, True)
+    assert (t.box, t.swizzle, t.interleave, t.nan_fill) == ((8,) * rank, swizzle, 0, True)
 
 
 @pytest.mark.parametrize(

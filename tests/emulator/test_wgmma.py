@@ -63,18 +63,21 @@ def kernel(
 ) -> str:
     """One warpgroup: fills shared memory, multiplies ``len(a_words)`` times, stores the sums."""
     accumulators = "{" + ", ".join(f"%c{i}" for i in range(count)) + "}"
-    products = []
-    for number_, (a, b) in enumerate(a_words):
-        left = "{%a0, %a1, %a2, %a3}" if registers else "%w0"
+    words, products = [], []  # Products that follow each other at once are done as one.
+    for step, (a, b) in enumerate(a_words):
+        left, right = f"%w{2 * step}", f"%w{2 * step + 1}"
+        words.append(
+            f"mov.b64 {left}, {a}; add.u64 {left}, {left}, %w9; mov.b64 {right}, {b}; add.u64 {right}, {right}, %w9;"
+        )
+        left = "{%a0, %a1, %a2, %a3}" if registers else left
         products.append(
-            f"mov.b64 %w0, {a}; add.u64 %w0, %w0, %w2; mov.b64 %w1, {b}; add.u64 %w1, %w1, %w2;\n"
-            f"wgmma.mma_async.sync.aligned.{op} {accumulators}, {left}, %w1, {'%p1' if not number_ else '%p2'}{more};"
+            f"wgmma.mma_async.sync.aligned.{op} {accumulators}, {left}, {right}, {'%p2' if step else '%p1'}{more};"
         )
     return f"""
 .version 8.8\n.target sm_90a\n.address_size 64
 .visible .entry k(.param .u64 x, .param .u64 c, .param .u64 a)
 {{
-.reg .pred %p<4>; .reg .b32 %r<9>; .reg .b32 %c<{count}>; .reg .b32 %a<4>; .reg .b64 %d<9>; .reg .b64 %w<4>;
+.reg .pred %p<4>; .reg .b32 %r<9>; .reg .b32 %c<{count}>; .reg .b32 %a<4>; .reg .b64 %d<9>; .reg .b64 %w<10>;
 .shared .align 1024 .b8 s[{2 * HALF}];
 mov.u32 %r0, %tid.x; ld.param.u64 %d0, [x]; ld.param.u64 %d1, [c]; ld.param.u64 %d2, [a];
 mad.wide.u32 %d0, %r0, 16, %d0; mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1;
@@ -82,8 +85,9 @@ mad.wide.u32 %d0, %r0, 16, %d0; mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1;
 mad.wide.u32 %d1, %r0, 4, %d1; mad.wide.u32 %d2, %r0, 4, %d2;
 {"".join(f"ld.global.b32 %c{i}, [%d1+{512 * i}];" for i in range(count))}
 {"".join(f"ld.global.b32 %a{i}, [%d2+{512 * i}];" for i in range(4))}
-shr.u32 %r3, %r1, 4; cvt.u64.u32 %w2, %r3;
+shr.u32 %r3, %r1, 4; cvt.u64.u32 %w9, %r3;
 setp.eq.u32 %p1, %r0, {"%r0" if keep else "1000"}; setp.eq.u32 %p2, %r0, %r0;
+{chr(10).join(words)}
 fence.proxy.async.shared::cta; bar.sync 0;
 wgmma.fence.sync.aligned;
 {chr(10).join(products)}
