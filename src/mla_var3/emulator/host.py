@@ -56,6 +56,8 @@ ATTRIBUTE_BYTES, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 4, 6
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
 #: The host function in a compiled module, by the name that an engine finds it under.
+#: What the environment calls the DSL, and its experimental front.
+DSLS = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
 _ENTRY = re.compile(r"llvm\.func @(_mlir_ciface_\w+)\(")
 
 
@@ -417,7 +419,7 @@ def _patched(
     """Everything of the DSL that is replaced inside the block."""
     from cutlass._mlir.execution_engine import ExecutionEngine
     from cutlass.cute import runtime
-    from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
+    from cutlass.cutlass_dsl import CuTeDSL, CuteExperimentalDSL, cuda_jit_executor
     from cutlass.utils.hardware_info import HardwareInfo
 
     arch = arch or os.environ.get("CUTE_DSL_ARCH", "sm_90a")
@@ -428,11 +430,12 @@ def _patched(
         "dump_dir": str(folder),
     }
     names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
-    variables = {f"CUTE_DSL_{name}": value for name, value in names.items()}
+    variables = {f"{dsl}_{name}": value for dsl in DSLS for name, value in names.items()}
     stack.enter_context(mock.patch.dict(os.environ, variables))
-    settings_of = CuTeDSL._get_dsl().envar
-    for name, setting in settings.items():
-        stack.enter_context(mock.patch.object(settings_of, name, setting))
+    for dsl in (CuTeDSL, CuteExperimentalDSL):
+        settings_of = dsl._get_dsl().envar
+        for name, setting in settings.items():
+            stack.enter_context(mock.patch.object(settings_of, name, setting))
     function = cuda_jit_executor.CudaDialectJitCompiledFunction
     stack.enter_context(mock.patch.object(function, "num_devices", property(lambda _: 1)))
     stack.enter_context(
