@@ -14,6 +14,7 @@ import pytest
 from mla_var3.paths import repo_root
 from tests.kernels.derived import Deriver
 from tests.kernels.wrong import Wrong, verdict
+from tests.kernels.wrong_cute import CUTE
 
 LATENT, MIXED = "kernels/cutile/mla/flash_mla", "kernels/cutile/mla/mla_var6_plus"
 SPLIT, PREFIX = "kernels/cutile/mla/flash_mla_split_kv", "kernels/cutile/mla/mla_shared_prefix"
@@ -113,7 +114,15 @@ def test_a_wrong_kernel_is_found(wrong: Wrong) -> None:
     assert verdict(wrong, 120.0)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.design}-{w.why}".replace(" ", "_"))
+@pytest.mark.skipif(os.environ.get("HYPERMLA_WRONG") != "all", reason="each compiles for a minute")
+@pytest.mark.parametrize("wrong", CUTE, ids=lambda w: f"{w.design}-{w.why}".replace(" ", "_"))
+def test_a_wrong_cute_kernel_is_found(wrong: Wrong) -> None:
+    assert verdict(wrong, 900.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", WRONG + CUTE, ids=lambda w: f"{w.design}-{w.why}".replace(" ", "_")
+)
 def test_each_edit_has_its_place(wrong: Wrong) -> None:
     assert wrong.put in wrong.text()
 
