@@ -21,6 +21,8 @@ from mla_var3.errors import EmulatorError, HyperMlaError
 from mla_var3.gpuless import suite_scripts
 from mla_var3.gpuless.suite_scripts import Product, Ran
 from mla_var3.gpuless.suites import Script, Suite, find, package_folder
+from mla_var3.gpuless.tables import Found
+from mla_var3.paths import repo_root
 
 SUITE = "strangers"
 
@@ -57,8 +59,16 @@ def examine(suite: Suite, chosen: Strangers, script: Script) -> Ran:
         kept = {name: str(Path(folder) / name) for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR")}
         os.environ.update(kept, HOME=folder)
         first, second = (_turn(suite, chosen, script, Path(folder), n) for n in ("first", "second"))
-    findings = {(f.kind, f.at, f.other): f for f in (*first.findings, *second.findings)}
+    both = map(_relative, (*first.findings, *second.findings))
+    findings = {(f.kind, f.at, f.other): f for f in both}
     return Ran(list(findings.values()), first.seconds, first.clusters, first.instructions)
+
+
+def _relative(found: Found) -> Found:
+    """A report with the places of packages as in the repository."""
+    root = f"{repo_root()}/"
+    other = found.other.replace(root, "") if found.other else None
+    return found.model_copy(update={"at": found.at.replace(root, ""), "other": other})
 
 
 def _turn(suite: Suite, chosen: Strangers, script: Script, folder: Path, name: str) -> Ran:
