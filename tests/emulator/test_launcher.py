@@ -154,3 +154,20 @@ def test_sizes_are_three() -> None:
 def test_several_clusters_keep_apart() -> None:
     assert PAIR.run()[1].clusters == 1
     assert SPLIT.run()[1].clusters == 4
+
+
+def test_ctas_side_by_side_are_on_multiprocessors_of_their_own():
+    text = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<3>; .reg .b64 %rd<3>;
+ld.param.u64 %rd1, [out]; mov.u32 %r1, %smid; mov.u32 %r2, %ctaid.x;
+mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd2, %rd1; st.global.u32 [%rd2], %r1;
+ret;
+}
+"""
+    out = np.full(6, 9, np.uint32)
+    launch(text, [out], 6, 1, cluster=2, options=Options(multiprocessors=4))
+    assert out.tolist() == [0, 1, 2, 3, 0, 1]

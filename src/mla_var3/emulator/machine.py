@@ -196,6 +196,9 @@ class Machine:
             cluster[2] * self.cluster[2],
         )
         self.number = number
+        # CTAs side by side are on multiprocessors of their own, as kernels that keep a place for
+        # each rely on.
+        self.special["smid"][:] = (number * self.ctas + self.cta) % self.options.multiprocessors
         self.r[:] = POISON
         self.q[:] = POISON << 32 | POISON
         self.h[:] = POISON & 0xFFFF
