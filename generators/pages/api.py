@@ -150,8 +150,8 @@ def _chapter(
 
 
 def anchor(key: str) -> str:
-    """Anchor of a name."""
-    return key
+    """Anchor of a name; Markdown takes two underscores for emphasis."""
+    return key.replace("__", "")
 
 
 def _entry(reference: Reference, entry: Entry, users: list[Version], link: Link,

@@ -20,8 +20,8 @@ def test_a_chapter_has_every_name_with_its_anchor(site, made):
         for part in reference.parts:
             content = made[api.page_path(reference, part)].content
             for entry in part.entries:
-                assert f"{{ #{entry.key} }}" in content
-                assert f"({part.key}.md#{entry.key})" in index
+                assert f"{{ #{api.anchor(entry.key)} }}" in content
+                assert f"({part.key}.md#{api.anchor(entry.key)})" in index
 
 
 def test_an_operation_shows_what_is_known_of_it(made):
