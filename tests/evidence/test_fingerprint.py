@@ -37,3 +37,11 @@ def test_another_number_of_stages_is_the_difference():
 def test_parts_of_a_digest_do_not_run_into_each_other():
     assert digest(["ab", "c"]) != digest(["a", "bc"])
     assert digest(["ab"]) == digest([b"ab"])
+
+
+def test_a_code_that_the_assembler_makes_too_is_no_change():
+    both = Fingerprint(code="0" * 16, also=("1" * 16,))
+    for code in ("0" * 16, "1" * 16):
+        assert differences([both], [Fingerprint(code=code)], ["a"]) == []
+        assert differences([Fingerprint(code=code)], [both], ["a"]) == []
+    assert differences([both], [Fingerprint(code="2" * 16)], ["a"]) == ["code of a"]

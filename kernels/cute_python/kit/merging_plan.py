@@ -72,7 +72,7 @@ class MergingPlan(DependentPlan):
         return {**super()._autotune_configs(), "decompressed": rings}
 
     def latent_tiling(self) -> PairTiling:
-        """As in v3, and no block waits for another's half."""
+        """As the plan below has it, but in one part where the prefix stays whole."""
         tiling = super().latent_tiling()
         return dataclasses.replace(tiling, splits=1) if self.whole else tiling
 

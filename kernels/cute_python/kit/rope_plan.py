@@ -28,7 +28,7 @@ class RopeTiling(CuteTiling):
 
     keys: int = option(128, "keys per step", minimum=16)
     stages: int = option(2, "steps of keys and of values in shared memory", minimum=1)
-    blocks: int | None = option(None, "blocks that stay; by default one per item", minimum=1)
+    blocks: int | None = option(None, "persistent CTAs; by default one per item", minimum=1)
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)

@@ -37,6 +37,7 @@ class Verdict:
 def verify(root: Path) -> Iterator[Verdict]:
     """A verdict on each file below ``root``, in path order, and on each of its records."""
     seen: set[str] = set()
+    revised = False
     for path in evidence.files(root):
         place = path.relative_to(root)
         try:
@@ -49,8 +50,9 @@ def verify(root: Path) -> Iterator[Verdict]:
             name = f"{evidence.address(record)}@{record.run}"
             twice = ["another file of its run states the same"] if name in seen else []
             seen.add(name)
+            revised = revised or record.workload is not None
             yield _judged(record, name, twice)
-    yield from tables(root)
+    yield from tables(root, revised)
 
 
 def _judged(record: Record, name: str, found: list[str]) -> Verdict:
@@ -63,11 +65,18 @@ def _judged(record: Record, name: str, found: list[str]) -> Verdict:
     return Verdict(name, tuple(found), record, state)
 
 
-def tables(root: Path) -> Iterator[Verdict]:
-    """A verdict on each table that records are held against and that is broken or missing."""
+def tables(root: Path, revised: bool) -> Iterator[Verdict]:
+    """A verdict on each table that records are held against and that is broken or missing.
+
+    Args:
+        root: The results folder.
+        revised: Whether a record names a revision of its workload.
+    """
     if root.resolve() != results_dir().resolve() or not (repo_root() / "kernels").is_dir():
         return  # Elsewhere lie records alone, and the checkout's tables are asked.
-    wanted: dict[Path, Callable[[Path], object]] = {revisions.path_of(root): revisions.read}
+    wanted: dict[Path, Callable[[Path], object]] = {}
+    if revised:
+        wanted[revisions.path_of(root)] = revisions.read
     for package, layer, design in sorted(_designs(evidence.files(root), root)):
         wanted[builds.path_of(package, layer, design, root)] = builds.read
     for path, read in wanted.items():

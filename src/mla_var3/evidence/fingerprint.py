@@ -30,6 +30,7 @@ class Fingerprint(BaseModel):
         scalars: Numbers that it passes, in order.
         tensors: Digest of the element types, shapes and strides of what it passes.
         descriptors: Digest of its TMA descriptors (boxes, strides, swizzles); empty without any.
+        also: Other codes that the assembler made of the very same, from run to run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -42,6 +43,12 @@ class Fingerprint(BaseModel):
     scalars: tuple[str, ...] = ()
     tensors: Digest | None = None
     descriptors: Digest | None = None
+    also: tuple[Digest, ...] = ()
+
+    @property
+    def codes(self) -> set[Digest]:
+        """All codes that it came out as."""
+        return {self.code, *self.also}
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
@@ -82,7 +89,7 @@ def differences(
 def _changes(one: Fingerprint, other: Fingerprint, stage: str) -> Iterator[str]:
     for name in Fingerprint.model_fields:
         old, new = getattr(one, name), getattr(other, name)
-        if old == new:
+        if old == new or name == "also" or (name == "code" and one.codes & other.codes):
             continue
         if name == "scalars" and len(old) == len(new):
             pairs = enumerate(zip(old, new, strict=True))

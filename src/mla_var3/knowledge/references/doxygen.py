@@ -108,7 +108,8 @@ def _page(path: str, file: ET.Element, free: list[ET.Element], classes: list[ET.
     for found in sorted(classes, key=lambda c: c.findtext("compoundname", "")):
         parts += [f"## {found.get('kind')} {_code(found.findtext('compoundname', ''))}",
                   _template(found), _described(found)]  # fmt: skip
-        parts += [part for kind in _KINDS for part in _members(list(found.iter("memberdef")), kind, 3)]
+        members = list(found.iter("memberdef"))
+        parts += [part for kind in _KINDS for part in _members(members, kind, 3)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

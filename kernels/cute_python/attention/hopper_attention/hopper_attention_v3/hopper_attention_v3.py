@@ -22,7 +22,7 @@ class Tiling(RingTiling):
     """Ring, and how many blocks stay."""
 
     blocks: int | None = option(
-        None, "blocks that stay; by default one per SM, under a mask one per item", minimum=1
+        None, "persistent CTAs; by default one per SM, under a mask one per item", minimum=1
     )
 
 

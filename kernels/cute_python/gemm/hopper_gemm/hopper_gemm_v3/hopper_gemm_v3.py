@@ -20,7 +20,7 @@ from mla_var3.workloads import option
 class Tiling(StagesTiling):
     """How far loads run ahead, how many blocks stay, and the order of tiles."""
 
-    blocks: int | None = option(None, "blocks that stay; by default one per SM", minimum=1)
+    blocks: int | None = option(None, "persistent CTAs; by default one per SM", minimum=1)
     group_m: int = option(16, "row tiles whose columns are walked through together", minimum=1)
 
 

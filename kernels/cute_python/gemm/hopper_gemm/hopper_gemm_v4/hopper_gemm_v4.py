@@ -31,7 +31,7 @@ CLUSTER = 2
 class Tiling(StagesTiling):
     """How far loads run ahead, how many blocks stay, and the order of tiles."""
 
-    blocks: int | None = option(None, "blocks that stay; by default one per SM", minimum=1)
+    blocks: int | None = option(None, "persistent CTAs; by default one per SM", minimum=1)
     group_m: int = option(
         8, "row tiles of a cluster whose columns are walked through together", minimum=1
     )

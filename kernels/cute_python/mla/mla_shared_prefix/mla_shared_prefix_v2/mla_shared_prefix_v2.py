@@ -49,7 +49,7 @@ WARPS = CONSUMERS // 32
 class PartsTiling(PrefixTiling):
     """The prefix's steps, and the blocks of the own tokens."""
 
-    own_blocks: int = option(64, "blocks that stay with the own tokens", minimum=2)
+    own_blocks: int = option(64, "persistent CTAs of the own tokens", minimum=2)
     lazy: float = option(0.0, "log2 by which a row's maximum may lag behind; 0 is exact", minimum=0)
 
     def validate(self, plan: KernelPlan) -> None:

@@ -5,9 +5,9 @@ come behind the first tile. With ``early``, programmatic dependent launch starts
 one before it ends; with ``ahead`` it brings its first tiles to L2 meanwhile. It reads nothing
 before the other has ended, so keys may be what that one writes.
 
-The end: no clusters and no counters. What a part writes for the others says by itself that it is
-there (``kit/l2_words.py``): of each word there is one reader, which asks until the word is not
-empty and leaves it empty again (``kit/thin_words.py``).
+The end: no clusters and no counters. Each place in L2 holds a sentinel until a part has written it
+(``kit/l2_sentinels.py``). A place has one reader, which polls until the sentinel is gone and writes
+it back (``kit/thin_sentinels.py``).
 
 So all places are empty between launches, and each launch relies on it. ``plan`` fills them, and
 nothing else has to: a launch that is killed ends its context, and with it the places. Launches that
@@ -28,7 +28,7 @@ from cutlass import Float32, const_expr, range_constexpr
 from cutlass.cute.nvgpu import cpasync
 
 from mla_var3.errors import TilingError
-from mla_var3.kernel.cute_python.kit.l2_words import EMPTY
+from mla_var3.kernel.cute_python.kit.l2_sentinels import EMPTY
 from mla_var3.kernel.cute_python.kit.masks import seen_by_any
 from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
@@ -39,8 +39,8 @@ from mla_var3.kernel.cute_python.kit.slabs import (
     shared_slabs,
 )
 from mla_var3.kernel.cute_python.kit.thin_plan import ThinPlan, ThinTiling
+from mla_var3.kernel.cute_python.kit.thin_sentinels import MOST_SLOTS, ThinSentinelKernel
 from mla_var3.kernel.cute_python.kit.thin_slabs import BOTH, COLUMNS, CONSUMERS, GROUPS, ORDER
-from mla_var3.kernel.cute_python.kit.thin_words import MOST_SLOTS, ThinWordsKernel
 from mla_var3.runtime import KernelPlan
 from mla_var3.workloads import option
 
@@ -64,7 +64,7 @@ class Tiling(ThinTiling):
             raise TilingError("ahead=True needs early=True: only an early launch has time for it")
 
 
-class Kernel(ThinWordsKernel):
+class Kernel(ThinSentinelKernel):
     """Loads begin before all barriers are set up, and where asked before the launch before ends."""
 
     def __init__(self, causal: bool, tiling: Tiling):
@@ -87,7 +87,7 @@ class Kernel(ThinWordsKernel):
         scale_log2: Float32,
         stream: cuda.CUstream,
     ):
-        """Launch; all words of the scratch are empty before it and after it."""
+        """Launch; all places of the scratch are empty before it and after it."""
         scratch = (partial, partial_lse)
         self.start_on((q, qpe, z, kpe), scratch, o, lse, scale_log2, stream)
 
@@ -217,7 +217,7 @@ class Plan(ThinPlan):
         return {"attention": list(dict.fromkeys([*configs, *bare, *late, *alone]))}
 
     def scratch(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """What parts write for each other, under any tiling: empty words, fp32 values later."""
+        """What parts write for each other, under any tiling: sentinels, fp32 values later."""
         import torch
 
         ctas = self.target.sm_count

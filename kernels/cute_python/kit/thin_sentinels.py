@@ -1,8 +1,8 @@
 """Few-row attention whose split-KV partials merge through L2 without clusters and counters.
 
-What a part writes for the others says by itself that it is there (l2_words.py): of each word there
-is one reader, which asks until the word is not empty and leaves it empty again. So all places are
-empty between launches, and each launch relies on it.
+Each place in L2 holds a sentinel until a part has written it (l2_sentinels.py). A place has one
+reader, which polls until the sentinel is gone and writes it back. So all places are empty between
+launches, and each launch relies on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr, range_constexpr
 
-from mla_var3.kernel.cute_python.kit.l2_words import any_empty, clear, get, put
+from mla_var3.kernel.cute_python.kit.l2_sentinels import any_empty, clear, get, put
 from mla_var3.kernel.cute_python.kit.slabs import SLAB, SLABS
 from mla_var3.kernel.cute_python.kit.softmax import LN_2, LOWEST
 from mla_var3.kernel.cute_python.kit.thin_kernel import ThinKernel
@@ -53,7 +53,7 @@ class Given(NamedTuple):
     lse: cute.Tensor  # [2]
 
 
-class ThinWordsKernel(ThinKernel):
+class ThinSentinelKernel(ThinKernel):
     """CTAs share the keys of a row tile, each with a part of them.
 
     Args:

@@ -1,4 +1,4 @@
-"""Words that say by themselves that they are there: what is written is never empty."""
+"""Sentinels in L2: what is written is never taken for what is not there yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from mla_var3.kernel.cute_python.kit.l2_words import (
+from mla_var3.kernel.cute_python.kit.l2_sentinels import (
     EMPTY, NAN, any_empty, clear, get, put,
 )
 

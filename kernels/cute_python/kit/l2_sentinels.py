@@ -1,7 +1,7 @@
-"""Flag-free exchange through L2: each fp32 word shows by its value that it has been written.
+"""Exchange of fp32 values through L2 without flags: a sentinel marks what is not written yet.
 
-A word that nobody has written holds ``EMPTY``, a NaN that ``put`` never writes. Its reader, one
-CTA, asks until it holds another value, and leaves it empty again for the next launch. Each word is
+A place that nobody has written holds ``EMPTY``, a NaN that ``put`` never writes. Its reader, one
+CTA, polls until it holds another value, and leaves it empty again for the next launch. Each word is
 ordered for itself alone: no other write is known to be there because this one is.
 """
 
