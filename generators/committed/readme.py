@@ -1,4 +1,4 @@
-"""Picture of the README: all latent attention versions of one run by time, as an SVG.
+"""Picture of the README: flash_mla's versions of one run by time, as an SVG.
 
 ``python -m generators.committed.readme`` draws it again; a test says when it has to be.
 """

@@ -59,9 +59,8 @@ class Copy:
         table = builds.read(builds.path_of("cute_python", layer, design, paths.results_dir()))
         base = table.versions["v0"]
         build = base.today.model_copy(update={"compiled": base.today.compiled[-1:]})
-        one = table.model_copy(
-            update={"versions": {"v0": base.model_copy(update={"builds": (build,)})}}
-        )
+        cut = {"builds": (build,), "defaults": None}
+        one = table.model_copy(update={"versions": {"v0": base.model_copy(update=cut)}})
         builds.write(one, builds.path_of("cute_python", layer, design, self.root / "results"))
 
     def edit(self, name: str, old: str, new: str) -> None:

@@ -15,6 +15,7 @@ from runtime.toys import ToyPlan, ToyTiling
 from mla_var3.app import options
 from mla_var3.errors import PlanError, TilingError, UsageError
 from mla_var3.runtime import KernelPlan, Tiling, registry
+from mla_var3.workloads.mla import LENGTHS
 
 VERSIONS = registry.versions()
 MLA = [v for v in VERSIONS if v.layer == "mla"]
@@ -31,6 +32,8 @@ def values(name: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.none() | values(name, inner[0])
     if hint is bool:
         return st.booleans()
+    if name == "lengths":
+        return st.sampled_from(LENGTHS)
     if hint is str:
         assert name == "dtype"
         return st.sampled_from(["bf16", "fp16", "bfloat16"])
@@ -54,7 +57,9 @@ def made_valid(plan_class: type[KernelPlan], drawn: dict[str, Any]) -> KernelPla
             except PlanError:
                 continue
             return plan
-    raise AssertionError(f"{plan_class} refuses its defaults")
+    plan = plan_class()
+    plan.validate()
+    return plan
 
 
 @st.composite

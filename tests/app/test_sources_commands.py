@@ -28,7 +28,7 @@ SIZES = " ".join(f"--{name}={value}" for name, value in SMALL.items())
 #: A command, the exit code that it ends with on a CPU, and what it says there.
 COMMANDS = [
     (f"python -m mla_var3.kernel flash_mla v1 {SIZES} --dtype=bfloat16 --prof_type=disabled "
-     "--check", 0, "dtype=bf16"),
+     "--check", 0, "k32-bf16"),
     (f"python -m mla_var3.kernel flash_mla v1 {SIZES} --prof_type=disabled --check", 0,
      "flash_mla v1: right, relative error"),
     (f"python -m mla_var3.kernel.cutile.mla.flash_mla v1 {SIZES} --prof_type=disabled --check", 0,
@@ -58,7 +58,8 @@ def root(tmp_path, monkeypatch):
     """A CPU, records and artefacts in a folder of the test, no advice (it has its own tests)."""
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(launcher, "advise", lambda _: [])
+    monkeypatch.setattr(launcher.Advice, "steps", lambda *_: [])
+    monkeypatch.setattr(launcher.Advice, "known", lambda *_: [])
     monkeypatch.setattr("shutil.which", lambda _: None)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""One version of any MLA design at each number of query tokens.
+"""Times one version of any MLA design at each number of query tokens, into a CSV.
 
 ``python tests/benchmark/bench_mla.py DESIGN [VERSION] [flags of the version]``.
 """

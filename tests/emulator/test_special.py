@@ -23,10 +23,14 @@ def expected(block: tuple[int, ...], thread: tuple[int, ...]) -> dict[str, int]:
     flat = thread[0] + BLOCK[0] * (thread[1] + BLOCK[1] * thread[2])
     lane = flat % 32
     own = tuple(b % c for b, c in zip(block, CLUSTER, strict=True))
+    x, y, z = (b // c for b, c in zip(block, CLUSTER, strict=True))
+    nx, ny = GRID[0] // CLUSTER[0], GRID[1] // CLUSTER[1]
+    rank = own[0] + CLUSTER[0] * (own[1] + CLUSTER[1] * own[2])
+    sm = ((x + nx * (y + ny * z)) * 6 + rank) % 132
     told = {
-        "%laneid": lane, "%warpid": flat // 32, "%nwarpid": -(-THREADS // 32), "%smid": 0, "%nsmid": 132,
+        "%laneid": lane, "%warpid": flat // 32, "%nwarpid": -(-THREADS // 32), "%smid": sm, "%nsmid": 132,
         "%dynamic_smem_size": SHARED, "%is_explicit_cluster": 1, "%cluster_nctarank": 6, "%gridid": 0,
-        "%cluster_ctarank": own[0] + CLUSTER[0] * (own[1] + CLUSTER[1] * own[2]),
+        "%cluster_ctarank": rank,
         "%lanemask_eq": 1 << lane, "%lanemask_le": (2 << lane) - 1, "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_ge": (1 << 32) - (1 << lane), "%lanemask_gt": (1 << 32) - (2 << lane),
     }  # fmt: skip

@@ -14,6 +14,8 @@ from mla_var3.app import adopting, benching, bundle, campaign, options, remember
 from mla_var3.arguments import parse
 from mla_var3.campaign import contract
 from mla_var3.evidence import is_address
+from mla_var3.examples.store import id_of
+from mla_var3.gpuless import suites
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
 from tests.generators.checking import ROOT
@@ -64,6 +66,9 @@ def _version(design: str, version: str | None, new: set[str]) -> None:
 
 
 def _profile(arguments: list[str], new: set[str]) -> None:
+    if adopting.is_file(arguments[0]):
+        _adopt(arguments[:1], new)
+        return
     design, version, *flags = arguments
     _version(design, version, new)
     if f"{design} {version}" not in new and "--help" not in flags:
@@ -79,6 +84,9 @@ def _check(arguments: list[str], new: set[str]) -> None:
 
 
 def _compare(arguments: list[str], new: set[str]) -> None:
+    if adopting.is_file(arguments[0]):
+        _adopt(arguments[:1], new)
+        return
     design, first, second = arguments
     _version(design, first, new)
     _version(design, second, new)
@@ -144,6 +152,12 @@ def _adopt(arguments: list[str], new: set[str]) -> None:
     assert contract.has_contract(ROOT / file), file
 
 
+def _drafted(arguments: list[str], new: set[str]) -> None:
+    [file] = arguments
+    examples = {id_of(run.path) for run in suites.find("cutlass-examples").runs()}
+    assert adopting.is_file(file) or file in examples, file
+
+
 def _campaign(arguments: list[str], new: set[str]) -> None:
     command, *rest = arguments
     assert command in campaign.COMMANDS
@@ -161,7 +175,7 @@ def _skills(arguments: list[str], new: set[str]) -> None:
 
 
 TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
-    "adopt": _adopt,
+    "adopt": _drafted,
     "bench": _bench,
     "bundle": _bundle,
     "campaign": _campaign,

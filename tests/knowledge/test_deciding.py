@@ -1,4 +1,4 @@
-"""What stands where no page is decided: power, a bound that is near, or what to measure."""
+"""Advice on a run to which no page applies: power, a bound that is near, what to measure."""
 
 import pytest
 

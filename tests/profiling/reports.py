@@ -1,4 +1,4 @@
-"""An Nsight Compute report of an H200, reduced: ``hopper_gemm`` v1 at m=n=k=512.
+"""Stand-ins for NVIDIA's ``ncu_report``, and a reduced report of ``hopper_gemm`` v1.
 
 It keeps some eighty counters, what the rules said, and the instructions that were sampled among
 some others.

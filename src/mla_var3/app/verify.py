@@ -78,7 +78,9 @@ def tables(root: Path, revised: bool) -> Iterator[Verdict]:
     if revised:
         wanted[revisions.path_of(root)] = revisions.read
     for package, layer, design in sorted(_designs(evidence.files(root), root)):
-        wanted[builds.path_of(package, layer, design, root)] = builds.read
+        path = builds.path_of(package, layer, design, root)
+        if path.is_file():  # Without one, records of other sources than today's are stale.
+            wanted[path] = builds.read
     for path, read in wanted.items():
         place = path.relative_to(root).as_posix()
         if not path.is_file():

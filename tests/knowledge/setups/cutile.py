@@ -799,6 +799,22 @@ assert (out == 1).all()
             ("ct.store(out, (item // half, tile), ct.full((1, 1), 1, ct.int32))",),
         ),
     ],
+    "adopt": [
+        Setup(
+            """
+import torch
+
+
+def add(x, y):
+    return x + y
+
+
+# snippet
+given = inputs("cpu", 8)
+assert torch.equal(launch(**given), reference(**given))
+"""
+        )
+    ],
     "interpreter": [
         Setup(
             TILE

@@ -23,6 +23,7 @@ from mla_var3 import devices, languages
 from mla_var3.errors import HyperMlaError, KnowledgeError
 from mla_var3.evidence import Scalar
 from mla_var3.evidence.facts import Facts, StaticFacts
+from mla_var3.front import run
 from mla_var3.knowledge.court.cases import Kernel
 from mla_var3.languages import CompileJob
 from mla_var3.languages.stage_facts import compile_jobs
@@ -253,5 +254,11 @@ def _counted(version: registry.Version, whole: KernelPlan) -> Counted | None:
     )
 
 
-if __name__ == "__main__":
+def answer() -> int:
+    """Observe the kernel that comes as JSON, and print what was seen."""
     print(_seen(Kernel.model_validate_json(sys.stdin.read())).model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    run("mla_var3.knowledge.court.observing:answer")
