@@ -114,6 +114,7 @@ class TestDefaultMode:
 
 
 def test_on_a_terminal_the_width_is_its_own(profiled, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")  # A dumb one draws no status.
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert run(prof_type="static") == 0
