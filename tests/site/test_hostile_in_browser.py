@@ -21,7 +21,8 @@ from mla_var3.knowledge.checks.hostile import ActiveContent
 from mla_var3.knowledge.linting import lint
 from mla_var3.knowledge.pages import load_all
 
-pytestmark = pytest.mark.browser
+#: It opens some 700 pages twice, which takes minutes.
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")
