@@ -40,6 +40,21 @@ def test_what_a_program_is_told_about_its_gpu() -> None:
     assert torch.ones(1).device.type == "cpu"
 
 
+@given(st.sampled_from(["cuda", "to"]), st.integers(1, 400))
+def test_what_goes_to_a_gpu_is_a_copy(how: str, size: int) -> None:
+    def moved(t: torch.Tensor) -> torch.Tensor:
+        return t.cuda() if how == "cuda" else t.to("cuda")
+
+    outside = torch.zeros(size)
+    with cuda_on_cpu():
+        for host in (outside, torch.zeros(size)):
+            there = moved(host)
+            moved(there).fill_(1)
+            moved(there[:1]).fill_(2)
+            assert not host.any()
+            assert there.tolist() == [2.0] + [1.0] * (size - 1)
+
+
 def test_seeds_of_a_gpu_are_those_of_the_cpu() -> None:
     with cuda_on_cpu():
         torch.cuda.manual_seed(7)

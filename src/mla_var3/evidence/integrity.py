@@ -136,7 +136,17 @@ def _objects(names: tuple[str, ...]) -> dict[str, str] | None:
     """Kind of each git object, ``missing`` for what is not there; None without a whole history."""
     if not repository_known():
         return None
-    told = git("cat-file", "--batch-check", input="\n".join(names) + "\n") if names else ""
+    there = _reachable(git("rev-parse", "HEAD") or "HEAD")
+    asked = [name for name in names if name in there]
+    told = git("cat-file", "--batch-check", input="\n".join(asked) + "\n") if asked else ""
     if told is None:
         return None
-    return {n: line.split()[1] for n, line in zip(names, told.splitlines(), strict=True)}
+    kinds = {n: line.split()[1] for n, line in zip(asked, told.splitlines(), strict=True)}
+    return dict.fromkeys(names, "missing") | kinds
+
+
+@functools.cache
+def _reachable(head: str) -> frozenset[str]:
+    """What a commit's history holds, which is what a clone gets: no commit since rewritten."""
+    lines = (git("rev-list", "--objects", head) or "").splitlines()
+    return frozenset(line.split(" ", 1)[0] for line in lines)

@@ -17,6 +17,8 @@ from mla_var3.gpuless.streams import DEVICE
 ALIGNMENT = 512
 #: Told of each tensor whose address a program takes.
 Own = Callable[[torch.Tensor], None]
+#: The attribute of tensors that a program has put on its GPU: moving one there again is no copy.
+_MARK = "_hypermla_on_gpu"
 _Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _CPU = torch.device("cpu")
 
@@ -124,8 +126,19 @@ def _on_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         moved = [_moved(a) if isinstance(a, torch.device) else a for a in args]
         out = func(*moved, **_moved_kwargs(kwargs))
     if asked and isinstance(out, torch.Tensor):
-        return aligned(out)  # A copy where it came from elsewhere.
-    return out if getattr(func, "__name__", "") in _SHARING else _placed(out, args, kwargs)
+        here = all(out is not a for a in args) or getattr(out, _MARK, False)
+        return _marked(aligned(out if here else out.clone()))
+    if getattr(func, "__name__", "") not in _SHARING:
+        out = _placed(out, args, kwargs)
+    if any(getattr(t, _MARK, False) for t in streams.tensors((*args, *kwargs.values()))):
+        for tensor in streams.tensors(out if isinstance(out, tuple | list) else (out,)):
+            _marked(tensor)
+    return out
+
+
+def _marked(tensor: torch.Tensor) -> torch.Tensor:
+    setattr(tensor, _MARK, True)
+    return tensor
 
 
 class OnCpu(TorchFunctionMode):
