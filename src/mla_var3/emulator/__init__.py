@@ -1,4 +1,4 @@
-"""PTX emulator on the CPU: runs and checks CuTe DSL kernels and whatever else compiles to PTX.
+"""PTX emulator on the CPU: runs and checks CuTe DSL kernels and other kernels compiled to PTX.
 
 ``launch`` runs a kernel of a PTX text on numpy arrays; ``emulate`` is a context in which the
 CuTe DSL's own compiled functions run on CPU tensors. Nothing here needs a GPU or a driver.

@@ -1,4 +1,4 @@
-"""``python -m mla_var3.emulator``: runs GPU scripts on the CPU, reports races and other faults."""
+"""``python -m mla_var3.emulator``: starts the emulator's command line (module ``commands``)."""
 
 from mla_var3.front import run
 

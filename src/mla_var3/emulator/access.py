@@ -1,4 +1,7 @@
-"""Emulated memory accesses of threads: loads, stores and atomics in every PTX state space."""
+"""Emulated memory accesses of threads: runs loads, stores and atomics in every PTX state space.
+
+``Memory`` is called by lowered code; it moves the bytes and has each access checked for races.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Register budgets that warps ask for by ``setmaxnreg``, held against the register file."""
+"""Emulated ``setmaxnreg`` unit: reports register budgets that the register file cannot grant.
+
+``Budgets`` keeps each warp's last request and checks the sums when a cluster ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device functions that the emulator provides: printf and failed assertions."""
+"""Emulated device functions: runs PTX calls of printf and assertion failure, and ends on others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector clocks for race detection: events of a cluster, and which of them each warp knows of.
+"""Vector clocks for race detection: tell whether a warp knows that an earlier event is over.
 
 Whatever touches memory is an event: what a thread does now, or a step of an asynchronous operation
 (it has read its source; what it wrote is there). PTX lets nobody wait for an operation. It lets a

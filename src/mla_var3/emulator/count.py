@@ -1,4 +1,4 @@
-"""Counters of an emulated kernel per Python line: instructions, bytes, FLOPs, bank conflicts."""
+"""Counters of an emulated launch: sum instructions, bytes, FLOPs, bank conflicts by Python line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Diagnostics of the emulator: what went wrong, at which Python line, and what would order it."""
+"""Diagnostics of the emulator: data types of a finding, and ``Reporter``, which collects them.
+
+A finding says what went wrong, at which Python lines, and which synchronization is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Launches that a compiled host function asks for, recorded without running the kernels."""
+"""Runs a compiled CuTe host function and returns its launches, without running the kernels.
+
+Fingerprints compare these: grid, block, cluster, shared memory and parameter bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinct values of small numpy arrays, fast where all are the same."""
+"""Fast distinct values of a numpy array whose elements are mostly equal, for the emulator."""
 
 from __future__ import annotations
 

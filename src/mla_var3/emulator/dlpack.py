@@ -1,4 +1,4 @@
-"""DLPack capsules of CPU tensors that report a GPU as their device."""
+"""Edits DLPack capsules of CPU tensors in place, so that they report a GPU as their device."""
 
 from __future__ import annotations
 

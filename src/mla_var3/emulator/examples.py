@@ -1,4 +1,4 @@
-"""Conformance run of NVIDIA's CuTe DSL examples in the emulator: which run, which are refused."""
+"""Runs NVIDIA's CuTe DSL examples in the emulator and writes a table of passed and refused ones."""
 
 from __future__ import annotations
 

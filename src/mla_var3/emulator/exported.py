@@ -1,9 +1,7 @@
-"""Emulated form of compiled functions that packages cache on disk between runs.
+"""Replaces the CuTe DSL's export and load of compiled functions by files that the emulator reads.
 
-For a GPU such a file is an object with machine code. Here it holds the host code and the PTX as
-text, and is loaded by making an engine of them again. Such files mostly lie in the folder for
-temporary files; a script under the emulator finds one of its own there, so that a run with a GPU
-never meets them, nor the emulator those of a GPU.
+A package that caches compiled functions on disk keeps host code and PTX here, not machine code.
+The emulator's temporary folder is its own, so that it and a GPU never load each other's files.
 """
 
 from __future__ import annotations

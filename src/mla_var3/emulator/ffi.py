@@ -1,7 +1,7 @@
-"""Emulation of the DSL's TVM-FFI host path: functions compiled with ``--enable-tvm-ffi``.
+"""Emulation of the CuTe DSL's TVM-FFI call path (functions compiled with ``--enable-tvm-ffi``).
 
-Such a function checks its arguments itself and loads its kernels on the first call. It needs a few
-symbols more than the plain path, and tensors that say that they are on a GPU.
+Registers the runtime symbols that such functions need beyond the plain path, and shows them CPU
+tensors as tensors on a GPU. ``host`` uses it for every emulated compile.
 """
 
 from __future__ import annotations

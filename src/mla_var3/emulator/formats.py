@@ -1,4 +1,4 @@
-"""Number formats that numpy lacks: bfloat16, tf32 and the formats of 8 bits and below."""
+"""Converts number formats that numpy lacks: bfloat16, tf32, and formats of 8 bits or fewer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtime functions of lowered code: PTX operations that numpy lacks, such as fma and prmt."""
+"""Arithmetic that lowered PTX calls at run time and numpy lacks, such as fma, prmt and lop3."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Emulation of the CuTe DSL's host functions without a driver: their launches come here.
+"""Runs the CuTe DSL's compiled host functions on the CPU and emulates the kernels they launch.
 
-The object that the DSL compiles for the host needs ten runtime symbols and no more. They are
-registered in its JIT engine as callbacks, so nothing is preloaded and no C compiler is needed.
+``emulate`` is the context for this. The host object needs ten runtime symbols; callbacks for them
+are registered in the DSL's JIT engine, so nothing is preloaded and no C compiler is needed.
 """
 
 from __future__ import annotations

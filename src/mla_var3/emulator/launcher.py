@@ -1,4 +1,7 @@
-"""Kernel launch in the emulator: runs a grid of PTX, returns diagnostics, counts and prints."""
+"""Kernel launch in the emulator: runs a grid of PTX, returns diagnostics, counts and prints.
+
+``launch`` takes a PTX text and numpy arrays; ``run`` takes a lowered program and packed parameters.
+"""
 
 from __future__ import annotations
 

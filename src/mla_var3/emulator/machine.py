@@ -1,4 +1,4 @@
-"""Emulated machine: threads, registers and asynchronous units of one cluster of CTAs."""
+"""Emulated machine: holds threads, registers, memory and units, and runs one cluster of CTAs."""
 
 from __future__ import annotations
 

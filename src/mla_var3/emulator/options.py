@@ -1,4 +1,7 @@
-"""Options of an emulated run, and the assumptions of its memory model, each by name."""
+"""Options of an emulated run (schedule, limits, counting) and its memory-model assumptions.
+
+A ``Model`` has a flag per assumption about hardware that PTX does not promise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What orders two accesses, in any space: by unit, and past a proxy fence."""
+"""Proxy-fence check and hint texts for race findings in emulated shared and global memory.
+
+``unfenced`` returns which writes by threads an asynchronous unit reads without a proxy fence.
+``AFTER_WRITE`` and ``AFTER_READ`` name, by unit of the earlier access, the missing synchronization.
+"""
 
 from __future__ import annotations
 

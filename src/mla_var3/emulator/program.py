@@ -1,4 +1,7 @@
-"""Lowered kernel, ready to run: registers as array rows, code segments as Python functions."""
+"""Compiles a PTX kernel to a ``Program``: registers as array rows, segments as Python functions.
+
+The machine runs it. Nothing in it depends on a launch, so that all launches share one.
+"""
 
 from __future__ import annotations
 

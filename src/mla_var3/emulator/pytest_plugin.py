@@ -1,4 +1,7 @@
-"""pytest plugin that emulates a suite's launches: ``-p mla_var3.emulator.pytest_plugin``."""
+"""pytest plugin that runs a suite's CuTe DSL and Triton launches in the emulator.
+
+Loaded by ``-p mla_var3.emulator.pytest_plugin``; errors that the emulator finds fail their test.
+"""
 
 from __future__ import annotations
 

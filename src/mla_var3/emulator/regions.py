@@ -1,4 +1,4 @@
-"""Emulated global memory: allocations that a launch may touch, and races between its CTAs."""
+"""Emulated global memory: finds the allocation of an address, and races between CTAs of a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""CTAs of a cluster that begin and end: their shared memory is there only in between."""
+"""Checks that a CTA touches shared memory of another only after that one began and before it ends.
+
+The machine has one ``Residency`` per cluster, for distributed shared memory.
+"""
 
 from __future__ import annotations
 

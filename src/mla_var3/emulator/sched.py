@@ -1,4 +1,4 @@
-"""Thread scheduler of the emulator: fragments of threads at one instruction, reconverged.
+"""Thread scheduler of the emulator: picks which threads run next and reconverges diverged ones.
 
 Without a seed the lowest program counter runs first, which brings diverged threads together again
 in all code that compilers emit. With a seed the warpgroups are taken in an order drawn from it.

@@ -1,4 +1,7 @@
-"""Runs a script that was written for a GPU under the emulator, unmodified."""
+"""Runs a Python script that was written for a GPU under the emulator, unmodified.
+
+Replaces torch.cuda, timers and driver calls, and emulates launches of the CuTe DSL and Triton.
+"""
 
 from __future__ import annotations
 

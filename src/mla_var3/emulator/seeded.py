@@ -1,8 +1,8 @@
-"""Mutation tests of the emulator: bugs seeded into kernel sources, which it must report.
+"""Seeded-bug test of the emulator: judges whether it reports bugs planted in kernel sources.
 
 ``tests/emulator/seeded.toml`` lists the kernels, the edits, and the lines that a report must name.
-What was said is the table ``results/conformance/seeded-bugs.json``, from which the pages of the
-mistakes are made. A language runs the kernels (``mla_var3.languages.cute.seeding``).
+Results are the table ``results/conformance/seeded-bugs.json``, from which the pages of the mistakes
+are made. ``mla_var3.languages.cute.seeding`` runs the edited kernels.
 """
 
 from __future__ import annotations

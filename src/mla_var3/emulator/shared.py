@@ -1,4 +1,7 @@
-"""Emulated shared memory of a cluster, with shadow state to find races and missing fences."""
+"""Emulated shared memory of a cluster: holds the bytes, and finds races and missing fences.
+
+``SharedMemory`` is the memory; ``Shadow`` keeps the last accesses to each piece of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Breakpoints of the emulator at a Python line: threads, barriers and tiles are printed there."""
+"""Breakpoints of the emulator: where a kernel reaches a Python line, describe threads and tiles.
+
+The scheduler prints the text; a stop is given as ``ring.py:49``, tiles as ``0x480:f32:1x128``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Conformance run of packages that nobody here wrote: from PyPI, pinned, unmodified.
+"""Conformance run of third-party PyPI packages, pinned and unmodified, in the emulator.
 
-Each case is a function of a script in ``tests/emulator/strangers``, which calls a package and holds
-what it gives against torch. It runs twice in processes of its own, the second time with what the
-package kept on disk.
+Each case is a function of a script in ``tests/emulator/strangers``, which calls a package and
+compares its results with torch's. It runs twice in processes of its own, the second time with the
+files that the package kept on disk.
 """
 
 from __future__ import annotations

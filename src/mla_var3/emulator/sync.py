@@ -1,4 +1,4 @@
-"""Emulated barriers of every kind (mbarrier, named, cluster), fences, and what they order."""
+"""Emulated barriers (mbarrier, named, cluster) and fences: who waits, and the order they make."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Triton kernels without a GPU: a fake driver lets Triton compile, and the PTX runs here.
+"""Runs Triton kernels without a GPU: a fake driver lets Triton compile, the emulator runs the PTX.
 
-Triton asks a driver what to compile for and how to launch. This one answers for an emulated device,
+Triton asks a driver for its compile target and for launches. This driver names an emulated device
 and takes each launch where Triton would hand it to CUDA.
 """
 

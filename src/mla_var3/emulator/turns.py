@@ -1,4 +1,4 @@
-"""Clusters of a launch that may wait for each other: they take turns, as many as a GPU holds."""
+"""Runs clusters that may wait for each other by turns, as many at a time as a GPU would hold."""
 
 from __future__ import annotations
 

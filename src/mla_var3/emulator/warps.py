@@ -1,4 +1,4 @@
-"""Emulated warp-level operations: shuffles, votes, reductions, matrix loads; partial warps too."""
+"""Emulated warp-level operations: runs shuffles, votes, reductions, and matrix loads and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One launch in several ways, schedules or memory models, each on the same memory."""
+"""Runs one launch several times on equal memory: under other schedules or memory models."""
 
 from __future__ import annotations
 

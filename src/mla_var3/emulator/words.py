@@ -1,4 +1,4 @@
-"""Order through words of global memory: flags, counters, locks, within a cluster and between them.
+"""Race-detection order through flags, counters and locks in global memory, also between clusters.
 
 Who writes such a word leaves there what its warp knew (a snapshot); who reads it learns that. A
 snapshot of another cluster has a chain of its own here, so that what one warp has learned of it

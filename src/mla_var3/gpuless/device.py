@@ -1,4 +1,4 @@
-"""Properties of the fake GPU that a program sees: name, compute capability, SM count."""
+"""``Device``: properties of the fake GPU that a program sees (name, compute capability, SMs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX parser: text to kernels with instructions, Python lines, registers, labels, variables."""
+"""PTX parser: turns text into kernels with instructions, Python lines, registers and variables."""
 
 from __future__ import annotations
 

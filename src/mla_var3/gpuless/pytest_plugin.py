@@ -1,7 +1,7 @@
 """Base of the pytest plugins that run a GPU test suite on the CPU, unchanged.
 
-What the launches of a test found stands beside its output, and at the end in one table; a finding
-that is an error fails its test. Options carry the name of the product that runs the kernels.
+Findings of a test's launches are printed with its output and in one table at the end; a finding
+that is an error fails its test. ``emulator`` and ``interpreter`` each register a plugin of this.
 """
 
 from __future__ import annotations

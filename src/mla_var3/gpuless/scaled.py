@@ -1,4 +1,4 @@
-"""Products of block-scaled operands, which torch has on a GPU only."""
+"""CPU replacement of ``torch._scaled_mm``: matrix products of block-scaled operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs a Python script as ``python script`` would, with its GPU replaced."""
+"""Runs a script file in this process as ``python script`` would, and returns how it ended.
+
+The caller replaces the GPU around it.
+"""
 
 from __future__ import annotations
 

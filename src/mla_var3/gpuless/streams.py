@@ -1,7 +1,7 @@
-"""Fake CUDA streams, events and graphs, whose work is done as soon as it is asked for.
+"""Fake CUDA streams, events and graphs: they run work at once, and graphs replay it.
 
-A graph's capture is the exception: what is asked for inside it happens when the graph is replayed,
-and what it did to memory meanwhile is undone.
+A graph's capture is the exception: work asked for inside it runs when the graph is replayed, and
+its effects on memory at capture are undone.
 """
 
 from __future__ import annotations

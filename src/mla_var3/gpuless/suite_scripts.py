@@ -1,4 +1,7 @@
-"""Runner of third-party script suites: each script in its own process, results in a table."""
+"""Runs the scripts of a third-party suite, each in a process of its own, and writes a table.
+
+A ``Product`` (here the emulator) runs their kernels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runner of third-party test suites: pytest under a product's plugin, results in a table."""
+"""Runs the tests of a third-party suite by pytest under a plugin, and writes a table of results.
+
+The interpreter's command ``conformance`` calls it; ``suite_scripts`` does the same for scripts.
+"""
 
 from __future__ import annotations
 

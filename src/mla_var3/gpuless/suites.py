@@ -1,8 +1,7 @@
-"""Third-party conformance suites: what of their tests or scripts is run, exceptions with reasons.
+"""Reads ``third_party/NAME.toml``: which tests or scripts of a suite are run, and exceptions.
 
-A suite is a file ``third_party/NAME.toml``: where its sources are, which commit, what of it runs.
-Sources are fetched into ``third_party/NAME``, which git ignores, or taken from a checkout that is
-there.
+Each file names the suite's sources and commit. Sources are fetched into ``third_party/NAME``, which
+git ignores, or taken from a checkout that is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Result tables of third-party conformance suites: made, written, read and printed."""
+"""Result table of a third-party suite: makes, writes, reads and prints it, with every exception."""
 
 from __future__ import annotations
 

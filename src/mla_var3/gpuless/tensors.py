@@ -1,4 +1,4 @@
-"""Fake GPU tensors: they lie on the CPU and report that they are on ``cuda:0``."""
+"""Fake GPU tensors for torch: they lie on the CPU and report ``cuda:0`` as their device."""
 
 from __future__ import annotations
 

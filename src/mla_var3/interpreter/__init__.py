@@ -1,4 +1,4 @@
-"""Interpreter of cuTile kernels on the CPU, from the typed IR of NVIDIA's own front end.
+"""Interpreter of cuTile kernels on the CPU: executes the typed IR that NVIDIA's front end makes.
 
 ``launch`` runs a kernel in place on CPU tensors and returns a ``LaunchReport``: counted FLOPs and
 bytes, and ``Diagnostic``s with file and line. ``recording`` collects the reports of every launch in

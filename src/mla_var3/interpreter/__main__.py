@@ -1,4 +1,4 @@
-"""``python -m mla_var3.interpreter run|conformance|fuzz``."""
+"""``python -m mla_var3.interpreter``: starts the interpreter's command line (``commands``)."""
 
 from mla_var3 import front
 

@@ -1,4 +1,4 @@
-"""Command line of the interpreter: scripts, third-party suites and random programs on the CPU."""
+"""Command line of the interpreter: runs scripts, third-party suites or random programs on a CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compatibility check: the installed cuda-tile has the typed IR that the interpreter reads.
+"""Compatibility check: refuses an installed cuda-tile whose typed IR is not the one read here.
 
 The interpreter reads a private API: the operations that cuTile's front end produces. Their names
 and fields are pinned here. Those of another version than the pinned one are compared when the

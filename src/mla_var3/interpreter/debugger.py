@@ -1,4 +1,8 @@
-"""Debugger: ``breakpoint()`` in a kernel stops at its line, with the block's tiles by name."""
+"""``breakpoint()`` in an interpreted cuTile kernel: opens Python's debugger at the kernel's line.
+
+``breakpoints`` lets cuTile's front end accept the call; ``stop`` returns the interpreter's step,
+which calls ``sys.breakpointhook`` (pdb by default) with the block's tiles as variables.
+"""
 
 from __future__ import annotations
 

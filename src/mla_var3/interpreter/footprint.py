@@ -1,4 +1,7 @@
-"""Footprint of a memory access: which elements of a flat memory it touches."""
+"""Footprint of a memory access: the flat offsets it touches, as strided or scattered elements.
+
+Loads, stores and atomics read and write by it, and the race check marks elements by it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Front end: gets a kernel's typed IR from cuTile, and caches the lowered programs."""
+"""Gets a cuTile kernel's typed IR for one signature, lowers it, and caches the lowered program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fuzzer: random kernels, one per seed, compared with exact results in numpy.
+"""Fuzzer of the interpreter: makes a random kernel per seed and compares it with exact numpy.
 
 A program is a chain of operations on tiles of integers or floats. Each operation is written twice:
 as a line of cuTile, and as exact arithmetic in numpy. Integers and bools must agree in every bit.

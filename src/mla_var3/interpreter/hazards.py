@@ -1,4 +1,4 @@
-"""Race detection between blocks: which block touched an element, and what orders them.
+"""Race detector of the interpreter: reports elements that two blocks touch without an order.
 
 A region's *shadows* hold one entry per element: whether it was read or written, and in which
 *phase* of which block. Blocks run here in one order and on a GPU in any, so an element that one

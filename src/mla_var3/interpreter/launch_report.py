@@ -1,4 +1,7 @@
-"""Report of an interpreted launch: counted FLOPs and bytes, diagnostics; and its collectors."""
+"""``LaunchReport`` of an interpreted launch: counted FLOPs and bytes, diagnostics; and collectors.
+
+``DiagnosticLog`` collects the findings of one launch, ``recording`` the reports of a block.
+"""
 
 from __future__ import annotations
 

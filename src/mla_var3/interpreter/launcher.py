@@ -1,4 +1,4 @@
-"""Kernel launch in the interpreter: runs a cuTile kernel on CPU tensors, in place."""
+"""Kernel launch in the interpreter: runs a cuTile kernel on CPU tensors in place and reports."""
 
 from __future__ import annotations
 

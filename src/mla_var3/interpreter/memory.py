@@ -1,7 +1,7 @@
 """Memory of an interpreted launch: array arguments, views of them, and counted traffic.
 
 Each argument tensor is an ``ArrayArg`` inside a ``Region`` (a range of memory, which arguments that
-overlap share). Which block touched what, and whether that was in order, is told by ``hazards``.
+overlap share). ``hazards`` reports accesses of different blocks that nothing orders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Variable names of a kernel's values, from its source; the typed IR keeps few of them."""
+"""Finds in a kernel's source the variable that an expression is assigned to, for reports.
+
+The typed IR keeps few of these names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of an interpreted launch, also set for every launch inside a ``with`` block."""
+"""``Options`` of an interpreted launch, and a context that sets them for all launches inside it."""
 
 from __future__ import annotations
 

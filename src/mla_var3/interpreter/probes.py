@@ -1,4 +1,4 @@
-"""Probes of a launch: watched source lines, and the first NaN, infinity or wrapped index.
+"""Probes of an interpreted launch: keep watched lines, find the first NaN, infinity, wrapped index.
 
 Probes are built into a program when it is lowered, so a launch without them pays nothing.
 """

@@ -1,7 +1,7 @@
-"""Lowering of typed IR to Python closures, and their execution.
+"""Lowers a cuTile kernel's typed IR to Python closures, and executes them block by block.
 
 Every operation becomes one closure ``step(env, rt)``: ``env`` is a list with a slot for each
-variable of the kernel, ``rt`` the state of the launch. Closures are built once a signature. Loops
+variable of the kernel, ``rt`` the state of the launch. Closures are built once per signature. Loops
 and branches are generators, so that a block of the grid can wait for another. A block of the IR is
 cut into *segments* at control flow: how often a segment ran says how many steps and
 FLOPs it took, since both are known when it is built.

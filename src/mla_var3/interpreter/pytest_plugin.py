@@ -1,4 +1,7 @@
-"""pytest plugin that interprets a suite's launches: ``-p mla_var3.interpreter.pytest_plugin``."""
+"""pytest plugin that runs a suite's cuTile launches in the interpreter.
+
+Loaded by ``-p mla_var3.interpreter.pytest_plugin``; errors that it finds fail their test.
+"""
 
 from __future__ import annotations
 

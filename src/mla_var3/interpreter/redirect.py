@@ -1,4 +1,4 @@
-"""Redirects a program's cuTile launches to the interpreter, unchanged."""
+"""Sends every ``ct.launch`` of a context, or of an unmodified script, to the interpreter."""
 
 from __future__ import annotations
 

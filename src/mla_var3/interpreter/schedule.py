@@ -1,4 +1,4 @@
-"""Block scheduler: runs a grid's blocks as coroutines, as a GPU holds several at once.
+"""Block scheduler of the interpreter: runs a grid's blocks as coroutines, several under way.
 
 A block runs until it ends, or until it waits: an iteration of a loop that reads memory changed
 nothing. The next block starts then. Once every block has started, those that wait go on whenever

@@ -1,4 +1,4 @@
-"""Printing of tiles for people: whole if small, else statistics and a window."""
+"""Text of tiles for prints and reports: all elements if small, else statistics and a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taint tracking of undetermined values: padding, memory never written, division by zero.
+"""Taint tracking: follows undetermined elements (padding, unwritten memory) through operations.
 
 A tile that holds such elements has a ``Taint``: for each element the set of places that it comes
 from, as bits of an integer, so that a report names those lines alone that an element came through.

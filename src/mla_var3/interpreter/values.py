@@ -1,4 +1,4 @@
-"""Representation of tile values in torch and Python: dtypes held, wrapping and conversion.
+"""Tile values as torch tensors and Python numbers: dtypes held, wrapping, rounding, conversion.
 
 A tile of rank 0 with an integer or bool dtype is a Python ``int`` or ``bool`` (index arithmetic is
 most of what a kernel executes, and Python integers are far cheaper than tensors). Every other tile

@@ -1,7 +1,7 @@
-"""Which ways the whole numbers and the arguments of a kernel went, beside its branches and loops.
+"""Notes which values a kernel's integers and arguments took, for the coverage of a check.
 
 A minimum that never took its other operand, a remainder that never wrapped or a mask that never
-masked may be anything else and give the same values: what no launch went through, no launch checks.
+masked may be anything else and give the same values: what no launch exercises, no launch checks.
 """
 
 from __future__ import annotations

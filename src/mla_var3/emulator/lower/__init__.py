@@ -1,4 +1,4 @@
-"""PTX instructions lowered to Python source over numpy: a function per family of opcodes."""
+"""Lowering of PTX instructions to Python source over numpy, one function per family of opcodes."""
 
 from mla_var3.emulator.lower import (  # noqa: F401  # Each registers its families.
     barriers,

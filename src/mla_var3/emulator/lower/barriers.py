@@ -1,4 +1,4 @@
-"""PTX mbarriers, named barriers and fences lowered to Python; the scheduler runs what blocks."""
+"""Lowers PTX mbarriers, named barriers and fences to Python; the scheduler runs blocking ones."""
 
 from __future__ import annotations
 

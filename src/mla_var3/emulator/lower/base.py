@@ -1,4 +1,8 @@
-"""What all lowerings of PTX share: operands, results, addresses, registry of opcode families."""
+"""Shared parts of PTX lowering: registry of opcode families, and source text of operands.
+
+``lower`` returns the Python lines for one instruction; the modules beside this one register a
+function per opcode family and write operands, results and addresses by ``Op`` and ``Writer``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Batching of lowered instructions: those of one form become one numpy operation on many rows.
+"""Optimization of lowered PTX: merges independent instructions of one form into one numpy call.
 
 Compilers unroll loops over fragments, so that a segment has the same few operations dozens of
-times. Where instructions only compute, one by one per thread, those that wait for nothing of each
-other may run in any order, and those of one form become one line over the rows of all.
+times. Instructions that only compute, each thread for itself, are grouped by form and by dependence
+level; each group becomes one line over the register rows of all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PTX bitwise logic, shifts and bit fields lowered to Python source over numpy."""
+"""Lowers PTX bitwise logic, shifts and bit fields to Python source over numpy."""
 
 from __future__ import annotations
 

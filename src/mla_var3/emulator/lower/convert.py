@@ -1,4 +1,4 @@
-"""PTX ``cvt`` lowered to Python source: conversions between number formats."""
+"""Lowers PTX ``cvt``, conversions between number formats, to Python source over numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX float arithmetic lowered to numpy: computed in a numpy type and stored as codes."""
+"""Lowers PTX floating-point arithmetic to Python source over numpy."""
 
 from __future__ import annotations
 

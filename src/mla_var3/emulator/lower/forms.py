@@ -1,7 +1,7 @@
-"""Table of PTX instruction forms: which are run, refused, or not written yet.
+"""Reads ``forms.txt``, the table of PTX instruction forms that are run, refused, or still to do.
 
-An instruction is lowered only where a form that is run takes every part of its opcode: a modifier
-that nobody reads here cannot pass.
+Lowering refuses an instruction unless a form that is run lists each of its modifiers, so that no
+modifier is ignored silently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PTX integer arithmetic lowered to numpy; families that floats share go on to ``floating``."""
+"""Lowers PTX integer arithmetic and comparisons to numpy; passes floats on to ``floating``."""
 
 from __future__ import annotations
 

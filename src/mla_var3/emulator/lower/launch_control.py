@@ -1,4 +1,4 @@
-"""PTX ``clusterlaunchcontrol`` (a CTA takes over one not begun) lowered to Python source."""
+"""Lowers PTX ``clusterlaunchcontrol`` to calls of the unit that hands out waiting clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX loads, stores, atomics, cp.async and bulk copies (TMA) lowered to Python source."""
+"""Lowers PTX loads, stores, atomics, cp.async and bulk copies (TMA) to Python source."""
 
 from __future__ import annotations
 

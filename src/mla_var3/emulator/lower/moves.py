@@ -1,4 +1,4 @@
-"""PTX moves, selections, address conversions and ``mapa`` lowered to Python over numpy."""
+"""Lowers PTX moves, selections, address conversions and ``mapa`` to Python source over numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX ``tcgen05`` lowered to Python: tensor memory, its products, copies and fences."""
+"""Lowers PTX ``tcgen05`` (tensor memory, its products, copies, fences) to calls of that unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX mma and wgmma lowered to Python source; their shapes and types are read here alone."""
+"""Lowers PTX ``mma`` and ``wgmma`` to calls of the units; decodes their shapes and types."""
 
 from __future__ import annotations
 

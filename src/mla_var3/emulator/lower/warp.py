@@ -1,4 +1,4 @@
-"""PTX warp instructions lowered to Python: shuffles, votes, ldmatrix, stmatrix, setmaxnreg."""
+"""Lowers PTX warp instructions to Python: shuffles, votes, ldmatrix, stmatrix, setmaxnreg."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Asynchronous units of the emulated machine: copies and matrix products."""
+"""Instruction units of the emulated machine: copies, matrix products and launch control."""

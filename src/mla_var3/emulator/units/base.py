@@ -1,4 +1,4 @@
-"""The one interface of units: what each takes from a kernel's text, and what it does in a cluster.
+"""Base classes ``Unit`` and ``UnitText`` of instruction units: their interface to the emulator.
 
 A unit executes instructions: bulk copies, products, shuffles. It joins by its class in
 ``units.registry.UNITS`` and needs nothing in the program, the machine or the scheduler. A lowering

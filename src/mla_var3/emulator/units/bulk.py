@@ -1,4 +1,4 @@
-"""Emulated bulk copy unit: TMA with tensor maps, and copies of contiguous bytes."""
+"""Emulated bulk copy unit: runs TMA copies by tensor maps, and copies of contiguous bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emulated ``cp.async`` unit: copies by threads, which their warps wait for in groups."""
+"""Emulated ``cp.async`` unit: runs threads' copies and the groups by which warps wait for them."""
 
 from __future__ import annotations
 

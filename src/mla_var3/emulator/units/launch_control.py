@@ -1,4 +1,4 @@
-"""Cluster launch control: a running cluster takes the work of one that has not begun."""
+"""Emulated ``clusterlaunchcontrol`` unit: gives a running cluster the work of one not yet begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of matrix operands: register fragments, shared-memory descriptors and swizzles."""
+"""Layouts of matrix operands: shapes by opcode, decoded shared-memory descriptors, and swizzles."""
 
 from __future__ import annotations
 

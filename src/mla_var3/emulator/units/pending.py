@@ -1,4 +1,4 @@
-"""Registers of asynchronous operations: who may not touch them yet, and who wrote them when."""
+"""Tracks registers held by asynchronous operations and reports threads that touch them early."""
 
 from __future__ import annotations
 

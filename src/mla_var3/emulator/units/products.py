@@ -1,4 +1,4 @@
-"""What wgmma takes from a kernel's text: its registers, and chains of products that are one."""
+"""Finds a kernel's wgmma registers, and chains of wgmma that the emulator runs as one product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every unit of the emulated machine."""
+"""List of all instruction units: programs and machines make one of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TMA tensor map (128 bytes, sm_90 and later): decoding, encoding, and boxes cut out by it.
+"""Decodes and encodes TMA tensor maps (128 bytes, sm_90 and later) and locates the boxes they cut.
 
 The layout is not documented; it was read from the host code that the CuTe DSL generates and
 confirmed by running its examples.

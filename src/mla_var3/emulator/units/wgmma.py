@@ -1,4 +1,4 @@
-"""Emulated ``wgmma``: asynchronous warpgroup products, and who may touch their registers."""
+"""Emulated ``wgmma`` unit: runs warpgroup matrix products and reports early use of operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of typed-IR operations: one function per opcode, which builds its closure.
+"""Handlers of typed-IR operations, one per opcode: each builds the closure that executes it.
 
 A handler gets the operation and the ``Lowering`` and returns the closure, or a pair of the closure
 and its taint rule, or None for an operation that does nothing here (tokens).

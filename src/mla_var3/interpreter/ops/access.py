@@ -1,4 +1,4 @@
-"""Handlers of tile loads and stores through array views."""
+"""Interpreter handlers of tile loads and stores through array views; they check bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of elementwise operations: arithmetic, comparisons, bits, conversions, selection."""
+"""Interpreter handlers of elementwise operations: arithmetic, comparison, conversion, ``where``."""
 
 from __future__ import annotations
 

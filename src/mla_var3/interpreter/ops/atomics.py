@@ -1,4 +1,7 @@
-"""Handlers of atomics: blocks run one after another, so each update is atomic by itself."""
+"""Interpreter handlers of atomics on array elements: read-modify-write and compare-and-swap.
+
+Blocks run one at a time here, so each update is atomic by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of control flow (loops, branches), assertions and printing."""
+"""Interpreter handlers of control flow (loops, branches, return), assertions and printing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of matrix products, reductions and scans."""
+"""Interpreter handlers of matrix products (also block-scaled), reductions and scans of tiles."""
 
 from __future__ import annotations
 

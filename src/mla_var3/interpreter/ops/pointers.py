@@ -1,4 +1,7 @@
-"""Handlers of loads and stores by pointer (gather and scatter), element by element."""
+"""Interpreter handlers of loads and stores by tiles of pointers (gather and scatter).
+
+``gather`` and ``scatter``, which check bounds per element, serve views and atomics too.
+"""
 
 from __future__ import annotations
 

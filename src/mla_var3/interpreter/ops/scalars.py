@@ -1,4 +1,4 @@
-"""Scalar operations on Python ints and bools, which is how rank-0 integer tiles are held."""
+"""Arithmetic on rank-0 integer and bool tiles, which the interpreter holds as Python numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of data movement: reshape, broadcast, permute, extract, concatenate."""
+"""Interpreter handlers of tile data movement: reshape, broadcast, permute, extract, concatenate."""
 
 from __future__ import annotations
 

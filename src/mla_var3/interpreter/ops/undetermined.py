@@ -1,4 +1,7 @@
-"""Undetermined elements (padding, unwritten memory): poison values, and reports where used."""
+"""Undetermined elements (padding, unwritten memory): fills in poison values, reports their use.
+
+The other handlers call it; ``interpreter.taint`` follows such elements from operation to operation.
+"""
 
 from __future__ import annotations
 

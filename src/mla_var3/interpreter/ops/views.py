@@ -1,4 +1,4 @@
-"""Handlers of pointers, array views and block indices, which accesses are made from."""
+"""Interpreter handlers that make pointers, array views and block indices for later accesses."""
 
 from __future__ import annotations
 

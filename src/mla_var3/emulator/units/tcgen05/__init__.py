@@ -1,1 +1,1 @@
-"""Emulated ``tcgen05`` of sm_100: tensor memory, its products and copies, and who touched it."""
+"""Emulated ``tcgen05`` of sm_100: tensor memory, its matrix products and copies, and its races."""

@@ -1,4 +1,4 @@
-"""``tcgen05.cp``: rows of shared memory to lanes of tensor memory."""
+"""Emulated ``tcgen05.cp`` unit: copies rows of shared memory to lanes of tensor memory."""
 
 from __future__ import annotations
 

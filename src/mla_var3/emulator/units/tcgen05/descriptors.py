@@ -1,4 +1,4 @@
-"""What the words behind ``tcgen05`` say: instruction descriptors, and those of operands."""
+"""Decodes ``tcgen05`` opcodes, instruction descriptors and shared-memory operand descriptors."""
 
 from __future__ import annotations
 

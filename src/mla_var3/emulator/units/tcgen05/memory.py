@@ -1,4 +1,4 @@
-"""Tensor memory of sm_100: who has which columns, and ``tcgen05.ld`` and ``st`` of whole warps.
+"""Emulated tensor memory of sm_100: allocates columns, runs ``tcgen05.ld`` and ``st`` by warps.
 
 Each CTA has 128 lanes of 512 columns of 32 bits. A warp reaches the quarter of the lanes that its
 number modulo 4 names.

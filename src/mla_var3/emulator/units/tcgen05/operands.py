@@ -1,4 +1,4 @@
-"""Operands of ``tcgen05`` in shared memory: where their bytes are, and who may read them."""
+"""Reads ``tcgen05`` operands from shared memory by descriptor; checks descriptors and races."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` and ``commit``: products of one CTA, or of a pair, into tensor memory."""
+"""Emulated ``tcgen05.mma`` and ``commit``: products of one CTA, or a pair, into tensor memory."""
 
 from __future__ import annotations
 

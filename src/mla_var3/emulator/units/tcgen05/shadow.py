@@ -1,4 +1,4 @@
-"""Who touched tensor memory, and what orders two accesses to it.
+"""Race detector of emulated tensor memory: keeps the last accesses, reports unordered ones.
 
 A granule is a block of 16 lanes in one column, the smallest piece that any ``tcgen05.ld``, ``st``
 or ``mma`` touches.
