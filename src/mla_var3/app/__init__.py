@@ -1,1 +1,1 @@
-"""Commands of the project: each module turns a command line into calls of the rooms below."""
+"""Commands of the project: modules that parse a command line, and parts that they share."""

@@ -1,8 +1,9 @@
-"""Command ``adopt``: makes a file of anybody's a kernel that check, profile and compare take.
+"""Command ``adopt``: checks or drafts the functions by which a user's kernel file is run here.
 
 A file needs three functions: inputs(device, sizes...) makes the inputs by name, reference(**inputs)
-computes what is right by plain torch, launch(**inputs) launches the kernel as its users do. Where
-they are missing, the file is run once without a GPU, and a draft of them is written beside it.
+computes the right result by plain torch, launch(**inputs) launches the kernel as its users do.
+Where they are missing, the file is run once without a GPU, and a draft of them is written beside
+it. Then check, profile and compare take the file in place of a design.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Commands check, profile and compare for adopted files, by the name of the file."""
+"""Runs the commands check, profile and compare where the name given is a user's adopted file.
+
+``campaign.adopted`` does the checking and timing; this module parses flags and prints results.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Command ``bench``: all versions of one workload run on one problem, in one table."""
+"""Command ``bench``: runs all versions of one workload on one problem, and prints one table.
+
+``bench_set`` does so for each problem of a set, in interleaved rounds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compiles versions and compares or updates their committed tables of fingerprints."""
+"""Compiles kernel versions and compares the result with their committed tables of fingerprints.
+
+``codes`` prints the comparison and has ``keep`` update the tables; ``settling`` keeps trials.
+"""
 
 from __future__ import annotations
 

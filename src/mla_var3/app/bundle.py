@@ -1,7 +1,7 @@
-"""``nox -s bundle``: project, toolchain and compiled kernels for a GPU host without a network.
+"""Command ``bundle``: packs project, toolchain and compiled kernels for a GPU host without network.
 
-What is packed is unpacked there by the script beside the parts, ``unpack.py``, which needs a Python
-with torch and nothing else.
+The script ``unpack.py`` beside the parts unpacks them there; it needs a Python with torch and
+nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Command ``campaign``: the staged optimization of one kernel; Step 0 stands alone as well."""
+"""Command ``campaign``: takes one kernel through staged optimization, or prints Step 0 alone.
+
+Parses the subcommands (init, next, plan, gate, ...); the package ``campaign`` carries them out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command ``check``: correctness of many versions, in parallel on the CPU's cores."""
+"""Command ``check``: tests many versions against their references, in parallel on CPU cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line of kernels: ``python -m mla_var3.kernel D [V] [flags]``."""
+"""Command line of kernels: ``python -m mla_var3.kernel D [V] [flags]`` parses a plan and runs it.
+
+``options`` parses the flags, ``launcher`` runs the plan in a profiling mode.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Command ``clone``: starts a kernel version as a copy of another, with a devlog entry to fill in.
 
-``python -m mla_var3.app.clone mla_var6_plus v4 v5`` copies the version's package. Nothing in it is
-rewritten, since no name in a version says which one it is; its module alone is called after it. A
-clone that fails leaves nothing behind.
+``python -m mla_var3.app.clone mla_var6_plus v4 v5`` copies the version's package unchanged, since
+no name inside says which version it is; only its module is renamed. A clone that fails leaves
+nothing behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Command ``codes``: does an edit change the machine code that any kernel version compiles to?
+"""Command ``codes``: reports which kernel versions an edit makes compile to other machine code.
 
 ``results/fingerprints`` holds what each version compiles to, at cases that show every value of its
-compile-time switches. ``check`` compiles them again and compares; ``write`` keeps the answer.
+compile-time switches. ``check`` compiles them again and compares; ``write`` updates the tables.
 """
 
 from __future__ import annotations

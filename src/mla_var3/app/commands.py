@@ -1,4 +1,7 @@
-"""Command lines over many versions: check, compare, bench."""
+"""Command lines of ``check``, ``compare`` and ``bench``: parse arguments and call the modules.
+
+``checking``, ``comparing`` and ``benching`` do the work; ``adopting`` does for adopted files.
+"""
 
 from __future__ import annotations
 

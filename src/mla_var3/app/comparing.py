@@ -1,4 +1,4 @@
-"""Command ``compare``: two versions side by side, from their measurement records."""
+"""Command ``compare``: prints which of two versions is faster and by what, from their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``nox -s conformance -- SUITE``: runs a test suite on CPU or GPU, and writes its result table."""
+"""Command ``conformance``: starts one of the test suites by name, each implemented elsewhere.
+
+Suites are others' tests and scripts, seeded bugs, and counts; each writes its result table.
+"""
 
 from __future__ import annotations
 

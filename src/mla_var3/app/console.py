@@ -1,4 +1,4 @@
-"""``hypermla NAME [arguments]`` runs what ``nox -s NAME -- [arguments]`` runs."""
+"""Console script ``hypermla NAME [arguments]``: runs the command that ``nox -s NAME`` runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""``nox -s conformance -- counts``: the emulator's counts held against Nsight Compute's on a GPU.
+"""``conformance -- counts``: compares the emulator's counts with Nsight Compute's, in a table.
 
 A folder of mode ``ncu`` says which plan ran and what the hardware counted; the same plan runs here
-in the emulator. Only what PTX and SASS both name is compared: ptxas merges, splits and moves the
-rest.
+in the emulator. Only instructions that both PTX and SASS have are compared: ptxas merges, splits
+and moves the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Problems of a check where compiling takes longer than running: few builds, many sizes of each.
+"""Chooses the problems of ``check`` where compiling is slow: few builds, many sizes for each.
 
 A build serves every extent that its kernels take at launch. So few problems that together have most
-of a version's switches are compiled, and all further ones differ in what is given at launch.
+of a version's switches are compiled, and all further ones differ only in what is given at launch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Command ``flatten``: prints a version as one file, its own code and what it takes from the kit.
 
-``python -m mla_var3.app.flatten flash_mla@cute-dsl v12``
+``python -m mla_var3.app.flatten flash_mla@cute-dsl v12`` prints what ``runtime.flattening`` makes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dispatch of a parsed command line to the profiling mode that runs the plan."""
+"""Runs a parsed plan in the profiling mode that was asked for, and prints summary and files."""
 
 from __future__ import annotations
 

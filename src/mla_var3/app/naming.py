@@ -1,4 +1,4 @@
-"""Parsing of version names on command lines, such as ``flash_mla@cute-dsl v12``."""
+"""Parses version names on command lines, such as ``flash_mla@cute-dsl v12``, and their language."""
 
 from __future__ import annotations
 

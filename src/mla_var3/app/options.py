@@ -1,4 +1,7 @@
-"""Command-line flags of a kernel version: derived from plan and tiling fields, and back to argv."""
+"""Command-line flags of a kernel version: derives them from plan and tiling fields, parses argv.
+
+``to_argv`` turns a plan back into the flags that ``parse`` reads.
+"""
 
 from __future__ import annotations
 

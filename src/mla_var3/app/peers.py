@@ -1,4 +1,4 @@
-"""``nox -s conformance -- --peers``: tests of other libraries, run with a kernel of ours.
+"""``conformance -- --peers``: runs other libraries' tests on our kernels in place of theirs.
 
 ``third_party/NAME.toml`` with a table ``[peer]`` says where a library's tests are and what makes
 cases of them: a context manager that takes the checkout, puts our kernel where its tests import the

@@ -1,4 +1,8 @@
-"""``bench --set=NAME``: a workload's set of problems, beside library kernels, in one process."""
+"""Parts of ``bench --set=NAME``: a set's problems, plans for each, ratios to a library's time.
+
+``app.benching`` runs the plans. ``Ratios`` prints, for each version, the geometric mean and the
+largest of its times over the first library kernel's.
+"""
 
 from __future__ import annotations
 

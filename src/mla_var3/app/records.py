@@ -1,4 +1,4 @@
-"""Commands over measurement records: verify, list, show, migrate, schema."""
+"""Command ``records``: verifies, lists, shows and migrates measurement records (``evidence``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Checks of a record against its workload's tolerance and its arch's limits, for ``verify``."""
+"""Checks of ``records verify``: tolerance, launch and resources of a record are possible ones.
+
+Each function returns faults: of a tolerance that the workload does not give, of stages or tilings
+that the version refuses, of clocks or resources beyond the device or arch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Commands of a campaign's memory: create, read, update, mask, unmask, summary, schema."""
+"""Command ``campaign memory``: creates, reads, updates, masks and lists entries of its memory.
+
+``campaign.memory`` stores the entries.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``nox -s run -- script.py``: runs a cuTile or CuTe DSL script unchanged, without a GPU.
+"""Command ``run``: runs a cuTile or CuTe DSL script unchanged, without a GPU.
 
-With ``--arch`` each kernel that it launches is compiled too, and one line says what came of it.
+With ``--arch`` each kernel that it launches is compiled too, with one line for the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table of all commands: what ``nox -s NAME -- ...`` and ``hypermla NAME ...`` run.
+"""Table ``COMMANDS``: the module and help text behind each ``nox -s NAME`` and ``hypermla NAME``.
 
 noxfile.py runs this file as it is, before anything is installed: it imports nothing of ours.
 """

@@ -1,7 +1,8 @@
-"""What edited sources compile to and compute, as trials beside the committed tables.
+"""Compiles and runs versions edited since their last compile, and keeps the results as trials.
 
-A record of sources that were edited since is neither fresh nor stale until somebody compiles them.
-``records verify`` does, once per edit; ``codes write`` is what enters them into the tables.
+Without this nobody knows whether a record of edited sources is stale. Trials lie below ``out/``,
+beside the committed tables: ``records verify`` makes them, and ``codes write`` enters results into
+the tables themselves.
 """
 
 from __future__ import annotations

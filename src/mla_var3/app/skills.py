@@ -1,6 +1,6 @@
-"""Command ``skills``: what agents are told, installed where an agent looks for it.
+"""Command ``skills``: lists the agent skills of the checkout, and installs them for an agent.
 
-The skills themselves are written by ``python -m generators.committed.skills``.
+``python -m generators.committed.skills`` writes the skills themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Verification of records: faults against their repository, devices, bounds and other records."""
+"""Verifies record files: lists faults against repository, devices, bounds and other records.
+
+``app.records`` prints the verdicts for ``records verify``; ``app.refuting`` has further checks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-screen result of a comparison or a bench, the winner first; functions of records."""
+"""Text of ``compare`` and ``bench`` on one screen, winner first, as functions of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any kernel as ours are: a user's file adopted, its Step 0, and campaigns with memory."""
+"""Optimization of a user's own kernel: adoption of its file, Step 0, and campaigns with memory."""
 
 from mla_var3.campaign.scripts import definitions, script
 

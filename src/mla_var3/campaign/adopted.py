@@ -1,4 +1,4 @@
-"""An adopted file as our versions are: checked, compiled, timed, recorded and advised on.
+"""``Adopted``: checks, compiles, times and records a user's adopted kernel file.
 
 Its records lie below ``out/adopted`` and never among the committed ones.
 """

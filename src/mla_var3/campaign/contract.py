@@ -1,7 +1,7 @@
-"""Contract of an adopted file: three functions that say what a kernel takes, gives and is.
+"""Reads an adopted file and its three functions (``inputs``, ``reference``, ``launch``).
 
 ``inputs(device, n=4096)`` makes the inputs, a mapping by name; its further parameters are sizes.
-``reference(**inputs)`` computes by plain torch what is right: a tensor, several, or a mapping.
+``reference(**inputs)`` computes the right result by plain torch: a tensor, several, or a mapping.
 ``launch(**inputs)`` launches the kernel as its users do and returns the same; None where it writes
 to inputs, which ``reference`` then names. ``CHECKS``, a list of sizes, ``TOLERANCE``, and ``ARCH``,
 what PTX runs as compiled for, may follow.

@@ -1,4 +1,4 @@
-"""FLOPs of what torch runs, by the formulas of its FlopCounter.
+"""Counts FLOPs of torch calls inside a block, by the formulas of torch's FlopCounter.
 
 The counter itself loads torch's compiler, which takes seconds.
 """

@@ -1,4 +1,4 @@
-"""Memory of a campaign: one JSON file per version, what was tried, why, and what came of it.
+"""Memory of a campaign: reads and writes one JSON file per version, with what was tried and why.
 
 Files are written whole and under a lock, so that two writers lose nothing and a killed one leaves
 the old file or the new one.

@@ -1,4 +1,7 @@
-"""Runs a user's code on the CPU, whatever language its kernels are in, and keeps what they did."""
+"""Runs a user's code on the CPU, in interpreter or emulator, and returns the kernels it launched.
+
+``compiled`` compiles these kernels for archs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Files of others, as they are: their definitions alone, or a script that compares by itself."""
+"""Makes the three functions of adoption from a script that compares its kernel by itself.
+
+``definitions`` loads a file's functions without running the rest; ``script`` keeps what the script
+gives to ``assert_close`` or ``allclose`` as output and reference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the three functions for a file of somebody's, from what one run of it shows."""
+"""Drafts the three functions of adoption for a user's file, from one run of it on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of a campaign: what comes next, the plan of a version, and the gates that it goes through.
+"""Stages of a campaign: names the next action, writes a version's plan, runs it through its gates.
 
 What comes next follows from the files alone, so that a campaign that was killed goes on from them.
 """

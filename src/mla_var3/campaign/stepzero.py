@@ -1,4 +1,4 @@
-"""Step 0 of a campaign: sourced figures of the device, the work, three ceilings and the targets.
+"""Step 0 of a campaign: computes ceilings and target times from sourced device figures and work.
 
 Every figure of hardware names the line of the device file that states it; a number without one is
 refused, whoever typed it.

@@ -1,4 +1,4 @@
-"""The work of what a campaign is of: a version by its cost model, an adopted file as counted."""
+"""FLOPs and bytes for Step 0: of a version by its cost model, of an adopted file as counted."""
 
 from __future__ import annotations
 

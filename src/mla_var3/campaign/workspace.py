@@ -1,4 +1,4 @@
-"""Workspace of a campaign: a git repository with Step 0, versions, plans, memory and profiles."""
+"""Workspace of a campaign: creates and reads its git repository of Step 0, versions and plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line over the device files: ``check``, ``list``, ``show`` and ``write``."""
+"""Command line ``python -m mla_var3.devices``: checks, lists, shows device files, writes peaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Roofline ceilings of a device: arithmetic throughput, DRAM bandwidth and board power."""
+"""``Ceilings``: a device's arithmetic throughput, DRAM bandwidth and power for one element type.
+
+The roofline model predicts times from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resource limits of one SM: registers, shared memory, threads and blocks, from device figures."""
+"""``SmLimits``: registers, shared memory, threads and blocks of one SM, from device figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lint of the device files, and their peak rates as a JSON table."""
+"""Checks the device files for faults, and writes published peak rates as a JSON table."""
 
 from __future__ import annotations
 

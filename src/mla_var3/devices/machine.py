@@ -1,4 +1,4 @@
-"""Device properties that a plan asks for (SM count, rates) to choose open sizes and grids."""
+"""``Machine``: a device's SM count and rates, by which a plan chooses open sizes and grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device files as data: a GPU and its figures, each with the source that states it.
+"""Reads device files into ``Device`` objects: a GPU's figures, each with its source.
 
 The files under ``knowledge/devices`` hold every figure that was found, also those that disagree.
 Where they do, a ``[[used]]`` entry names the one to use and why. A figure that nobody states is

@@ -1,4 +1,4 @@
-"""Units of device figures: what sources print, normalized to one unit per metric.
+"""Normalizes units of device figures, as their sources print them, to one unit per metric.
 
 Two readings are decided here, once. Rates and DRAM capacity are decimal (1 TB/s is 1000 GB/s,
 1 GB is 10^9 bytes), as data sheets use them. On-chip sizes are binary even when a source prints

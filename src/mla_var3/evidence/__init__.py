@@ -1,4 +1,4 @@
-"""Measurement records: what runs observed, the only source of numbers on the site.
+"""Measurement records: what runs observed, and the source of every measured number on the site.
 
 A file per run and design below ``results/``, appended to and never replaced (``runs``); a
 ``Record`` is one entry of it together with its run. ``frame()`` gives all of them as a pandas

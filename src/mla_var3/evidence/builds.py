@@ -1,4 +1,4 @@
-"""Committed table of fingerprints per design: what each version's sources compile to.
+"""Reads and writes the committed table of fingerprints: what each version's sources compile to.
 
 A build is what one or several states of a version's sources compile to, problem by problem. States
 that compile to the same machine code and launches are one build; the first build of a version is

@@ -1,4 +1,4 @@
-"""Which of two versions is faster: one noise threshold and one wording for all comparisons.
+"""Compares the times of two versions in one run: one noise threshold and one wording for all.
 
 Times compare within one run only. Two versions are as fast as each other where their medians of one
 run differ by less than ``NOISE``; else one of them is faster. The rule is worked out from

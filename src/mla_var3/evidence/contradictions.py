@@ -1,4 +1,4 @@
-"""Consistency checks of records: parts of one, or of several, that exclude each other.
+"""Consistency checks of records: find fields of one, or of several, that exclude each other.
 
 None of this proves that a run took place; see ``evidence.integrity`` for what a hash cannot say.
 """

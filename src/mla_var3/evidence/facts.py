@@ -1,4 +1,4 @@
-"""Compile facts of one kernel for one arch (registers, spills, SASS), common to all languages.
+"""Schema of compile facts of a kernel for one arch (registers, spills, SASS), in any language.
 
 Each language that compiles adds its own facts in the module ``facts`` of its folder.
 

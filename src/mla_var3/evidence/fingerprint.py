@@ -1,4 +1,4 @@
-"""Fingerprint of a kernel launch: its machine code and how it is launched.
+"""Fingerprint of a kernel launch: digests its machine code and launch, and names differences.
 
 A source file says what was written; a fingerprint says what ran. Names, comments and line numbers
 are not part of it.

@@ -1,4 +1,4 @@
-"""All records as one pandas table, a row per record: for comparisons, CSV files and notebooks."""
+"""Makes one pandas table of all records, a row per record, for CSV files and notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integrity checks of a record by its content hash and repository: was it edited after the run?
+"""Integrity checks of a record: its content hash, and its sources in the repository's history.
 
 The content hash catches an edit, a slip of the hand, a broken merge. It does not prove who made
 the record, nor that the run took place: whoever can run this tool can seal a record of invented

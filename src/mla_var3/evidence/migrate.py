@@ -1,4 +1,4 @@
-"""Migration of records of older schemas to the current one, whenever they are read.
+"""Converts a record file of an older schema to today's record, whenever one is read.
 
 Schemas 1 and 2 kept a file per record. Schema 2 also stated the FLOPs and bytes of a cost model,
 which follow from the problem. Schema 1 kept further what followed from it (predictions, the share

@@ -1,4 +1,4 @@
-"""Renamed stages and kernels: today's names of those in older records, applied when read.
+"""Maps stage and kernel names of older records to today's names when they are read.
 
 The files keep the names that the run saw. A stage whose name in the sources changes, and nothing
 else, gets a line here, so that its old records stand beside its new ones.

@@ -1,8 +1,8 @@
-"""Table of workload revisions: inputs, reference and tolerance of each problem, as observed.
+"""Table of workload revisions: digests of each problem's inputs and reference, and its tolerance.
 
 A revision is told by what a problem's own code gives on its check problems, not by how that code
-is written: a figure per tensor, equal within what processors differ in. The table is committed; it
-is filled in by ``app.codes``, which runs the code.
+is written: a figure per tensor, equal within what processors differ in. A record checked on another
+revision is stale. The table is committed; ``app.codes`` fills it in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""File format of records: all that one run observed of one design, appended, never replaced.
+"""File format of records: schema of one run's file, to which entries are appended.
 
 ``results/<target>/<package>/<layer>/<design>/<time>-<run>.json``. A file says once what holds for
 all of it: run, device and driver, toolchain, git, the sources of each version, and in two lists,

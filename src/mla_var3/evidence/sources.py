@@ -1,4 +1,4 @@
-"""Source files of a record by git blob id, and whether today's files still equal them.
+"""Identifies a record's source files by git blob id, and finds those that differ from today's.
 
 A source is named by its git blob id, worked out from its bytes, so that it is known without git
 and outlives rewritten history.

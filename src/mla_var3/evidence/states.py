@@ -1,4 +1,4 @@
-"""Freshness of a record: fresh, code changed or toolchain moved, against today's sources.
+"""Decides whether a record is fresh, code changed or toolchain moved, against today's sources.
 
 Equal sources are the fast path. Where they differ, the committed table of fingerprints tells
 whether machine code and launch do (``evidence.builds``), or the trial beside it of sources that are

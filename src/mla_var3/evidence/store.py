@@ -1,4 +1,4 @@
-"""Storage of records below ``results/``: reading, finding and writing their files."""
+"""Stores records below ``results/``: writes, reads and finds their files."""
 
 from __future__ import annotations
 

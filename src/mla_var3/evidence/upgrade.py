@@ -1,4 +1,4 @@
-"""Converts files of older schemas to today's run files, and proves that no value changed.
+"""Converts committed record files of older schemas to run files, and proves no value changed.
 
 What was overwritten comes back from git where its run still means something. That is so for a
 record that was timed, whose content hash is right, that names its sources, and that is older than

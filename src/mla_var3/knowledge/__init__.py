@@ -1,4 +1,4 @@
-"""Knowledge base of optimization patterns: pages with evidence, lint, search and matching."""
+"""Knowledge base of optimization patterns: reads its pages, lints, searches and matches them."""
 
 from mla_var3.knowledge.directives import render
 from mla_var3.knowledge.evidence import render_evidence, render_measured

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge lint|query|api|match|backtest|court|...``."""
+"""Command line ``python -m mla_var3.knowledge``: lint, query, match, court and other commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Cost analyses of workloads: computed figures that pages ask for by directive.
+"""Interface ``Analysis``, by which a workload offers computed figures for pages to insert.
 
-A workload may have one, as ``mla_var3.workloads.<key>.regimes``; see :class:`Analysis`.
+A workload may have one, as ``mla_var3.workloads.<key>.regimes``; ``find`` returns it, and the
+directive ``analysis`` of a page names the figure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Backtest of the advice: would it have named, before each past step, the pattern that gained?
+"""Backtest of the advice: counts past speedups whose pattern it would have ranked in the top 3.
 
-For each step that gained: did the page that the next version applied stand among the first three
-for the version before it? Nothing that the step itself taught is known to the advice: the gains of
-the same two versions, on whatever problem, are left out.
+For each step that gained, the advice is asked about the version before it. Nothing that the step
+itself taught is known to the advice: the gains of the same two versions, on whatever problem, are
+left out.
 """
 
 from __future__ import annotations

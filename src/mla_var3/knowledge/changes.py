@@ -1,4 +1,4 @@
-"""Diff of two kernel versions: hunks of every file, and code that only moved.
+"""Compares the sources of two kernel versions: hunks of every file, and code that only moved.
 
 A version that is composed from the kit is compared as one file, with what it takes from there.
 """

@@ -1,4 +1,4 @@
-"""Compiles that pages cite as evidence: small kernels or versions under listed tilings and archs.
+"""Compiles kernels that pages cite as evidence, under listed tilings and archs, and keeps results.
 
 ``knowledge/compiles/NAME.toml`` lists the cases, of a version or of a small kernel beside it.
 ``python -m mla_var3.knowledge compile`` compiles them and keeps what it saw as

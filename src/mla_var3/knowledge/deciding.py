@@ -1,4 +1,4 @@
-"""What advice says where no page is decided: power, a bound that is near, or what to measure.
+"""Advice where no pattern page is certain: names a power limit, a near bound, or a measurement.
 
 A page whose trigger rests on a problem and a time alone is a guess. In its place stands the
 measurement whose values its triggers, and those of other pages, still ask for.

@@ -1,4 +1,4 @@
-"""Directives and citations of knowledge pages, which insert figures from records.
+"""Renders directives and citations of knowledge pages as figures and tables from records.
 
 ``{{ name arguments }}`` is replaced by a figure or a table; ``[3.2x](source:key)`` becomes a link
 to the source of the page's evidence entry ``key``.

@@ -1,4 +1,4 @@
-"""Evidence of knowledge pages: values looked up in records, and the tables that show them."""
+"""Evidence of knowledge pages: looks values up in records and renders them as tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Joined view of a version: facts of its event, static, counter and CPU records in one.
+"""Joins a record with others of the same sources, so that advice has times and compile facts.
 
-A timed run carries no facts of the compiler, and a compile carries no times. Advice needs both.
+A timed run carries no facts of the compiler, and a compile carries no times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every check over knowledge pages, devlogs and records, for the lint command to print."""
+"""Runs every lint check over knowledge pages, devlogs and records, and returns the findings."""
 
 from __future__ import annotations
 

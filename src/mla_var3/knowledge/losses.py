@@ -1,7 +1,8 @@
-"""What each cause costs a stage at least: times that follow from counts and a device's figures.
+"""Estimates the slowdown factor of each cause (idle SMs, spills, ...) from a record's facts.
 
-A loss is a factor: how many times longer the launch takes than it would without the cause, by the
-roofline of the device. 1 is no loss. A cause that the facts do not decide has no loss here.
+A factor says how many times longer the launch takes than it would without the cause, by the
+roofline of the device. 1 is no loss. A cause that the facts do not decide has no factor. The
+catalog of metrics offers them to triggers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Advice for a record: the pattern pages that it triggers, ranked by expected gain.
+"""Advice for a record: returns the pattern pages that it triggers, ranked by expected gain.
 
 A page is found by its triggers, on all that the records of a version state together. What it can be
 expected to bring follows from what it brought in like cases, and never exceeds what the bound of

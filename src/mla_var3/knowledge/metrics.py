@@ -1,8 +1,8 @@
-"""Catalog of metrics: every metric that a trigger, an evidence entry or a page may name.
+"""Catalog of metrics, by name, and how each is read from a record: for triggers and evidence.
 
-One table: what holds of every run stands here, what only the problems of a workload or the kernels
-of a language have is declared there. Lint refuses names that are not in it, ``match`` reads values
-through it, and the documentation prints it.
+One table: metrics of every run stand here, those of a workload's problems or a language's kernels
+are declared there. Lint refuses names that are not in it, ``match`` reads values through it, and
+the documentation prints it.
 """
 
 from __future__ import annotations

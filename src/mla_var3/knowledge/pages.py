@@ -1,4 +1,4 @@
-"""Reader of knowledge pages and devlogs: front matter, sections and faults, with line numbers.
+"""Reads knowledge pages and devlogs: front matter, sections and faults, with line numbers.
 
 Reading never raises on a faulty file: what is wrong is kept as faults, which lint reports. Each
 fault names the check of ``mla_var3.knowledge.checks`` that it belongs to.

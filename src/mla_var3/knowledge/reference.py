@@ -1,4 +1,4 @@
-"""Generator of the reference tables in docs/contributing/knowledge.md, from the code.
+"""Writes the reference tables in docs/contributing/knowledge.md from the code.
 
 Generated parts stand between a line ``[//]: # (begin NAME)`` and a line ``[//]: # (end NAME)``.
 """

@@ -1,8 +1,7 @@
-"""HTML sanitizer of pages: an allow-list, and Markdown rendered as the site renders it.
+"""HTML sanitizer of pages: drops all that is not on an allow-list; finds beforehand what it drops.
 
-The site passes each page's HTML through ``sanitized`` before the theme takes it, so that nothing in
-a text runs whatever the renderer makes of it. Lint renders the same way and names beforehand what
-would be dropped.
+The site passes each page's HTML through ``sanitized`` before the theme takes it, so that no script
+in a text runs. Lint renders Markdown as the site does and names what would be dropped.
 """
 
 from __future__ import annotations

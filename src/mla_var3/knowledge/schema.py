@@ -1,4 +1,4 @@
-"""Schema of knowledge pages and devlogs: front matter and sections, declared once."""
+"""Schema of knowledge pages and devlogs: front matter as pydantic models, and sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full-text ranking of pattern pages by BM25, title and metric names weighted above the body."""
+"""Full-text search of pattern pages by BM25; titles and metric names weigh more than the body."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the records say of a version: how it compares, how fast it is, and what limits it there.
+"""Reports how a version stands by timed records: against others, against its bound, and its limit.
 
-Everything is read from records of timed runs. Ratios are between times of one run, by the one rule
-of ``mla_var3.evidence.compare``.
+Ratios are between times of one run, by the one rule of ``mla_var3.evidence.compare``. The summary
+of a run prints it.
 """
 
 from __future__ import annotations

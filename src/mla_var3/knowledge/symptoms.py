@@ -1,4 +1,4 @@
-"""Symptoms that people see, the metrics that show them, and patterns that help, ranked by arch.
+"""Table of symptoms, the metrics that confirm each, and the patterns that help, ranked by arch.
 
 A symptom is a few metrics. Its remedies are the patterns with a trigger on one of them, so that a
 new page joins the diagnosis by its front matter alone.

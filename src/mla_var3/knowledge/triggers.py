@@ -1,4 +1,4 @@
-"""Triggers of pattern pages, evaluated on the metrics of a record."""
+"""Evaluates the triggers of pattern pages on a record's metrics, and returns those that fire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Languages that kernels are written in (cuTile, CuTe DSL, library), behind one protocol.
+"""Kernel languages (cuTile, CuTe DSL, library): finds each by its key, behind one protocol.
 
 A language is a package of this folder that defines ``LANGUAGE`` (see ``languages.base.Language``);
 importing it loads neither torch nor a compiler.

@@ -1,4 +1,4 @@
-"""Protocol ``Language``: what each kernel language provides to compile and run its kernels."""
+"""Protocol ``Language``: methods by which a language compiles, runs and describes its kernels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Compile cases of a version that together show every value of every compile-time switch.
+"""Chooses compile cases of a version that show every value of every compile-time switch.
 
 A default alone does not: a mistake where CTAs split the keys leaves the code of those that do not
-as it was.
+as it was. The table of fingerprints holds these cases.
 """
 
 from __future__ import annotations

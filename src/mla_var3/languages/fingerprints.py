@@ -1,4 +1,7 @@
-"""Fingerprints of a version's launches: each case is bound, compiled and read, without a GPU."""
+"""Compiles a version's cases without a GPU and returns the fingerprints of their launches.
+
+Each language's module ``fingerprint`` reads one launch; ``app.building`` keeps the results.
+"""
 
 from __future__ import annotations
 

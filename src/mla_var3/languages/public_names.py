@@ -1,4 +1,7 @@
-"""Public names of an installed package: kind, signature and members, as ``inspect`` tells them."""
+"""Describes public names of an installed package (kind, signature, members) by ``inspect``.
+
+References of cuTile and the CuTe DSL are compared with these.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranking of a kernel's tilings by static compile facts, and why others are pruned.
+"""Compiles a kernel's tilings and ranks them by static facts; prunes those not worth timing.
 
 A tiling is pruned when its launch is refused, when it spills registers, or when a matrix
 multiplication leaves the arch's fast tensor-core path. The rest are ordered by a model that needs

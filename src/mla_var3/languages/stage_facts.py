@@ -1,4 +1,4 @@
-"""Compile facts of every stage of a runtime object, whatever language its kernels are in."""
+"""Compiles every stage of a runtime object and returns its facts, whatever its language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subprocess in which nsight-python profiles a plan: ``annotating <plan's file>``.
+"""Subprocess that runs nsight-python on a plan's file and leaves its table of counters beside it.
 
 nsight-python is imported before torch: its reader of reports, as Nsight Compute 2025.3 ships it,
 crashes in a process that loaded torch first. So nothing that loads torch stands above.

@@ -1,4 +1,4 @@
-"""Mode ``annotation``: counters and times of each stage by nsight-python.
+"""Mode ``annotation``: times a plan, then collects counters of each stage by nsight-python.
 
 nsight-python runs the command it is called from once more under Nsight Compute, so it is called
 from a process of its own (``mla_var3.profiling.annotating``).

@@ -1,4 +1,4 @@
-"""Binding of a plan to GPU tensors, with tilings tuned where that is asked."""
+"""Binds a plan to tensors on the GPU and, unless turned off, tunes its tilings by timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Profiler counters of each stage as readable text, and measured points for the roofline."""
+"""Profiler counters of a record's stages: rows of a table, and the stages' roofline as CSV.
+
+``places`` pairs each stage's counted DRAM bytes and median time (by events) with the FLOPs and
+bytes of the cost model and with the roofline's bound.
+"""
 
 from __future__ import annotations
 

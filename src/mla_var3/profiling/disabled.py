@@ -1,4 +1,4 @@
-"""Mode ``disabled``: run and check without timing, on the GPU or at small sizes on the CPU."""
+"""Mode ``disabled``: runs a plan and checks its outputs, untimed, on a GPU or smaller on a CPU."""
 
 from __future__ import annotations
 

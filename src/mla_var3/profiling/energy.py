@@ -1,4 +1,4 @@
-"""Energy of timed runs by NVML: joules a launch, watts, SM clock, reasons for throttling."""
+"""Measures energy of timed runs by NVML: joules per launch, watts, SM clock, throttle reasons."""
 
 from __future__ import annotations
 

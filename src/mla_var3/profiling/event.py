@@ -1,4 +1,4 @@
-"""Mode ``event``: whole run and each stage timed by CUDA events."""
+"""Mode ``event``: checks a plan on the GPU, times the whole and each stage by CUDA events."""
 
 from __future__ import annotations
 

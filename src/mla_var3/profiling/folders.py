@@ -1,4 +1,4 @@
-"""Output folders of profiling runs, one per run, so that none overwrites another."""
+"""Creates output folders of profiling runs, one per run, so that none overwrites another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lock that lets one profiling run at a time use a GPU: two would measure each other."""
+"""Lock per GPU that one profiling run at a time holds, so that no other disturbs its times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hot spots of a launch: warp-stall samples by SASS instruction and by source line."""
+"""Finds hot spots of a launch: sums warp-stall samples by SASS instruction and source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiling job: which version, its plan, for which device, and how to run it."""
+"""``Job``: a version, its plan, device and settings, which profiling modes pass to each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry of profiling modes by name; each is loaded when it runs."""
+"""Table of profiling modes by name, and ``run``, which loads one and runs a plan in it."""
 
 from __future__ import annotations
 

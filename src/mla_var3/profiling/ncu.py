@@ -1,4 +1,4 @@
-"""Mode ``ncu``: all counters of each stage by Nsight Compute, and its recommendations."""
+"""Mode ``ncu``: times a plan, then runs Nsight Compute on each stage for counters and advice."""
 
 from __future__ import annotations
 

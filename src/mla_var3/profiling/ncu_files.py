@@ -1,4 +1,4 @@
-"""Output files of mode ``ncu`` per stage: counters, SASS and annotated sources of one launch."""
+"""Writes the files of mode ``ncu`` per stage: counters, SASS and annotated sources of a launch."""
 
 from __future__ import annotations
 

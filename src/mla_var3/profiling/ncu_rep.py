@@ -1,4 +1,4 @@
-"""Reader of Nsight Compute report files (``.ncu-rep``), by NVIDIA's own module, to plain data.
+"""Reads Nsight Compute report files (``.ncu-rep``) by NVIDIA's own module, as plain data.
 
 The module ``ncu_report`` needs neither a GPU nor the command ``ncu``. nsight-python brings it; each
 Nsight Compute ships the same module among its extras. It is loaded in a process of its own, since

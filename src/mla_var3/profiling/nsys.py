@@ -1,8 +1,8 @@
-"""Mode ``nsys``: timeline of launches, by Nsight Systems if installed, else by CUPTI.
+"""Mode ``nsys``: records the timeline of a plan's launches, by Nsight Systems or else CUPTI.
 
-What is traced is one run launch by launch, each launch in a range of its stage's name, and one
-replay of a CUDA graph, which is what mode ``event`` times. The overlap is that of the replay: a
-Python host that launches one kernel after another may be slower than the kernels.
+Traced are one run launch by launch, each launch in a range of its stage's name, and one replay of a
+CUDA graph, which is what mode ``event`` times. The overlap is that of the replay: a Python host
+that launches one kernel after another may be slower than the kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writer of report.html: a run's report with figures in one self-contained file, from records."""
+"""Writes report.html: a run's records as one self-contained page, summary, figures and report."""
 
 from __future__ import annotations
 

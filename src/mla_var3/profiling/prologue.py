@@ -1,4 +1,7 @@
-"""First steps that all timing modes share: time, stop if that failed, make folder and report."""
+"""Shared frame of the timing modes: times a plan, calls the mode's profiler, writes the report.
+
+The profiler is left out where timing failed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builder of records from finished runs: the parts that all modes share."""
+"""Builds records from finished runs: identity, toolchain, device, correctness and times."""
 
 from __future__ import annotations
 

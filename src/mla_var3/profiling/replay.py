@@ -1,4 +1,4 @@
-"""Subprocess that runs one plan, for profilers that start what they look at.
+"""Subprocess that runs one plan from a file, for profilers that start their target themselves.
 
 A profiler that ran the user's own command again would meet whatever else that does.
 """

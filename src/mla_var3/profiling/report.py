@@ -1,4 +1,4 @@
-"""Writer of report.md: what a run found, for people and language models, from records."""
+"""Writes report.md: a run's records as text with tables, for people and language models."""
 
 from __future__ import annotations
 

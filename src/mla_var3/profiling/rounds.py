@@ -1,4 +1,4 @@
-"""Interleaved timing of many versions in rounds, so that none has the cooler chip.
+"""Times many versions in turn, round after round in one process, so that none has a cooler chip.
 
 Above a few query tokens an H200 runs at its power limit, and whoever comes first after a pause
 looks a tenth faster. So all are bound and checked first, warmed up in a round that does not count,

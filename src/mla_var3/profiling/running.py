@@ -1,4 +1,4 @@
-"""GPU run of a job, the first half of every GPU mode: checked, timed, and made a record."""
+"""GPU run of a job, the first half of the timing modes: tunes, checks, times, makes a record."""
 
 from __future__ import annotations
 

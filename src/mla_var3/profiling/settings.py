@@ -1,4 +1,4 @@
-"""Settings of a profiling run, and its result; the same for every mode."""
+"""``Settings`` of a profiling run and its ``ProfileResult``, the same for every mode."""
 
 from __future__ import annotations
 

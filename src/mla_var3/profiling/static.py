@@ -1,4 +1,4 @@
-"""Mode ``static``: CPU check and compile facts of a version, without a GPU."""
+"""Mode ``static``: checks a version on the CPU and compiles it for archs, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One-screen summary of a run: correctness, a line per target, what limits it, what to try.
+"""Renders a run's records as one screen: correctness, a line per target, limits, what to try.
 
-A function of records, as ``report`` is; the report holds the rest.
+``report`` renders the same records at full length.
 """
 
 from __future__ import annotations

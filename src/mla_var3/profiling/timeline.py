@@ -1,4 +1,4 @@
-"""Timeline of kernel launches, from Nsight Systems or CUPTI: one table, and how much overlaps."""
+"""Parses traces of kernel launches (Nsight Systems, CUPTI) into one table, and computes overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU timer: CUDA events around graph replays, with L2 flushed before each."""
+"""``Timer``: times GPU work by CUDA events around graph replays, L2 flushed before each."""
 
 from __future__ import annotations
 

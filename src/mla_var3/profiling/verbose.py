@@ -1,4 +1,4 @@
-"""Writer of report-verbose.md: Nsight Compute's advice, ranked, and hot lines of each stage."""
+"""Writes report-verbose.md of mode ``ncu``: Nsight Compute's advice, ranked, and hot lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roofline model: bounds, reference times and their figures."""
+"""Roofline model: predicts bounds and reference times, and draws them as figures."""
 
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.roofline.prediction import (

@@ -1,4 +1,4 @@
-"""Roofline plots as SVG that can stand in a page."""
+"""Draws roofline plots (ceilings and kernels as points) as SVG for report.html."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roofline predictions: bound and reference time from FLOPs, bytes and a device.
+"""Predicts a kernel's bound and reference time from its FLOPs and bytes and a device's rates.
 
 The roofline model (Williams, Waterman, Patterson, CACM 52(4), 2009): a kernel that overlaps its
 arithmetic with its memory traffic perfectly takes the longer of the two. Where joules were

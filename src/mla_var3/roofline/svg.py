@@ -1,4 +1,4 @@
-"""SVG output of matplotlib: reproducible, for light and dark pages, safe to inline, cached.
+"""Makes reproducible SVG of a matplotlib figure, for light and dark pages, cached by its data.
 
 Text and lines take the page's text color; the colors of the data keep a contrast of 3 to 1 on
 both backgrounds. Ids carry a hash of the data, so that several figures can share a page.

@@ -1,4 +1,4 @@
-"""On-disk cache of compiled kernels, addressed by everything that shapes them.
+"""On-disk cache of compiled kernels: the key digests everything that shapes the compile.
 
 Not diskcache 5.6.3, which was tried: its SQLite index may not lie on a folder that several machines
 share, it executes pickles of whoever wrote the folder (a bundle brings one), reads an entry that is

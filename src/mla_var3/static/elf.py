@@ -1,4 +1,4 @@
-"""Digest of a cubin's machine code, from its ELF sections."""
+"""Computes a digest of a cubin's machine code and constants from its ELF, for fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASS instruction counts per source line, from the line table of a cubin."""
+"""Counts a cubin's SASS instructions per source line, by its line table."""
 
 from __future__ import annotations
 

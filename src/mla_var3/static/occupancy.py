@@ -1,4 +1,4 @@
-"""Theoretical occupancy: blocks of a kernel that one SM holds, and the resource that limits it."""
+"""Computes theoretical occupancy: a kernel's blocks that an SM holds, and what limits them."""
 
 from __future__ import annotations
 

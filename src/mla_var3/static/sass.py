@@ -1,4 +1,4 @@
-"""Parser of what cuobjdump and nvdisasm print about a cubin: SASS, resource usage."""
+"""Parses output of cuobjdump and nvdisasm: SASS instructions, MMA paths and resource usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Source file names in compile facts: relative, wherever things are installed."""
+"""Shortens source file names in compile facts to paths within the project or package."""
 
 from __future__ import annotations
 

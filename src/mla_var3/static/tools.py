@@ -1,4 +1,4 @@
-"""Locator and runner of NVIDIA's binary tools inside the installed Python packages.
+"""Finds NVIDIA's binary tools inside the installed Python packages, and runs them.
 
 The tools come from packages, never from ``PATH``: a toolkit that happens to be installed beside
 them has other versions, and other versions give other facts.

@@ -1,4 +1,7 @@
-"""Lint checks of the knowledge base; each is a class whose id anchors its documentation."""
+"""List ``CHECKS`` of all lint checks of the knowledge base; each is a class with an id.
+
+A check's id is the anchor of its documentation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Base classes of a lint check and its findings; a check's id anchors its documentation."""
+"""Base classes of lint checks, and ``Finding``, which they return.
+
+A check's id is the anchor of its documentation, and its docstring the text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lint checks of what a page claims: metrics, triggers, evidence, versions and other pages."""
+"""Lint checks of a page's claims: metrics, triggers, versions, and records cited as evidence."""
 
 from __future__ import annotations
 

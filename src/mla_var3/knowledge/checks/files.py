@@ -1,4 +1,4 @@
-"""Lint checks of knowledge files and their front matter."""
+"""Lint checks of knowledge files and their front matter: place, name, encoding, keys and values."""
 
 from __future__ import annotations
 

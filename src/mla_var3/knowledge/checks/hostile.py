@@ -1,4 +1,4 @@
-"""Lint checks for active content: nothing that runs in a browser or while the site is built."""
+"""Lint check for active content: refuses text that would run in a browser or during the build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lint checks of learning paths and their annotated examples."""
+"""Lint checks of learning paths and annotated examples: schema, and names that must exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lint checks of the sections of pattern pages and devlogs."""
+"""Lint checks of pattern pages' and devlogs' sections: which, in what order, none empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lint checks of running text: HTML, links, paths, numbers, citations and directives."""
+"""Lint checks of running text: HTML, links, paths, numbers without a source, and directives."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The court for the advice: kernels with a known fault, and whether the right page comes first."""
+"""Evaluation of the advice: whether it ranks the right page first on kernels of known fault."""

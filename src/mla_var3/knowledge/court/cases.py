@@ -1,8 +1,8 @@
-"""Cases of the court: what they are, and how their lists are read.
+"""Reads the cases of the court, kernels with the page that is right for each, from TOML lists.
 
 Lists stand in ``knowledge/court``: ``seeded.toml`` has kernels of ours that one edit made slow,
-``strangers.toml`` kernels of others with what an expert says of each. Both were written before the
-advice was asked.
+``strangers.toml`` third-party kernels with an expert's verdict on each. Both were written before
+the advice was asked.
 """
 
 from __future__ import annotations

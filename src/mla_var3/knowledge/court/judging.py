@@ -1,7 +1,7 @@
-"""The court: which page the advice puts first for each case, and what that is worth.
+"""Scores the advice on the cases of the court: how often the right page comes first, or in 3.
 
-Names tell nothing: each kernel is shown under neutral names, with its work given, so that no rule
-can know it. The advice competes with the best answer that is always the same, and with chance.
+Each kernel is shown under neutral names, with its work given, so that no rule can know it by name.
+The score stands beside those of the best constant answer and of chance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a compile and a CPU run state of the kernels of the court.
+"""Compiles the kernels of the court and runs them on the CPU, and keeps the facts for judging.
 
 Nothing of it needs a GPU. A kernel whose source is edited is observed in a copy of the checkout, in
 a process of its own.

@@ -1,7 +1,7 @@
-"""Kernels of published packages, compiled as the list of strangers launches them.
+"""Compiles third-party packages' kernels for the court, at the launches that their cases list.
 
 A case names a package, a kernel in it and the arguments of one launch. No source of a package is
-kept: ``results/court/strangers.json`` keeps what a compile and a CPU run stated, and ``court
+kept: ``results/court/strangers.json`` keeps the facts of a compile and a CPU run, and ``court
 --strangers FOLDER`` makes it anew from a folder into which the packages were installed.
 """
 

@@ -1,4 +1,4 @@
-"""The session of the court: what was found, as a table for people and a file for the site."""
+"""Runs a session of the court, and writes its results as a text table and a file for the site."""
 
 from __future__ import annotations
 

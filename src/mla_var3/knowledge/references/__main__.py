@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.knowledge.references check|write|cutlass``."""
+"""Command line ``python -m mla_var3.knowledge.references``: checks or writes the references."""
 
 from __future__ import annotations
 

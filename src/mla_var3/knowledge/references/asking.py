@@ -1,4 +1,7 @@
-"""Answers from all references at once, each with its file and line: ``knowledge api WORDS``."""
+"""Command ``knowledge api WORDS``: finds the passages of all references that answer a question.
+
+Each answer comes with its file and line.
+"""
 
 from __future__ import annotations
 

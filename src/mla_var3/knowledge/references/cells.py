@@ -1,4 +1,4 @@
-"""Snippets of references: cells of Python files, each headed by the names that it shows."""
+"""Reads the code snippets of a reference from a Python file, each with the names that it shows."""
 
 from __future__ import annotations
 

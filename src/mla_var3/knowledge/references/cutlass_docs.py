@@ -1,4 +1,4 @@
-"""CUTLASS's C++ documents as a Markdown tree, for reading and searching on this machine.
+"""Converts CUTLASS's C++ documents to a local Markdown tree, for reading and searching.
 
 Guides are kept as they are, those in reStructuredText go through pandoc; links out of the tree lead
 to the repository. The API part has a page per header, from Doxygen's XML. The tree is made from the

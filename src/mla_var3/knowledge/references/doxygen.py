@@ -1,4 +1,4 @@
-"""Doxygen's XML of C++ headers as Markdown, a page per header."""
+"""Converts Doxygen's XML of CUTLASS's C++ headers to Markdown, a page per header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds references to the installed packages: what is missing, what is new, what moved."""
+"""Compares the references with the installed packages: names missing, new or changed."""
 
 from __future__ import annotations
 

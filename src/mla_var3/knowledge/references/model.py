@@ -1,4 +1,4 @@
-"""What a reference holds: chapters with our words, and what the installed package says."""
+"""Schema and reader of a reference: its chapters, entries, and names of the installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of our versions use a name, read from their sources without importing them."""
+"""Finds which of our kernel versions use a name, from their sources without importing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of a package that CUTLASS's examples use, read from their sources without running them."""
+"""Counts the names of a package that CUTLASS's examples use, from sources that are not run."""
 
 from __future__ import annotations
 

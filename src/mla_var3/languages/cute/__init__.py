@@ -1,4 +1,4 @@
-"""Language ``cute-dsl``: CuTe DSL kernels, their compiler, compile facts and exported libraries."""
+"""Language ``cute-dsl``: compiles, emulates and exports CuTe DSL kernels behind ``Language``."""
 
 from __future__ import annotations
 

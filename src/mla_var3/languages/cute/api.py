@@ -1,4 +1,4 @@
-"""Public names of the installed CuTe DSL."""
+"""Lists the public names of the installed CuTe DSL, for the reference of its API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archs that a CuTe kernel can be compiled for, told from the names that its sources use."""
+"""Decides which archs a CuTe kernel can be compiled for, by the names that its sources use."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The DSL traces the host function on stand-ins for its tensors and compiles host and device code in
 one go. It does so in a forked process, since it keeps global state and some faults end it. The
-disassemblers then read the cubin. Results are cached on disk, under all that shapes them.
+disassemblers then read the cubin. Results are cached on disk; the key has all inputs of a compile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile configuration of a CuTe kernel: one tiling, its host function and arguments."""
+"""``Configuration`` of a CuTe kernel to compile: one tiling, its host function and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a CuTe kernel on the CPU: host function and PTX emulated, barriers and races checked.
+"""Runs a CuTe kernel on the CPU: emulates host function and PTX, and reports races and faults.
 
 Both come from the compile cache, as static facts do: a kernel is compiled once per signature.
 """

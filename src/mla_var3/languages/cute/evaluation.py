@@ -1,8 +1,8 @@
-"""Static evaluation of a CuTe kernel's source: its grid and accumulators, without a compile.
+"""Works out a CuTe kernel's grid and accumulators from its Python source, without a compile.
 
 The host function's launch states the grid, and each accumulator the extents of its tile. Both are
-arithmetic over shapes, constants and the attributes of the host object, which is all that is worked
-out here: whatever takes a layout or the device stays unknown.
+arithmetic over shapes, constants and attributes of the host object, and only such arithmetic is
+evaluated: whatever takes a layout or the device stays unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Exporter of compiled CuTe kernels: a shared library with a manifest, run without a compiler."""
+"""Exports compiled CuTe kernels as a shared library with a manifest, run without a compiler.
+
+``mla_var3.loader`` loads the result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile facts of a CuTe kernel beyond those of all languages: mbarriers, setmaxnreg, TMA."""
+"""Schema of a CuTe kernel's own compile facts: mbarriers, register budgets, TMA."""
 
 from __future__ import annotations
 

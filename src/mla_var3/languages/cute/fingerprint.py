@@ -1,4 +1,4 @@
-"""Fingerprint of a CuTe kernel: its cubin, and what its host function launches.
+"""Computes the fingerprint of a CuTe kernel: its machine code, and its launch as the host makes it.
 
 The compiled host function is run, with addresses that stand for its tensors, up to the launch. So
 grid, shared memory, numbers and TMA descriptors are those that the GPU would get.

@@ -1,4 +1,4 @@
-"""Compile jobs of bound CuTe kernels; implements ``languages.base.CompileJob``."""
+"""Makes compile jobs of bound CuTe kernels; implements ``languages.base.CompileJob``."""
 
 from __future__ import annotations
 

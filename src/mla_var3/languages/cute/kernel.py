@@ -1,4 +1,4 @@
-"""``CuteKernel``: one CuTe kernel launch, bound to its tensors and tiling."""
+"""``CuteKernel``: one CuTe kernel launch, bound to its tensors and tiling; runs on GPU or CPU."""
 
 from __future__ import annotations
 

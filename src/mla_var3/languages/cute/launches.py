@@ -1,4 +1,4 @@
-"""Parser of lowered host code: grid, block, cluster and shared memory of each kernel launch."""
+"""Parses a compiled host function's MLIR for each launch's grid, block, cluster, shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice per rule of Nsight Compute: what the author of a CuTe kernel can do about it."""
+"""Table of advice per rule of Nsight Compute: the change that a CuTe kernel's author can make."""
 
 LEVERS = {
     "CPIStall": (

@@ -1,7 +1,6 @@
-"""Parameter bytes of a kernel launch that the host code writes; the others are padding.
+"""Finds which parameter bytes of a launch the host code writes; the others are padding.
 
-A parameter lies on the host's stack as its type says, and what stands between its fields is
-whatever was there before.
+Fingerprints leave padding out: on the host's stack it is whatever was there before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts from a kernel's PTX: mbarrier arrivals, transaction bytes and setmaxnreg budgets."""
+"""Reads facts from a kernel's PTX: mbarrier arrivals, transaction bytes, setmaxnreg budgets."""
 
 from __future__ import annotations
 

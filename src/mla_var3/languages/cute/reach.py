@@ -1,4 +1,7 @@
-"""Identifiers that a host function reaches, through the definitions of its own project."""
+"""Collects identifiers that a host function reaches through the definitions of its project.
+
+``arch`` tells from them which archs the kernel can be compiled for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of compiler and disassembler output to compile facts of CuTe kernels."""
+"""Parses compiler and disassembler output into compile facts of CuTe kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs of mutated (bug-seeded) CuTe kernels in the emulator, each in a process of its own."""
+"""Runs CuTe kernels with seeded bugs in the emulator, each in a process, and tables its reports.
+
+``mla_var3.emulator.seeded`` reads the list of bugs and judges the reports.
+"""
 
 from __future__ import annotations
 

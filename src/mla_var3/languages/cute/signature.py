@@ -1,4 +1,7 @@
-"""Launch arguments of a CuTe kernel: which are fixed at compile time, which at each launch."""
+"""Sorts launch arguments of a CuTe kernel into those fixed at compile time and those per launch.
+
+Makes the stand-ins that the DSL compiles against and the values that a launch passes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Python source files that shape a CuTe kernel, and the identity of its host object."""
+"""Finds the Python source files that shape a CuTe kernel, and a key of its host object.
+
+Both are parts of the key in the compile cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tilings of CuTe kernels: base class, and validation of multiples and shared memory."""
+"""Base class of CuTe kernels' tilings, and checks of multiples, choices and shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Toolchain of the CuTe DSL: where its compiler, ptxas and disassemblers are, their versions."""
+"""Finds the CuTe DSL's compiler, ptxas and disassemblers, checks versions, and runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language ``cutile-dsl``: cuTile kernels, their compiler, interpreter and compile facts."""
+"""Language ``cutile-dsl``: compiles and interprets cuTile kernels behind ``Language``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Public names of the installed cuda-tile, and what its front end makes of each operation."""
+"""Lists public names of the installed cuda-tile, with the types its front end gives operations.
+
+For the reference of its API, which is compared with the installed package.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compiler driver of cuTile: compiles kernels for any arch of tileiras, without a GPU.
 
 cuTile's front end turns the Python function into TileIR bytecode; tileiras turns that into a cubin
-and says what it did; the disassemblers read the cubin. Results are cached on disk.
+and remarks; the disassemblers read the cubin. Results are cached on disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile facts of a cuTile kernel beyond those of all languages."""
+"""Schema of a cuTile kernel's own compile facts, beyond those common to all languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprint of a cuTile kernel: its tile IR, its grid, and the arguments of its launch.
+"""Computes the fingerprint of a cuTile kernel: its tile IR, grid, and launch arguments.
 
 tileiras does not make the same machine code of the same bytecode each time: combine of
 mla_var6_plus, compiled three times over, came out twice with 223,528 bytes of shared memory and

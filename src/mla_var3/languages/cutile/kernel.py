@@ -1,4 +1,4 @@
-"""``CtKernel``: one cuTile kernel launch, bound to its tensors and tiling."""
+"""``CtKernel``: one cuTile kernel launch, bound to its tensors and tiling; runs on GPU or CPU."""
 
 from __future__ import annotations
 

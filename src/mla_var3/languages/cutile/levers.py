@@ -1,4 +1,4 @@
-"""Advice per rule of Nsight Compute: what the author of a cuTile kernel can do about it.
+"""Table of advice per rule of Nsight Compute: the change that a cuTile kernel's author can make.
 
 The compiler chooses instructions, registers, and the layout of shared memory; what bears on those
 alone has no lever here.

@@ -1,4 +1,4 @@
-"""Parser of tileiras's optimization remarks: cleaned, merged, and tied to source lines."""
+"""Parses tileiras's optimization remarks: cleans, merges, and ties them to source lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulator tiles in fp32 of a cuTile kernel, read from its source without compiling it."""
+"""Reads a cuTile kernel's fp32 accumulator tiles from its source, without compiling it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tilings of cuTile kernels: power-of-two tiles and the compiler's hints."""
+"""Base classes of cuTile kernels' tilings, with the compiler's hints, and checks of tile sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Toolchain of cuTile: the compiler tileiras, its releases, archs and bytecode versions."""
+"""Finds cuTile's compiler tileiras and its disassemblers; lists archs and bytecode versions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Language ``library``: peers whose kernel is a library's; without it, the reason is given.
+"""Language ``library``: versions that call another library's kernel, to compare with ours.
 
-What makes a peer a row of every table. Nothing is compiled here; a library that has a CPU path
-runs there too.
+It makes a peer a row of every table, or gives the reason where the library is missing. Nothing is
+compiled here; a library that has a CPU path runs there too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Digest of the library call that a peer's plan makes, in place of a kernel fingerprint."""
+"""Hash of the source code that makes a library call, for versions that compile no kernel.
+
+Takes the texts of a version's source files and follows its method ``plan`` to all that it uses;
+comments, stage names and cost functions do not count. It stands in place of a kernel fingerprint.
+"""
 
 from __future__ import annotations
 

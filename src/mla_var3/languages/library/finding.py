@@ -1,4 +1,4 @@
-"""Locator of peer libraries: installed, or a checkout that an environment variable names."""
+"""Finds a peer library: as installed, or in a checkout that an environment variable names."""
 
 from __future__ import annotations
 

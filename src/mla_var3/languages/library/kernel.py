@@ -1,4 +1,4 @@
-"""``LibraryKernel``: one call of a library, bound to its tensors."""
+"""``LibraryKernel``: one call of a library, bound to its tensors, that runs as a kernel does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base plan of peers: problem and library call; nothing is tiled or tuned here."""
+"""``LibraryPlan``: base plan of versions that call a library; nothing is tiled or tuned."""
 
 from __future__ import annotations
 
