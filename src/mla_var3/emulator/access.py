@@ -232,6 +232,8 @@ class Memory:
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
             m.words.acquire(address, m.warp[s], order in ACQUIRES or m.model.relaxed_publishes)
+            if m.trace is not None:
+                m.trace.read_words(m.number, address, m.warp[s], pc)
             m.scheduler.asks(pc)
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
@@ -258,6 +260,8 @@ class Memory:
                 region.views[width][at // width + i] = value
         if order != "weak":
             m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
+            if m.trace is not None:
+                m.trace.write_words(m.number, address, m.warp[s], pc)
 
     def note(
         self,
@@ -417,6 +421,8 @@ class Memory:
         if signal:
             learns = order in ACQUIRES or m.model.relaxed_publishes
             m.words.acquire(address, m.warp[s], learns)
+            if m.trace is not None:
+                m.trace.read_words(m.number, address, m.warp[s], pc)
         for region, at, part in self.global_at(address, size, s, pc, "atomic"):
             chosen = slice(None) if part is None else part
             self.note(region, at, size, pc, True, s, True, part)
@@ -433,6 +439,8 @@ class Memory:
         if signal:
             whole = order in RELEASES or m.model.relaxed_publishes
             m.words.release(address, m.warp[s], whole, not (learns and whole))
+            if m.trace is not None:
+                m.trace.write_words(m.number, address, m.warp[s], pc)
         m.progress += 1
         return out
 

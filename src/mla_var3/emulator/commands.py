@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from mla_var3 import arguments
 from mla_var3.emulator.diagnostics import Diagnostic, Reporter, as_json
 from mla_var3.emulator.options import Options, model
+from mla_var3.emulator.replay import Replay
 from mla_var3.emulator.stops import stop
 from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT
@@ -41,6 +42,8 @@ class Run:
         json: Write the diagnostics to this file.
         timeline: Write the first launch's first cluster to this file (.svg, or .json for Perfetto);
             with ``schedules`` also say where the schedules part.
+        timed: With ``timeline``: put the launch on a clock by a table of durations, one per
+            instruction, over the same barriers; without, a step is an instruction issued.
         multiprocessors: Multiprocessors that the emulated device says it has.
         stop: Print who is where, and the barriers, when this line is reached, such as ring.py:49.
         tile: With ``stop``, print this tile of shared memory: 0x400:f16:64x64:sw128.
@@ -55,6 +58,7 @@ class Run:
     counts: bool = False
     json: Path | None = None
     timeline: Path | None = None
+    timed: bool = False
     multiprocessors: int = 4
     stop: str = ""
     tile: tuple[str, ...] = ()
@@ -156,16 +160,22 @@ def _summary(emulation: object, run: Run) -> None:
         if run.counts:
             _table(launch.counts.lines())
     if run.timeline and emulation.launches:
-        _timelines(emulation.launches[: len(emulation.others) + 1], run.timeline)
+        _timelines(emulation.launches[: len(emulation.others) + 1], run.timeline, run.timed)
 
 
-def _timelines(launches: list[Launch], path: Path) -> None:
+def _timelines(launches: list[Launch], path: Path, timed: bool = False) -> None:
     """Write the first launch's timeline, and say where its other schedules part from it."""
     *others, first = launches
     if first.timeline is None:
         return
-    site = Reporter(first.counts.program.kernel, "", "").site
-    text = first.timeline.svg(site) if path.suffix == ".svg" else first.timeline.chrome(site)
+    kernel = first.counts.program.kernel
+    site = Reporter(kernel, "", "").site
+    shown = first.timeline
+    if timed and first.trace is not None:
+        replay = Replay(first.trace, kernel.instructions)
+        shown = replay.timeline()
+        print(f"on the clock of the table: {replay.end:,.0f} cycles")
+    text = shown.svg(site) if path.suffix == ".svg" else shown.chrome(site)
     path.write_text(text, encoding="utf-8")
     print(f"timeline: {path}")
     for seed, other in enumerate(others, 1):

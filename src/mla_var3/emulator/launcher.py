@@ -24,6 +24,7 @@ from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory, GridBefore, Region, Touched
 from mla_var3.emulator.timeline import Timeline
+from mla_var3.emulator.trace import Trace
 from mla_var3.emulator.turns import in_turns, resident
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import bits, parse
@@ -52,6 +53,7 @@ class Launch:
         clusters: Clusters that ran.
         printed: What the kernel printed.
         timeline: What happened when in the first cluster, if asked for.
+        trace: The steps of all warps, where the timeline was asked for.
         grid_before: What it is to a launch that may overlap it.
     """
 
@@ -65,6 +67,7 @@ class Launch:
     clusters: int
     printed: list[str] = field(default_factory=list)
     timeline: Timeline | None = None
+    trace: Trace | None = field(default=None, repr=False)
     grid_before: GridBefore | None = field(default=None, repr=False)
 
 
@@ -283,10 +286,14 @@ def _once(
         list(regions.values()), reporter, options.model, granule, options.checks, before
     )
 
+    trace = Trace(-(-int(np.prod(block)) // 32)) if options.timeline else None
+
     def machine() -> Machine:
-        return Machine(
+        made = Machine(
             program, grid, block, cluster, shared, parameters, memory_map, reporter, options, counts
         )
+        made.trace = trace
+        return made
 
     todo = list(_clusters(grid, cluster))[: options.max_clusters]
     memory_map.start()
@@ -298,7 +305,7 @@ def _once(
     if program.spins and len(todo) > 1:
         most = resident(program, block, ctas=int(np.prod(cluster)), shared=shared, options=options)
         in_turns(machine, first, todo, printed, most)
-    elif jobs > 1 and not program.claims:
+    elif jobs > 1 and not program.claims and trace is None:
         touched = _over_processes(first, todo, jobs, printed)
     else:
         _one_by_one(first, todo, printed)
@@ -316,6 +323,7 @@ def _once(
         len(todo),
         printed,
         timeline,
+        trace.close() if trace else None,
         GridBefore(program.kernel.name, reporter.site, touched),
     )
 

@@ -25,6 +25,7 @@ from mla_var3.emulator.sched import Scheduler
 from mla_var3.emulator.shared import Shadow, SharedMemory
 from mla_var3.emulator.sync import Sync
 from mla_var3.emulator.timeline import Timeline
+from mla_var3.emulator.trace import Trace
 from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.pending import PendingRegisters
 from mla_var3.emulator.units.registry import UNITS
@@ -77,6 +78,8 @@ class Machine:
         self.pending = PendingRegisters(self)
         self.units: dict[str, Unit] = {unit.name: unit(self) for unit in UNITS}
         self.timeline = Timeline() if options.timeline else None
+        #: Steps of the warps of all clusters, where a launch keeps them.
+        self.trace: Trace | None = None
         self.scheduler = Scheduler(self)
         self._names()
 

@@ -239,6 +239,8 @@ class Scheduler:
         count = segment.end - segment.start
         if m.timeline is not None:
             m.timeline.run(f.warps, m.ticks, m.ticks + count, f.pc)
+        if m.trace is not None:
+            m.trace.run(m.number, f.warps, segment.start, segment.end)
         m.ticks += count
         m.counts.segment(segment.start, segment.end, len(f.warps), f.n)
         self._function(f.pc, isinstance(f.s, slice))(f.s)

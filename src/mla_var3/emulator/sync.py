@@ -55,6 +55,7 @@ class Named:
     threads: int | None
     vector: NDArray[np.int64]
     arrived: int = 0
+    serial: int = 0
     warps: set[int] = field(default_factory=set)
     waiting: list[Fragment] = field(default_factory=list)
 
@@ -230,6 +231,8 @@ class Sync:
                 m.residency.threads(targets, np.array(who), pc, begun=True)
             state[here] = U64(barrier.phase << 32 | barrier.pending)
             m.clocks.publish(who, barrier.vector)
+            if m.trace is not None:
+                m.trace.add(m.number, who, "arrive", pc, self._phase(place, barrier))
             barrier.tx += int(bytes_[here].sum())
             self.count_down(barrier, int(counts[here].sum()), place, pc)
             if drop:
@@ -271,6 +274,11 @@ class Sync:
             np.maximum(barrier.done, barrier.vector, out=barrier.done)
             m.scheduler.wake("mbarrier")
 
+    def _phase(self, physical: int, barrier: MBarrier, back: int = 0) -> tuple[object, ...]:
+        """Names the current phase of a barrier, or an earlier one, in a trace."""
+        number = barrier.base + barrier.phase + 1 - back
+        return "mbarrier", self.machine.number, physical, number
+
     def event(self, physical: int, warp: int) -> Event:
         """A copy of a warp starts, which the current phase of an mbarrier completes."""
         clocks, barrier = self.machine.clocks, self.mbarriers.get(physical)
@@ -286,6 +294,9 @@ class Sync:
         if barrier is None:
             return
         self._init_fence(barrier, event.warp, physical, pc)
+        if m.trace is not None:
+            key, cta = self._phase(physical, barrier), physical // m.shared.size
+            m.trace.copy(m.number, event.warp, key, count, pc, cta)
         barrier.tx -= count
         if m.model.copies_publish:
             m.clocks.publish([event.warp], barrier.vector)
@@ -302,6 +313,8 @@ class Sync:
         if m.checks:
             m.residency.unit(physical // m.shared.size, event, pc)
         m.clocks.publish([event.warp], barrier.vector)
+        if m.trace is not None:
+            m.trace.add(m.number, [event.warp], "arrive", pc, self._phase(physical, barrier))
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.count_down(barrier, 1, physical, pc)
         if barrier.pending == 0:
@@ -368,12 +381,19 @@ class Sync:
                 done[:] = False
                 return done
         if len(places) == 1 and count == n:
-            m.clocks.join(fragment.warps, self.mbarriers[places[0]].done)
+            self._passed(fragment.warps, places[0], pc)
             return done
         for place in places:
             if len(who := distinct(m.warp[s][(at == place) & done])):
-                m.clocks.join(who, self.mbarriers[place].done)
+                self._passed(who, place, pc)
         return done
+
+    def _passed(self, warps: Any, place: int, pc: int) -> None:
+        """Warps have seen the phase of an mbarrier end."""
+        m, barrier = self.machine, self.mbarriers[place]
+        m.clocks.join(warps, barrier.done)
+        if m.trace is not None:
+            m.trace.add(m.number, warps, "wait", pc, self._phase(place, barrier, 1))
 
     def _known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
         """Whether warps have seen all that a phase waited for."""
@@ -386,6 +406,11 @@ class Sync:
         """Warps reach a named barrier; returns it once it is complete."""
         m, key = self.machine, cta * NAMED + number
         barrier = self.named.setdefault(key, Named(threads, m.clocks.vector()))
+        if m.trace is not None:
+            barrier.serial = barrier.serial or 1 + m.trace.serial()
+            own = "named", barrier.serial
+            m.trace.add(m.number, fragment.warps, "arrive", pc, own)
+            m.trace.add(m.number, fragment.warps if wait else (), "wait", pc, own)
         if barrier.threads != threads and barrier.warps:
             m.reporter.add(
                 "barrier-mismatch",
@@ -443,6 +468,9 @@ class Sync:
         m.clocks.tick(fragment.warps)
         for w in fragment.warps:
             barrier.of_warp[w] = barrier.phase
+        if m.trace is not None:
+            own = "cluster", m.number, barrier.phase
+            m.trace.add(m.number, fragment.warps, "arrive", fragment.pc, own)
         barrier.arrived += fragment.n
         m.progress += 1
         self.complete_cluster()
@@ -463,6 +491,10 @@ class Sync:
         if any(barrier.of_warp.get(w, -1) >= barrier.phase for w in fragment.warps):
             return False
         clocks.join(fragment.warps, barrier.done)
+        if (trace := self.machine.trace) is not None:
+            for w in fragment.warps:
+                own = "cluster", self.machine.number, barrier.of_warp.get(w, -1)
+                trace.add(self.machine.number, [w], "wait", fragment.pc, own)
         for w in fragment.warps:
             both = np.maximum(barrier.done_relaxed, barrier.done)
             np.maximum(clocks.barriers_seen[w], both, out=clocks.barriers_seen[w])

@@ -170,9 +170,9 @@ def cp(op: Op) -> list[str]:
 
 def _bulk(op: Op) -> list[str]:
     if op.has("commit_group"):
-        return [f"bulk.commit({op.s})"]
+        return [f"bulk.commit({op.s}, {op.pc})"]
     if op.has("wait_group"):
-        return [f"bulk.wait({int(op.args[0], 0)}, {op.has('read')}, {op.s})"]
+        return [f"bulk.wait({int(op.args[0], 0)}, {op.has('read')}, {op.s}, {op.pc})"]
     if op.has("prefetch"):
         return []
     if op.has("tensor"):

@@ -46,7 +46,7 @@ def wgmma(op: Op) -> list[str]:
     if op.parts[1] != "mma_async":
         count = int(op.args[0]) if op.args else 0
         name = {"fence": "fence", "commit_group": "commit", "wait_group": "wait"}[op.parts[1]]
-        return [f"wgmma.{name}({count}, {op.s})"]
+        return [f"wgmma.{name}({count}, {op.s}, {op.pc})"]
     if op.has("sp"):
         raise NotLowered(op.instruction.op)
     match = re.fullmatch(r"m64n(\d+)k(\d+)", op.parts[4])

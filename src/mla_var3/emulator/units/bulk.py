@@ -367,6 +367,7 @@ class Bulk(Unit):
             return
         region, view, clip, at = found
         read, stored = self._store_event(thread, pc)
+        self._traced("store", int(m.warp[thread]), pc, t.count)
         data = self._read_box(t, place, read, pc).reshape(t.shape[::-1])
         inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
         self._touched(region, at, view, stored, pc, True, bool(operation))
@@ -416,20 +417,27 @@ class Bulk(Unit):
             chosen = set(self.machine.ids[s].tolist())
             yield from (g for thread, g in self.groups.items() if thread in chosen)
 
-    def commit(self, s: Any) -> None:
+    def commit(self, s: Any, pc: int) -> None:
         """``cp.async.bulk.commit_group``."""
         for mine in self._mine(s):
+            self._traced("store commit", mine.warp, pc)
             mine.reading.append(mine.number)
             mine.storing.append(mine.number)
 
-    def wait(self, most: int, read: bool, s: Any) -> None:
+    def wait(self, most: int, read: bool, s: Any, pc: int) -> None:
         """``cp.async.bulk.wait_group``; ``read`` waits until the sources have been read only."""
         clocks = self.machine.clocks
         for mine in self._mine(s):
+            self._traced("store wait", mine.warp, pc, most)
             while len(mine.reading) > most:
                 clocks.finish(mine.warp, mine.read, mine.reading.popleft())
             while len(mine.storing) > most and not read:
                 clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
+
+    def _traced(self, kind: str, warp: int, pc: int, amount: int = 0) -> None:
+        m = self.machine
+        if m.trace is not None:
+            m.trace.add(m.number, [warp], kind, pc, amount=amount)
 
     def finish(self) -> None:
         """Report stores that still read the shared memory of a CTA that has ended."""
@@ -547,6 +555,7 @@ class Bulk(Unit):
             if not self._legal(place, address, n, pc):
                 continue
             read, stored = self._store_event(int(m.ids[s][i]), pc)
+            self._traced("store", int(m.warp[m.ids[s][i]]), pc, n)
             found = self._global(address, n, stored, pc, True, bool(operation))
             if m.checks:
                 m.shadow.unit_read(self._span(place, n), read, pc)

@@ -104,21 +104,26 @@ class WarpgroupProducts(Unit):
         self.warps = [Pending() for _ in range(self.machine.clocks.warps)]
 
     # Groups -----------------------------------------------------------------------------------
-    def fence(self, _: int, s: Any) -> None:
+    def fence(self, _: int, s: Any, pc: int) -> None:
         """``wgmma.fence``."""
         for w in self.machine.warps_of(s):
             self.machine.pending.written[w].clear()
             self.warps[w].fenced = True
 
-    def commit(self, _: int, s: Any) -> None:
+    def commit(self, _: int, s: Any, pc: int) -> None:
         """``wgmma.commit_group``."""
+        m = self.machine
+        if m.trace is not None:
+            m.trace.add(m.number, m.warps_of(s), "commit", pc)
         for w in self.machine.warps_of(s):
             mine = self.warps[w]
             mine.groups.append((mine.clock, mine.joined))
 
-    def wait(self, most: int, s: Any) -> None:
+    def wait(self, most: int, s: Any, pc: int) -> None:
         """``wgmma.wait_group``."""
-        clocks = self.machine.clocks
+        m, clocks = self.machine, self.machine.clocks
+        if m.trace is not None:
+            m.trace.add(m.number, m.warps_of(s), "settle", pc, amount=most)
         for w in self.machine.warps_of(s):
             mine = self.warps[w]
             while len(mine.groups) > most:
@@ -127,7 +132,7 @@ class WarpgroupProducts(Unit):
                 if joined is not None:
                     clocks.join([w], joined)
                 self.machine.pending.release(w, PRODUCT, clock)
-        self.machine.note("wgmma wait", s, 0)
+        m.note("wgmma wait", s, pc)
 
     # Products ---------------------------------------------------------------------------------
     def queue(self, w: Wgmma, a: Any, b: Any, keep: Any) -> None:
@@ -163,6 +168,9 @@ class WarpgroupProducts(Unit):
         product = multiplied(x, self._right(right, w, words, base))
         self._store(w, -product if w.sign < 0 else product, keep, lanes)
         m.counts.flops(pc, 2 * 64 * w.n * w.k * len(chain))
+        if m.trace is not None:
+            terms = w.n * w.k * len(chain) * element_bytes(w.b) // 2
+            m.trace.product(m.number, int(m.warp[first]), terms, pc)
         if m.checks:
             self._checked(chain, int(m.warp[first]), right.granules, reads, pc)
 

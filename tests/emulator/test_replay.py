@@ -1,0 +1,165 @@
+"""A launch on a clock: rates of the table, resources that are shared, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.emulator.durations import Durations
+from mla_var3.emulator.options import Options
+from mla_var3.emulator.replay import Replay, Span
+from mla_var3.emulator.trace import Trace
+from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import Instruction
+from tests.emulator.kernels import GEMM, PAIR, RING
+
+TABLE = Durations(terms=64, load=1, peer=1, global_latency=10, peer_latency=5, word_latency=7)
+
+
+def instruction(pc: int, op: str) -> Instruction:
+    return Instruction(pc, op, (), None, False, None, op, tuple(op.split(".")))
+
+
+#: Two cycles each at 64 results per cycle and multiprocessor.
+PLAIN = [instruction(pc, "add.s32") for pc in range(8)]
+
+
+def played(trace: Trace, instructions: Sequence[Instruction] = PLAIN) -> list[Span]:
+    return Replay(trace.close(), instructions, TABLE).spans
+
+
+def times(spans: list[Span], what: str) -> list[tuple[int, float, float]]:
+    return [(s.warp, s.start, s.end) for s in spans if s.what == what]
+
+
+def test_warps_go_on_by_themselves_and_wait_for_the_last_at_a_barrier() -> None:
+    trace = Trace(4)
+    trace.run(0, [0, 1], 0, 4)
+    trace.add(0, [0], "arrive", 1, "all")
+    trace.add(0, [0], "wait", 1, "all")
+    trace.add(0, [1], "arrive", 3, "all")
+    spans = played(trace)
+    assert times(spans, "run") == [(0, 0, 4), (1, 0, 8), (0, 8, 12)]
+    assert times(spans, "wait") == [(0, 4, 8)]
+
+
+def test_products_of_two_warpgroups_follow_each_other() -> None:
+    trace = Trace(8)
+    for first in (0, 4):
+        trace.product(0, first, 100, 0)
+        trace.add(0, range(first, first + 4), "commit", 0)
+        trace.add(0, range(first, first + 4), "settle", 0, amount=0)
+    spans = played(trace)
+    assert times(spans, "product") == [(0, 0, 100), (4, 100, 200)]
+    assert {end for warp, _, end in times(spans, "wait") if warp >= 4} == {200}
+
+
+def test_a_product_starts_with_the_last_of_its_warps() -> None:
+    trace = Trace(4)
+    trace.run(0, [3], 0, 3)
+    trace.product(0, 0, 10, 2)
+    assert times(played(trace), "product") == [(0, 6, 16)]
+
+
+def test_copies_share_the_way_in_and_come_late() -> None:
+    trace = Trace(4)
+    trace.copy(0, 0, "a", 20, 0, 0)
+    trace.copy(0, 1, "b", 30, 0, 0)
+    trace.add(0, [2], "wait", 0, "b")
+    assert times(played(trace), "wait") == [(2, 0, 20 + 30 + 10)]
+
+
+def test_bytes_of_one_instruction_are_one_copy() -> None:
+    trace = Trace(4)
+    for _ in range(3):
+        trace.copy(0, 0, "a", 4, 0, 0)
+    assert [step.amount for step in trace.steps[0, 0]] == [12]
+
+
+def test_a_copy_from_the_peer_has_a_way_of_its_own() -> None:
+    instructions = [instruction(0, "st.async.weak"), instruction(1, "cp.async.bulk.tensor")]
+    trace = Trace(1)
+    trace.copy(0, 0, "near", 20, 0, 1)
+    trace.copy(0, 0, "far", 20, 1, 1)
+    trace.add(0, [1], "wait", 0, "near")
+    trace.add(0, [2], "wait", 1, "far")
+    assert [end for *_, end in times(played(trace, instructions), "wait")] == [25, 30]
+
+
+def test_who_asks_for_a_word_again_and_again_has_waited_once() -> None:
+    import numpy as np
+
+    at, warp = np.array([64]), np.array([0])
+    trace = Trace(1)
+    trace.run(1, [0], 0, 3)
+    trace.write_words(1, at, warp, 2)
+    for _ in range(5):
+        trace.run(0, [0], 4, 6)
+        trace.read_words(0, at, warp, 4)
+    kinds = [step.kind for step in trace.close().steps[0, 0]]
+    assert kinds == ["run", "wait", "run"]
+    spans = Replay(trace, PLAIN, TABLE).spans
+    assert [(s.cta, s.start, s.end) for s in spans if s.what == "wait"] == [(0, 2, 6 + 7)]
+
+
+def test_stores_of_a_group_are_waited_for() -> None:
+    trace = Trace(1)
+    trace.add(0, [0], "store", 0, amount=40)
+    trace.add(0, [0], "store commit", 0)
+    trace.add(0, [0], "store wait", 0, amount=0)
+    assert times(played(trace), "wait") == [(0, 0, 40)]
+
+
+def test_what_nobody_tells_cannot_be_waited_for_for_ever() -> None:
+    trace = Trace(2)
+    trace.add(0, [0], "wait", 3, "b")
+    trace.add(0, [0], "arrive", 0, "a")
+    trace.add(0, [1], "wait", 5, "a")
+    trace.add(0, [1], "arrive", 0, "b")
+    with pytest.raises(EmulatorError, match="2 warps wait for what it does not hold"):
+        played(trace)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=6), st.integers(1, 4))
+def test_more_time_for_anything_ends_nothing_earlier(runs: list[int], slower: int) -> None:
+    def end(table: Durations) -> float:
+        trace = Trace(4)
+        for i, length in enumerate(runs):
+            trace.run(0, [i % 4], 0, length)
+            trace.copy(0, i % 4, i, 16 * length, 0, 0)
+            trace.add(0, [(i + 1) % 4], "wait", 0, i)
+        return Replay(trace.close(), PLAIN, table).end
+
+    assert end(replace(TABLE, load=TABLE.load / slower)) >= end(TABLE)
+
+
+@pytest.mark.parametrize("kernel", [RING, GEMM, PAIR], ids=["ring", "gemm", "pair"])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_kernels_are_put_on_a_clock(kernel, seed: int | None) -> None:
+    _, done = kernel.run(options=Options(timeline=True, seed=seed))
+    assert done.trace is not None
+    replay = Replay(done.trace, done.counts.program.kernel.instructions)
+    assert replay.end > 0
+    last: dict[tuple[int, int], float] = {}
+    for s in sorted((s for s in replay.spans if s.what in ("run", "wait")), key=lambda s: s.start):
+        assert s.end > s.start >= last.get((s.cta, s.warp), 0.0)  # A warp does one thing at a time.
+        last[s.cta, s.warp] = s.end
+    assert {s.what for s in replay.timeline().spans} <= {
+        "run", "wait", "wgmma", "TMA load", "TMA store",
+    }  # fmt: skip
+
+
+def test_what_copies_bring_takes_their_bytes_over_the_rate() -> None:
+    _, done = RING.run(options=Options(timeline=True))
+    assert done.trace is not None
+    instructions = done.counts.program.kernel.instructions
+    moved = sum(
+        step.amount for steps in done.trace.steps.values() for step in steps if step.kind == "copy"
+    )
+    assert moved == done.counts.total_bytes("global read")
+    slow = Replay(done.trace, instructions, replace(Durations(), load=0.1)).end
+    assert slow >= moved / 0.1
