@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import mla_var3.app.clone as module
-from mla_var3.app.clone import add_entry, clone, main
+import mla_var3.campaign.cloning as module
+from mla_var3.app.clone import main
+from mla_var3.campaign.cloning import add_entry, clone
 from mla_var3.errors import CloneError, UnknownNameError, UsageError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import kernels_dir

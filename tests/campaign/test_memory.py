@@ -19,14 +19,15 @@ from mla_var3.errors import HyperMlaError, InputError, UnknownNameError, UsageEr
 V0 = {
     "version": "v0", "subject": "versions/x_v0.py", "hypothesis": "the start", "change": "none",
     "correctness": {"status": "passed", "error": 1e-4, "tolerance": 1e-3}, "verdict": "baseline",
+    "origin": "start",
 }  # fmt: skip
 TIMES = {
     "median_us": 50.0, "parent_us": 100.0, "run": "a1", "parent_run": "a1",
     "device": "nvidia-h200-sxm", "protocol": "events",
 }  # fmt: skip
 V1 = {
-    **V0, "version": "v1", "parent": "v0", "evidence": ["results/x"], "verdict": "not timed",
-    "pattern": "o1-one",
+    **V0, "origin": "campaign", "version": "v1", "parent": "v0", "evidence": ["results/x"],
+    "verdict": "not timed", "pattern": "o1-one",
 }  # fmt: skip
 
 
@@ -64,7 +65,7 @@ FAULTS = [
     ({"change": None}, "change"),
     ({"pattern": "O1 One"}, "pattern"),
     ({"verdict": "great"}, "verdict"),
-    ({"verdict": "baseline"}, "baseline is v0's"),
+    ({"verdict": "baseline"}, "baseline is the start's"),
     ({"verdict": "faster"}, "needs times of both"),
     ({"verdict": "wrong"}, "do not agree"),
     ({"correctness": {"status": "failed"}}, "do not agree"),

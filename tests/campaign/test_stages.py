@@ -190,7 +190,7 @@ def test_killed_between_two_writes_it_goes_on(based, capsys):
 
 
 def test_bad_names_are_one_sentence(begun, folder):
-    for argv in (["init", "Mine!", "x.py"], ["init", "mine2", "flash_mla"], ["next", "none"],
+    for argv in (["init", "Mine!", "x.py"], ["init", "mine2", "flash_mlas"], ["next", "none"],
                  ["init", "mine", str(folder / "product.py"), ACCEPT], ["gate", "mine", "v9"],
                  ["plan", "mine"], ["plan", "mine", "--lines=-1"],
                  ["memory", "read", "mine", "v3"], ["restart", "mine", "--from=v3"]):  # fmt: skip

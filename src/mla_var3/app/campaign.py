@@ -18,7 +18,7 @@ from mla_var3 import arguments, devices, front
 from mla_var3.app import adopting
 from mla_var3.app.naming import asked_language
 from mla_var3.arguments import named
-from mla_var3.errors import PlanError, UsageError
+from mla_var3.errors import NotExecutableError, PlanError, UsageError
 from mla_var3.evidence import Scalar
 from mla_var3.paths import relative, write_atomic
 from mla_var3.runtime import registry
@@ -130,34 +130,98 @@ def _value(text: str) -> Scalar:
 
 def init(
     name: Annotated[tyro.conf.Positional[str], named("NAME")],
-    file: Annotated[tyro.conf.Positional[Path], named("FILE")],
+    subject: Annotated[tyro.conf.Positional[tuple[str, ...]], named("D V | FILE ...")] = (),
     device: str = DEVICE,
     problem: str = "",
     accept: str = "",
+    lang: str | None = None,
 ) -> None:
-    """Begin a campaign: a workspace with Step 0 and the adopted file as v0.
+    """Begin a campaign: a workspace with Step 0, and what the project knows as its memory.
 
     Args:
         name: Its name.
-        file: An adopted file.
+        subject: A design and the version to begin with, or an adopted file.
         device: Key or name of the device.
-        problem: Sizes, as n=4096; the file's own by default.
+        problem: Sizes, as n=4096; its own by default.
         accept: Metrics that may stay UNKNOWN, comma separated.
+        lang: Language, where the design exists in several.
     """
-    from mla_var3.campaign import workspace
+    from mla_var3.campaign import seeding, workspace
 
     if not workspace.NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name: small letters and digits, joined by - or _")
-    if not adopting.is_file(str(file)):
-        raise UsageError(f"{file} is no adopted file; nox -s adopt -- --help says what that is")
-    found = step_zero([str(file)], device, problem, accept)
+    if len(subject) == 1 and "/" in subject[0] and not adopting.is_file(subject[0]):
+        raise UsageError(f"{subject[0]} is no adopted file; nox -s adopt -- --help says what it is")
+    found = step_zero(subject, device, problem, accept, lang)
+    version = _version(subject, lang)
+    # What compiles for none of its archs is refused before a workspace is made.
+    if version is not None:
+        _require_workable(version, found.device)
     settings = workspace.Settings(
-        name=name, device=found.device.key, source=str(file.resolve()),
+        name=name, device=found.device.key,
+        source=str(Path(subject[0]).resolve()) if version is None else None,
+        design=None if version is None else version.qualified,
+        start="v0" if version is None else version.version,
         problem=dict(sizes_of(problem)), target_us=found.target_us,
     )  # fmt: skip
-    made = workspace.create(settings, _readme(name, found))
+    known = [] if version is None else seeding.entries(version, settings.problem)
+    workspace.create(settings, _readme(name, found), known)
+    made = _find(name)
     print(f"wrote {relative(made.root)}/")
+    if known:
+        failed = sum(entry.failed for entry in known)
+        print(f"memory: {len(known)} versions of {version and version.qualified} are known, "
+              f"{failed} of them failed")  # fmt: skip
     _print(made)
+
+
+def _version(subject: Sequence[str], lang: str | None) -> registry.Version | None:
+    """The version that a command line names; None for a file."""
+    if adopting.is_file(subject[0]):
+        return None
+    name, version = subject[0], subject[1] if len(subject) > 1 else None
+    return registry.find(name, version, asked_language(name, lang))
+
+
+def _require_workable(version: registry.Version, device: devices.Device) -> None:
+    """Refuse a design that is somebody's library, and a device that nothing compiles for.
+
+    Raises:
+        UsageError: The design has no kernel to change.
+        DeviceFigureError: The languages compile for no GPU of the vendor.
+    """
+    from mla_var3 import languages
+
+    if not languages.find(version.language).archs:
+        raise UsageError(
+            f"{version.key} calls somebody's library, so that there is no kernel to change; a "
+            "kernel in a file of its own can be adopted"
+        )
+    _ = device.compile_arch
+
+
+def _find(name: str) -> Workspace:
+    """A campaign, whose versions of ours are checked as ``check`` does."""
+    from mla_var3.campaign import workspace
+
+    return workspace.find(name, _wrong)
+
+
+def _wrong(version: registry.Version) -> str:
+    """What is wrong with a version at any small problem; empty where nothing is.
+
+    Raises:
+        NotExecutableError: It cannot run here.
+    """
+    from rich.console import Console
+
+    from mla_var3.app import checking
+
+    console = Console(soft_wrap=True, highlight=False)
+    outcomes = checking.check_groups(checking.groups_of(version), console)
+    if all(one.skipped for one in outcomes):
+        raise NotExecutableError(outcomes[0].skipped)
+    return next((f"{o.slug}: {o.explanation}" for o in outcomes if o.explanation), "")
 
 
 def _readme(name: str, found: StepZero) -> str:
@@ -174,9 +238,7 @@ def next_(
         name: The campaign.
         as_json: Print it as JSON.
     """
-    from mla_var3.campaign import workspace
-
-    _print(workspace.find(name), as_json)
+    _print(_find(name), as_json)
 
 
 def _print(found: Workspace, as_json: bool = False) -> None:
@@ -210,11 +272,11 @@ def plan(
         change: What is to be changed.
         lines: About how many lines that takes.
     """
-    from mla_var3.campaign import stages, workspace
+    from mla_var3.campaign import stages
 
     if lines < 0:
         raise UsageError(f"--lines={lines} is below 0")
-    found = workspace.find(name)
+    found = _find(name)
     path = stages.make_plan(found, pattern, hypothesis, change, lines)
     print(f"wrote {relative(path)}")
     _print(found)
@@ -233,9 +295,9 @@ def gate(
     Returns:
         1 when it is wrong.
     """
-    from mla_var3.campaign import stages, workspace
+    from mla_var3.campaign import stages
 
-    found = workspace.find(name)
+    found = _find(name)
     made = stages.gate(found, version, lambda text: print(f"· {text}", flush=True))
     entry = made.entry
     error = entry.correctness.error
@@ -258,9 +320,7 @@ def restart(
         name: The campaign.
         start: The version.
     """
-    from mla_var3.campaign import workspace
-
-    found = workspace.find(name)
+    found = _find(name)
     masked = [entry.version for entry in found.memory.restart(start)]
     found.commit(f"restart from {start}")
     print(f"masked {', '.join(masked) or 'nothing'}")

@@ -27,6 +27,8 @@ _VERSION = r"^v(0|[1-9][0-9]*)$"
 VersionName = Annotated[str, Field(pattern=_VERSION)]
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
 Verdict = Literal["baseline", "faster", "as fast", "slower", "wrong", "not timed"]
+#: Whether a version is where the campaign began, was made by it, or was known before it.
+Origin = Literal["start", "campaign", "history"]
 #: Verdicts of an idea that is not tried again while its entry can be seen.
 FAILED: tuple[Verdict, ...] = ("as fast", "slower", "wrong")
 
@@ -98,7 +100,8 @@ class Entry(Part):
 
     Attributes:
         schema_version: Of this schema.
-        version: ``v0`` is the baseline.
+        version: ``v0`` has no parent.
+        origin: Where it is from: the start is the baseline.
         parent: The version that it was made of.
         subject: The file, or the design's version.
         hypothesis: What was expected, and why.
@@ -111,12 +114,14 @@ class Entry(Part):
         performance: The time; None where nothing was timed.
         facts: What the compiler made of it, a sentence each.
         verdict: What came of it, as the times say.
+        negative: Whether its design's devlog calls it a failure.
         pitfalls: What went wrong on the way.
         masked: Whether planning passes it over.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     version: VersionName
+    origin: Origin = "campaign"
     parent: VersionName | None = None
     subject: Text
     hypothesis: Text
@@ -129,6 +134,7 @@ class Entry(Part):
     performance: Performance | None = None
     facts: tuple[Text, ...] = ()
     verdict: Verdict
+    negative: bool = False
     pitfalls: tuple[Pitfall, ...] = ()
     masked: bool = False
 
@@ -139,8 +145,10 @@ class Entry(Part):
 
     @property
     def failed(self) -> bool:
-        """Whether its idea brought nothing."""
-        return self.verdict in FAILED
+        """Whether its idea brought nothing; what is as fast at one problem may win at others."""
+        if self.origin == "history" and self.verdict == "as fast":
+            return self.negative
+        return self.negative or self.verdict in FAILED
 
     @model_validator(mode="after")
     def _descends(self) -> Self:
@@ -148,20 +156,21 @@ class Entry(Part):
             raise ValueError("v0 has no parent, and every other version has one")
         if self.parent is not None and int(self.parent[1:]) >= self.number:
             raise ValueError(f"parent {self.parent} does not come before {self.version}")
-        if self.parent is not None and not self.evidence:
+        if self.origin == "campaign" and self.parent is not None and not self.evidence:
             raise ValueError("evidence names no record that asked for the change")
         return self
 
     @model_validator(mode="after")
     def _says_what_came_of_it(self) -> Self:
-        if (self.verdict == "baseline") != (self.parent is None) and self.verdict != "wrong":
-            raise ValueError("verdict baseline is v0's, and v0's alone")
+        first = self.origin == "start" or self.parent is None
+        if (self.verdict == "baseline") != first and self.verdict != "wrong":
+            raise ValueError("verdict baseline is the start's, and the start's alone")
         if (self.correctness.status == "failed") != (self.verdict == "wrong"):
             raise ValueError(f"verdict {self.verdict} and correctness {self.correctness.status} "
                              "do not agree")  # fmt: skip
         if self.verdict == "wrong" and self.performance is not None:
             raise ValueError("performance: a wrong kernel has no time")
-        if self.parent is None or self.verdict == "wrong":
+        if first or self.verdict == "wrong":
             return self
         if self.performance is None or self.performance.parent_us is None:
             if self.verdict != "not timed":
@@ -283,21 +292,24 @@ class Memory:
         Raises:
             UsageError: It is the baseline.
         """
-        if version == "v0" and masked:
-            raise UsageError("v0 is the baseline, which cannot be masked")
+        if masked and self.read(version).origin == "start":
+            raise UsageError(f"{version} is the baseline, which cannot be masked")
         return self.update(version, {"masked": masked})
 
     def restart(self, version: str) -> list[Entry]:
-        """Mask all that came after a version; returns what was masked.
+        """Mask all that the campaign made after a version; returns what was masked.
 
         Raises:
             UnknownNameError: There is no such version.
-            UsageError: The version itself is masked.
+            UsageError: The version is masked, or was there before the campaign.
         """
         start = self.read(version)
+        if start.origin == "history":
+            raise UsageError(f"{version} was there before; campaign init begins one from it")
         if start.masked:
             raise UsageError(f"{version} is masked; memory unmask {version} comes first")
-        return [self.mask(e.version) for e in self.entries() if e.number > start.number]
+        later = [e for e in self.entries() if e.number > start.number and e.origin == "campaign"]
+        return [self.mask(e.version) for e in later]
 
     def summary(self) -> list[str]:
         """A line per entry."""
@@ -325,8 +337,10 @@ def _fault(error: ValidationError) -> str:
 def _line(entry: Entry) -> str:
     time = f", {entry.performance.median_us:,.2f} us" if entry.performance else ""
     mark = " (masked)" if entry.masked else ""
+    mark += " (history)" if entry.origin == "history" else ""
     pattern = f" [{entry.pattern}]" if entry.pattern else ""
-    return f"{entry.version}{mark}: {entry.verdict}{time}{pattern}: {entry.change}"
+    change = entry.change.split("\n", 1)[0]
+    return f"{entry.version}{mark}: {entry.verdict}{time}{pattern}: {change}"
 
 
 def tried(entries: Iterable[Entry]) -> dict[str, Entry]:

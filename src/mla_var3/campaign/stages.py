@@ -5,15 +5,16 @@ What comes next follows from the files alone, so that a campaign that was killed
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mla_var3 import evidence, knowledge, paths
-from mla_var3.campaign import adopted, memory, workspace
-from mla_var3.campaign.adopted import Adopted, Checked
+from mla_var3.campaign import memory, subjects, workspace
 from mla_var3.campaign.memory import Entry
+from mla_var3.campaign.subjects import Examined
 from mla_var3.campaign.workspace import Plan, Workspace
 from mla_var3.errors import HyperMlaError, InputError, UsageError
 from mla_var3.evidence import Passed, Record, StaticFacts
@@ -53,7 +54,8 @@ class Action:
 def current(found: Workspace) -> Entry | None:
     """The version to go on from: the fastest that is right, of equals and of untimed the newest."""
     entries = [e for e in found.memory.entries() if e.correctness.status == "passed"]
-    kept = [e for e in entries if e.verdict in ("baseline", "faster", "not timed")]
+    own = [e for e in entries if e.origin != "history"]
+    kept = [e for e in own if e.verdict in ("baseline", "faster", "not timed")]
     return kept[-1] if kept else None
 
 
@@ -72,13 +74,14 @@ def following(found: Workspace) -> Action:
     base = current(found)
     new = found.next_name()
     if base is None:
-        broken = next((e for e in found.memory.entries() if e.version == "v0"), None)
+        start = settings.start
+        command, file = f"{SESSION} gate {name} {start}", _file(found, start)
+        broken = next((e for e in found.memory.entries() if e.origin == "start"), None)
         if broken is not None:
-            why = "v0 is wrong; mend it, then take it through the gates again"
-            return Action("baseline", f"{SESSION} gate {name} v0", why, _file(found, "v0"),
-                          broken.correctness.message)  # fmt: skip
-        why = "nothing is known before v0 was checked, compiled and recorded"
-        return Action("baseline", f"{SESSION} gate {name} v0", why, _file(found, "v0"))
+            why = f"{start} is wrong; mend it, then take it through the gates again"
+            return Action("baseline", command, why, file, broken.correctness.message)
+        why = f"nothing is known before {start} was checked, compiled and recorded"
+        return Action("baseline", command, why, file)
     time = base.performance
     if time is not None and settings.target_us is not None and time.median_us <= settings.target_us:
         why = f"{base.version} takes {time.median_us:,.2f} us, and the target is "
@@ -101,8 +104,7 @@ def _iteration(found: Workspace, base: Entry, new: str) -> Action:
     except HyperMlaError as error:
         return Action("plan", f"{SESSION} next {name}", "the plan does not pass its gate",
                       plan_file, str(error))  # fmt: skip
-    if not found.version(new).is_file():  # Killed between two writes.
-        write_atomic(found.version(new), found.version(plan.parent).read_text(encoding="utf-8"))
+    found.subject.begin(new, plan.parent)  # Where it was killed between two writes.
     if found.difference(plan.parent, new) == (0, 0):
         why = f"make one change, as {plan_file} says: {plan.change}"
         return Action("change", f"{SESSION} gate {name} {new}", why, _file(found, new))
@@ -119,7 +121,7 @@ def _file(found: Workspace, version: str) -> str:
 
 def suggestions(found: Workspace, base: Entry) -> list[matching.NextStep]:
     """Patterns that the base's records call for, without those that failed here already."""
-    records = adopted.records_of(found.version(base.version))
+    records = found.subject.records_of(base.version)
     passed = [record for record in records if isinstance(record.outcome, Passed)]
     known = memory.tried(found.memory.entries())
     steps = matching.steps(passed[-1:], knowledge.load_all(), SUGGESTED + len(known))
@@ -137,13 +139,14 @@ def make_plan(found: Workspace, pattern: str, hypothesis: str, change: str, line
     """
     base = current(found)
     if base is None:
-        raise UsageError(f"there is no baseline; {SESSION} gate {found.settings.name} v0")
+        name, start = found.settings.name, found.settings.start
+        raise UsageError(f"there is no baseline; {SESSION} gate {name} {start}")
     new = found.next_name()
     path = found.plan_path(new)
     if path.exists():
         raise UsageError(f"{paths.relative(path)} exists; fill it in")
     _refuse_repetition(found, pattern, path.name)
-    records = adopted.records_of(found.version(base.version))
+    records = found.subject.records_of(base.version)
     asked = evidence.address(records[-1]) if records else ""
     values = {
         "parent": base.version, "pattern": pattern, "hypothesis": hypothesis, "change": change,
@@ -151,8 +154,7 @@ def make_plan(found: Workspace, pattern: str, hypothesis: str, change: str, line
     }  # fmt: skip
     told = [str(step) for step in suggestions(found, base)]
     write_atomic(path, workspace.plan_text(new, values, told))
-    text = found.version(base.version).read_text(encoding="utf-8")
-    write_atomic(found.version(new), text)
+    found.subject.begin(new, base.version)
     found.commit(f"plan: {new} from {base.version}")
     return path
 
@@ -167,11 +169,11 @@ def required_plan(found: Workspace, version: str) -> Plan:
     plan = found.plan(version)
     where = f"{workspace.PLANS}/{found.plan_path(version).name}:"
     entries = {e.version: e for e in found.memory.entries()}
-    if plan.parent not in entries:
+    if plan.parent not in entries or entries[plan.parent].origin == "history":
         raise InputError(where, f"Parent: {plan.parent} is no version that can be seen")
     if plan.pattern and plan.pattern not in knowledge.load_all().by_id:
         raise InputError(where, f"Pattern: there is no page {plan.pattern}")
-    known = {evidence.address(r) for r in evidence.find(adopted.results())}
+    known = found.subject.addresses()
     for name in plan.evidence:
         if name not in known:
             raise InputError(where, f"Evidence: there is no record {name}")
@@ -216,28 +218,28 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
         UsageError: The version was gated already, or differs in nothing from its parent.
     """
     found.require_sourced()
-    path = found.memory.path(version)
-    if path.exists() and not (version == "v0" and found.memory.read("v0").verdict == "wrong"):
+    start = version == found.settings.start
+    there = found.memory.read(version) if found.memory.path(version).exists() else None
+    if there is not None and not (start and (there.origin == "history" or there.failed)):
         raise UsageError(f"{version} went through the gates; memory read shows what came of it")
     if not found.version(version).is_file():
         raise UsageError(f"there is no {version}; {SESSION} next {found.settings.name}")
-    plan = None if version == "v0" else required_plan(found, version)
+    plan = None if start else required_plan(found, version)
     if plan is not None and found.difference(plan.parent, version) == (0, 0):
         raise UsageError(f"{version} is {plan.parent} unchanged; edit {_file(found, version)}")
     say(f"checking {version}")
-    subject = adopted.adopt(found.version(version))
-    checked = subject.check(found.settings.problem)
-    records = adopted.records(subject, checked, say)
-    performance = None if checked.wrong else _timed(found, version, plan)
-    adopted.write(records)
-    entry = _entry(found, version, plan, checked, records, performance)
-    report = _report(found, version, subject, checked, records)
-    if path.exists():  # A baseline that was wrong.
+    seen = found.subject.examine(version, say)
+    warnings: list[str] = []
+    performance = None if seen.is_wrong else _timed(found, version, plan, say, warnings)
+    entry = _entry(found, version, plan, seen, performance, there)
+    report = _report(found, version, seen)
+    found.subject.keep(version)
+    if there is not None:
         found.memory.update(version, entry.model_dump(mode="json"))
     else:
         found.memory.create(entry.model_dump(mode="json"))
     found.commit(f"{version}: {entry.verdict}")
-    return Gated(entry, tuple(_warnings(entry, plan)), report)
+    return Gated(entry, (*_warnings(entry, plan), *warnings), report)
 
 
 def _warnings(entry: Entry, plan: Plan | None) -> list[str]:
@@ -246,16 +248,23 @@ def _warnings(entry: Entry, plan: Plan | None) -> list[str]:
     return [f"{entry.version} changes {entry.diff.lines} lines, and its plan says {plan.lines}"]
 
 
-def _timed(found: Workspace, version: str, plan: Plan | None) -> memory.Performance | None:
-    """Times of a version and its parent in this run; None without a GPU."""
+def _timed(
+    found: Workspace,
+    version: str,
+    plan: Plan | None,
+    say: Callable[[str], None],
+    warnings: list[str],
+) -> memory.Performance | None:
+    """Times of a version and its parent in this run; None without the campaign's GPU."""
     import torch
 
     if not torch.cuda.is_available():
         return None
-    sizes = found.settings.problem
-    names = [version] if plan is None else [plan.parent, version]
-    made = [adopted.timed(adopted.adopt(found.version(name)), sizes, 50) for name in names]
-    adopted.write(made)
+    made = found.subject.timed([version] if plan is None else [plan.parent, version], say)
+    target, device = made[-1].target, found.settings.device
+    if target != device:
+        warnings.append(f"not timed: this is {target}, and the campaign is of {device}")
+        return None
     medians = [_median(record) for record in made]
     if medians[-1] is None:
         return None
@@ -264,8 +273,8 @@ def _timed(found: Workspace, version: str, plan: Plan | None) -> memory.Performa
         parent_us=medians[0] if plan is not None else None,
         run=made[-1].run,
         parent_run=made[0].run if plan is not None else None,
-        device=made[-1].target,
-        protocol="CUDA events over graph replay, L2 flushed, 50 runs",
+        device=target,
+        protocol=f"CUDA events over graph replay, L2 flushed, {subjects.BENCH_RUNS} runs",
     )
 
 
@@ -278,37 +287,40 @@ def _entry(
     found: Workspace,
     version: str,
     plan: Plan | None,
-    checked: Checked,
-    records: Sequence[Record],
+    seen: Examined,
     performance: memory.Performance | None,
+    there: Entry | None,
 ) -> Entry:
-    correct = adopted.correctness_of(checked)
+    correct, source = seen.correctness, found.settings.source
     added, removed = found.difference(plan.parent, version) if plan else (0, 0)
+    as_it_is = f"{Path(source).name if source else found.subject.name(version)} as it is"
     content: dict[str, Any] = {
         "version": version,
-        "parent": plan.parent if plan else None,
-        "subject": f"{workspace.VERSIONS}/{found.version(version).name}",
+        "origin": "campaign" if plan else "start",
+        "parent": plan.parent if plan else (there and there.parent),
+        "subject": found.subject.name(version),
         "hypothesis": plan.hypothesis if plan else "what was adopted is where to start",
         "pattern": plan.pattern if plan else "",
         "plan": f"{workspace.PLANS}/{version}_plan.md" if plan else "",
         "evidence": plan.evidence if plan else (),
-        "change": plan.change if plan else f"{Path(found.settings.source).name} as it is",
+        "change": plan.change if plan else as_it_is,
         "diff": {"added": added, "removed": removed},
         "correctness": {
             "status": correct.status, "error": correct.max_relative_error,
             "tolerance": correct.tolerance, "message": correct.message or "",
         },
         "performance": performance and performance.model_dump(mode="json"),
-        "facts": facts(records),
-        "verdict": _verdict(checked, plan, performance),
+        "facts": facts(seen.records),
+        "verdict": _verdict(seen, plan, performance),
+        "negative": False,
     }  # fmt: skip
     return memory.entry_of(content, version)
 
 
 def _verdict(
-    checked: Checked, plan: Plan | None, performance: memory.Performance | None
+    seen: Examined, plan: Plan | None, performance: memory.Performance | None
 ) -> memory.Verdict:
-    if checked.wrong:
+    if seen.is_wrong:
         return "wrong"
     if plan is None:
         return "baseline"
@@ -335,15 +347,13 @@ def _said(one: StaticFacts) -> str:
     )
 
 
-def _report(
-    found: Workspace, version: str, subject: Adopted, checked: Checked, records: Sequence[Record]
-) -> Path:
+def _report(found: Workspace, version: str, seen: Examined) -> Path:
     """The report of a version in the workspace's profiles."""
     from mla_var3.profiling import report
 
     path = found.root / workspace.PROFILES / version / "report.md"
-    with costs.given(adopted.work(checked)):
-        passed = [record for record in records if isinstance(record.outcome, Passed)]
+    with costs.given(seen.work) if seen.work else contextlib.nullcontext():
+        passed = [record for record in seen.records if isinstance(record.outcome, Passed)]
         steps = matching.steps(passed, knowledge.load_all(), SUGGESTED) if passed else []
-        write_atomic(path, report.render(records, [str(step) for step in steps]))
+        write_atomic(path, report.render(seen.records, [str(step) for step in steps]))
     return path

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mla_var3 import inputs, paths
-from mla_var3.campaign import contract, stepzero
-from mla_var3.campaign.memory import Memory
+from mla_var3.campaign import contract, stepzero, subjects
+from mla_var3.campaign.memory import Entry, Memory, VersionName
+from mla_var3.campaign.subjects import Subject
 from mla_var3.errors import InputError, ToolchainError, UnknownNameError, UsageError
 from mla_var3.evidence import Scalar
 from mla_var3.paths import write_atomic
@@ -26,6 +28,8 @@ SETTINGS, README, VERSIONS, PLANS, PROFILES = (
     "campaign.json", "README.md", "versions", "plans", "profiles",
 )  # fmt: skip
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+#: Held while git writes, and how long a git takes whose parent was killed.
+OWN_LOCK, GIT_ENDS_WITHIN_S = "campaign.lock", 2.0
 #: A field of a plan that nobody filled in.
 TBD = "TBD"
 #: Fields of a plan, each a line ``Name: text``.
@@ -38,7 +42,9 @@ class Settings(BaseModel):
     Attributes:
         name: Its name.
         device: Key of the device.
-        source: The file that was adopted, by its full path.
+        source: The file that was adopted, by its full path; None for a design of ours.
+        design: The design with its language; None for a file.
+        start: The version that it begins with.
         problem: Sizes, where they are not the file's own.
         target_us: Time at which it is done; None where no ceiling follows.
     """
@@ -48,9 +54,19 @@ class Settings(BaseModel):
     schema_version: int = Field(1, ge=1, le=1)
     name: str = Field(pattern=rf"^{NAME.pattern}$")
     device: str
-    source: str
+    source: str | None = None
+    design: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*@[a-z][a-z0-9-]*$")
+    start: VersionName = "v0"
     problem: dict[str, Scalar] = Field(default_factory=dict)
     target_us: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _of_one_thing(self) -> Self:
+        if (self.source is None) == (self.design is None):
+            raise ValueError("it is of a source or of a design, one of them")
+        if self.source is not None and self.start != "v0":
+            raise ValueError("start: a file begins with v0")
+        return self
 
 
 @dataclass(frozen=True)
@@ -81,10 +97,11 @@ class Workspace:
 
     Args:
         root: The folder.
+        check: Runs all small problems of a version of ours.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.memory = root, Memory(root)
+    def __init__(self, root: Path, check: subjects.Check | None = None) -> None:
+        self.root, self.memory, self.check = root, Memory(root), check
 
     @cached_property
     def settings(self) -> Settings:
@@ -98,21 +115,34 @@ class Workspace:
         except InputError as error:
             raise InputError(SETTINGS, error.reason) from error
         except ValidationError as error:
-            raise InputError(f"{SETTINGS}:", inputs.first_fault(error, "campaign")) from error
+            said = inputs.first_fault(error, "campaign").replace("Value error, ", "")
+            raise InputError(f"{SETTINGS}:", said) from error
+
+    @cached_property
+    def subject(self) -> Subject:
+        """What it works on."""
+        return subjects.of(self.settings, self.root, self.check)
 
     def version(self, name: str) -> Path:
         """File of a version."""
-        # Records are called after the file, so that it names the campaign too.
-        return self.root / VERSIONS / f"{self.root.name.replace('-', '_')}_{name}.py"
+        return self.subject.path(name)
 
     def plan_path(self, name: str) -> Path:
         """File of a version's plan."""
         return self.root / PLANS / f"{name}_plan.md"
 
     def next_name(self) -> str:
-        """The version that comes next: numbers of masked ones are not given again."""
-        known = [entry.number for entry in self.memory.entries(masked=True)]
-        return f"v{max(known, default=-1) + 1}"
+        """The version that comes next: numbers of masked ones are not given again.
+
+        Nor are those of versions that somebody else made meanwhile.
+        """
+        number = max((e.number for e in self.memory.entries(masked=True)), default=-1) + 1
+        while self.settings.design and self._is_somebodys(f"v{number}"):
+            number += 1
+        return f"v{number}"
+
+    def _is_somebodys(self, name: str) -> bool:
+        return self.version(name).exists() and not self.plan_path(name).exists()
 
     def commit(self, message: str) -> None:
         """Commit all of the workspace.
@@ -120,10 +150,22 @@ class Workspace:
         Raises:
             ToolchainError: git refuses.
         """
-        self._git("add", "--all")
-        if self._git("status", "--porcelain"):
-            author = ("-c", "user.name=campaign", "-c", "user.email=campaign@localhost")
-            self._git(*author, "commit", "--quiet", "--message", message)
+        with FileLock(self.root / ".git" / OWN_LOCK):
+            self._unlock()
+            self._git("add", "--all")
+            if self._git("status", "--porcelain"):
+                author = ("-c", "user.name=campaign", "-c", "user.email=campaign@localhost")
+                self._git(*author, "commit", "--quiet", "--no-verify", "--message", message)
+
+    def _unlock(self) -> None:
+        """Remove what a killed git left locked; one that still runs is done in a moment."""
+        until = time.monotonic() + GIT_ENDS_WITHIN_S
+        while left := [p for p in (self.root / ".git").rglob("*.lock") if p.name != OWN_LOCK]:
+            if time.monotonic() > until:
+                for path in left:
+                    path.unlink(missing_ok=True)
+                return
+            time.sleep(0.05)
 
     def _git(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -136,8 +178,8 @@ class Workspace:
 
     def difference(self, one: str, other: str) -> tuple[int, int]:
         """Lines added to and removed from a version by another."""
-        old, new = (inputs.read_text(self.version(v)).splitlines() for v in (one, other))
-        rows = [r for r in difflib.unified_diff(old, new, n=0) if not r.startswith(("---", "+++"))]
+        old, new = self.subject.sources(one), self.subject.sources(other)
+        rows = list(subjects.difference(old, new))
         return sum(r.startswith("+") for r in rows), sum(r.startswith("-") for r in rows)
 
     def plan(self, name: str) -> Plan:
@@ -190,8 +232,12 @@ def folder() -> Path:
     return paths.out_dir() / "campaigns"
 
 
-def find(name: str) -> Workspace:
+def find(name: str, check: subjects.Check | None = None) -> Workspace:
     """A campaign by its name.
+
+    Args:
+        name: Its name.
+        check: Runs all small problems of a version of ours.
 
     Raises:
         UnknownNameError: There is none.
@@ -199,11 +245,16 @@ def find(name: str) -> Workspace:
     known = sorted(path.parent.name for path in folder().glob(f"*/{SETTINGS}"))
     if name not in known:
         raise UnknownNameError("campaign", name, known)
-    return Workspace(folder() / name)
+    return Workspace(folder() / name, check)
 
 
-def create(settings: Settings, readme: str) -> Workspace:
-    """Make a workspace: settings, README, the source as v0, and a git repository.
+def create(settings: Settings, readme: str, known: Sequence[Entry] = ()) -> Workspace:
+    """Make a workspace: settings, README, what is known, a file as v0, and a git repository.
+
+    Args:
+        settings: What it is of.
+        readme: Its README.
+        known: What its memory begins with.
 
     Raises:
         UsageError: There is a campaign of the name.
@@ -214,10 +265,13 @@ def create(settings: Settings, readme: str) -> Workspace:
     made = Workspace(root)
     for name in (VERSIONS, PLANS, PROFILES, "memory"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    if not (root / ".git").exists():
-        made._git("init", "--quiet")
+    made._git("init", "--quiet")  # Again, where the first one was killed.
     write_atomic(root / ".gitignore", "__pycache__/\n.lock\n")
-    write_atomic(made.version("v0"), standing_alone(Path(settings.source)))
+    if settings.source is not None:
+        file = subjects.FileSubject(root, settings.problem).path("v0")
+        write_atomic(file, standing_alone(Path(settings.source)))
+    for entry in known:
+        write_atomic(made.memory.path(entry.version), entry.text())
     write_atomic(root / README, readme)
     # Last, since a campaign is there when its settings are.
     write_atomic(root / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
