@@ -1,4 +1,4 @@
-"""Pages of the site, each family a module of pure functions from sources and records to text.
+"""Generators of the site: modules of functions that make its pages from sources and records.
 
 Nothing here runs a kernel or a compiler, and nothing below reads a page.
 """

@@ -1,4 +1,4 @@
-"""``python -m generators OUT`` writes the site's pages as plain Markdown to a folder."""
+"""``python -m generators OUT``: writes the site's pages as plain Markdown to a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page families of the site in order: loads the sources and records, and makes all pages."""
+"""Lists the families of pages in the site's order, loads ``Site``, and makes all pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter of mkdocs-gen-files, the script that it runs: hands all generated pages to mkdocs.
+"""Script that mkdocs-gen-files runs in a build: hands all generated pages to mkdocs.
 
 Pages keep the path of the file to edit; the navigation is written as SUMMARY.md for
 mkdocs-literate-nav.

@@ -1,4 +1,4 @@
-"""Installer of the site's fonts and JavaScript by npm: ``python -m generators.build.assets``.
+"""Installs the site's fonts and JavaScript by npm: ``python -m generators.build.assets``.
 
 npm reads ``third_party/package-lock.json`` and checks each package against its integrity there.
 ``third_party/assets.toml`` says which of their files ship with the pages.

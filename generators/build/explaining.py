@@ -1,4 +1,7 @@
-"""mkdocs hook: lists for each page the glossary terms that it uses, which ``term_links`` links."""
+"""mkdocs hook: appends to a page's Markdown a line for each glossary term that the page uses.
+
+The Markdown extension ``term_links`` turns these lines into links at the first use of each term.
+"""
 
 from __future__ import annotations
 

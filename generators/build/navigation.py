@@ -1,4 +1,4 @@
-"""Navigation tree of the site as SUMMARY.md, from the titles that pages carry."""
+"""Builds the site's navigation, ``SUMMARY.md``, from the titles that pages carry."""
 
 from __future__ import annotations
 

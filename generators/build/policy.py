@@ -1,9 +1,9 @@
-"""mkdocs hook for content security: HTML allow-list, and scripts moved to files of the site.
+"""mkdocs hook for content security: drops HTML not on an allow-list, moves inline scripts to files.
 
-A hook of mkdocs. The HTML of each page passes an allow-list before the theme takes it; the theme's
-own scripts, which stand in its pages, are moved to files, so that a policy that allows none in a
-page can be set (``docs/overrides/main.html``); and directives that run code while the site is built
-are refused outside the pages of the API.
+The HTML of each page passes an allow-list before the theme takes it; the theme's own scripts, which
+stand in its pages, are moved to files, so that a policy that allows none in a page can be set
+(``docs/overrides/main.html``); and directives that run code while the site is built are refused
+outside the pages of the API.
 """
 
 from __future__ import annotations

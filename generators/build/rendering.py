@@ -1,9 +1,9 @@
 """mkdocs hook for speed: renders and writes pages in several processes.
 
 mkdocs turns one page after the other into HTML and puts one after the other into the theme, which
-is most of a build. Here forked processes take pages from one list until none is left, and what
-they say is said again by this one, so that a warning fails the strict build as ever. mkdocs has no
-hook in place of its loops: what they call on each page is replaced while a build goes on.
+is most of a build. Here forked processes take pages from one list until none is left, and this one
+repeats their warnings, so that a warning still fails the strict build. mkdocs has no hook in place
+of its loops: the functions that they call on each page are replaced while a build goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Security scan of a built site: fails where a page runs anything but the theme's scripts.
 
-The page for missing addresses holds no text of ours, so what it runs, and what it allows, is what
-every page may.
+The page for missing addresses holds no text of ours: what it runs and allows, any page may.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Committed files that are generated from records and runs; a test holds each to its sources."""
+"""Writers of committed files that are generated; a test compares each file with its sources."""

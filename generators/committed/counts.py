@@ -1,6 +1,6 @@
-"""Table of docs/emulator.md: counts of the emulator beside those of Nsight Compute.
+"""Writes the table of docs/emulator.md: the emulator's counts beside those of Nsight Compute.
 
-``python -m generators.committed.counts`` writes it again; a test says when it has to be.
+Run by ``python -m generators.committed.counts``; a test fails where the page is out of date.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Picture of the README: flash_mla's versions of one run by time, as an SVG.
+"""Draws the README's picture: flash_mla's versions of one run as bars by time, as an SVG.
 
-``python -m generators.committed.readme`` draws it again; a test says when it has to be.
+Run by ``python -m generators.committed.readme``; a test fails where the picture is out of date.
 """
 
 from __future__ import annotations

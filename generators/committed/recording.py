@@ -1,7 +1,7 @@
-"""Terminal recording of the README: the first command's real output, drawn as an SVG.
+"""Draws the README's terminal recording: runs its first command and draws the output as an SVG.
 
-``python -m generators.committed.recording`` runs it here, as a reader does, and draws its output;
-a test holds the drawing to what the command says of the committed records.
+Run by ``python -m generators.committed.recording``; a test compares the drawing with what the
+command prints from the committed records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Skills of the checkout: ``skills/<name>/SKILL.md``, where ``npx skills add`` looks for them.
+"""Writes the agent skills ``skills/<name>/SKILL.md``, where ``npx skills add`` looks for them.
 
-``python -m generators.committed.skills`` writes them again; a test says when it has to be.
+Run by ``python -m generators.committed.skills`` from the templates of ``generators.pages.machine``;
+a test fails where a file is out of date.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""SVG drawings of pages: charts, tiles, launch schedules, roofline paths and glossary pictures."""
+"""SVG drawings for pages: charts, tiles, launch schedules, roofline paths and glossary figures."""

@@ -1,4 +1,4 @@
-"""SVG charts of records, times over sizes and rooflines, drawn for wide and narrow screens.
+"""Draws SVG charts of records, times over sizes and rooflines, at two widths for all screens.
 
 Each states its message in words, as a title and a description inside the drawing. A mark says its
 values when a pointer rests on it. Colours follow the page's scheme and stand beside a marker shape

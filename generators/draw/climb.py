@@ -1,4 +1,4 @@
-"""SVG roofline of one design, with the path that its versions took over it at a few problems."""
+"""Draws a design's roofline as SVG, with the path of its versions at a few problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""SVG pictures of glossary terms (causal mask, wave, split-KV, MMA, banks), computed by rule."""
+"""Captioned SVG figures of glossary pages, drawn from sizes: a function each, in ``FIGURES``.
+
+They show the causal mask, waves of blocks on SMs, split-KV, how many rows of an MMA one head fills,
+and bank conflicts with and without a swizzle.
+"""
 
 from __future__ import annotations
 

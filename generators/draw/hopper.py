@@ -1,4 +1,7 @@
-"""Pictures of the pages on Hopper (boxes, fragments, rings, multicast, schedules), by rule."""
+"""Draws the figures of the Hopper course: TMA boxes, fragments, rings, multicast and schedules.
+
+Each is a function of sizes; ``generators.pages.hopper`` puts them on pages.
+"""
 
 from __future__ import annotations
 

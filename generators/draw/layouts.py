@@ -1,4 +1,4 @@
-"""Pictures of CuTe layouts (offsets, tiles, swizzles), computed by a small layout algebra."""
+"""Draws figures of CuTe layouts (offsets, tiles, swizzles), computed by a small layout algebra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG schedule of a kernel launch: SMs over time, full waves, the tail, and stages that wait.
+"""Draws a launch's schedule as SVG: SMs over time, full waves, the tail, and stages that wait.
 
 Lengths are the times that a record states for each stage alone, or whole waves where nothing was
 timed; how many SMs a stage takes follows from its grid and from how many blocks an SM holds.

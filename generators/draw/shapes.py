@@ -1,4 +1,4 @@
-"""SVG primitives: boxes, lines and text in the site's colors, drawings with a text alternative."""
+"""SVG primitives of all drawings: boxes, lines, text and figures with a text alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG picture of a version's tiles against registers, shared memory and tensor-core instructions.
+"""Draws a version's accumulator tiles against registers and shared memory, as SVG, per arch.
 
 Registers, stack, shared memory and opcodes are the compiler's, from the records of its compiles.
 What the accumulators take of the registers is worked out from their extents in the source.

@@ -1,4 +1,4 @@
-"""Data of the site's kernel advisor: fastest measured version by device, problem and cache.
+"""Makes the data of the site's kernel advisor: fastest measured version by device and problem.
 
 ``docs/assets/js/calculator.js`` finds the nearest of these to a reader's sizes; the home page shows
 the same answers.

@@ -1,4 +1,7 @@
-"""What MLA adds to pages of every workload; implements ``generators.model.site.Analysis``."""
+"""MLA's sections and figures for pages of every workload: binds them to the ``Analysis`` interface.
+
+``generators.model.site`` declares the interface; the modules beside this one make the sections.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which MLA design to use: the cost model's choice beside the fastest measured one, as tables.
+"""Tables for choosing an MLA design: the cost model's choice beside the fastest measured one.
 
-The adviser of MLA's own pages; see ``generators.mla.analysis``.
+They stand on the home, workload and design pages; see ``generators.mla.analysis``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Interactive figure of MLA: FLOPs, bytes and times of four forms of the same attention.
+"""Makes MLA's interactive figure: FLOPs, bytes and times of four forms of the same attention.
 
-The cost functions of the library are called with numbers for what stands in the page, and with
+The cost functions of the library are called with numbers for the values in the page, and with
 symbols for the expressions that ``docs/assets/js/mla-figure.js`` evaluates as sliders move.
 """
 

@@ -1,4 +1,4 @@
-"""Comparison of the fastest latent kernels here with other libraries' kernels, from common runs."""
+"""Section that compares our fastest latent kernels with other libraries' in common runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of MLA's regime analysis: a winner map and figures per device, and the calculator."""
+"""Makes the pages of MLA's regime analysis: winner maps and figures per device, and calculator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Picture of the glossary term roofline: a device's rates, and where forms of MLA stand."""
+"""Draws the figure of the glossary term roofline: one device's rates, and MLA decode under them."""
 
 from __future__ import annotations
 

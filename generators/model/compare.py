@@ -1,4 +1,7 @@
-"""Verdicts from timed records: the fastest of several, and each version against the one before."""
+"""Decides from timed records which of several runs is fastest, and whether a version gained.
+
+Pages show these as ``Best`` and, against the version before, ``Verdict``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which version to start from: what won most timed problems of a regime, by language and device."""
+"""Finds the version to start from: the winner at most timed problems of a regime, by device.
+
+The agent skills name it, per language.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtime object of a record's problem and tilings, rebuilt from today's sources."""
+"""Rebuilds the runtime object of a record's problem and tilings from today's sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grouping of records by problem (sizes and dtype), and problems as readable text."""
+"""Groups records by problem (sizes and dtype), and writes problems as readable text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurement record as pages read it: address in results/, whether it is stale, time and work."""
+"""``Run``: a measurement record as pages read it, with address, staleness, time and work."""
 
 from __future__ import annotations
 

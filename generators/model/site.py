@@ -1,4 +1,8 @@
-"""All inputs of the pages, read once: versions, records, devices, knowledge, glossary."""
+"""``Site``: what all page generators read, and how a page addresses files of the checkout.
+
+Holds kernel versions, records, device files and the knowledge catalogue, which ``families.load``
+reads once per build. Learning paths and glossary terms are read at first use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Device and sweep of problems (say, growing context) at which a design's versions are compared."""
+"""Selects the device and sweep of problems at which a design's versions are compared.
+
+A sweep varies one axis, say the context length; the one with most timed runs is taken.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Target of a record (GPU, compile arch or CPU): its name, device figures and roofline rates."""
+"""Looks up a record's target (GPU, compile arch or CPU): name, device figures, roofline rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Glossary terms, read from docs/glossary, one file per term.
+"""Reads the glossary's terms from docs/glossary, one file per term.
 
 A file holds a term's names and relations as front matter; its first paragraph defines the term in
 one sentence.

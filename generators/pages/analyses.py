@@ -1,4 +1,4 @@
-"""Links and figures that a workload's analysis lends to pages of all workloads."""
+"""Collects links, symbols and figures from the workloads' analyses for pages of all workloads."""
 
 from __future__ import annotations
 

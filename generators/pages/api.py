@@ -1,4 +1,7 @@
-"""References of the DSLs: a page per chapter, from our words and the installed packages."""
+"""Makes the reference pages of cuTile and the CuTe DSL: an index each, and a page per chapter.
+
+Text is ours, from ``knowledge.references``; names and signatures are the installed packages'.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the pattern catalogue: a filterable table, metrics to patterns, a page per pattern."""
+"""Makes the pages of the pattern catalog: a filterable table, metrics, and a page per pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device pages: an index, and a page per GPU with every figure and the source that states it."""
+"""Makes the device pages: an index, and a page per GPU with every figure and its source."""
 
 from __future__ import annotations
 

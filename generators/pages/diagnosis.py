@@ -1,4 +1,4 @@
-"""Diagnosis pages: from a symptom, by arch, to metrics that confirm it and patterns that help."""
+"""Makes the diagnosis pages: from a symptom, by arch, to metrics that confirm it and patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section of a device page: joules by the power model beside those that runs measured."""
+"""Makes a device page's section on energy: joules by the power model beside measured ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Glossary: a page per term, and links from terms on other pages."""
+"""Glossary: an index and a page per term, and the lines by which other pages link their terms.
+
+``explained`` appends these lines to a page's Markdown, for the extension ``term_links``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Hand-written pages of the site: CONTRIBUTING.md and everything below docs/."""
+"""Site pages of CONTRIBUTING.md and of the Markdown in docs/, docs/messages, docs/contributing.
+
+Returns their text with links turned to the site's addresses. Other folders of docs/, such as learn
+and glossary, are not read here.
+"""
 
 from __future__ import annotations
 

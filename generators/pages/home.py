@@ -1,4 +1,4 @@
-"""Home page of the site: what the project is, which kernel to use, and where to go next."""
+"""Makes the site's home page: what the project is, which kernel to use, where to go next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hopper from nothing: a page per idea, with a picture, a script and a mistake to make."""
+"""Makes the pages of the Hopper course: an idea each, with figure, script and seeded mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kernel pages: an index, a page per workload and a page per design."""
+"""Makes the kernel pages: an index, a page per workload and a page per design.
+
+``version_pages`` makes those of the versions.
+"""
 
 from __future__ import annotations
 

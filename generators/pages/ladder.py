@@ -1,4 +1,4 @@
-"""Ladder table of a design's versions: times, share of a peer's speed and verdict, step by step.
+"""Makes the ladder table of a design's versions: times, share of a peer's speed, verdicts.
 
 A ladder has one setting: the device and sizes at which most versions were timed while one axis of
 the workload, the sweep, varies.

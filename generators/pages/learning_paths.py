@@ -1,4 +1,4 @@
-"""Pages of learning paths and their annotated CUTLASS examples; none while there are none."""
+"""Makes the pages of learning paths and of their annotated CUTLASS examples."""
 
 from __future__ import annotations
 

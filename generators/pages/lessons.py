@@ -1,4 +1,4 @@
-"""Pages of the Learn track: texts of docs/learn and the lessons of examples/lessons."""
+"""Makes the pages of the Learn track: texts of docs/learn and the lessons of examples/lessons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs for programs: llms.txt, plain copies of pages, a catalogue as JSON, agent skills."""
+"""Makes the site's files for programs: llms.txt, plain copies, a JSON catalog, agent skills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record pages: one per version and target, with an anchor per record and its JSON."""
+"""Makes the record pages: one per version and target, with an anchor per record and its JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference pages: API, flags of every version, nox sessions, and the JSON schema of records."""
+"""Makes the reference pages: API, flags of every version, nox sessions, and the record schema."""
 
 from __future__ import annotations
 

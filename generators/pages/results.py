@@ -1,4 +1,4 @@
-"""Result pages: roofline and leaderboard per device, compile facts per arch, table of records."""
+"""Makes the result pages: roofline and leaderboard per device, compile facts per arch, explorer."""
 
 from __future__ import annotations
 

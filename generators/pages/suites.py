@@ -1,4 +1,4 @@
-"""Conformance page: how others' tests and examples (NVIDIA, libraries) ran here."""
+"""Makes the conformance page: results of third-party tests and examples that ran here."""
 
 from __future__ import annotations
 

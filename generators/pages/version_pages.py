@@ -1,4 +1,4 @@
-"""Version pages, one per kernel version: verdict first, then devlog entry, code and facts."""
+"""Makes a page per kernel version: verdict first, then devlog entry, code and facts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Markdown and HTML fragments that several page families share."""
+"""Writers of Markdown and HTML fragments that several page families share."""

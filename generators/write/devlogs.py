@@ -1,4 +1,4 @@
-"""Devlog excerpts for pages: a design's introduction and the entry of each version."""
+"""Renders parts of devlogs for pages: a design's introduction and the entry of each version."""
 
 from __future__ import annotations
 

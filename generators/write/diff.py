@@ -1,6 +1,6 @@
-"""Side-by-side HTML diff of two versions, with the devlog's remarks before the lines they explain.
+"""Renders a side-by-side HTML diff of two versions, with devlog remarks before the lines.
 
-What is shown is what the files hold; ``mla_var3.knowledge.changes`` says what changed.
+``mla_var3.knowledge.changes`` compares the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Effects of a code change on compiled code, hunk by hunk, from static records of both versions.
+"""Reports a code change's effect on compiled code, hunk by hunk, from both versions' records.
 
 A record says which source line each instruction came from, so the code of a hunk is that of its
 changed lines. Registers, spills and shared memory belong to a whole kernel: they stand beside the

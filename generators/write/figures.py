@@ -1,4 +1,4 @@
-"""Numbers of records as readable text: times, rates, shares of a bound, names, links to records."""
+"""Writes numbers of records as readable text: times, rates, shares of a bound, record links."""
 
 from __future__ import annotations
 

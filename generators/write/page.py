@@ -1,4 +1,4 @@
-"""Page type that generators return, and the writers of pages: site engine or plain folder."""
+"""``Page``: a file of the site as generators return it; and the writer of pages to a folder."""
 
 from __future__ import annotations
 

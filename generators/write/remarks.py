@@ -1,7 +1,6 @@
-"""Devlog remarks on code: sentences that link an identifier of a changed line (``code:NAME``).
+"""Finds devlog sentences that link an identifier of a changed line (``code:NAME``).
 
-The link names an identifier of a changed line; the sentence then stands before that line in the
-diff, and the link leads there.
+The diff shows such a sentence before that line, and its link leads there.
 """
 
 from __future__ import annotations

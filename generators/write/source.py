@@ -1,4 +1,4 @@
-"""Kernel sources as annotated code blocks, with the compiler's remarks at their lines."""
+"""Renders kernel sources as code blocks, with the compiler's remarks at their lines."""
 
 from __future__ import annotations
 

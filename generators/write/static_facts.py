@@ -1,4 +1,4 @@
-"""Tables of compile facts (registers, spills, MMA) of a version against the version before."""
+"""Makes tables of compile facts (registers, spills, MMA) of a version beside the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons of times in words: sentences, badges and chips such as "1.8x faster"."""
+"""Writes comparisons of times in words, such as "1.8x faster": sentences, badges and chips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of compile targets such as ``sm_90a``, and the arch that each is a variant of."""
+"""Maps compile targets such as ``sm_90a`` to the arch that each is a variant of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command-line parsing by tyro, with a one-sentence error in place of its box of text.
+"""Parses command lines by tyro, and turns an error of tyro's into one sentence.
 
 tyro 1.0.17 tells what is wrong with a line under no public name: ``tyro.cli`` prints a box and
 exits. So the hook of its module ``_errors`` is used, and tyro is bounded to the versions that have

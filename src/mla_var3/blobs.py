@@ -1,4 +1,4 @@
-"""Git blob ids of files, computed from their bytes, without git."""
+"""Computes git blob ids of files from their bytes, without git."""
 
 from __future__ import annotations
 

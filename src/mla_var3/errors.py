@@ -1,4 +1,4 @@
-"""Exception hierarchy: each message is one sentence saying what, where and what is allowed."""
+"""Exception classes of the project: each message is one sentence with what is wrong and allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs functions in forked processes, so that a crash or hang takes nothing else down.
+"""Runs functions in forked processes side by side, so that a crash or hang ends only its own.
 
 Not pebble 5.2.3, which was tried: it keeps a thread in the parent for each process, and the next
 process would be forked from a parent with threads; and its processes live on where the parent is

@@ -1,4 +1,4 @@
-"""Launcher of every command: imports it, runs it, and turns what stops it into one sentence."""
+"""Entry point of every command: imports and runs it, and turns what stops it into one sentence."""
 
 from __future__ import annotations
 

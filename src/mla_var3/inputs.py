@@ -1,4 +1,4 @@
-"""Safe reading of foreign files: no hang, no full memory, no traceback, but one sentence.
+"""Reads foreign files safely: a bad one gives one sentence, and no hang, traceback or full memory.
 
 A path may name a device or a pipe, text may be nested without end, and a number may have more
 digits than Python converts. Each of these is one sentence.

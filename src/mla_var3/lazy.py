@@ -1,4 +1,4 @@
-"""Lazy imports: names of a package that are imported on first use (PEP 562)."""
+"""Makes a package's ``__getattr__`` (PEP 562), which imports its public names on first use."""
 
 from __future__ import annotations
 

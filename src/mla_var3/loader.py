@@ -1,4 +1,4 @@
-"""Loader of exported CuTe kernels: runs them by ctypes and torch alone, without a compiler.
+"""Loads exported CuTe kernels and runs them by ctypes and torch alone, without a compiler.
 
 library = Library(Path("gemm/manifest.json"))
 kernel = library.kernels[0]

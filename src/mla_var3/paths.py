@@ -1,4 +1,4 @@
-"""Paths of the project: the checkout, committed records, and a run's bulk artifacts."""
+"""Paths of the project (checkout, committed records, output of runs), and atomic file writes."""
 
 from __future__ import annotations
 

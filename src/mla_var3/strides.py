@@ -1,4 +1,4 @@
-"""Strides of tensors as a kernel is compiled for them and called with them."""
+"""Returns a tensor's strides as kernels are compiled for them: a contiguous one's by its shape."""
 
 from __future__ import annotations
 

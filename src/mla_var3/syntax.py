@@ -1,4 +1,4 @@
-"""Python syntax trees: searching statements, and sources without comments and docstrings."""
+"""Python syntax trees: lists statements, and strips sources of comments and docstrings."""
 
 from __future__ import annotations
 

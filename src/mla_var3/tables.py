@@ -1,4 +1,4 @@
-"""Tables in Markdown and CSV, and text made safe to stand in them: the one writer for all."""
+"""Writes tables in Markdown and CSV, and makes text safe to stand in their cells."""
 
 from __future__ import annotations
 

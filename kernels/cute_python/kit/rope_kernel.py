@@ -1,4 +1,8 @@
-"""Per-head attention kernel on decompressed keys, whose Q and K have a separate RoPE part."""
+"""``RopeKernel``: per-head attention on decompressed keys, with one rotary key for all heads.
+
+Launches the ping-pong kernel of ``turns`` on q, qpe, key, value and kpe, and writes o and its LSE
+for each split of the keys. Plans launch it as it is; designs subclass it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's CuTe DSL examples: fetched at a pinned commit, read, compiled, and annotated.
+"""NVIDIA's CuTe DSL examples: fetches them at a pinned commit, reads, compiles, annotates them.
 
-What this project keeps of an example are facts and words of its own; no line of one.
+This project keeps facts about an example and words of its own, and no line of one.
 """

@@ -1,4 +1,4 @@
-"""Command line: ``python -m mla_var3.examples fetch|index|show|path|extract|import``."""
+"""Command line ``python -m mla_var3.examples``: fetch, index, show or import CUTLASS examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalog of the fetched CUTLASS examples: their files, category and arch."""
+"""Lists the fetched CUTLASS examples, each with its files, category and arch; finds one by id."""
 
 from __future__ import annotations
 

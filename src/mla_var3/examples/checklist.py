@@ -1,4 +1,4 @@
-"""Features of the checklist (TMA, mbarriers, ...) found in an example's syntax tree, with lines."""
+"""Finds features (TMA, mbarriers, ...) in an example's syntax tree, with the lines of each."""
 
 from __future__ import annotations
 

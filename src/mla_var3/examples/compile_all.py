@@ -1,4 +1,7 @@
-"""Compiles CUTLASS examples without a GPU, in parallel, and caches the results."""
+"""Compiles CUTLASS examples without a GPU, in parallel, and caches their compile facts.
+
+``examples.harness`` compiles a single one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning path as Markdown for the terminal; the site's pages hold the same parts."""
+"""Renders a learning path and its steps as Markdown for the terminal; the site uses parts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devlog text of a design imported from a CUTLASS example, from the example's facts."""
+"""Writes the devlog text of a design imported from a CUTLASS example, from the example's facts."""
 
 from __future__ import annotations
 

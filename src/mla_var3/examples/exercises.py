@@ -1,4 +1,4 @@
-"""Exercises of a learning path: runs the script and compares its answer with the reader's."""
+"""Runs an exercise's script of a learning path and compares its answer with the reader's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts a knowledge pattern page from a feature that a CUTLASS example shows."""
+"""Writes the start of a knowledge pattern page from a feature that a CUTLASS example shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings the pinned folders of CUTLASS from git into ``third_party/cutlass``."""
+"""Fetches the pinned folders of CUTLASS from git into ``third_party/cutlass``."""
 
 from __future__ import annotations
 

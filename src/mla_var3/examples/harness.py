@@ -1,7 +1,7 @@
 """Compiles a CUTLASS example without a GPU: runs it on the CPU up to its first launch.
 
-The example makes its tensors and calls the compiler by itself. What it asks of a GPU is answered by
-stand-ins: tensors stay on the CPU and are called CUDA ones when the DSL takes them, the device has
+The example makes its tensors and calls the compiler by itself. Stand-ins answer what it asks of a
+GPU: tensors stay on the CPU and are called CUDA ones when the DSL takes them, the device has
 constant properties, and large tensors have no memory, since only shapes matter. The first launch
 ends the run. All this happens in a process of its own (``mla_var3.forked``).
 """

@@ -1,8 +1,8 @@
-"""Generates a design of ours that runs a fetched CUTLASS example in place.
+"""Generates a kernel package of ours that runs a fetched CUTLASS example in place.
 
 The package holds a plan (inputs, reference and cost of the workload, tilings, launch) and a devlog
-that starts from the example's facts. What the plan says of the example's host function is a recipe:
-a text in ``recipes/`` for each way in which examples want to be called.
+that starts from the example's facts. The plan calls the example's host function by a recipe: a text
+in ``recipes/`` for each way in which examples want to be called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Index of CUTLASS examples: reads and compiles each, writes its facts, keeps our notes."""
+"""Reads and compiles each CUTLASS example and writes its facts to ``knowledge/examples``.
+
+Annotations written by hand in these files stay.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning paths over CUTLASS examples, read from ``knowledge/learning-paths/<path>.toml``.
+"""Reads learning paths from ``knowledge/learning-paths/<path>.toml``, and their schema.
 
 A step is about one example of the pinned tree or one version of this project. Nothing of another
 repository is copied: notes point at its lines. Exercises are scripts in ``exercises/`` beside the

@@ -1,4 +1,4 @@
-"""Pinned checkout of CUTLASS: its commit, its folder, and whether it is fetched."""
+"""Reads which commit of CUTLASS is pinned, and says where it lies and whether it is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown of an annotated CUTLASS example, for the terminal."""
+"""Renders an annotated CUTLASS example as Markdown, for the terminal and the site's pages."""
 
 from __future__ import annotations
 

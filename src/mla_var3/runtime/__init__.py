@@ -1,4 +1,4 @@
-"""API of kernel versions: plans, tilings, kernels and their compositions."""
+"""API of kernel versions: plans, tilings, kernels, and their compositions into pipelines."""
 
 from mla_var3.runtime.composite import ConcurrentKernels, KernelPipeline
 from mla_var3.runtime.kernel import Kernel, RuntimeObject

@@ -1,4 +1,4 @@
-"""Autotuner: times a kernel's tilings on the GPU, keeps the fastest for the next run."""
+"""Autotuner: times a kernel's tilings on the GPU, selects the fastest and stores it for reuse."""
 
 from __future__ import annotations
 

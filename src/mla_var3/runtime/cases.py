@@ -1,7 +1,7 @@
-"""Test cases of ``check``: each small problem with a tiling and a block order, covering all pairs.
+"""Chooses the test cases of ``check``: small problems, each with a tiling and a block order.
 
-A kernel that is right is so under every tiling that is valid and in every order of its blocks. The
-problems take turns, so that each way of running costs no problem more.
+A kernel must be right under every tiling that is valid and in every order of its blocks. Every pair
+of these values occurs; the problems take turns, so that each way of running costs no problem more.
 """
 
 from __future__ import annotations

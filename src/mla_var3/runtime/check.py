@@ -1,4 +1,4 @@
-"""Correctness check: a version's outputs against its plan's reference, on the CPU or a GPU."""
+"""Correctness check: runs a plan and compares its outputs with its reference, on a CPU or GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compositions of kernels: ``KernelPipeline`` (in sequence) and ``ConcurrentKernels``; nestable."""
+"""Compositions of kernels: ``KernelPipeline`` runs them in sequence, ``ConcurrentKernels`` at once.
+
+Both nest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of a record's work (FLOPs, bytes) by today's cost models, and its roofline bounds.
+"""Computes a record's FLOPs, bytes and roofline bounds by today's cost models.
 
 A record names its problem and its tilings. FLOPs and bytes follow from those by the version's own
 cost model, stage by stage, so a mended model tells of old records too. What the version no longer

@@ -1,4 +1,4 @@
-"""Coverage of a check: branches, loops and indices of the kernel that its problems never exercised.
+"""Coverage of a check: finds branches, loops and indices of a kernel that no case exercised.
 
 Whoever runs a kernel on the CPU notes which ways its branches, loops, block indices and tile
 indices went (``Execution.facts``). A version is checked as far as these went every way: a loop that

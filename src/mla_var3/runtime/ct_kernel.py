@@ -1,4 +1,4 @@
-"""Import path of cuTile's kernels for plans; implemented in ``mla_var3.languages.cutile``."""
+"""Import path of cuTile kernels for plans: re-exports ``mla_var3.languages.cutile``."""
 
 from mla_var3.languages.cutile.kernel import (
     INV_LOG_2,

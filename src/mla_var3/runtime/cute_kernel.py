@@ -1,4 +1,4 @@
-"""Import path of CuTe kernels for plans and users; implemented in ``mla_var3.languages.cute``."""
+"""Import path of CuTe kernels for plans: re-exports names of ``mla_var3.languages.cute``."""
 
 from mla_var3.languages.cute.kernel import CuteKernel
 from mla_var3.languages.cute.signature import Dynamic

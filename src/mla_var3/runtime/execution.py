@@ -1,4 +1,7 @@
-"""Result of running a kernel on the CPU beside its values: diagnostics, counts, coverage facts."""
+"""``Execution``: diagnostics, counts and coverage facts of one kernel run on the CPU.
+
+``recording`` collects those of all kernels in a block; interpreter and emulator add them.
+"""
 
 from __future__ import annotations
 

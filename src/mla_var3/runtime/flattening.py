@@ -1,6 +1,6 @@
-"""Flattening of a composed version into one file: its code and all it uses below ``kernels/``.
+"""Flattens a composed version into one file: its code and all that it uses below ``kernels/``.
 
-A composed version says what it does differently; the flattened file says what it does. Definitions
+A composed version says only where it differs; the flattened file has the whole code. Definitions
 are followed by name from ``Plan``, and what is not reached is left out. A class takes in its bases,
 each member once, the nearest one; a method that such a member calls by ``super`` stays beside it
 under a name of its own. Text is kept as it is written, with its comments.

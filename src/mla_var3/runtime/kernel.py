@@ -1,4 +1,7 @@
-"""Base classes ``RuntimeObject`` and ``Kernel``: what one kernel and a tree of them share."""
+"""Base classes ``Kernel``, one launch, and ``RuntimeObject``, a kernel or a composition of several.
+
+Plans return them; profiling calls, times and tunes them by stage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import path of library kernels; implemented in ``mla_var3.languages.library``."""
+"""Import path of library kernels for plans: re-exports ``mla_var3.languages.library``."""
 
 from mla_var3.languages.library.finding import Requirement
 from mla_var3.languages.library.kernel import LibraryKernel

@@ -1,4 +1,7 @@
-"""``KernelPlan``: problem sizes of a kernel version, and how they are cut into launches."""
+"""``KernelPlan``: base class of each version's plan, with problem sizes, inputs and launches.
+
+Its fields are the version's command-line flags; ``plan`` binds tensors and returns the kernels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry of all designs and versions, found in the kernels folder."""
+"""Registry of designs and versions: finds them in the kernels folder, by name or language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Tiling``: launch and tile parameters of one stage, without a language's compiler hints."""
+"""``Tiling``: base class of launch and tile parameters of one stage, in any language."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Gaps that no problem of a check reaches, each with its reason, as a design's folder names them.
+"""Reads ``unreached.toml`` of a design: coverage gaps that no problem reaches, with the reasons.
 
-``unreached.toml`` beside the devlog names what coverage found missing, word for word but for the
-line, why no problem can reach it, and of which versions that is said where it is not of all. What
-is not named there fails the check.
+The file names gaps that coverage found, word for word but for the line, why no problem can reach
+them, and for which versions this holds if not for all. A gap that it does not name fails the check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GPU synchronization with a time limit: ends the process when a launch hangs.
+"""Waits for the GPU with a time limit, and ends the process when a launch hangs.
 
-A hung kernel cannot be recalled: CUDA has no call that ends it short of the end of its process. So
-whoever waits too long leaves one sentence, and what is to be kept, and ends the process.
+A hung kernel cannot be canceled: CUDA has no call that ends it short of the end of its process. So
+the process first says why in one sentence, and keeps a record if the caller asks for one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FlashMLA's and FlashInfer's calls for MLA decode, over our kernels for a paged KV cache.
+"""Serving API: FlashMLA's and FlashInfer's MLA decode calls, over our kernels for paged caches.
 
 ``flashmla`` has FlashMLA's, ``flashinfer`` FlashInfer's, ``operators`` what is below both.
 """

@@ -1,4 +1,7 @@
-"""Argument checks of serving calls: one sentence per refusal, without reading GPU memory."""
+"""Checks arguments of serving calls: refuses each fault by one sentence, without reading the GPU.
+
+Only ``contents``, for debugging, reads GPU memory.
+"""
 
 from __future__ import annotations
 

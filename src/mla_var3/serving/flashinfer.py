@@ -1,4 +1,4 @@
-"""FlashInfer's MLA wrapper (plan and run), implemented by our kernels for a paged KV cache."""
+"""Drop-in for FlashInfer's MLA wrapper (plan and run), on our kernels for a paged KV cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FlashMLA's decode calls, implemented by our kernels for a paged KV cache.
+"""Drop-in for FlashMLA's decode calls, on our kernels for a paged KV cache.
 
 A server that imports ``flash_mla`` takes these instead after one line::
 

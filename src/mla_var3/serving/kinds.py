@@ -1,4 +1,4 @@
-"""Kernel variants of serving: what is compiled in, and which variant a call takes."""
+"""Table of serving kernel variants: which are compiled, and which one a call's sizes select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of serving kernels: compiled ones on a GPU, emulated ones on a CPU."""
+"""Launches serving kernels: compiled ones on a GPU, emulated ones on CPU tensors."""
 
 from __future__ import annotations
 

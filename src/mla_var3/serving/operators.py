@@ -1,4 +1,4 @@
-"""Torch operators of paged MLA decode: tile schedule once per step, attention once per layer.
+"""Torch operators of paged MLA decode: make a step's tile schedule, and run attention per layer.
 
 Beside its outputs a call of attention takes ``workspace_bytes`` for what parts of sequences leave.
 """

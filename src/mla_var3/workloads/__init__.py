@@ -1,4 +1,4 @@
-"""Workloads: what is computed, with problems, inputs, references, costs and regimes.
+"""Workloads (``mla``, ``attention``, ``gemm``): problems, references and costs, found by key.
 
 A workload is a module or package of this folder that defines ``WORKLOAD``; its key is the layer of
 the kernels that compute it.

@@ -1,4 +1,4 @@
-"""Workload ``attention``: multi-head attention with one head dimension and no RoPE part."""
+"""Workload ``attention``: inputs, reference and cost of multi-head attention without RoPE part."""
 
 from __future__ import annotations
 

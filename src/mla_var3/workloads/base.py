@@ -1,4 +1,4 @@
-"""Base of workloads: a problem with its axes, inputs, reference and cost model.
+"""Base classes of workloads: ``Problem`` (axes, inputs, reference, cost model) and ``Workload``.
 
 A problem knows nothing of kernels. A kernel version's plan is a problem together with how it is
 launched (``mla_var3.runtime.plan.KernelPlan``).

@@ -1,4 +1,4 @@
-"""Workload ``gemm``: C = A @ B^T, both operands K-major (rows contiguous)."""
+"""Workload ``gemm``: inputs, reference and cost of C = A @ B^T, both operands K-major."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observes check problems: their inputs and reference outputs in few figures, for revisions."""
+"""Runs check problems and digests their inputs and references, for the table of revisions."""
 
 from __future__ import annotations
 

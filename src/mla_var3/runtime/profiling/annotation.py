@@ -1,4 +1,4 @@
-"""Import path of mode ``annotation`` (``mla_var3.profiling.annotation``)."""
+"""Import path of mode ``annotation``: re-exports ``mla_var3.profiling.annotation``."""
 
 from mla_var3.profiling.annotation import annotation_profile_plan
 

@@ -1,4 +1,4 @@
-"""Import path of mode ``event`` (``mla_var3.profiling.event``)."""
+"""Import path of mode ``event``: re-exports ``mla_var3.profiling.event``."""
 
 from mla_var3.profiling.event import event_profile_plan
 

@@ -1,4 +1,4 @@
-"""Import path of mode ``ncu`` (``mla_var3.profiling.ncu``)."""
+"""Import path of mode ``ncu``: re-exports ``mla_var3.profiling.ncu``."""
 
 from mla_var3.profiling.ncu import ncu_profile_plan
 

@@ -1,4 +1,4 @@
-"""Import path of mode ``nsys`` (``mla_var3.profiling.nsys``)."""
+"""Import path of mode ``nsys``: re-exports ``mla_var3.profiling.nsys``."""
 
 from mla_var3.profiling.nsys import nsys_profile_plan
 

@@ -1,4 +1,4 @@
-"""Workload ``mla``: Multi-head Latent Attention, its problems, cost models and regimes."""
+"""Workload ``mla``, Multi-head Latent Attention: gathers its problems, cost models and regimes."""
 
 from collections.abc import Mapping
 from typing import Any

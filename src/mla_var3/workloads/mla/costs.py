@@ -1,4 +1,4 @@
-"""Cost models of MLA designs: FLOPs and DRAM bytes from sizes alone.
+"""Cost models of MLA designs: compute FLOPs and DRAM bytes from sizes alone.
 
 Symbols (DeepSeek-V3: arXiv 2412.19437, section 2.1.1, and its published configuration): b batch,
 h query heads, s query tokens per sequence, t context length, d head dimension without position

@@ -1,4 +1,4 @@
-"""MLA problems: inputs and references that all versions of a design share.
+"""MLA problems: make the inputs and reference outputs that all versions of a design share.
 
 Symbols as in ``mla_var3.workloads.mla.costs``. The softmax scale is ``1/sqrt(d+p)``; LSE is the
 natural logarithm of the sum of exponentials, in fp32. Causal is bottom-right aligned: query i of s

@@ -1,4 +1,4 @@
-"""Regime analysis of MLA: which attention kernel wins where, from cost models and ceilings.
+"""Regime analysis of MLA: computes which attention kernel wins where, from costs and ceilings.
 
 Everything here is computed from ``mla_var3.workloads.mla`` (FLOPs and bytes of each design) and
 from the rates that were attained on a device; nothing is measured. Symbols as in

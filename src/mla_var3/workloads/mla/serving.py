@@ -1,4 +1,4 @@
-"""Serving problems of MLA: sequence lengths as servers have them, set in ``conf/serving.toml``."""
+"""Reads the set of MLA serving problems: servers' sequence lengths, in ``conf/serving.toml``."""
 
 from __future__ import annotations
 
