@@ -24,10 +24,10 @@ import tyro
 from rich.console import Console
 
 from mla_var3 import arguments, evidence, front
+from mla_var3.cache import Cache
 from mla_var3.errors import ToolchainError, UsageError
 from mla_var3.evidence.sources import git
 from mla_var3.paths import out_dir, relative, repo_root
-from mla_var3.static.cache import Cache
 
 PROG = "python -m mla_var3.app.bundle"
 #: Releases 2.x of the C library that wheels may be built for; the host's is this new at least.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3 import front, inputs
-from mla_var3.app.naming import value_of
 from mla_var3.arguments import HELP
 from mla_var3.errors import UsageError
 
@@ -64,6 +63,8 @@ def _archs(options: Sequence[str]) -> list[str]:
     """What ``--arch`` names; nothing where it is not there."""
     if not any(word.partition("=")[0] == ARCH for word in options):
         return []
+    from mla_var3.app.naming import value_of  # It loads what a script without --arch never needs.
+
     archs = (value_of(ARCH, options) or "").split(",")
     if not all(archs):
         raise UsageError(f"{ARCH} must name archs, as in {ARCH}=sm_120 or {ARCH}=sm_90,sm_120")

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
 
-from mla_var3.emulator import exported, ffi
+from mla_var3.cache import Cache
+from mla_var3.emulator import exported, ffi, kept
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.dlpack import on_gpu
@@ -450,6 +451,8 @@ def _patched(
         again = exported.replacements(partial(_engine_again, folder), emulation.own)
         for owner, name, value in (*ffi.replacements(emulation.own), *again):
             stack.enter_context(mock.patch.object(owner, name, value))
+    for owner, name, value in kept.replacements(emulation, Cache(), folder):
+        stack.enter_context(mock.patch.object(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(mock.patch.object(HardwareInfo, name, method))

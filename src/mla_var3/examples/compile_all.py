@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from mla_var3 import forked
+from mla_var3.cache import Cache, key_of
 from mla_var3.examples import harness
 from mla_var3.examples.catalog import Entry
 from mla_var3.examples.model import Compiled, CompiledKernel
@@ -21,7 +22,6 @@ from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import reading, toolchain
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static import tools
-from mla_var3.static.cache import Cache, key_of
 from mla_var3.static.occupancy import of_facts
 
 #: Part of the cache key: raise it when the harness or the facts change.

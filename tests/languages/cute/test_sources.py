@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from mla_var3.emulator import identity
 from mla_var3.errors import PlanError
 from mla_var3.languages.cute import arch, reach, sources
 from tests.languages.cute.conftest import needs_dsl
@@ -98,6 +99,6 @@ def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):
     host = importlib.import_module("hosts").host
     assert {path.name for path in sources.project_files(host)} == {"hosts.py", "tools.py"}
     (tmp_path / "tools/tools-1.dist-info").mkdir()
-    sources._holds_wheels.cache_clear()
-    sources._installed.cache_clear()
+    identity._holds_wheels.cache_clear()
+    identity.installed.cache_clear()
     assert {path.name for path in sources.project_files(host)} == {"hosts.py"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,12 +20,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mla_var3 import forked
+from mla_var3.cache import Cache, key_of
+from mla_var3.emulator.kept import without_binary
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import ptx, reach, reading, signature, sources, toolchain
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static import tools
-from mla_var3.static.cache import Cache, key_of
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
 FACTS_VERSION = 3
@@ -42,7 +42,6 @@ HOST, PTXAS, OBJECT, HEADER = "host.mlir", "ptxas.txt", "kernel.o", "kernel.h"
 #: What stands instead of all of them where the DSL refuses a kernel: the sentence.
 REFUSAL = "refusal.txt"
 
-_BINARY = re.compile(r'(@kernels_binary)\("(?:[^"\\]|\\.)*"\)')
 _FACTS = TypeAdapter(tuple[CuteFacts, ...])
 
 
@@ -287,11 +286,6 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
         OBJECT: (folder / OBJECT).read_bytes(),
         HEADER: (folder / HEADER).read_bytes(),
     }
-
-
-def without_binary(ir: str) -> str:
-    """A compiled module's text without the device code that it holds as a constant."""
-    return _BINARY.sub(r'\1("")', ir)
 
 
 def _finish(

@@ -5,26 +5,16 @@ Both are parts of the key in the compile cache.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from mla_var3.emulator.identity import ours
 from mla_var3.errors import PlanError
-
-#: Where the standard library lies.
-_STANDARD = tuple(
-    str(Path(folder).resolve())
-    for folder in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-)
-
-#: Packages of ours whose modules hold device code; the rest of ours only calls it.
-_DEVICE_PACKAGES = ("mla_var3.kernel", "mla_var3.languages.cute")
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
 
@@ -71,34 +61,13 @@ def used_modules(module: ModuleType) -> Iterator[ModuleType]:
     for value in list(vars(module).values()):
         name = value.__name__ if isinstance(value, ModuleType) else _home(value)
         other = sys.modules.get(name) if name else None
-        if other is not None and _ours(other):
+        if other is not None and ours(other):
             yield other
 
 
 def _home(value: Any) -> str | None:
     home = getattr(value, "__module__", None)
     return home if isinstance(home, str) else None
-
-
-def _ours(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    if file is None or not file.endswith(".py") or _installed(file):
-        return False
-    name = module.__name__
-    return not name.startswith("mla_var3") or name.startswith(_DEVICE_PACKAGES)
-
-
-@functools.cache
-def _installed(file: str) -> bool:
-    """Whether a file came with Python or a wheel: then it has a version, which the facts state."""
-    path = Path(file).resolve()
-    return str(path).startswith(_STANDARD) or any(map(_holds_wheels, path.parents))
-
-
-@functools.cache
-def _holds_wheels(folder: Path) -> bool:
-    """Whether wheels were installed into a folder, which need not be this Python's own."""
-    return next(folder.glob("*.dist-info"), None) is not None
 
 
 def identity(host: Any) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mla_var3.cache import Cache, key_of
 from mla_var3.errors import PlanError, ToolchainError
 from mla_var3.evidence import StaticFacts
 from mla_var3.languages.base import Compiled
@@ -30,7 +31,6 @@ from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.languages.cutile.kernel import CtKernel
 from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.static import sass, tools
-from mla_var3.static.cache import Cache, key_of
 from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
-from mla_var3.static.cache import CACHE_VARIABLE, Cache, _digest, default_dir, key_of
+from mla_var3.cache import CACHE_VARIABLE, Cache, _digest, default_dir, key_of
 
 KEY = "ab" * 32
 FILES = {"kernel.cubin": b"\x7fELF", "facts.json": b"{}"}
@@ -165,7 +165,7 @@ class TestSweeping:
         body = (
             "import os, sys\n"
             "from pathlib import Path\n"
-            "from mla_var3.static.cache import Cache\n"
+            "from mla_var3.cache import Cache\n"
             "with Cache(Path(sys.argv[1])).scratch() as folder:\n"
             "    (folder / 'half').touch()\n"
             "    os.kill(os.getpid(), 9)\n"
