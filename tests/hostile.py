@@ -26,6 +26,7 @@ from generators.model import terms
 from generators.pages import lessons
 from mla_var3 import devices, evidence, inputs, loader
 from mla_var3.app import counts
+from mla_var3.cache import Cache
 from mla_var3.emulator import seeded
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
@@ -39,7 +40,6 @@ from mla_var3.paths import repo_root
 from mla_var3.profiling.annotation import read_table, stage_values
 from mla_var3.profiling.timeline import parse_chrome, parse_nsys
 from mla_var3.static import elf, sass
-from mla_var3.cache import Cache
 from tests.emulator.kernels import ALL
 from tests.languages.cutile.test_remarks import record
 from tests.profiling.reports import FIXTURES

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3 import inputs
-from mla_var3.errors import ToolchainError
 from mla_var3.cache import CACHE_VARIABLE, Cache, _digest, default_dir, key_of
+from mla_var3.errors import ToolchainError
 
 KEY = "ab" * 32
 FILES = {"kernel.cubin": b"\x7fELF", "facts.json": b"{}"}

@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from mla_var3 import evidence
+from mla_var3.cache import Cache
 from mla_var3.evidence import integrity
 from mla_var3.paths import repo_root
-from mla_var3.cache import Cache
 
 KILLS = int(os.environ.get("HYPERMLA_KILLS", "1"))
 #: What no process may outlive its parent by.
