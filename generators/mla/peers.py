@@ -1,4 +1,7 @@
-"""Section that compares our fastest latent kernels with other libraries' in common runs."""
+"""Makes the section that compares our fastest latent kernels with other libraries' kernels.
+
+Only runs that timed both count.
+"""
 
 from __future__ import annotations
 

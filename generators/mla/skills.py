@@ -1,4 +1,4 @@
-"""Template variables of the agent skills that only MLA has: figures of the regime analysis."""
+"""Supplies MLA's variables for the templates of agent skills: figures of the regime analysis."""
 
 from __future__ import annotations
 

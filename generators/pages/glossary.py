@@ -1,4 +1,4 @@
-"""Glossary: an index and a page per term, and the lines by which other pages link their terms.
+"""Makes the glossary's index and pages, and the lines by which other pages link their terms.
 
 ``explained`` appends these lines to a page's Markdown, for the extension ``term_links``.
 """

@@ -1,4 +1,4 @@
-"""Site pages of CONTRIBUTING.md and of the Markdown in docs/, docs/messages, docs/contributing.
+"""Makes site pages of CONTRIBUTING.md and the Markdown in docs/, docs/messages, docs/contributing.
 
 Returns their text with links turned to the site's addresses. Other folders of docs/, such as learn
 and glossary, are not read here.

@@ -1,8 +1,7 @@
 """Command ``clone``: starts a kernel version as a copy of another, with a devlog entry to fill in.
 
-``python -m mla_var3.app.clone mla_var6_plus v4 v5`` copies the version's package unchanged, since
-no name inside says which version it is; only its module is renamed. A clone that fails leaves
-nothing behind.
+``python -m mla_var3.app.clone mla_var6_plus v4 v5`` has ``campaign.cloning`` copy the version's
+package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of ``records verify``: tolerance, launch and resources of a record are possible ones.
+"""Checks for ``records verify`` that a record's tolerance, launch and resources are possible.
 
 Each function returns faults: of a tolerance that the workload does not give, of stages or tilings
 that the version refuses, of clocks or resources beyond the device or arch.

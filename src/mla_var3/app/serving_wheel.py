@@ -1,7 +1,7 @@
 """``nox -s wheel -- --serve``: builds a wheel of the serving calls with their kernels compiled.
 
-The wheel imports torch and the standard library alone: no compiler, no DSL, none of the other
-rooms. It takes the place of the project's own package, so that both are not installed together.
+The wheel imports torch and the standard library alone: no compiler, no DSL, nothing of the
+workbench. It takes the place of the project's own package, so that both are not installed together.
 """
 
 from __future__ import annotations

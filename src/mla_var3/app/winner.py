@@ -1,4 +1,4 @@
-"""Text of ``compare`` and ``bench`` on one screen, winner first, as functions of records."""
+"""Renders the results of ``compare`` and ``bench`` on one screen, winner first, from records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimization of a user's own kernel: adoption of its file, Step 0, and campaigns with memory."""
+"""Staged optimization of a kernel: users' files adopted, Step 0, and campaigns with memory."""
 
 from mla_var3.campaign.scripts import definitions, script
 

@@ -1,7 +1,7 @@
-"""Clones of versions: a package copied whole under a new number, with a devlog entry to fill in.
+"""Copies a kernel version's package under a new number, with a devlog entry to fill in.
 
 The copy is unchanged, since no name inside says which version it is; only its module is renamed. A
-clone that fails leaves nothing behind.
+clone that fails leaves nothing behind. The command ``clone`` and campaigns call it.
 """
 
 from __future__ import annotations

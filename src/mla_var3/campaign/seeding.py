@@ -1,4 +1,4 @@
-"""First entries of a campaign's memory: what devlogs and records say of a design already."""
+"""Fills a new campaign's memory from the design's devlog and records: an entry per version."""
 
 from __future__ import annotations
 

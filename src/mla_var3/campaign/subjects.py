@@ -1,4 +1,4 @@
-"""What a campaign works on: an adopted file, or a design of ours, behind the same questions.
+"""Adapters ``FileSubject`` and ``DesignSubject``: the kernel that a campaign checks and versions.
 
 A version of an adopted file is a file of the workspace. A version of a design is a version of the
 design, cloned into ``kernels/`` under its next number, so that check, profile and compare take it

@@ -1,4 +1,4 @@
-"""FLOPs and bytes for Step 0: of a version by its cost model, of an adopted file as counted."""
+"""Computes FLOPs and bytes for Step 0: from a version's cost model, or counted on adopted files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Command line of the emulator: runs a script without a GPU and reports faults of its kernels.
 
-``python -m mla_var3.emulator SCRIPT`` prints diagnostics, counts and prints of every launch.
+``python -m mla_var3.emulator run SCRIPT`` prints a summary and every finding; flags add counts,
+timelines and breakpoints.
 """
 
 from __future__ import annotations

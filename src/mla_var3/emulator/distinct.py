@@ -1,4 +1,4 @@
-"""Fast distinct values of a numpy array whose elements are mostly equal, for the emulator."""
+"""Returns the distinct values of a numpy array, fast where all are the same; for the emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an instruction takes: the table by which a trace is put on a clock.
+"""Table of instruction durations in cycles, by which ``replay`` puts an emulated launch on a clock.
 
 Rates are those of one multiprocessor of compute capability 9.0. Latencies are round numbers, and
 no figure here was measured by this project: a replay shows the order of things and what waits for

@@ -1,8 +1,9 @@
-"""A trace on a clock: each instruction takes what a table says, over the barriers of the trace.
+"""Replays the trace of an emulated launch on a clock: computes when each warp's steps run.
 
-Warps go on by themselves. They share, per CTA, the tensor cores, the way in from the L2, the way
-out, and the path of loads and stores; they wait for barriers, copies and products as the trace has
-it. Schedulers are not shared: a warp issues as if it were alone on its own.
+``durations`` says how long an instruction takes, ``trace`` what waits for what. Warps go on by
+themselves. They share, per CTA, the tensor cores, the way in from the L2, the way out, and the path
+of loads and stores; they wait for barriers, copies and products as the trace has it. Schedulers are
+not shared: a warp issues as if it were alone on its own.
 """
 
 from __future__ import annotations

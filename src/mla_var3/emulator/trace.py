@@ -1,7 +1,7 @@
-"""What each warp of a launch did, in its own order: what a replay puts on a clock.
+"""Records each warp's steps of an emulated launch, in its own order and without times.
 
-A trace has no time. It says which instructions a warp issued, what it started (products, copies),
-what it told others (arrivals, bytes, words in global memory) and what it waited for.
+A step is a run of instructions, an operation that they start (product, copy), a signal to others
+(arrivals, bytes, words in global memory) or a wait. ``replay`` puts the steps on a clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Race-detection order through flags, counters and locks in global memory, also between clusters.
+"""Tracks what warps learn of each other by flags and locks in global memory, for race detection.
 
 Who writes such a word leaves there what its warp knew (a snapshot); who reads it learns that. A
 snapshot of another cluster has a chain of its own here, so that what one warp has learned of it

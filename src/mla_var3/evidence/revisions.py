@@ -1,4 +1,4 @@
-"""Table of workload revisions: digests of each problem's inputs and reference, and its tolerance.
+"""Table of workload revisions: figures of each problem's inputs and reference, and tolerances.
 
 A revision is told by what a problem's own code gives on its check problems, not by how that code
 is written: a figure per tensor, equal within what processors differ in. A record checked on another

@@ -1,4 +1,4 @@
-"""Memory of an interpreted launch: array arguments, views of them, and counted traffic.
+"""Memory of an interpreted launch: holds array arguments and views of them, counts their traffic.
 
 Each argument tensor is an ``ArrayArg`` inside a ``Region`` (a range of memory, which arguments that
 overlap share). ``hazards`` reports accesses of different blocks that nothing orders.

@@ -1,4 +1,4 @@
-"""Tile values as torch tensors and Python numbers: dtypes held, wrapping, rounding, conversion.
+"""Converts tile values between cuTile's dtypes and the torch tensors or numbers that hold them.
 
 A tile of rank 0 with an integer or bool dtype is a Python ``int`` or ``bool`` (index arithmetic is
 most of what a kernel executes, and Python integers are far cheaper than tensors). Every other tile

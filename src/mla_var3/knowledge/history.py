@@ -1,6 +1,6 @@
-"""Measured gains of each pattern from past version steps, and the gain to expect on a problem.
+"""Collects each pattern's measured gains from past version steps, and estimates them elsewhere.
 
-``knowledge.matching`` ranks pages by the expected gain.
+``knowledge.matching`` ranks pages by the estimate.
 """
 
 from __future__ import annotations

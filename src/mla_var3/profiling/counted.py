@@ -1,4 +1,4 @@
-"""Profiler counters of a record's stages: rows of a table, and the stages' roofline as CSV.
+"""Formats profiler counters of a record's stages: rows of a table, and their roofline as CSV.
 
 ``places`` pairs each stage's counted DRAM bytes and median time (by events) with the FLOPs and
 bytes of the cost model and with the roofline's bound.

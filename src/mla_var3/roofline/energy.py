@@ -1,4 +1,4 @@
-"""Fits an energy model of a board to records: joules per FLOP, per DRAM byte, and idle watts.
+"""Fits an energy model of a board to records: joules per FLOP, per DRAM byte, and static watts.
 
 A board that runs a kernel back to back draws some power whatever it does, and some energy per FLOP
 and per byte moved (the energy roofline of Choi, Bedard, Fowler and Vuduc, IPDPS 2013). Where it

@@ -1,4 +1,7 @@
-"""Runs check problems and digests their inputs and references, for the table of revisions."""
+"""Runs check problems and sums up their inputs and references in few figures, for revisions.
+
+``evidence.revisions`` keeps them: a record checked on other inputs or another reference is stale.
+"""
 
 from __future__ import annotations
 

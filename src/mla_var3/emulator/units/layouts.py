@@ -1,4 +1,4 @@
-"""Layouts of matrix operands: shapes by opcode, decoded shared-memory descriptors, and swizzles."""
+"""Locates matrix operands: parses shapes, decodes shared-memory descriptors, applies swizzles."""
 
 from __future__ import annotations
 

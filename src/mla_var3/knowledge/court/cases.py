@@ -1,4 +1,4 @@
-"""Reads the cases of the court, kernels with the page that is right for each, from TOML lists.
+"""Reads the court's test kernels, each with the page that advice should rank first, from TOML.
 
 Lists stand in ``knowledge/court``: ``seeded.toml`` has kernels of ours that one edit made slow,
 ``strangers.toml`` third-party kernels with an expert's verdict on each. Both were written before

@@ -1,4 +1,4 @@
-"""Scores the advice on the cases of the court: how often the right page comes first, or in 3.
+"""Scores the advice on the court's test kernels: how often it ranks the right page first.
 
 Each kernel is shown under neutral names, with its work given, so that no rule can know it by name.
 The score stands beside those of the best constant answer and of chance.

@@ -1,4 +1,4 @@
-"""Compiles the kernels of the court and runs them on the CPU, and keeps the facts for judging.
+"""Compiles the court's test kernels and runs them on the CPU, and stores the facts for judging.
 
 Nothing of it needs a GPU. A kernel whose source is edited is observed in a copy of the checkout, in
 a process of its own.

@@ -1,4 +1,7 @@
-"""Runs a session of the court, and writes its results as a text table and a file for the site."""
+"""Runs the whole court (evaluation of the advice), and writes results as a table and a file.
+
+``python -m mla_var3.knowledge court`` calls it; the site reads the file.
+"""
 
 from __future__ import annotations
 

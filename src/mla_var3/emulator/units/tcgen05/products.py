@@ -1,4 +1,7 @@
-"""Emulated ``tcgen05.mma`` and ``commit``: products of one CTA, or a pair, into tensor memory."""
+"""Emulated ``tcgen05.mma`` unit: multiplies matrices of a CTA, or a pair, into tensor memory.
+
+It also runs ``tcgen05.commit``, by which an mbarrier learns that products are done.
+"""
 
 from __future__ import annotations
 
