@@ -1,4 +1,4 @@
-"""Emulated ``setmaxnreg`` unit: reports register budgets that the register file cannot grant.
+"""Emulated ``setmaxnreg`` unit: reports register requests that are invalid or exceed the file.
 
 ``Budgets`` keeps each warp's last request and checks the sums when a cluster ends.
 """

@@ -1,4 +1,4 @@
-"""Notes which values a kernel's integers and arguments took, for the coverage of a check.
+"""Notes which outcomes a kernel's integer operations and arguments had, for check coverage.
 
 A minimum that never took its other operand, a remainder that never wrapped or a mask that never
 masked may be anything else and give the same values: what no launch exercises, no launch checks.

@@ -1,6 +1,6 @@
-"""Compositions of kernels: ``KernelPipeline`` runs them in sequence, ``ConcurrentKernels`` at once.
+"""Compositions of kernels: ``KernelPipeline`` runs them in order, ``ConcurrentKernels`` in streams.
 
-Both nest.
+Both nest. On a CPU, concurrent kernels run one after another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowers PTX mbarriers, named barriers and fences to Python; the scheduler runs blocking ones."""
+"""Lowers PTX mbarriers, fences and warp barriers to calls; the scheduler runs blocking ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes compile jobs of bound CuTe kernels; implements ``languages.base.CompileJob``."""
+"""Compiles bound CuTe kernels side by side; implements ``Language.compile_many`` for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs CuTe kernels with seeded bugs in the emulator, each in a process, and tables its reports.
+"""Runs CuTe kernels with seeded bugs in the emulator, and writes a table of its reports.
 
-``mla_var3.emulator.seeded`` reads the list of bugs and judges the reports.
+Each runs in a process of its own; ``mla_var3.emulator.seeded`` reads the bugs and judges reports.
 """
 
 from __future__ import annotations

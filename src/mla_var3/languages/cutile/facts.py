@@ -1,4 +1,4 @@
-"""Schema of a cuTile kernel's own compile facts, beyond those common to all languages."""
+"""Schema of a cuTile kernel's own compile facts: compiler hints, MMA work and remarks."""
 
 from __future__ import annotations
 

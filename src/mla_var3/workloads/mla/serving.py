@@ -1,4 +1,4 @@
-"""Reads the set of MLA serving problems: servers' sequence lengths, in ``conf/serving.toml``."""
+"""Reads MLA's serving problems from ``conf/serving.toml`` and draws their sequence lengths."""
 
 from __future__ import annotations
 
