@@ -1,8 +1,9 @@
-"""What shapes the code that a Python function is traced to: its sources, and the values it reads.
+"""Digests all that shapes a traced Python function's code: sources and values that it reaches.
 
 A tracing compiler runs the function, so whatever the function can reach may shape the result. What
 came with a wheel has a version. All else is walked, as far as names lead: functions with their
-defaults and closures, classes, settings of objects, globals. What cannot be told ends the walk.
+defaults and closures, classes, settings of objects, globals. A value that cannot be told raises
+``UntoldError``, and the caller compiles anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled functions of the CuTe DSL, kept on disk between runs.
+"""Caches on disk what the CuTe DSL compiles under the emulator, and returns it in later runs.
 
 Tracing and compiling a kernel takes a second to ten, and mostly the same as the time before. An
 entry is found by all that shapes it (:mod:`~mla_var3.emulator.identity`), before anything is

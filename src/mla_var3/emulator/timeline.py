@@ -1,4 +1,4 @@
-"""Timeline of a cluster's warps over scheduling steps: writes it as a Chrome trace or an SVG."""
+"""Timeline of a cluster's warps over steps or cycles: writes it as a Chrome trace or an SVG."""
 
 from __future__ import annotations
 
