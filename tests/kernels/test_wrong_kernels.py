@@ -7,12 +7,9 @@ Every edit is right on the problems that one would try first, and wrong elsewher
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
-from mla_var3.paths import repo_root
-from tests.kernels.derived import Deriver
 from tests.kernels.wrong import Wrong, verdict
 from tests.kernels.wrong_cute import CUTE
 
@@ -125,33 +122,3 @@ def test_a_wrong_cute_kernel_is_found(wrong: Wrong) -> None:
 )
 def test_each_edit_has_its_place(wrong: Wrong) -> None:
     assert wrong.put in wrong.text()
-
-
-#: Mutants that compute the same: a bound that is only wider, or a loop that is run to its end.
-EQUIVALENT = ("first + TILE_M - 1 -> (first + TILE_M)",)
-#: Of each source as many, by chance that is always the same.
-SAMPLED = int(os.environ.get("HYPERMLA_MUTANTS", "1"))
-
-
-def derived() -> list[Wrong]:
-    found = []
-    for design, version, file in FORMS.values():
-        source = (repo_root() / file).read_text("utf-8")
-        every = [m for m in Deriver(source).mutants() if not m.what.endswith(EQUIVALENT)]
-        some = random.Random(7).sample(every, min(SAMPLED, len(every)))
-        found += [Wrong(design, version, file, source, m.text, m.what) for m in some]
-    return found
-
-
-@pytest.mark.parametrize("wrong", derived(), ids=lambda w: f"{w.design} {w.why}"[:80])
-def test_a_derived_mutant_is_found(wrong: Wrong) -> None:
-    assert verdict(wrong, 120.0)
-
-
-def test_mutants_of_every_kind_are_derived() -> None:
-    source = (repo_root() / FORMS["split"][2]).read_text("utf-8")
-    kinds = {m.what.partition(", ")[2].partition(":")[0] for m in Deriver(source).mutants()}
-    assert kinds == {
-        "index 0", "index modulo 2", "index modulo 3", "dropped product", "late loop", "loop of 1",
-        "loop of 3", "edge", "dropped operand",
-    }  # fmt: skip

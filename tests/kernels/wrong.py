@@ -6,19 +6,14 @@ changes.
 
 from __future__ import annotations
 
-import importlib._bootstrap_external as bootstrap
-import inspect
-import linecache
 import multiprocessing
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mla_var3.app import checking
+from mla_var3.app import checking, edited
 from mla_var3.errors import HyperMlaError
 from mla_var3.paths import repo_root
-from mla_var3.runtime import registry
+from mla_var3.runtime import registry, unreached
 
 
 @dataclass(frozen=True)
@@ -55,30 +50,6 @@ class Wrong:
         return find.join(parts[:at]) + self.put + find.join(parts[at:])
 
 
-def play(path: Path, text: str) -> None:
-    """Let this process find ``text`` where the file at ``path`` would be read as source."""
-    name = str(path)
-    inner, cached = bootstrap.SourceLoader.get_code, bootstrap.cache_from_source
-    real = {name, str(path.resolve())}
-
-    def cache_from_source(source: str, *args: Any, **kwargs: Any) -> str:
-        if str(Path(source).resolve()) in real:
-            raise NotImplementedError
-        return str(cached(source, *args, **kwargs))
-
-    def get_data(self: Any, file: str) -> bytes:
-        if str(Path(file).resolve()) in real:
-            lines = text.splitlines(keepends=True)
-            linecache.cache[file] = (len(text), None, lines, file)  # type: ignore[assignment]
-            return text.encode()
-        return Path(file).read_bytes()
-
-    bootstrap.cache_from_source = cache_from_source
-    bootstrap.FileLoader.get_data = get_data  # type: ignore[method-assign]
-    assert inner is bootstrap.SourceLoader.get_code
-    assert inspect is sys.modules["inspect"]
-
-
 def verdict(wrong: Wrong, budget: float = 60.0) -> str:
     """What the check says of a wrong kernel first; empty where it lets it pass.
 
@@ -106,13 +77,13 @@ def _judged(wrong: Wrong, pipe: Any) -> None:
     from mla_var3.runtime.check import check_plan
 
     torch.set_num_threads(1)
-    play(repo_root() / wrong.file, wrong.text())
+    edited.play(repo_root() / wrong.file, wrong.text())
     said = ""
     try:
         version = registry.find(wrong.design, wrong.version)
         for case in checking.cases_of(version):
-            result = check_plan(case.plan, "cpu", case.order)
-            if said := result.explain():
+            result = check_plan(case.plan, "cpu", case.order, case.runs)
+            if said := result.knowing(unreached.findings(version)).explain():
                 said = f"{case.plan.slug()}: {said}"
                 break
     except HyperMlaError as error:

@@ -18,7 +18,7 @@ from mla_var3.runtime.check import (
     compare,
     poison_outputs,
 )
-from mla_var3.runtime.execution import Diagnostic, Execution
+from mla_var3.runtime.execution import Argued, Diagnostic, Execution
 from mla_var3.workloads import Tolerance
 from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
 from mla_var3.workloads.mla.problems import LSE_TOLERANCE
@@ -180,6 +180,44 @@ def test_what_is_not_written_is_wrong():
     result = check_plan(HalfWritten())
     assert math.isnan(result.max_relative_error)
     assert not result.ok
+
+
+class Overwriting(ToyPlan):
+    def plan(self, *inputs):
+        first = kernel("toy", inputs[0])
+        # The reference would be of what the second stage leaves of the input.
+        second = kernel("after", inputs[0], inputs[0], output="z")
+        return KernelPipeline(_name="p", stages=[second, first])
+
+
+def test_an_input_that_a_kernel_overwrites_is_wrong():
+    result = check_plan(Overwriting())
+    assert result.overwritten == ("x",)
+    assert "input x was overwritten" in result.explain()
+    assert not result.ok
+
+
+class Once(ToyPlan):
+    """Right the first time only, as where a counter is not set back."""
+
+    def plan(self, *inputs):
+        built = super().plan(*inputs)
+        grids = iter([built.grid_fn(built.tiling), (1,)])
+        built.grid_fn = lambda _: next(grids)
+        return built
+
+
+def test_what_a_launch_leaves_behind_shows_in_the_next_one():
+    assert check_plan(Once()).ok
+    assert not check_plan(Once(), runs=2).ok
+
+
+def test_a_finding_that_is_argued_is_no_fault():
+    found = Diagnostic("race", "error", "kernels/a/kit.py", 7, "two stores")
+    result = CaseResult(ToyPlan(), (), (Execution("k", diagnostics=(found,)),))
+    assert not result.ok
+    assert not result.knowing([Argued("race", "other.py", None, "why")]).ok
+    assert result.knowing([Argued("race", "kit.py", None, "the same is stored")]).ok
 
 
 class NothingCompared(ToyPlan):

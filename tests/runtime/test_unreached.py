@@ -57,6 +57,17 @@ def test_what_gives_no_reason_is_refused(file, text, said):
         unreached.named(VERSION)
 
 
+def test_findings_and_edits_are_named_with_their_reason(file):
+    file.write_text(
+        f'[[finding]]\nkind = "race"\nfile = "kit.py"\nversions = ["v1"]\nwhy = "{REASON}"\n'
+        f'[[same]]\nedits = ["f: edge: a < b -> a <= b"]\nwhy = "{REASON}"\n'
+    )
+    (one,) = unreached.findings(VERSION)
+    assert (one.kind, one.file, one.line, one.reason) == ("race", "kit.py", None, REASON)
+    assert unreached.findings(registry.find("gemm@cutile-dsl", "v0")) == ()
+    assert unreached.same(VERSION) == {"f: edge: a < b -> a <= b": REASON}
+
+
 DESIGNS = sorted({unreached.path_of(v) for v in registry.versions()})
 
 

@@ -284,7 +284,8 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
     if reason is not None:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
-        result = check_plan(plan, device, case.order if device == "cpu" else None)
+        order = case.order if device == "cpu" else None
+        result = check_plan(plan, device, order, case.runs).knowing(unreached.findings(version))
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}

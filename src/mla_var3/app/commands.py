@@ -25,6 +25,7 @@ def check(
     design: Annotated[tyro.conf.Positional[str | None], named("[DESIGN]")] = None,
     version: Annotated[tyro.conf.Positional[str | None], named("[VERSION]")] = None,
     lang: str | None = None,
+    mutants: bool = False,
 ) -> int:
     """Check a version, all versions of a design, everything, or an adopted file.
 
@@ -32,6 +33,7 @@ def check(
         design: Design to check, or an adopted file; all designs by default.
         version: Version to check; all of the design by default.
         lang: Language, where a design exists in several.
+        mutants: Check wrong kernels derived from the sources, which has to find each of them.
 
     Returns:
         0 when all are right, 1 when any is wrong.
@@ -49,6 +51,10 @@ def check(
     versions = registry.select(design, version, asked)
     if design is not None and (note := language_note(versions[0], asked)) is not None:
         console.print(f"· {note}", markup=False)
+    if mutants:
+        from mla_var3.app import mutating
+
+        return mutating.check(versions, console)
     return checking.check(versions, console)
 
 

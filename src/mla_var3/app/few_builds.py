@@ -33,8 +33,10 @@ PROBLEMS = 8
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 90, 240, 3, 40
 #: What it is worth that a number is one, two or more for the first time, in pairs of values.
 WORTH_OF_A_TURN = 30
-#: Multiprocessors that are few.
-FEW_SMS = 8
+#: Blocks along an axis that are many, also where clusters take several.
+MANY_BLOCKS = 5
+#: Multiprocessors that are few, and how many new magnitudes they are worth.
+FEW_SMS, WORTH_OF_FEW = 8, 4
 #: A setting with more values than this is a size, not a switch.
 MOST_VALUES = 4
 
@@ -51,6 +53,12 @@ class _Built:
     steps: int
     outputs: int
     tilings: Mapping[str, Any]
+    grids: frozenset[tuple[str, int]]
+
+    @property
+    def few(self) -> bool:
+        """Whether multiprocessors are so few that blocks which stay take several rounds."""
+        return self.case.plan.target.sm_count <= FEW_SMS
 
 
 def chosen(plan: KernelPlan, builds: int) -> list[Case]:
@@ -60,25 +68,60 @@ def chosen(plan: KernelPlan, builds: int) -> list[Case]:
         plan: A plan of the version.
         builds: How many ways of compiling it are checked.
     """
-    candidates = [one for case in _candidates(plan) if (one := _built(case)) is not None]
-    picked: list[Case] = []
-    for number, one in enumerate(_greedy(candidates, builds + MORE_BUILDS)):
-        if number >= builds and not _brings(one, candidates, picked):
-            continue
-        picked += (dataclasses.replace(case, build=number) for case in _sized(one, number))
-    return picked
+    left = [one for case in _candidates(plan) if (one := _built(case)) is not None]
+    switches = _told(left)
+    picked: list[list[_Built]] = []
+    while left and len(picked) < builds + MORE_BUILDS:
+        able = left if len(picked) < builds else [x for x in left if _brings(x, left, picked)]
+        if not able:
+            break
+        best = _best(able, picked, switches)
+        picked.append([*_sized(best, len(picked))])
+        left = [one for one in left if not one.builds <= best.builds]
+    # The first goes through most steps; the next is launched twice.
+    return [
+        dataclasses.replace(one.case, build=number, runs=2 if place == 1 else 1)
+        for number, those in enumerate(picked)
+        for place, one in enumerate(those)
+    ]
 
 
-def _brings(one: _Built, candidates: Sequence[_Built], picked: Sequence[Case]) -> bool:
-    """Whether a further build has another value of an axis that had a single one so far."""
+def _told(found: Sequence[_Built]) -> frozenset[Feature]:
+    """What switches are set to, of those with few values."""
+    values = Counter(feature[:2] for feature in {f for one in found for f in one.switches})
+    return frozenset(f for one in found for f in one.switches if values[f[:2]] <= MOST_VALUES)
 
-    def values(plans: Iterable[KernelPlan]) -> dict[str, set[Any]]:
-        rows = [plan.problem() for plan in plans]
+
+def _best(
+    left: Sequence[_Built], picked: Sequence[Sequence[_Built]], switches: frozenset[Feature]
+) -> _Built:
+    """That with most that is new: flags, then magnitudes and blocks, then switches; the smaller."""
+    had = [one for those in picked for one in those]
+    flags, turns = {f for one in had for f in _flags(one)}, {t for one in had for t in _turns(one)}
+    told = switches - {f for one in had for f in one.switches}
+
+    def worth(one: _Built) -> tuple[int, int, int, int]:
+        new = len(_turns(one) - turns) + WORTH_OF_FEW * one.few
+        return len(_flags(one) - flags), new, len(one.switches & told), -one.steps
+
+    return max(left, key=worth)
+
+
+def _brings(one: _Built, left: Sequence[_Built], picked: Sequence[Sequence[_Built]]) -> bool:
+    """Whether a further build has another value of an axis that had a single one so far.
+
+    Or a second block of an axis of a grid that had a single one.
+    """
+
+    def values(those: Iterable[_Built]) -> dict[str, set[Any]]:
+        rows = [each.case.plan.problem() for each in those]
         return {name: {row[name] for row in rows} for name in rows[0]}
 
-    had, known = values(case.plan for case in picked), values(c.case.plan for c in candidates)
+    all_picked = [each for those in picked for each in those]
+    had, known = values(all_picked), values([*all_picked, *left])
     own = one.case.plan.problem()
-    return any(
+    blocks = {more for each in all_picked for more in each.grids}
+    return any(number == 2 for _, number in one.grids - blocks) or any(
         len(had[name]) == 1 < len(known[name]) and own[name] not in had[name] for name in known
     )
 
@@ -100,7 +143,15 @@ def _built(case: Case) -> _Built | None:
     steps = case.plan.steps() + _steps_of_blocks(obj)
     tilings = {kernel.name: kernel.tiling for _, kernel in stages}
     outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
-    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings)
+    grids = frozenset(_grids(obj))
+    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings, grids)
+
+
+def _grids(obj: RuntimeObject) -> Iterator[tuple[str, int]]:
+    """Of each axis of each launch that it has a second block, a third, and so on up to many."""
+    for name, kernel in obj.stages():
+        for axis, blocks in enumerate(languages.find(kernel.language).grid(kernel) or ()):
+            yield from ((f"{name} {axis}", n) for n in range(2, min(blocks, MANY_BLOCKS) + 1))
 
 
 def _steps_of_blocks(obj: RuntimeObject) -> int:
@@ -116,32 +167,13 @@ def _switches(obj: RuntimeObject) -> Iterator[Feature]:
             yield name, key, repr(value)
 
 
-def _greedy(found: Sequence[_Built], builds: int) -> Iterator[_Built]:
-    """Those that bring most flags, then most switches; the smaller one where two bring as many."""
-    values = Counter(feature[:2] for feature in {f for one in found for f in one.switches})
-    told = {f for one in found for f in one.switches if values[f[:2]] <= MOST_VALUES}
-    flags = {flag for one in found for flag in _flags(one)}
-
-    def worth(one: _Built) -> tuple[int, bool, int, int]:
-        few = one.case.plan.target.sm_count <= FEW_SMS  # Blocks that stay take several rounds.
-        return len(_flags(one) & flags), few, len(one.switches & told), -one.steps
-
-    for _ in range(builds):
-        if not found:
-            return
-        best = max(found, key=worth)
-        yield best
-        told, flags = told - best.switches, flags - _flags(best)
-        found = [one for one in found if not one.builds <= best.builds]
-
-
 def _flags(one: _Built) -> set[tuple[str, Any]]:
     """Its stages, and what the problem says in a word or with yes or no, such as its mask."""
     said = {(n, v) for n, v in one.case.plan.problem().items() if isinstance(v, bool | str)}
     return said | {("stage", name) for name, key, _ in one.switches if not key}
 
 
-def _sized(one: _Built, seed: int) -> Iterator[Case]:
+def _sized(one: _Built, seed: int) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
     pool = [*_alike(one, random.Random(cases.SEED + seed))] or [one]
@@ -163,13 +195,15 @@ def _sized(one: _Built, seed: int) -> Iterator[Case]:
         pairs.add(best.case.plan)
         turns |= _turns(best)
         left -= best.steps
-        yield best.case
+        yield best
 
 
 def _turns(one: _Built) -> set[tuple[str, int]]:
-    """Of each number of the problem whether it is one, two, or more: the first, next and later."""
-    numbers = one.case.plan.problem().items()
-    return {(name, min(value, 3)) for name, value in numbers if type(value) is int}
+    """How large each number of the problem is, which powers of two it exceeds, and its blocks."""
+    numbers = [(n, v - 1) for n, v in one.case.plan.problem().items() if type(v) is int]
+    sizes = {(name, -less.bit_length()) for name, less in numbers}
+    beyond = {(name, n + 1) for name, less in numbers for n in range(less.bit_length())}
+    return sizes | beyond | one.grids
 
 
 def _depth(one: _Built) -> float:

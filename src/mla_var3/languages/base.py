@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -70,6 +70,19 @@ class Tile:
     columns: int
     accumulates: bool
     threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A source with one edit that makes its kernel wrong.
+
+    Attributes:
+        text: The edited source.
+        edit: The edit in words, which no other one of the source shares.
+    """
+
+    text: str
+    edit: str
 
 
 class Language(Protocol):
@@ -164,6 +177,13 @@ class Language(Protocol):
             kernel: The kernel under its tiling.
             source: A file of it.
             sizes: The numbers of its tiling and problem, by name.
+        """
+
+    def mutants(self, source: str) -> Iterator[Mutant]:
+        """Wrong kernels derived from a source; none where the language derives none.
+
+        Args:
+            source: Text of a file.
         """
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.runtime import waiting
-from mla_var3.runtime.execution import Diagnostic, Execution, Order, recording, starting
+from mla_var3.runtime.execution import (
+    Argued,
+    Diagnostic,
+    Execution,
+    Order,
+    argued,
+    recording,
+    starting,
+)
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.workloads import Tolerance
@@ -46,11 +56,12 @@ class CaseResult:
     plan: KernelPlan
     errors: tuple[OutputError, ...]
     executions: tuple[Execution, ...] = field(default=(), repr=False)
+    overwritten: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """All outputs right and no diagnostic that is an error."""
-        return all(e.ok for e in self.errors) and not self.faults
+        """All outputs right, all inputs as they were, and no diagnostic that is an error."""
+        return all(e.ok for e in self.errors) and not self.faults and not self.overwritten
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -62,6 +73,18 @@ class CaseResult:
         """Diagnostics of severity error."""
         return [d for d in self.diagnostics if d.severity == "error"]
 
+    def knowing(self, known: Sequence[Argued]) -> Self:
+        """The same, where some findings are argued and so no faults."""
+        return dataclasses.replace(
+            self,
+            executions=tuple(
+                dataclasses.replace(
+                    one, diagnostics=tuple(argued(found, known) for found in one.diagnostics)
+                )
+                for one in self.executions
+            ),
+        )
+
     @property
     def max_relative_error(self) -> float:
         """Largest error over the outputs; NaN when any is NaN."""
@@ -71,6 +94,7 @@ class CaseResult:
     def explain(self) -> str:
         """What is wrong, in one line; empty when nothing is."""
         wrong = [str(e) for e in self.errors if not e.ok]
+        wrong += [f"input {name} was overwritten" for name in self.overwritten]
         return "; ".join(wrong + [str(d) for d in self.faults])
 
 
@@ -120,14 +144,44 @@ def poison_outputs(obj: RuntimeObject) -> None:
             tensor.fill_(math.nan if tensor.is_floating_point() else 0x5A)
 
 
-def check_plan(plan: KernelPlan, device: str = "cpu", order: Order | None = None) -> CaseResult:
-    """Run ``plan`` once on random inputs and compare with its reference.
+def _contents(inputs: Sequence[torch.Tensor]) -> list[int]:
+    """A sum of the bits of each input, which takes no memory of its size."""
+    import torch
+
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return [int(x.view(words[x.element_size()]).sum(dtype=torch.int64)) for x in inputs]
+
+
+def _overwritten(
+    obj: RuntimeObject, inputs: Sequence[torch.Tensor], before: Sequence[int]
+) -> tuple[str, ...]:
+    """Names of the inputs that are not as they were."""
+    names = {
+        tensor.data_ptr(): name
+        for _, kernel in obj.stages()
+        for name, tensor in kernel.input_tensors.items()
+    }
+    return tuple(
+        names.get(tensor.data_ptr(), str(number))
+        for number, (tensor, old, new) in enumerate(
+            zip(inputs, before, _contents(inputs), strict=True)
+        )
+        if old != new
+    )
+
+
+def check_plan(
+    plan: KernelPlan, device: str = "cpu", order: Order | None = None, runs: int = 1
+) -> CaseResult:
+    """Run ``plan`` on random inputs and compare with its reference.
 
     Args:
         plan: A resolved plan.
         device: ``cpu`` runs the kernels as their language can (with diagnostics), ``cuda``
             launches them.
         order: The order in which blocks start, where the language lets it be chosen.
+        runs: How often its launches are run; outputs of the last are compared. What a launch
+            leaves behind for the next one shows in a second run only.
 
     Returns:
         Errors of each output, with what the CPU runs showed.
@@ -138,12 +192,16 @@ def check_plan(plan: KernelPlan, device: str = "cpu", order: Order | None = None
     """
     plan.validate()
     inputs = plan.prepare_inputs(device)
-    obj = plan.plan(*inputs)
+    before, obj = _contents(inputs), plan.plan(*inputs)
     poison_outputs(obj)
     with recording() as executions, starting(order):
         outputs = obj()
+        for _ in range(runs - 1):
+            poison_outputs(obj)
+            outputs = obj()
     if device != "cpu":
         waiting.synchronize()
+    overwritten = _overwritten(obj, inputs, before)
     reference = plan.reference_fn(*inputs)
     if set(outputs) != set(reference):
         raise PlanError(
@@ -154,4 +212,4 @@ def check_plan(plan: KernelPlan, device: str = "cpu", order: Order | None = None
         compare(name, outputs[name], expected, plan.tolerance(name))
         for name, expected in reference.items()
     )
-    return CaseResult(plan, errors, tuple(executions))
+    return CaseResult(plan, errors, tuple(executions), overwritten)

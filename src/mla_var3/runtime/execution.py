@@ -44,23 +44,23 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Argued:
-    """A true finding in a source that is not ours, which a design drives in spite of it.
+    """A true finding that a design lives with, as in a source that is not ours.
 
     Attributes:
         kind: What it is.
         file: Name of the source file.
-        line: 1-based line.
+        line: 1-based line; None for any line of the file.
         reason: Why the results are right all the same, or when they are not.
     """
 
     kind: str
     file: str
-    line: int
+    line: int | None
     reason: str
 
     def is_about(self, found: Diagnostic) -> bool:
         """Whether something found is this."""
-        same = (found.kind, found.line) == (self.kind, self.line)
+        same = found.kind == self.kind and self.line in (None, found.line)
         return same and found.file.rpartition("/")[2] == self.file
 
 

@@ -2,6 +2,8 @@
 
 The file names gaps that coverage found, word for word but for the line, why no problem can reach
 them, and for which versions this holds if not for all. A gap that it does not name fails the check.
+Edits that ``check --mutants`` derives and that change no result stand there too, and findings that
+versions were measured with.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mla_var3.errors import HyperMlaError
 from mla_var3.paths import relative
+from mla_var3.runtime.execution import Argued
 from mla_var3.runtime.registry import Version
 
 FILE = "unreached.toml"
@@ -38,10 +41,38 @@ class _Gap(BaseModel):
         return why
 
 
+class _Same(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    edits: tuple[str, ...] = Field(min_length=1)
+    why: str
+
+    @field_validator("why")
+    @classmethod
+    def _says_why(cls, why: str) -> str:
+        return _Gap._says_why(why)
+
+
+class _Finding(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    file: str
+    why: str
+    versions: tuple[str, ...]
+
+    @field_validator("why")
+    @classmethod
+    def _says_why(cls, why: str) -> str:
+        return _Gap._says_why(why)
+
+
 class _Gaps(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     gap: list[_Gap] = []
+    same: list[_Same] = []
+    finding: list[_Finding] = []
 
 
 def path_of(version: Version) -> Path:
@@ -55,20 +86,43 @@ def named(version: Version) -> dict[str, str]:
     Raises:
         HyperMlaError: The file cannot be read, names a gap twice, or gives no reason.
     """
-    path = path_of(version)
-    if not path.exists():
-        return {}
-    try:
-        found = _Gaps.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).gap
-    except ValidationError as error:
-        raise HyperMlaError(f"{relative(path)}: {error.errors()[0]['msg']}") from error
-    except ValueError as error:
-        raise HyperMlaError(f"{relative(path)}: {error}") from error
+    found, path = _read(version).gap, path_of(version)
     mine = [one for one in found if one.versions is None or version.version in one.versions]
     reasons = {one.gap: one.why for one in mine}
     if len(reasons) < len(mine):
         raise HyperMlaError(f"{relative(path)} names a gap twice")
     return reasons
+
+
+def same(version: Version) -> dict[str, str]:
+    """Why each derived edit that is named changes no result.
+
+    Raises:
+        HyperMlaError: As for ``named``.
+    """
+    return {edit: one.why for one in _read(version).same for edit in one.edits}
+
+
+def findings(version: Version) -> tuple[Argued, ...]:
+    """What is found of a version whenever it runs, and why its results are right all the same.
+
+    Raises:
+        HyperMlaError: As for ``named``.
+    """
+    mine = (one for one in _read(version).finding if version.version in one.versions)
+    return tuple(Argued(one.kind, one.file, None, one.why) for one in mine)
+
+
+def _read(version: Version) -> _Gaps:
+    path = path_of(version)
+    if not path.exists():
+        return _Gaps()
+    try:
+        return _Gaps.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise HyperMlaError(f"{relative(path)}: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise HyperMlaError(f"{relative(path)}: {error}") from error
 
 
 def without_line(gap: str) -> str:

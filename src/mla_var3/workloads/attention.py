@@ -44,6 +44,14 @@ class AttentionProblem(Problem):
     t: int = option(4096, "context length: keys per sequence", tries=TOKENS, minimum=1)
     d: int = option(128, "head dimension", tries=(64, 128), minimum=16)
     causal: bool = option(False, "bottom-right aligned causal mask")
+    #: Factor on the last of the random queries, and so on its scores, which else are near 1.
+    spread: float = dataclasses.field(
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 12.0, 48.0)}
+    )
+    #: Added to each score of the last query: exp of it is 0 or infinite.
+    shift: float = dataclasses.field(
+        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, 830.0, -830.0)}
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -57,7 +65,13 @@ class AttentionProblem(Problem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, d = self.b, self.h, self.s, self.t, self.d
-        return self.random(device, (b, h, s, d), (b, h, t, d), (b, h, t, d))
+        q, k, v = self.random(device, (b, h, s, d), (b, h, t, d), (b, h, t, d))
+        if self.spread != 1.0 and not q.is_meta:
+            q[:, :, -1] *= self.spread
+        if self.shift and not q.is_meta:
+            k[..., 0] = 1.0
+            q[:, :, -1, 0] = self.shift * math.sqrt(d)
+        return q, k, v
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch
@@ -73,6 +87,11 @@ class AttentionProblem(Problem):
             seen = scores.new_ones(self.s, self.t).tril(self.t - self.s).bool()
             scores = scores.masked_fill(~seen, -math.inf)
         return scores.softmax(-1) @ v
+
+    def extreme(self) -> str:
+        if self.shift:
+            return f"scores near {self.shift:g}"
+        return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def empty_output(self, device: torch.device) -> torch.Tensor:
         """Uninitialized o."""

@@ -20,7 +20,7 @@ THIN_BELOW = 128
 
 
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
-EXTENTS = (1, 7, 64, 130, 256, 385, 700, 1500)
+EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,10 @@ class GemmProblem(Problem):
         tries=(8, 40, 64, 72, 264, 520, 2200),
         minimum=1,
     )
+    #: Factor on the last row of A: a row of C that is far larger than the others.
+    spread: float = dataclasses.field(
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1000.0)}
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -51,11 +55,16 @@ class GemmProblem(Problem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         a, b = self.random(device, (self.m, self.k), (self.n, self.k))
+        if self.spread != 1.0 and not a.is_meta:
+            a[-1] *= self.spread
         return a, self.scaled(b, self.k**-0.5)  # Sums stay near 1 whatever k.
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         a, b = (x.float() for x in inputs)
         return {"c": a @ b.T}
+
+    def extreme(self) -> str:
+        return f"a row {self.spread:g} times as large" if self.spread != 1.0 else ""
 
     def empty_output(self, device: torch.device) -> torch.Tensor:
         """Uninitialized c."""

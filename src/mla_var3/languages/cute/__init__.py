@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
 from mla_var3.languages.cute.levers import LEVERS
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ class _Cute:
         from mla_var3.languages.cute import evaluation, jobs
 
         return kernel.grid() or evaluation.grid(jobs.require_cute(kernel))
+
+    def mutants(self, source: str) -> Iterator[Mutant]:
+        return iter(())
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

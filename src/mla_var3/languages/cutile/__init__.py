@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
 from mla_var3.languages.cutile.facts import CutileFacts
 from mla_var3.languages.cutile.levers import LEVERS
 
@@ -126,6 +126,11 @@ class _Cutile:
 
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return kernel.grid()
+
+    def mutants(self, source: str) -> Iterator[Mutant]:
+        from mla_var3.languages.cutile.mutants import Deriver
+
+        return Deriver(source).mutants()
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         asked = tiling.get("num_worker_warps")

@@ -7,14 +7,14 @@ compiled here; a library that has a CPU path runs there too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import ToolchainError
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
 
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel
@@ -82,6 +82,9 @@ class _Library:
 
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return ()
+
+    def mutants(self, source: str) -> Iterator[Mutant]:
+        return iter(())
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

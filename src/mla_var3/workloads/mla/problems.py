@@ -136,11 +136,15 @@ class MlaProblem(Problem):
     causal: bool = option(False, "bottom-right aligned causal mask")
     #: Factor on the last of the random queries, and so on its scores, which else are near 1.
     spread: float = dataclasses.field(
-        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 48.0)}
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 12.0, 48.0)}
     )
     #: Added to each score of the last query; see ``FAR``.
     shift: float = dataclasses.field(
         default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, FAR, -FAR)}
+    )
+    #: Factor on the softmax scale: a kernel is given its scale, and has to use it.
+    sharpness: float = dataclasses.field(
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 0.75, 1.5)}
     )
 
     @property
@@ -159,8 +163,8 @@ class MlaProblem(Problem):
 
     @property
     def scale(self) -> float:
-        """Softmax scale ``1/sqrt(d+p)``."""
-        return 1.0 / math.sqrt(self.d_qk)
+        """Softmax scale ``1/sqrt(d+p)``, in a check also others."""
+        return self.sharpness / math.sqrt(self.d_qk)
 
     def steps(self) -> int:
         """Of kernels that take each head by itself; others take fewer."""
@@ -238,14 +242,14 @@ class MlaProblem(Problem):
         )
 
     def _spread(self, *queries: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if self.spread != 1.0:
+        if self.spread != 1.0 and not queries[0].is_meta:
             for x in queries:
                 x[:, :, -1] *= self.spread  # [b, h, s, *]
         return queries
 
     def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
         """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] now adds the shift."""
-        if self.shift:
+        if self.shift and not qpe.is_meta:
             kpe[..., 0] = 1.0
             qpe[:, :, -1, 0] = self.shift / self.scale
         return kpe
@@ -349,7 +353,16 @@ class PagedLatentProblem(LatentProblem):
         lengths = torch.tensor(keys, dtype=torch.int32)
         if not q.is_meta:
             self._at_extremes(q, cache)
+            self._unwritten(cache, table, keys)
         return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)
+
+    @staticmethod
+    def _unwritten(cache: torch.Tensor, table: torch.Tensor, keys: list[int]) -> None:
+        """No token was ever written to what is left of a sequence's last page."""
+        page = cache.shape[1]
+        for row, count in zip(table, keys, strict=True):
+            if count % page:
+                cache[int(row[count // page]), count % page :] = math.nan
 
     def _at_extremes(self, q: torch.Tensor, cache: torch.Tensor) -> None:
         """Scale queries, and spread and shift the scores of the last one."""
@@ -475,6 +488,10 @@ class SparseLatentProblem(MlaProblem):
     topk: int = option(
         2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
     )
+    #: Whether lists end early, each elsewhere, with other tokens behind their ends.
+    ending: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -506,6 +523,7 @@ class SparseLatentProblem(MlaProblem):
             cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
         else:
             q[..., : self.k] *= (self.d_qk / width) ** 0.5
+            q[-1] *= self.spread
             cache = fp8_rows(*tokens.split((self.k, self.p), -1))
         draw = torch.Generator().manual_seed(SEED)
         chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
@@ -514,6 +532,8 @@ class SparseLatentProblem(MlaProblem):
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
         lengths = torch.full((n,), self.topk, dtype=torch.int32)
+        if self.ending:
+            lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -826,6 +846,9 @@ class SharedPrefixProblem(MlaProblem):
         )  # fmt: skip
         q_latent = self.scaled(q_latent, (self.d_qk / (k + p)) ** 0.5)
         queries = self._spread(q, q_latent, qpe)
+        if self.shift and not kpe.is_meta:
+            prefix_pe[..., 0] = 1.0
+        kpe = self._shifted(qpe, kpe)
         return *queries, z, kpe, key, value, prefix_pe, self.scaled(wv, k**-0.5)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:

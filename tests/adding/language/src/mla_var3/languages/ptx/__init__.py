@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import Compiled, CompileJob, Language, StageMetric, Tile
+from mla_var3.languages.base import CompileJob, Compiled, Language, Mutant, StageMetric, Tile
 
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel
@@ -84,6 +84,9 @@ class _Ptx:
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:
         return ()
+
+    def mutants(self, source: str) -> Iterator[Mutant]:
+        return iter(())
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

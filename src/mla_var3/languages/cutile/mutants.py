@@ -1,4 +1,4 @@
-"""Wrong kernels derived from a cuTile source: what a check must not let pass.
+"""``Deriver``: wrong kernels derived from a cuTile source, which a check must not let pass.
 
 A tile index becomes 0 or wraps after 2 or 3, a loop ends early or begins late, a product is left
 out, a term or a divisor is dropped, a comparison takes one element more or fewer.
@@ -7,20 +7,14 @@ out, a term or a divisor is dropped, a comparison takes one element more or fewe
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+from mla_var3.languages.base import Mutant
 
 #: Comparisons that differ at the edge.
 EDGES = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """An edited source, and the edit in words."""
-
-    text: str
-    what: str
 
 
 class Deriver:
@@ -31,12 +25,17 @@ class Deriver:
         self.tree = ast.parse(source)
 
     def mutants(self) -> Iterator[Mutant]:
-        """Every mutant of every function of device code."""
+        """Every mutant of every function of device code; edits that read alike are numbered."""
+        known: Counter[str] = Counter()
         for function in ast.walk(self.tree):
             if isinstance(function, ast.FunctionDef) and _is_device(function):
                 for node in ast.walk(function):
                     for inner, put, kind in self._edits(node):
-                        yield self._mutant(inner, put, kind)
+                        text, edit = self._edited(inner, put)
+                        what = f"{function.name}: {kind}: {edit}"
+                        known[what] += 1
+                        again = f" #{known[what]}" if known[what] > 1 else ""
+                        yield Mutant(text, what + again)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -48,12 +47,14 @@ class Deriver:
     def _text(self, node: ast.AST) -> str:
         return ast.get_source_segment(self.source, node) or ""
 
-    def _mutant(self, node: ast.expr, put: str, kind: str) -> Mutant:
+    def _edited(self, node: ast.expr, put: str) -> tuple[str, str]:
+        """The whole source with one expression replaced, and the edit in words."""
         whole = self.source.encode()
         first = self._starts[node.lineno - 1] + node.col_offset
         last = self._starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         text = (whole[:first] + put.encode() + whole[last:]).decode()
-        return Mutant(text, f"line {node.lineno}, {kind}: {whole[first:last].decode()} -> {put}")
+        edit = f"{whole[first:last].decode()} -> {put}"
+        return text, " ".join(edit.split())
 
     def _edits(self, node: ast.AST) -> Iterator[tuple[ast.expr, str, str]]:
         if isinstance(node, ast.Call):

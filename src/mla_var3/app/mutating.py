@@ -1,0 +1,246 @@
+"""Command ``check --mutants``: wrong kernels derived from a version's sources, which check finds.
+
+Each version's findings stand in ``mutants.json`` beside the devlog: of each edit the problem that
+shows it. An edit that no problem shows fails, unless ``unreached.toml`` says why it changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from mla_var3 import forked, inputs, languages
+from mla_var3.app import checking, edited
+from mla_var3.errors import HyperMlaError, NotExecutableError
+from mla_var3.paths import relative, write_atomic
+from mla_var3.runtime import registry, unreached
+from mla_var3.runtime.cases import Case
+from mla_var3.runtime.registry import Version
+
+FILE = "mutants.json"
+#: Seconds that the check of one wrong kernel may take.
+TIMEOUT_S = 600.0
+#: Wrong kernels that a problem has shown, for each of which it is tried earlier.
+KILLS = 3
+#: Wrong kernels after which what was found is kept.
+OFTEN = 20
+#: What is kept of one that does not run.
+REFUSED = "refused"
+#: By file below ``kernels/`` and edit the problem that shows it.
+Shown = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong kernel: a version with one edit of one of its sources."""
+
+    version: Version
+    file: Path
+    edit: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """The edited file below ``kernels/``."""
+        return _below(self.file)
+
+
+def _below(file: Path) -> str:
+    parts = file.parts
+    return "/".join(parts[len(parts) - parts[::-1].index("kernels") :])
+
+
+def path_of(version: Version) -> Path:
+    """The file in which the findings of a version's design stand."""
+    return version.path.parents[1] / FILE
+
+
+def derived(version: Version) -> Iterator[Wrong]:
+    """All wrong kernels of a version, of its own files and of those that it is the first to use."""
+    language = languages.find(version.language)
+    for file in version.source_files():
+        if _first_with(file, version.language) != version:
+            continue
+        for one in language.mutants(inputs.read_text(file)):
+            yield Wrong(version, file, one.edit, one.text)
+
+
+@functools.cache
+def _first_with(file: Path, language: str) -> Version:
+    """The version whose problems judge the edits of a file that several may share."""
+    return next(
+        version
+        for version in registry.versions()
+        if version.language == language and file in version.source_files()
+    )
+
+
+def known(version: Version) -> Shown:
+    """What was found of a version.
+
+    Raises:
+        HyperMlaError: The file cannot be read.
+    """
+    path = path_of(version)
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(inputs.read_text(path)).get(version.version, {}))
+    except (ValueError, AttributeError) as error:
+        raise HyperMlaError(f"{relative(path)}: {error}") from error
+
+
+def missed(version: Version, shown: Shown) -> list[Wrong]:
+    """Wrong kernels that no problem shows, and of which nobody says why none can."""
+    argued = unreached.same(version)
+    return [
+        one
+        for one in derived(version)
+        if one.edit not in shown.get(one.place, {}) and one.edit not in argued
+    ]
+
+
+def check(versions: Sequence[Version], console: Console) -> int:
+    """Find the wrong kernels of versions, as far as it is not known; 0 when all are shown.
+
+    Raises:
+        NotExecutableError: None of the versions has any.
+    """
+    found = [version for version in versions if next(derived(version), None) is not None]
+    if not found:
+        raise NotExecutableError("no wrong kernels are derived from the sources of these versions")
+    left = 0
+    for version in found:
+        shown = _of_version(version, console)
+        lines = [f"  {one.place}: {one.edit}" for one in missed(version, shown)]
+        left += len(lines)
+        count = sum(map(len, shown.values()))
+        console.print(f"{version.key}: {count} wrong kernels found, {len(lines)} not", markup=False)
+        for line in lines:
+            console.print(line, markup=False)
+        console.print(relative(_write(version, shown)), markup=False)
+    return checking.EXIT_FAILED if left else 0
+
+
+def _of_version(version: Version, console: Console) -> Shown:
+    """What was known of the present edits, and what is found of the others."""
+    before, every = known(version), list(derived(version))
+    shown: Shown = {}
+    for one in every:
+        if (slug := before.get(one.place, {}).get(one.edit)) is not None:
+            shown.setdefault(one.place, {})[one.edit] = slug
+    argued = unreached.same(version)
+    todo = [w for w in every if w.edit not in shown.get(w.place, {}) and w.edit not in argued]
+    for number, (one, slug) in enumerate(_verdicts(version, todo), 1):
+        if slug:
+            shown.setdefault(one.place, {})[one.edit] = slug
+        if not number % OFTEN:  # Whoever stops here goes on from here.
+            _write(version, shown)
+        console.print(f"[{number}/{len(todo)}] {one.edit}: {slug or 'NOT FOUND'}", markup=False)
+    return shown
+
+
+def _write(version: Version, shown: Shown) -> Path:
+    path = path_of(version)
+    whole = json.loads(inputs.read_text(path)) if path.exists() else {}
+    sorted_ = {place: dict(sorted(shown[place].items())) for place in sorted(shown)}
+    whole = dict(sorted({**whole, version.version: sorted_}.items()))
+    write_atomic(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _verdicts(version: Version, todo: Sequence[Wrong]) -> Iterator[tuple[Wrong, str | None]]:
+    """Each wrong kernel, with the problem that shows it; None where none does."""
+    if not todo:
+        return
+    _imported()
+    with tempfile.TemporaryDirectory(prefix="hypermla-mutants-") as name:
+        folder, kills = Path(name), Counter[str]()
+        cases = _alone(functools.partial(_pickled, version), folder)
+        work = {n: functools.partial(judge, one, cases, kills) for n, one in enumerate(todo)}
+        for number, ended in forked.run(
+            work,
+            folder=folder,
+            workers=os.cpu_count() or 1,
+            timeout=TIMEOUT_S,
+            explain=lambda error: f"{type(error).__name__}: {error}",
+        ):
+            if ended.failure is not None and not ended.crashed:
+                raise HyperMlaError(f"{todo[number].edit}: {ended.failure}")
+            slug = REFUSED if ended.crashed and not ended.late else ended.result
+            if slug:
+                kills[slug] += 1
+            yield todo[number], slug
+
+
+def _imported() -> None:
+    """Import what every process needs, and no kernel: forks share it."""
+    import torch  # noqa: F401
+
+    import mla_var3.runtime.check
+    import mla_var3.runtime.ct_kernel  # noqa: F401
+
+
+def _alone(work: Callable[[], bytes], folder: Path) -> bytes:
+    """What work gives, in a process of its own: this one is to import no kernel."""
+    for _, ended in forked.run({0: work}, folder=folder, workers=1, timeout=TIMEOUT_S, explain=str):
+        if ended.result is not None:
+            return ended.result
+        raise HyperMlaError(ended.failure or "no problem was chosen")
+    raise HyperMlaError("no problem was chosen")
+
+
+def _pickled(version: Version) -> bytes:
+    """The problems of a version, the cheap ones first, for processes with other sources."""
+    import torch
+
+    torch.set_num_threads(1)
+    those = checking.cases_of(version)
+    those.sort(key=lambda case: case.plan._algorithmic_flops_bytes().flops)
+    return pickle.dumps(those)
+
+
+def judge(one: Wrong, cases: bytes, kills: Mapping[str, int]) -> str | None:
+    """The problem that shows a wrong kernel; None where none does. For a process of its own.
+
+    Args:
+        one: The wrong kernel.
+        cases: The problems, pickled, since they are of the version's own classes.
+        kills: How many wrong kernels each problem has shown; such come first.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    edited.play(one.file, one.text)
+    try:
+        found: list[Case] = pickle.loads(cases)
+    except HyperMlaError:
+        return REFUSED
+    found.sort(key=lambda case: -(kills.get(case.plan.slug(), 0) // KILLS))
+    for case in found:
+        if said := what_is_wrong(one.version, case):
+            return REFUSED if said is REFUSED else case.plan.slug()
+    return None
+
+
+def what_is_wrong(version: Version, case: Case) -> str:
+    """What the check of a problem says; empty where it finds nothing."""
+    from mla_var3.runtime.check import check_plan
+
+    try:
+        result = check_plan(case.plan, "cpu", case.order, case.runs)
+        return result.knowing(unreached.findings(version)).explain()
+    except HyperMlaError:
+        return REFUSED
+    except Exception:  # noqa: BLE001  # A compiler that refuses the edit has seen it.
+        return REFUSED
