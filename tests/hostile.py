@@ -27,6 +27,7 @@ from generators.pages import lessons
 from mla_var3 import devices, evidence, inputs, loader
 from mla_var3.app import counts
 from mla_var3.cache import Cache
+from mla_var3.campaign import sweepspec
 from mla_var3.emulator import seeded
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
@@ -323,6 +324,10 @@ PARSERS = [
     Parser(
         "pin", (repo_root() / pin.PIN).read_text(encoding="utf-8"),
         lambda path: pin.load(path.parents[1]), pin.PIN,
+    ),
+    Parser(
+        "sweep", _first("examples/sweeps/*.toml"),
+        lambda path: sweepspec.cases_of(sweepspec.read(path)), "sweep.toml",
     ),
     Parser("counts", _first("results/conformance/counts.json"), counts.read, "counts.json"),
     Parser("suite", _first("results/conformance/tilegym.json"), tables.read, "suite.json"),

@@ -50,6 +50,11 @@ COMMANDS = {
         "mla_var3.app.campaign",
         "campaign -- step0|init|next|plan|gate|memory|restart: one kernel worked to its ceiling.",
     ),
+    "sweep": Command(
+        "mla_var3.app.sweep",
+        "sweep -- SPEC.toml: many versions, problems, tilings and targets; on many GPUs with Dask.",
+        extras=("sweep",),
+    ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
     ),

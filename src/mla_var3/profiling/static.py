@@ -100,6 +100,26 @@ def static_profile_plan(
         return prologue.finish(made, written, folder, job.settings)
 
 
+def observed(
+    plan: KernelPlan, arch: str, settings: Settings, device: devices.Device | None = None
+) -> evidence.Record:
+    """The record of one arch, not yet written; without ``settings.check`` nothing is run.
+
+    Args:
+        plan: What was asked for.
+        arch: Such as ``sm_90``.
+        settings: How.
+        device: Device to resolve for.
+    """
+    job = Job.of(plan, settings, device)
+    target = _target(job, arch)
+    if target.skipped is None:
+        _compile(job, [target])
+        if settings.check:
+            _check(job, [target])
+    return recording.make(target.job, "static", f"static/{arch}", _outcome(target))
+
+
 def device_for(arch: str, asked: devices.Device | None) -> devices.Device | None:
     """The device that a plan is resolved for; None when no file describes one of the arch."""
     if asked is not None and asked.sm == arch:
