@@ -478,7 +478,8 @@ class Scheduler:
         votes.append((f.ids, test))
         everyone = np.concatenate([ids for ids, _ in votes])
         tests = np.concatenate([np.broadcast_to(t, len(ids)) for ids, t in votes])
-        result: Any = {"popc": tests.sum(), "and": tests.all(), "or": tests.any()}[i.parts[-2]]
+        results: dict[str, Any] = {"popc": tests.sum(), "and": tests.all(), "or": tests.any()}
+        result = next(value for name, value in results.items() if name in i.parts)
         found = self.program.row(i.args[0])
         if found is None:
             raise NotLowered(i.args[0])

@@ -1,0 +1,202 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""Votes at named barriers, tables of branches, and mbarriers at the edges of what they may do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.errors import EmulatorError
+from tests.emulator.events import Snippet, wait
+
+STORE = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r6;"
+START = "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0;"
+INIT = "@%p1 bra READY; mbarrier.init.shared.b64 [%r3], {count}; fence.mbarrier_init.release.cluster; READY: bar.sync 0;"
+
+
+@pytest.mark.parametrize("stem", ["bar", "barrier"])
+@pytest.mark.parametrize(
+    ("operation", "negated", "expected"),
+    [
+        ("popc.u32", "", 10), ("popc.u32", "!", 86),
+        ("and.pred", "", 0), ("and.pred", "!", 0), ("or.pred", "", 1), ("or.pred", "!", 1),
+    ],
+)  # fmt: skip
+def test_a_vote_at_a_barrier(stem: str, operation: str, negated: str, expected: int) -> None:
+    """Of 96 threads in three warps, those below 10 say yes."""
+    vote = operation.replace("popc.", "popc.aligned.") if stem == "barrier" else operation
+    vote = vote.replace(".pred", ".aligned.pred") if stem == "barrier" else vote
+    to = "%r6" if "u32" in operation else "%p3"
+    back = "" if "u32" in operation else "selp.u32 %r6, 1, 0, %p3;"
+    kernel = Snippet(
+        {
+            "ask": "setp.lt.u32 %p2, %r1, 10;",
+            "vote": f"{stem}.red.{vote} {to}, 1, {negated}%p2; {back}",
+            "give": STORE,
+            "again": "setp.lt.u32 %p2, %r1, 96;",
+            "all": f"{stem}.red.{vote} {to}, 1, {negated}%p2; {back}",
+            "twice": "add.u64 %rd4, %rd4, 1024; st.global.u32 [%rd4], %r6;",
+        },
+        words=(512,),
+        block=96,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert set(out[:96].tolist()) == {expected}
+    all_say = {"popc.u32": 96, "and.pred": 1, "or.pred": 1}[operation]
+    none = 0 if negated else all_say
+    assert set(out[256:352].tolist()) == {none}
+
+
+@pytest.mark.parametrize("cta", [1, 2])
+def test_votes_of_two_ctas_and_two_barriers_keep_apart(cta: int) -> None:
+    kernel = Snippet(
+        {
+            "who": "mov.u32 %r9, %ctaid.x; mad.lo.u32 %r1, %r9, 64, %r1; setp.lt.u32 %p2, %r1, 3;",
+            "one": "bar.red.popc.u32 %r6, 1, %p2;",
+            "two": "bar.red.popc.u32 %r7, 2, 64, %p2; shl.b32 %r7, %r7, 8; add.u32 %r6, %r6, %r7;",
+            "give": STORE,
+        },
+        words=(128,),
+        grid=2,
+        cluster=cta,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert out.tolist() == [3 + (3 << 8)] * 64 + [0] * 64
+
+
+TABLE = """
+.version 8.6\n.target sm_90a\n.address_size 64
+.visible .entry k(.param .u64 o, .param .u32 n) {
+.reg .b32 %r<9>; .reg .b64 %rd<4>;
+ld.param.u64 %rd0, [o]; ld.param.u32 %r5, [n]; mov.u32 %r1, %tid.x;
+rem.u32 %r2, %r1, %r5;
+T: .branchtargets A, B, C;
+brx.idx %r2, T;
+A: mov.u32 %r6, 100; bra END;
+B: mov.u32 %r6, 200; bra END;
+C: mov.u32 %r6, 300;
+END: mul.wide.u32 %rd1, %r1, 4; add.u64 %rd2, %rd0, %rd1; st.global.u32 [%rd2], %r6;
+ret; }
+"""
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("ways", [1, 2, 3])
+def test_a_table_of_branches(ways: int, seed: int | None) -> None:
+    out = np.zeros(64, np.uint32)
+    done = launch(TABLE, [out, ways], block=64, options=Options(seed=seed))
+    assert done.diagnostics == []
+    assert out.tolist() == [100 * (1 + t % ways) for t in range(64)]
+
+
+def test_a_branch_that_the_table_does_not_have() -> None:
+    with pytest.raises(EmulatorError, match="branch 3 of 3 is taken"):
+        launch(TABLE, [np.zeros(64, np.uint32), 4], block=64)
+
+
+@pytest.mark.parametrize(
+    ("init", "kind", "said"),
+    [
+        ("mbarrier.init.shared.b64 [%r3+4], 1;", "misaligned", "an mbarrier at shared 0xc04"),
+        ("mbarrier.init.shared.b64 [%r3+57344], 1;", "out-of-bounds", "an mbarrier at shared"),
+        ("mbarrier.init.shared.b64 [%r3], 0;", "barrier-overflow", "mbarrier.init with 0 arrivals; 1 to 1048575 are allowed"),
+        ("mbarrier.init.shared.b64 [%r3], 1048576;", "barrier-overflow", "mbarrier.init with 1048576 arrivals; 1 to 1048575 are allowed"),
+        ("mbarrier.init.shared.b64 [%r3], 1048575;", "", ""),
+        ("mbarrier.init.shared.b64 [%r3], 1;", "", ""),
+        ("mbarrier.init.shared.b64 [%r3], 1; mbarrier.inval.shared.b64 [%r3]; mbarrier.init.shared.b64 [%r3], 2;", "", ""),
+        ("mbarrier.init.shared.b64 [%r3], 1; mbarrier.init.shared.b64 [%r3], 2;", "barrier-reinitialized", "initialized again"),
+        ("mbarrier.init.shared.b64 [%r3], 1; mbarrier.inval.shared.b64 [%r3]; mbarrier.arrive.shared.b64 _, [%r3];", "barrier-uninitialized", "0xc00"),
+    ],
+)  # fmt: skip
+def test_an_mbarrier_is_made(init: str, kind: str, said: str) -> None:
+    kernel = Snippet({"start": START, "init": f"@%p1 bra END; {init}", "end": "END:"})
+    _, done = kernel.run()
+    assert [d.kind for d in done.diagnostics] == [kind] * bool(kind)
+    assert all(said in str(d) and d.at.line == 2 for d in done.diagnostics)
+
+
+@pytest.mark.parametrize(("count", "arrivals"), [(3, [2, 1]), (5, [1, 1, 3])])
+def test_states_and_pending_counts(count: int, arrivals: list[int]) -> None:
+    """An arrival gives the state before it, whose pending count is what was missing then."""
+    steps, at = {"start": START, "init": INIT.format(count=count) + " @%p1 bra END;"}, 0
+    for n in arrivals * 2:
+        steps[f"arrive {at}"] = (
+            f"mbarrier.arrive.shared.b64 %rd5, [%r3], {n}; mbarrier.pending_count.b64 %r6, %rd5; "
+            f"st.global.u32 [%rd0+{4 * at}], %r6;"
+        )
+        at += 1
+    (out, _), done = Snippet(steps | {"end": "END:"}).run()
+    assert done.diagnostics == []
+    left = [count - sum(arrivals[:i]) for i in range(len(arrivals))]
+    assert out[:at].tolist() == left * 2
+
+
+def test_who_drops_out_is_not_waited_for_again() -> None:
+    kernel = Snippet(
+        {
+            "start": START,
+            "init": INIT.format(count=2),
+            "drop": "setp.ne.u32 %p2, %r1, 32; @!%p2 mbarrier.arrive_drop.shared.b64 _, [%r3];",
+            "first": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3];",
+            "wait": wait("%r3"),
+            "second": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3];",
+            "wait_second": wait("%r3", "1"),
+        }
+    )
+    for edits, kinds in (({}, []), ({"drop": "setp.ne.u32 %p2, %r1, 32; @!%p2 mbarrier.arrive.shared.b64 _, [%r3];"}, ["deadlock"])):  # fmt: skip
+        _, done = kernel.run(edits)
+        assert [d.kind for d in done.diagnostics] == kinds
+
+
+COPIES = Snippet(
+    {
+        "start": START + " shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;",
+        "init": INIT.format(count=64),
+        "copy": "cp.async.ca.shared.global [%r5], [%rd4], 4;",
+        "arrive": "cp.async.mbarrier.arrive.noinc.shared.b64 [%r3];",
+        "wait": wait("%r3"),
+        "take": "xor.b32 %r6, %r5, 128; ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd5], %r7;",
+    }
+)
+
+
+@pytest.mark.parametrize("model", [DEFAULT, STRICT])
+def test_copies_arrive_when_they_are_done(model) -> None:
+    (source, out), done = COPIES.run(options=Options(model=model))
+    assert done.diagnostics == []
+    assert out[:64].tolist() == [source[t ^ 32] for t in range(64)]
+
+
+def test_copies_that_nobody_waits_for() -> None:
+    _, done = COPIES.run({"wait": "bar.sync 0;"})
+    assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {("race", 6, 3)}
+
+
+@pytest.mark.parametrize("model", [DEFAULT, STRICT])
+def test_without_noinc_the_copies_count_themselves(model) -> None:
+    """The pending count goes up and down by each, so that the threads must arrive too."""
+    edits = {"arrive": "cp.async.mbarrier.arrive.shared.b64 [%r3];"}
+    _, done = COPIES.run(edits, Options(model=model))
+    assert [d.kind for d in done.diagnostics] == ["deadlock"]
+    assert "64 of 64 arrivals" in str(done.diagnostics[0])
+    edits["arrive"] += " mbarrier.arrive.shared.b64 _, [%r3];"
+    (source, out), done = COPIES.run(edits, Options(model=model))
+    assert done.diagnostics == []
+    assert out[:64].tolist() == [source[t ^ 32] for t in range(64)]
+
+
+def test_copies_tell_what_their_thread_knew_by_assumption() -> None:
+    """The default model only: a store before a copy is told by the copy's arrival."""
+    edits = {
+        "copy": "st.shared.u32 [%r5+512], %r1; cp.async.ca.shared.global [%r5], [%rd4], 4;",
+        "take": "xor.b32 %r6, %r5, 128; ld.shared.u32 %r7, [%r6+512]; st.global.u32 [%rd5], %r7;",
+    }
+    (_, out), done = COPIES.run(edits)
+    assert done.diagnostics == []
+    assert out[:64].tolist() == [t ^ 32 for t in range(64)]
+    _, done = COPIES.run(edits, Options(model=STRICT))
+    assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {("race", 6, 3)}
