@@ -31,9 +31,10 @@ def every_mutant(left_out: list[str]) -> list[Mutant]:
     return found
 
 
-def sample(mutants: list[Mutant], number: int) -> list[Mutant]:
-    """As many of them, by the digest of what each changes."""
-    return sorted(mutants, key=lambda m: hashlib.sha256(m.key.encode()).digest())[:number]
+def sample(mutants: list[Mutant], number: int, skip: int = 0) -> list[Mutant]:
+    """As many of them, by the digest of what each changes, past the first ``skip``."""
+    drawn = sorted(mutants, key=lambda m: hashlib.sha256(m.key.encode()).digest())
+    return drawn[skip : skip + number]
 
 
 class Count:
@@ -89,6 +90,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="nox -s mutation --", description=__doc__)
     parser.add_argument("--all", action="store_true", help="every mutant; takes hours")
     parser.add_argument("-n", type=int, default=told["sample"], help="how many of them")
+    parser.add_argument(
+        "--skip", type=int, default=0,
+        help="leave out so many of the sample, as those that tests were written for",
+    )  # fmt: skip
     parser.add_argument("--only", default="", help="those whose file, function or change has it")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests per mutant")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -99,7 +104,7 @@ def main(arguments: list[str]) -> int:
     if chosen.only:
         mutants = [m for m in mutants if chosen.only in m.key]
     elif not chosen.all:
-        mutants = sample(mutants, chosen.n)
+        mutants = sample(mutants, chosen.n, chosen.skip)
     count = Count(len(mutants), told["equivalent"])
     runner = Runner(
         mutants, seconds=chosen.seconds, workers=chosen.workers, tell=count.tell,

@@ -1,0 +1,192 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
+"""Parts of the emulator by themselves: chains that grow, formats, long products, tensor memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_var3.emulator import formats
+from mla_var3.emulator.launcher import _raw, launch
+from mla_var3.emulator.lower import forms
+from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.units import wgmma
+from mla_var3.emulator.units.tcgen05 import memory
+from tests.emulator.events import Snippet, wait
+from tests.emulator.tcgen05 import ALLOC, DEALLOC, LOADED, STORED
+
+
+# Forms ------------------------------------------------------------------------------------------
+def test_the_table_of_forms_is_read() -> None:
+    read = forms.table.__wrapped__()
+    assert read == forms.table()
+    (table,) = (f for f in read["brx"])
+    assert (table.status, table.since, list(table.opcodes())) == ("run", "6.0", ["brx.idx.uni", "brx.idx"])
+    group = forms._group("[a|$x+::y|b]", {"x": ("c", "d")})
+    assert (group.names, group.optional) == (("a", "c::y", "d::y", "b"), True)
+    assert forms._group("a", {}) == forms.Group(("a",), False)
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("add.s99", "no form of the PTX ISA has these modifiers"),
+        ("tcgen05.cp.cta_group::1.4x256b", "it is not written yet (PTX ISA 8.6)"),
+        ("bar.sync", "it does not take these operands here"),
+    ],
+)
+def test_why_a_form_is_not_run(op: str, said: str) -> None:
+    assert forms.why(op) == said
+
+
+def test_some_forms_are_refused_for_good() -> None:
+    refused = [f for found in forms.table().values() for f in found if f.status == "refused"]
+    op = next(refused[0].opcodes())
+    assert forms.why(op) == "it needs what no CPU has, or is gone from the architectures that are emulated"
+    assert not forms.runs(op)
+
+
+# Arguments --------------------------------------------------------------------------------------
+def test_arguments_as_bytes() -> None:
+    assert _raw(1.5, 4) == np.float32(1.5).tobytes()
+    assert _raw(1.5, 8) == np.float64(1.5).tobytes()
+    assert _raw(np.float16(1.5), 2) == np.float16(1.5).tobytes()
+    assert _raw(np.int64(-2), 8) == np.int64(-2).tobytes()
+    assert _raw(-2, 4) == b"\xfe\xff\xff\xff"
+    assert _raw(b"ab", 7) == b"ab"
+
+
+# Formats ----------------------------------------------------------------------------------------
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_tf32_rounds_to_the_nearest(x: float) -> None:
+    code = formats.to_tf32(np.array([x], np.float32), "rn")
+    assert int(code[0]) & 0x1FFF == 0
+    value = float(code.view(np.float32)[0])
+    low = np.array([x], np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    if int(low[0]) & 0x7FFFE000 == 0x7F7FE000:
+        return  # Its neighbor is no number.
+    near = [float(v.view(np.float32)[0]) for v in (low, low + np.uint32(0x2000))]
+    best = min(near, key=lambda v: (abs(v - x), int(np.float32(v).view(np.uint32)) >> 13 & 1))
+    assert value == best
+
+
+# Products ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("m", "n", "k"), [(4, 8, 16), (512, 512, 64), (300, 256, 131), (64, 8, 8)])
+def test_long_products_are_the_same_in_steps(m: int, n: int, k: int, monkeypatch) -> None:
+    rng = np.random.default_rng(m)
+    x, y = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    exact = x.astype(np.int64) @ y.astype(np.int64)
+    assert (wgmma.multiplied(x, y) == exact).all()
+    monkeypatch.setattr(wgmma, "BLAS_ALONE", m * n * 9)
+    assert (wgmma.multiplied(x, y) == exact).all()
+
+
+def test_a_chain_of_products_is_cut_where_a_sum_begins() -> None:
+    def item(keep: object) -> tuple:
+        return (None, None, None, keep)
+
+    chain = [item(False), item(True), item(np.array([0, 1])), item(True)]
+    first = [([chain[0], chain[1]], False), ([chain[2], chain[3]], False)]
+    assert wgmma._sums(chain, 0) == first
+    assert wgmma._sums(chain, 1) == [(chain, False)]
+    assert wgmma._sums(chain[1:2], 0) == [(chain[1:2], True)]
+
+
+# Chains -----------------------------------------------------------------------------------------
+def barriers(count: int) -> Snippet:
+    """A copy, with an mbarrier of its own, after the other: each is a chain more."""
+    steps = {
+        "start": "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;",
+        "init": " ".join(f"mbarrier.init.shared.b64 [%r3+{8 * i}], 1;" for i in range(count)),
+        "made": "fence.mbarrier_init.release.cluster; READY: bar.sync 0; @%p1 bra LOADED;",
+    }
+    for i in range(count):
+        steps[f"load {i}"] = (
+            f"mbarrier.arrive.expect_tx.shared.b64 _, [%r3+{8 * i}], 16; "
+            f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+{16 * i}], [%rd0+{16 * i}], 16, [%r3+{8 * i}];"
+        )
+    steps["loaded"] = "LOADED:"
+    for i in range(count):
+        steps[f"wait {i}"] = wait(f"%r3+{8 * i}").replace("W:", f"W{i}:").replace("bra W;", f"bra W{i};").replace("D:", f"D{i}:").replace("bra D;", f"bra D{i};")
+    steps["take"] = "shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; ld.shared.u32 %r6, [%r5];"
+    steps["give"] = "cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd1, %rd3; st.global.u32 [%rd4], %r6;"
+    shared = f".shared .align 128 .b8 a[{16 * count}]; .shared .align 8 .b8 bars[{8 * count}];"
+    return Snippet(steps, words=(4 * count, 4 * count), shared=shared, block=4 * count)
+
+
+@pytest.mark.parametrize("model", [DEFAULT, STRICT])
+@pytest.mark.parametrize("count", [8, 40, 100])
+def test_there_may_be_any_number_of_chains(count: int, model) -> None:
+    kernel = barriers(count)
+    (source, out), done = kernel.run(options=Options(model=model))
+    assert done.diagnostics == []
+    assert (out == source).all()
+    _, done = kernel.run({f"wait {count - 1}": ""}, Options(model=model))
+    assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {
+        ("race", kernel.line("take"), kernel.line(f"load {count - 1}"))
+    }
+
+
+# Tensor memory ----------------------------------------------------------------------------------
+def test_a_pattern_of_two_halves() -> None:
+    lane, column, wide = memory.pattern("16x32bx2", 4, 64)
+    for i in range(4):
+        for t in range(32):
+            assert (lane[i, t], column[i, t]) == (t % 16, i + (64 if t >= 16 else 0))
+    assert wide == 4
+
+
+def packed(load: str, store: str, values: Sequence[int], far: str = "") -> np.ndarray:
+    """What registers hold that were stored to tensor memory in one way and loaded in another."""
+    count = len(values)
+    names = ", ".join(f"%w{i}" for i in range(16))
+    given_, taken = (", ".join(f"%{stem}{i}" for i in range(count)) for stem in "vu")
+    step = {
+        "alloc": f"setp.ge.u32 %p1, %r1, 32; @!%p1 {ALLOC} [a], 32; bar.sync 0; ld.shared.b32 %r3, [a];",
+        "clear": " ".join(f"mov.b32 %w{i}, 0;" for i in range(16)),
+        "cleared": f"tcgen05.st.sync.aligned.32x32b.x16.b32 [%r3], {{{names}}}; {STORED}",
+        "values": " ".join(f"add.u32 %v{i}, %r1, {v};" for i, v in enumerate(values)),
+        "store": f"tcgen05.st.sync.aligned.{store}.b32 [%r3]{far}, {{{given_}}}; {STORED}",
+        "load": f"tcgen05.ld.sync.aligned.{load}.b32 {{{taken}}}, [%r3]{far}; {LOADED}",
+        "whole": f"tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{names}}}, [%r3]; {LOADED}",
+        "address": "mul.wide.u32 %rd3, %r1, 128; add.u64 %rd4, %rd0, %rd3;",
+        "give": " ".join(f"st.global.u32 [%rd4+{4 * i}], %u{i};" for i in range(count)),
+        "all": " ".join(f"st.global.u32 [%rd4+{64 + 4 * i}], %w{i};" for i in range(16)),
+        "end": f"bar.sync 0; @!%p1 {DEALLOC} %r3, 32;",
+    }
+    kernel = Snippet(step, words=(1024,), block=32)
+    text = kernel.text().replace("sm_90a", "sm_100a").replace(
+        ".reg .pred %p<16>;", ".reg .pred %p<16>; .reg .b32 %u<16>, %v<16>, %w<16>;"
+    )
+    out = np.zeros(1024, np.uint32)
+    done = launch(text, [out], 1, 32, options=Options())
+    assert done.diagnostics == []
+    return out.reshape(32, 32)
+
+
+def test_a_packed_load_takes_low_halves_of_two_columns() -> None:
+    values = [0x10000 * (i + 1) + 0x100 * i for i in range(4)]
+    out = packed("32x32b.x4.unpack::16b".replace("unpack", "pack"), "32x32b.x4", values)
+    assert [hex(v) for v in out[5, :4]] == [hex(v) for v in (
+        (0x000 + 5) | (0x100 + 5) << 16, (0x200 + 5) | (0x300 + 5) << 16, 0, 0)]  # fmt: skip
+    assert out[5, 16:20].tolist() == [v + 5 for v in values]
+
+
+def test_an_unpacked_store_gives_each_half_a_column() -> None:
+    values = [0x10000 * (i + 1) + 0x100 * i for i in range(4)]
+    out = packed("32x32b.x4", "32x32b.x4.unpack::16b", values)
+    assert out[7, 16:24].tolist() == [x for v in values for x in ((v + 7) & 0xFFFF, v >> 16)]
+    assert out[7, :4].tolist() == out[7, 16:20].tolist()
+
+
+def test_two_halves_lie_apart() -> None:
+    out = packed("16x32bx2.x2", "16x32bx2.x2", [1000, 2000], far=", 8")
+    for t in range(32):
+        assert out[t, :2].tolist() == [1000 + t, 2000 + t]
+    for t in range(16):
+        assert out[t, 16:18].tolist() == [1000 + t, 2000 + t]
+        assert out[t, 24:26].tolist() == [1016 + t, 2016 + t]
