@@ -59,7 +59,8 @@ def told(name: str, case: Case, options: Options) -> Any:
     if isinstance(values, list):
         values = hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in values))
         values = values.hexdigest()[:16]
-    said: dict[str, Any] = {"values": values, "reports": [_placeless(str(d)) for d in done.diagnostics]}
+    reports = [_placeless(str(d)) for d in done.diagnostics]
+    said: dict[str, Any] = {"values": values, "reports": reports}
     if ":" not in name:
         said["counts"] = counts(done)
     return said
