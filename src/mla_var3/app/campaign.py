@@ -327,6 +327,44 @@ def restart(
     _print(found)
 
 
+def auto_(
+    name: Annotated[tyro.conf.Positional[str], named("NAME")],
+    versions: str = "",
+    budget: float = 480.0,
+    top: int = 6,
+    most: int = 64,
+    everything: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Walk tilings, compiler hints and versions: static facts first, the best timed where a GPU is.
+
+    Args:
+        name: The campaign.
+        versions: Versions to walk, comma separated, or all that did not fail; else the current one.
+        budget: Seconds for timing.
+        top: Candidates of each version to time.
+        most: Candidates of each version to compile.
+        everything: Time the pruned ones too, which tells what pruning costs.
+    """
+    from mla_var3.campaign import auto
+
+    for flag, value in (("budget", budget), ("top", top), ("most", most)):
+        if not value >= 1:
+            raise UsageError(f"--{flag}={value} is below 1")
+    found = _find(name)
+    limits = auto.Limits(budget, top, most, everything)
+    walk = auto.Walk(found, limits, lambda text: print(f"· {text}", flush=True))
+    trials = walk.run(auto.versions_of(found, versions))
+    text = auto.report(found, trials, top)
+    write_atomic(found.root / auto.REPORT, text)
+    write_atomic(found.root / auto.DATA, auto.data(trials, top))
+    best = auto.fastest(trials)
+    if best is not None and (kept := auto.keep_tuned(found, best)):
+        print(f"kept for the next profile: {relative(kept)}")
+    found.commit(f"auto: {len(trials)} trials")
+    print("\n".join(text.splitlines()[2:5]))
+    print(f"wrote {relative(found.root / auto.REPORT)}, {auto.DATA} and {auto.TRIALS}/")
+
+
 def remember(argv: Sequence[str]) -> int:
     """create|read|update|mask|unmask|summary|schema: the memory of a campaign."""
     from mla_var3.app import remembering
@@ -335,7 +373,7 @@ def remember(argv: Sequence[str]) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., int | None]] = {
-    "init": init, "next": next_, "plan": plan, "gate": gate, "restart": restart,
+    "init": init, "next": next_, "plan": plan, "gate": gate, "auto": auto_, "restart": restart,
 }  # fmt: skip
 COMMANDS: dict[str, Callable[..., int | None]] = {
     "step0": step0, **FUNCTIONS, "memory": remember,

@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "campaign": Command(
         "mla_var3.app.campaign",
-        "campaign -- step0|init|next|plan|gate|memory|restart: one kernel worked to its ceiling.",
+        "campaign -- step0|init|next|plan|gate|auto|memory|restart: a kernel to its ceiling.",
     ),
     "sweep": Command(
         "mla_var3.app.sweep",

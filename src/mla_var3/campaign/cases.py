@@ -10,7 +10,8 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +21,7 @@ from mla_var3.errors import HyperMlaError, TilingError, ToolchainError, UnknownN
 from mla_var3.evidence import Failed, Passed, Record, Scalar, builds
 from mla_var3.evidence.model import sha256_of
 from mla_var3.runtime import registry
+from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 from mla_var3.runtime.tiling import Tiling
@@ -92,12 +94,14 @@ class Outcome(Part):
         status: Refused is what cannot be: a tiling or a problem that the version does not take.
         reason: Why it is not passed.
         record: The record; None where it came to none.
+        seconds: Wall time that it took.
     """
 
     case: Case
     status: Status
     reason: str = ""
     record: Record | None = None
+    seconds: float = Field(0.0, ge=0)
 
     @property
     def median_us(self) -> float | None:
@@ -180,6 +184,12 @@ def run(case: Case, say: Say = lambda _: None) -> Outcome:
     Raises:
         ToolchainError: A tool is missing here, which says nothing of the case.
     """
+    began = time.monotonic()
+    made = _run(case, say)
+    return made.model_copy(update={"seconds": round(time.monotonic() - began, 3)})
+
+
+def _run(case: Case, say: Say) -> Outcome:
     try:
         plan = plan_of(case)
         made = _compiled(case, plan, say) if case.mode == "static" else _timed(case, plan, say)
@@ -202,12 +212,23 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:500] or "no word"
 
 
+def joint_validators(found: RuntimeObject) -> Iterator[Callable[[], None]]:
+    """Checks of stages that run at once and have to fit each other under their tilings."""
+    validate = getattr(found, "validate_joint_tiling_fn", None)
+    if validate is not None:
+        yield lambda: validate(found.tilings())
+    for child in getattr(found, "children", ()):
+        yield from joint_validators(child)
+
+
 def _compiled(case: Case, plan: KernelPlan, say: Say) -> Record:
     from mla_var3.profiling import static
     from mla_var3.profiling.settings import Settings
 
     settings = Settings(version=case.found, check=case.check, progress=say)
     device = devices.find(case.device) if case.device else None
+    for validate in joint_validators(plan.plan(*plan.prepare_inputs("meta"))):
+        validate()
     return static.observed(plan, case.target, settings, device)
 
 
