@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 
 import pytest
 
@@ -63,16 +64,22 @@ def resolved(version):
     return plan.resolve(devices.load("nvidia-h200-sxm").machine(plan.dtype))
 
 
-def test_stages_that_have_to_fit_each_other_are_walked_together():
-    alone = resolved(registry.find("flash_mla_split_kv", "v1"))
-    assert not auto.is_joint(alone)
-    assert max(map(len, auto.candidates(alone, 99))) == 1
-    mla = [v for found in registry.designs("mla").values() for v in found]
-    plans = [resolved(v) for v in mla if v.language == "cutile-dsl"]
-    together = [plan for plan in plans if auto.is_joint(plan)]
-    assert together
-    for plan in together:
-        assert max(map(len, auto.candidates(plan, 9))) > 1
+def test_stages_that_have_to_fit_each_other_are_walked_together(monkeypatch):
+    plan = resolved(registry.find("flash_mla_split_kv", "v1"))
+    assert not auto.is_joint(plan)
+    assert max(map(len, auto.candidates(plan, 99))) == 1
+    monkeypatch.setattr(cases, "joint_validators", lambda found: [lambda: None])
+    together = auto.candidates(plan, 99)
+    assert together[0] == {}
+    assert {len(each) for each in together[1:]} == {2}
+
+
+def test_joint_validators_are_found_below_a_pipeline():
+    inner = types.SimpleNamespace(
+        validate_joint_tiling_fn=[].append, tilings=lambda: {}, children=()
+    )
+    outer = types.SimpleNamespace(children=(types.SimpleNamespace(children=()), inner))
+    assert len(list(cases.joint_validators(outer))) == 1
 
 
 def test_a_joint_validator_refuses_a_compile(monkeypatch):
