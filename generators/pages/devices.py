@@ -8,6 +8,7 @@ from generators.model.site import Site
 from generators.pages import energy
 from generators.write.page import Page
 from generators.write.text import cell, code, meta, sections, table
+from mla_var3.campaign import contributing
 from mla_var3.devices import Ceilings, Device, Figure
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
@@ -123,6 +124,7 @@ def _device(site: Site, device: Device) -> Page:
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _records(site, device, link),
+            _wanted(site, device),
             energy.section(site, device, link),
             "## Where sources disagree" if device.conflicts else "",
             _choices(device),
@@ -139,7 +141,32 @@ def _records(site: Site, device: Device, link: Link) -> str:
     count = sum(run.record.target == device.key for run in site.runs)
     if not count:
         return "No record was made on this device yet."
-    return f"[{count} records]({link(f'results/{device.key}')}) were made on it."
+    found = contributing.contributed(site.root / "results").values()
+    runs = [
+        f"{code(one.run)} by {cell(one.by or 'somebody')} on {one.time:%Y-%m-%d}"
+        for one in found if one.device == device.key
+    ]  # fmt: skip
+    told = f" Contributed runs among them: {', '.join(runs)}." if runs else ""
+    return f"[{count} records]({link(f'results/{device.key}')}) were made on it.{told}"
+
+
+def _wanted(site: Site, device: Device) -> str:
+    """What of the standard set nobody timed on a device that kernels are compiled for."""
+    if not device.is_compile_target:
+        return ""
+    runs = (*site.runs, *site.earlier)
+    missing = contributing.wanted(device.key, [run.record for run in runs])
+    if not missing:
+        return ""
+    return sections(
+        "## What is wanted",
+        "Nobody timed these here. Who has this GPU can do so in at most ten minutes, by "
+        f"{code('nox -s contribute')}, which leaves one file and says how to send it.",
+        table(["Workload", "Problem"], [
+            [cell(one.layer), code(" ".join(f"{k}={v}" for k, v in one.fields.items()))]
+            for one in missing
+        ]),
+    )  # fmt: skip
 
 
 def _choices(device: Device) -> str:

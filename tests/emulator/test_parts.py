@@ -25,7 +25,11 @@ def test_the_table_of_forms_is_read() -> None:
     read = forms.table.__wrapped__()
     assert read == forms.table()
     (table,) = (f for f in read["brx"])
-    assert (table.status, table.since, list(table.opcodes())) == ("run", "6.0", ["brx.idx.uni", "brx.idx"])
+    assert (table.status, table.since, list(table.opcodes())) == (
+        "run",
+        "6.0",
+        ["brx.idx.uni", "brx.idx"],
+    )
     group = forms._group("[a|$x+::y|b]", {"x": ("c", "d")})
     assert (group.names, group.optional) == (("a", "c::y", "d::y", "b"), True)
     assert forms._group("a", {}) == forms.Group(("a",), False)
@@ -46,7 +50,10 @@ def test_why_a_form_is_not_run(op: str, said: str) -> None:
 def test_some_forms_are_refused_for_good() -> None:
     refused = [f for found in forms.table().values() for f in found if f.status == "refused"]
     op = next(refused[0].opcodes())
-    assert forms.why(op) == "it needs what no CPU has, or is gone from the architectures that are emulated"
+    assert (
+        forms.why(op)
+        == "it needs what no CPU has, or is gone from the architectures that are emulated"
+    )
     assert not forms.runs(op)
 
 
@@ -111,7 +118,13 @@ def barriers(count: int) -> Snippet:
         )
     steps["loaded"] = "LOADED:"
     for i in range(count):
-        steps[f"wait {i}"] = wait(f"%r3+{8 * i}").replace("W:", f"W{i}:").replace("bra W;", f"bra W{i};").replace("D:", f"D{i}:").replace("bra D;", f"bra D{i};")
+        steps[f"wait {i}"] = (
+            wait(f"%r3+{8 * i}")
+            .replace("W:", f"W{i}:")
+            .replace("bra W;", f"bra W{i};")
+            .replace("D:", f"D{i}:")
+            .replace("bra D;", f"bra D{i};")
+        )
     steps["take"] = "shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; ld.shared.u32 %r6, [%r5];"
     steps["give"] = "cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd1, %rd3; st.global.u32 [%rd4], %r6;"
     shared = f".shared .align 128 .b8 a[{16 * count}]; .shared .align 8 .b8 bars[{8 * count}];"
@@ -159,8 +172,10 @@ def packed(load: str, store: str, values: Sequence[int], far: str = "") -> np.nd
         "end": f"bar.sync 0; @!%p1 {DEALLOC} %r3, 32;",
     }
     kernel = Snippet(step, words=(1024,), block=32)
-    text = kernel.text().replace("sm_90a", "sm_100a").replace(
-        ".reg .pred %p<16>;", ".reg .pred %p<16>; .reg .b32 %u<16>, %v<16>, %w<16>;"
+    text = (
+        kernel.text()
+        .replace("sm_90a", "sm_100a")
+        .replace(".reg .pred %p<16>;", ".reg .pred %p<16>; .reg .b32 %u<16>, %v<16>, %w<16>;")
     )
     out = np.zeros(1024, np.uint32)
     done = launch(text, [out], 1, 32, options=Options())

@@ -154,7 +154,8 @@ def test_who_drops_out_is_not_waited_for_again() -> None:
 
 COPIES = Snippet(
     {
-        "start": START + " shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;",
+        "start": START
+        + " shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;",
         "init": INIT.format(count=64),
         "copy": "cp.async.ca.shared.global [%r5], [%rd4], 4;",
         "arrive": "cp.async.mbarrier.arrive.noinc.shared.b64 [%r3];",

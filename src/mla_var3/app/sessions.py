@@ -55,6 +55,11 @@ COMMANDS = {
         "sweep -- SPEC.toml: many versions, problems, tilings and targets; on many GPUs with Dask.",
         extras=("sweep",),
     ),
+    "contribute": Command(
+        "mla_var3.app.contribute",
+        "contribute [-- FILE]: times a standard set on a GPU of yours, as one file to send.",
+        extras=("gpu",),
+    ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
     ),

@@ -30,7 +30,7 @@ _LEFTOVER = re.compile(r"\..+\.json\.[A-Za-z0-9_]{8}")
 #: Age above which such a file is of a process that was killed: none takes that long to write one.
 LEFT_AFTER_S = 3600.0
 #: Folders of tables, which are not of one design each.
-TABLES = ("conformance", "compiles", "court", "fingerprints")
+TABLES = ("conformance", "compiles", "contributions", "court", "fingerprints")
 #: How an address begins.
 PREFIX = "results/"
 

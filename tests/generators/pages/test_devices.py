@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import types
 
 import pytest
 
 from generators.pages import devices
-from mla_var3.devices import all_devices
+from mla_var3.campaign import contributing
+from mla_var3.devices import all_devices, load
 from mla_var3.devices.model import UNKNOWN
+from tests.evidence.making import timed_record
 from tests.generators.planted import small_site
 
 
@@ -44,3 +48,22 @@ def test_mixed_ceilings_say_which_is_measured(content):
     assert re.search(
         r"\| float8 \| reference \|.*\| published compute, measured bandwidth \|", text
     )
+
+
+def test_a_page_says_what_is_wanted_of_a_gpu_that_kernels_compile_for(content):
+    assert "## What is wanted" in content["devices/nvidia-b200.md"]
+    assert "nox -s contribute" in content["devices/nvidia-b200.md"]
+    assert "## What is wanted" not in content["devices/amd-mi300x.md"]
+
+
+def test_a_contributed_run_is_marked(tree, monkeypatch):
+    about = contributing.About(
+        run="ab12", device="nvidia-b200", name="NVIDIA B200", driver="580", by="A | Person",
+        time="2026-11-23T12:00:00Z", seconds=400,
+    )  # fmt: skip
+    monkeypatch.setattr(contributing, "contributed", lambda root: {"ab12": about})
+    run = types.SimpleNamespace(record=timed_record(target="nvidia-b200"))
+    site = dataclasses.replace(small_site(tree), runs=(run,))
+    link = lambda name: "x"  # noqa: E731
+    said = devices._records(site, load("nvidia-b200"), link)
+    assert "Contributed runs among them: `ab12` by A &#124; Person on 2026-11-23." in said
