@@ -28,9 +28,11 @@ PROG = "python -m mla_var3.app.adopt"
 #: The suite that says how examples are run small.
 SUITE = "cutlass-examples"
 FLAGS = ("--to", "--arch")
+EXAMPLES = "--examples"
 USAGE = f"""\
 usage: {PROG} [--to=ADOPTED.py] [--arch=ARCH] FILE.py [ARGS]
        {PROG} [--to=ADOPTED.py] EXAMPLE
+       {PROG} --examples[=TEXT] [--timeout=SECONDS]
 
 Makes a cuTile, CuTe DSL, Triton or plain PyTorch file a kernel that check, profile, compare and
 campaign take as they take our versions. It needs three functions:
@@ -46,7 +48,9 @@ the CPU with ARGS, and a draft of them is written to FILE's name with _adopted, 
 complete but for the reference, or complete where FILE compares its results by itself.
 
 EXAMPLE is a fetched CUTLASS example, by id or path; it is run at the sizes of the conformance suite
-and held to its own reference, and its draft goes to out/adopted.
+and held to its own reference, and its draft goes to out/adopted. --examples does so for all of
+them, or those with TEXT in their path, and checks and compiles each: which can be adopted, and why
+the others cannot, goes to a table.
 """
 
 
@@ -61,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[:1] and argv[0] in HELP:
         print(USAGE)
         return 0
+    if argv[:1] and argv[0].partition("=")[0] == EXAMPLES:
+        from mla_var3.app import adopting_examples
+
+        return adopting_examples.main(argv[0].partition("=")[2], argv[1:])
     at = next((i for i in range(len(argv)) if _is_name(argv, i)), None)
     if at is None:
         raise UsageError(f"a file or an example must be given; see {PROG} --help")
@@ -85,7 +93,8 @@ def _adopt(path: Path, to: Path | None, arch: str | None, rest: Sequence[str]) -
         example = _example(str(path))
         target = to or adopted.results() / f"{id_of(example.path).replace('-', '_')}.py"
         source = suites.sources(suites.find(SUITE), None) / example.path
-        draft(source, target, base_arch(example.arch), shlex.split(example.arguments))
+        arguments = shlex.split(example.arguments)
+        draft(source, target, base_arch(example.arch), arguments, own_reference=True)
         return 0
     if contract.has_contract(path):
         return told(path, arch)
@@ -115,8 +124,21 @@ def _example(asked: str) -> suites.Script:
     return found
 
 
-def draft(path: Path, target: Path, arch: str | None, rest: Sequence[str]) -> skeleton.Shown:
+def draft(
+    path: Path,
+    target: Path,
+    arch: str | None,
+    rest: Sequence[str],
+    own_reference: bool = False,
+) -> skeleton.Shown:
     """Write the skeleton for a file, from one run of it.
+
+    Args:
+        path: The file.
+        target: Where the skeleton goes.
+        arch: What PTX runs as compiled for.
+        rest: The file's own command line.
+        own_reference: Whether what the file compares by itself comes first.
 
     Raises:
         UsageError: There is a file already.
@@ -129,7 +151,7 @@ def draft(path: Path, target: Path, arch: str | None, rest: Sequence[str]) -> sk
     print(f"running {relative(path)} once, as {kind}", flush=True)
     shown = skeleton.show(path, rest, archs)
     fixed = arch if arch and kind in ("cute", "triton") else ""
-    content = skeleton.text(path, target, shown, rest, fixed)
+    content = skeleton.text(path, target, shown, rest, fixed, own_reference)
     write_atomic(target, content)
     print(f"kernels: {', '.join(shown.kernels) or 'none'}")
     print(f"wrote {relative(target)}")

@@ -149,7 +149,14 @@ def expression(value: Any) -> str | None:
 # -- the text --------------------------------------------------------------------------------------
 
 
-def text(path: Path, target: Path, shown: Shown, arguments: Sequence[str], arch: str) -> str:
+def text(
+    path: Path,
+    target: Path,
+    shown: Shown,
+    arguments: Sequence[str],
+    arch: str,
+    own_reference: bool = False,
+) -> str:
     """The skeleton of a file.
 
     Args:
@@ -158,6 +165,7 @@ def text(path: Path, target: Path, shown: Shown, arguments: Sequence[str], arch:
         shown: What one run showed.
         arguments: The file's own command line.
         arch: What PTX runs as compiled for; empty for the default.
+        own_reference: Whether what the file compares by itself comes before its functions.
 
     Raises:
         InputError: The run shows nothing to go by.
@@ -166,9 +174,10 @@ def text(path: Path, target: Path, shown: Shown, arguments: Sequence[str], arch:
     kernels = ", ".join(shown.kernels) or "none of its own"
     head = f'"""Adopted from {path.name}; kernels: {kernels}."""\n\n'
     fixed = f'ARCH = "{arch}"\n' if arch else ""
-    if shown.call is not None:
+    compares = bool(shown.compared.pairs) and not shown.error
+    if shown.call is not None and not (own_reference and compares):
         return head + _calling(name, shown.call) + fixed
-    if shown.compared.pairs and not shown.error:
+    if compares:
         told = f', "{" ".join(arguments)}"' if arguments else ""
         tolerance = max(shown.compared.tolerance, 1e-2)
         return (
