@@ -1,4 +1,7 @@
-"""``play``: one source of the checkout reads otherwise in this process, and no file changes."""
+"""Makes this process import and read one source file as another text; the file stays unchanged.
+
+``app.mutating`` checks wrong kernels by it.
+"""
 
 from __future__ import annotations
 

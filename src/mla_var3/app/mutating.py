@@ -1,8 +1,7 @@
-"""Command ``check --mutants``: wrong kernels derived from a version's sources, which check finds.
+"""Command ``check --mutants``: derives wrong kernels from a version and tests that each is found.
 
-Each version's findings stand in ``mutants.json`` beside the devlog: of each edit the problem that
-shows it. An edit that no problem shows fails, unless ``unreached.toml`` says why it changes
-nothing.
+The results are kept in ``mutants.json`` beside the devlog: for each edit the problem that shows it.
+An edit that no problem shows fails, unless ``unreached.toml`` says why it changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Command ``sweep``: runs many versions, problems, tilings and targets, here or on many workers."""
+"""Command ``sweep``: runs many versions, problems, tilings and targets, here or on Dask workers.
+
+A file names them; the modules ``sweepspec``, ``sweeping`` and ``surfaces`` of ``campaign`` read it,
+run the cases and draw the results.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Walks tilings, compiler hints and versions of a campaign's design, without a model.
+"""Automatic search of a campaign: compiles, ranks and times tilings, hints and versions.
 
-Every candidate is compiled first. What spills or leaves the fast path of the tensor cores is
-pruned, the rest is ordered by its static facts, and where the campaign's GPU is, the first ones are
-timed in one run with the default tilings. Stages are tuned together where their joint validator
-asks for it; else each alone, and the best of each together at the end.
+It uses no language model. Every candidate is compiled first. What spills or leaves the fast path of
+the tensor cores is pruned, the rest is ordered by its static facts, and where the campaign's GPU
+is, the first ones are timed in one run with the default tilings. Stages are tuned together where
+their joint validator asks for it; else each alone, and the best of each together at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cases of a sweep: one version at one problem under fixed tilings, compiled or timed.
+"""Runs single cases of a sweep: compiles or times a version at one problem under fixed tilings.
 
-``python -m mla_var3.campaign.cases`` runs those that it reads from stdin as JSON and prints what
-came of them: a process of its own, so that a case that hangs or crashes ends nothing else.
+``python -m mla_var3.campaign.cases`` runs those that it reads from stdin as JSON and prints their
+outcomes: a process of its own, so that a case that hangs or crashes ends nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws what a sweep found: the best tiling of each version over two sizes of the problem."""
+"""Draws a sweep's results: the best tiling of each version over two sizes of the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the cases of a sweep: here, or on workers of Dask; what was run stays and is not run again.
+"""Runs the cases of a sweep that have no result yet: in this process, or on workers of Dask.
 
 A case is a file. It is written when the case came to its end, so that whatever is killed loses no
 case that ended. Times compare within one run only, so that the timed cases of one problem are one

@@ -1,4 +1,4 @@
-"""Reads the file that says what a sweep runs, and works out its cases."""
+"""Reads a sweep's specification file and lists its cases: versions, problems, tilings, targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests all that shapes a traced Python function's code: sources and values that it reaches.
+"""Describes all that shapes a traced Python function's code, for a cache key: sources, values.
 
 A tracing compiler runs the function, so whatever the function can reach may shape the result. What
 came with a wheel has a version. All else is walked, as far as names lead: functions with their

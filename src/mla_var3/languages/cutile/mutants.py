@@ -1,4 +1,4 @@
-"""``Deriver``: wrong kernels derived from a cuTile source, which a check must not let pass.
+"""``Deriver``: makes mutants of a cuTile source, wrong kernels that a check must not let pass.
 
 A tile index becomes 0 or wraps after 2 or 3, a loop ends early or begins late, a product is left
 out, a term or a divisor is dropped, a comparison takes one element more or fewer.
