@@ -30,6 +30,7 @@ from generators.pages import (
     records,
     reference,
     results,
+    stories,
     suites,
     version_pages,
 )
@@ -57,6 +58,7 @@ class Family(Protocol):
 #: A new family is a module with ``places`` and ``pages``; its place here is that in the navigation.
 FAMILIES: tuple[Family, ...] = (
     home,
+    stories,
     lessons,
     hopper,
     kernels,

@@ -16,7 +16,7 @@ from generators.model.site import Site
 from generators.pages.kernels import design_link, run_version, what_times_cover
 from generators.write import figures
 from generators.write.source import repo_name
-from generators.write.text import cell, sections, table, us
+from generators.write.text import cell, fold, sections, table, us
 from mla_var3 import devices
 from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge.evidence import Link
@@ -245,17 +245,13 @@ def home(site: Site, link: Link) -> str:
     ]
     runs = [choice.best[k].run for choice in found.measured for k in shown if k in choice.best]
     regimes_page = f"[regime analysis]({link(SOURCE)})"
-    return sections(
-        f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
-        peers.lead(site, link(OTHERS)),
+    measured = sections(
         "It depends on s, the query tokens of a sequence (1 when decoding, a few in speculative "
         f"decoding, many in prefill), and on what the cache holds. On {spec}, for "
         f"{found.shape.b} sequences, {found.shape.h} heads and {CONTEXT} keys in "
         f"{regimes.DTYPE}, {'the fastest measured' if runs else 'where nothing is measured yet'}:",
         table(head, [_row(site, choice, shown, link) for choice in found.choices]),
         _decompress_first(found),
-        "What the cost model prefers, and why:",
-        "\n".join(_reasons(site, found, link)),
         "**Bound** is the least that the FLOPs and bytes of any of these designs take at the "
         "largest rates stated or measured for the device, with perfect overlap and whatever the "
         "cache holds: no kernel of theirs can beat it. **Reference time** is the work of the "
@@ -267,6 +263,13 @@ def home(site: Site, link: Link) -> str:
         f"The {regimes_page} derives the preference; its own table is for {regimes.Shape().b} "
         "sequences.",
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),
+    )
+    return sections(
+        f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
+        peers.lead(site, link(OTHERS)),
+        "What the cost model prefers, and why:",
+        "\n".join(_reasons(site, found, link)),
+        fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from generators.model import problems, targets
-from generators.model.run import Run
+from generators.draw import stairs
+from generators.model import stories as story_files
 from generators.model.site import Site
-from generators.pages import analyses, diagnosis, kernels, ladder
-from generators.pages.kernels import design_link, next_version, run_version
+from generators.pages import analyses, diagnosis, hopper, stories
+from generators.pages.kernels import design_link, next_version
 from generators.pages.learning_paths import path_source
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.source import repo_name
-from generators.write.text import cell, meta, sections, table
+from generators.write.text import cell, fence, meta, sections
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
@@ -35,42 +35,67 @@ def pages(site: Site) -> list[Page]:
             sections(
                 meta(
                     description="MLA attention kernels in Python: versions, knowledge, records",
-                    hide=["navigation"],
+                    hide=["navigation", "toc"],
                 ),
-                "# See why your attention kernel is slow, and what fixes it",
-                "HyperMLA is a workbench and knowledge base for GPU kernels in Python (NVIDIA's "
-                "cuTile and CuTe DSLs), Multi-head Latent Attention first. Every step keeps its "
-                "prediction, its measurement and its mistakes. Kernels run, are checked and are "
-                "compiled without a GPU; only times need one.",
-                _ladder(site, link),
-                "## Where to go",
+                _hero(site, link),
+                _command(site, link),
                 _doors(site, link),
                 _advice(site, link),
-                "## Workloads",
-                _workloads(site, link),
                 "## What is wrong with my kernel?",
                 diagnosis.doors(site, link),
                 "Or search, by the words of the problem or the name of a metric such as "
                 "`spill_instructions`.",
                 "## Add a version",
                 _adding(site, link),
-                "## Newest records",
-                _newest(site, link),
             ),
             nav=("Home",),
         )
     ]
 
 
-def _ladder(site: Site, link: Link) -> str:
-    """Every step of the workload with the longest history: drawn, and as a table to unfold."""
-    layers = site.layers()
-    if not layers:
+def _hero(site: Site, link: Link) -> str:
+    """One sentence, two buttons, and the picture of the first story."""
+    told = [story for story in story_files.load_all(site.root) if story.peer]
+    found = stories.flights(site, told[0]) if told else []
+    if not found:
+        return "# See why your attention kernel is slow, and what fixes it"
+    story, stair = told[0], [stair.us for flight in found for stair in flight.stairs]
+    peers = [flight.peer for flight in found if flight.peer]
+    beside = f"; {peers[0][0]} takes {peers[0][1]:.0f}" if peers else ""
+    said = (
+        f"An attention kernel in Python went from {stair[0]:.0f} µs to {min(stair):.0f}, one idea "
+        f"at a time{beside}."
+    )
+    buttons = (
+        f"[Read how]({link(stories.source_of(story))}){{ .md-button .md-button--primary }} "
+        "[Check your own kernel](#check){ .md-button }"
+    )
+    apart = " Runs stand apart: times compare within one." if len(found) > 1 else ""
+    caption = (
+        "Latent attention on an NVIDIA H200: 32 sequences, 128 heads, one query token, 4,096 "
+        f"cached tokens, bf16. Ours reads a contiguous cache, FlashMLA pages.{apart}"
+    )
+    return (
+        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{buttons}\n\n'
+        f"</div>\n\n{stairs.figure(found, caption)}\n\n</div>"
+    )
+
+
+def _command(site: Site, link: Link) -> str:
+    """One command, and what it says of a mistake: that of the first page on Hopper."""
+    course = hopper.load(site.root)
+    if course is None:
         return ""
-    layer = max(layers, key=lambda key: sum(map(len, layers[key])))
-    title = f"Time of every {figures.layer_title(layer)} kernel here"
-    found = ladder.section(site, layers[layer], link, title=title, folded=True)
-    return sections("## The ladder", found) if found else ""
+    page = course.pages[0]
+    output = fence(f"$ nox -s run -- {hopper.script(page)}\n{page.says}", "console")
+    return (
+        '<div class="command" markdown="1">\n\n<div markdown="1">\n\n'
+        "## Check your own kernel, without a GPU { #check }\n\n"
+        "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
+        f"CuTe DSLs. [One command]({link('docs/emulator.md')}) runs a script on your CPU as it is, "
+        "and says which two lines race and what would have ordered them. On the right, [an example]"
+        f"({link(hopper.script(page))}) with one wait deleted.\n\n</div>\n\n{output}\n\n</div>"
+    )
 
 
 def _first_path(site: Site, link: Link) -> str:
@@ -105,19 +130,6 @@ def _advice(site: Site, link: Link) -> str:
             parts += [f"## Which {cell(figures.layer_title(layer))} kernel to use",
                       analysis.home(site, link)]  # fmt: skip
     return sections(*parts) if parts else ""
-
-
-def _workloads(site: Site, link: Link) -> str:
-    """The workloads with their designs."""
-    rows = [
-        [
-            f"[{cell(figures.layer_title(layer))}]({link(f'kernels#{layer}')})",
-            ", ".join(design_link(versions[0], link) for versions in designs),
-            str(len([run for run in site.runs if run.record.kernel.layer == layer])),
-        ]
-        for layer, designs in site.layers().items()
-    ]
-    return table(["Workload", "Designs", "Records"], rows)
 
 
 def example(site: Site) -> list[Version]:
@@ -156,28 +168,4 @@ def _adding(site: Site, link: Link) -> str:
         f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
         f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "
         "belongs there, and how to add a design or a device.",
-    )
-
-
-def _newest(site: Site, link: Link) -> str:
-    """The newest record of each design."""
-    newest: dict[tuple[str, str], Run] = {}
-    for run in sorted(site.runs, key=lambda run: (run.record.time, run.name), reverse=True):
-        newest.setdefault((run.record.kernel.language, run.record.kernel.design), run)
-    rows = [
-        [
-            f"{run.record.time:%Y-%m-%d}",
-            run_version(site, run, link),
-            cell(kernels.language_title(run.record.kernel.language)),
-            cell(targets.target_name(run.record.target)),
-            cell(f"{figures.layer_title(run.record.kernel.layer)}: "
-                 f"{problems.problem_of(run.record)}"),
-            figures.record_link(run, link),
-        ]
-        for run in newest.values()
-    ]  # fmt: skip
-    shown = table(["Made", "Version", "Language", "Where", "Problem", "Record"], rows)
-    return sections(
-        shown or "No record is committed yet.",
-        f"[Explore all {len(site.runs)}]({link('results/explorer')})." if rows else "",
     )

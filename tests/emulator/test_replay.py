@@ -163,3 +163,21 @@ def test_what_copies_bring_takes_their_bytes_over_the_rate() -> None:
     assert moved == done.counts.total_bytes("global read")
     slow = Replay(done.trace, instructions, replace(Durations(), load=0.1)).end
     assert slow >= moved / 0.1
+
+
+def test_loads_of_a_warp_are_in_flight_together_until_it_meets_another() -> None:
+    instructions = [*PLAIN[:6], instruction(6, "ld.global.f32"), instruction(7, "ld.global.f32")]
+    trace = Trace(2)
+    trace.run(0, [0], 6, 7)
+    trace.run(0, [0], 7, 8)
+    trace.add(0, [0], "arrive", 7, "loaded")
+    trace.add(0, [1], "wait", 7, "loaded")
+    replay = Replay(trace.close(), instructions, TABLE)
+    each = TABLE.memory(instructions[6])
+    assert times(replay.spans, "wait") == [(0, 2 * each, 2 * each + 10), (1, 0, 2 * each + 10)]
+
+
+def test_the_other_ctas_shared_memory_is_slower_than_the_own() -> None:
+    own, other = (instruction(0, f"st.shared{to}.v4.f32") for to in ("", "::cluster"))
+    table = Durations()
+    assert table.memory(other) == table.memory(own) * table.shared / table.peer

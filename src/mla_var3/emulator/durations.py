@@ -71,7 +71,9 @@ class Durations:
         if "global" in i.parts:
             # Rows of a fragment: eight threads in four lie side by side, a sector of 32 bytes each.
             return max(32 * width, 8 * 32) / self.load
-        return max(32 * width, 128) / self.shared
+        remote = "shared::cluster" in i.parts and "async" not in i.parts
+        rate = self.peer if remote else self.shared
+        return max(32 * width, 128) / rate
 
     def waits(self, i: Instruction) -> float:
         """Cycles until the result of an access is there."""

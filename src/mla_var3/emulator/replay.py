@@ -3,7 +3,8 @@
 ``durations`` says how long an instruction takes, ``trace`` what waits for what. Warps go on by
 themselves. They share, per CTA, the tensor cores, the way in from the L2, the way out, and the path
 of loads and stores; they wait for barriers, copies and products as the trace has it. Schedulers are
-not shared: a warp issues as if it were alone on its own.
+not shared: a warp issues as if it were alone on its own. Loads to registers are in flight together
+until their warp next meets another one.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class _Warp:
     steps: list[Step]
     at: int = 0
     time: float = 0.0
+    loaded: float = 0.0
     started: list[Hashable] = field(default_factory=list)
     groups: deque[list[Hashable]] = field(default_factory=deque)
     stored: float = 0.0
@@ -150,7 +152,9 @@ class Replay:
         kind = step.kind
         if kind == "run":
             self._run(warp, step)
-        elif kind == "product":
+            return True
+        self._await_loads(warp, step.pc)
+        if kind == "product":
             self._product(warp, step)
         elif kind == "arrive":
             late = self.durations.word_latency if _is_word(step.key) else 0.0
@@ -178,10 +182,17 @@ class Replay:
             begun = max(start, self.free[path])
             self.free[path] = begun + memory
             end = max(end, begun + memory)
-        end += max((late for _, _, late in part), default=0.0)
+        late = max((late for _, _, late in part), default=0.0)
+        warp.loaded = max(warp.loaded, end + late if late else 0.0)
         if end > start:
             self._span(warp, "run", start, end, step.pc, step.amount)
         warp.time = end
+
+    def _await_loads(self, warp: _Warp, pc: int) -> None:
+        """Loads to registers are in flight together until their warp next meets another one."""
+        if warp.loaded > warp.time:
+            self._span(warp, "wait", warp.time, warp.loaded, pc)
+            warp.time = warp.loaded
 
     def _product(self, warp: _Warp, step: Step) -> None:
         """The last of four warps starts it; the tensor cores do one after the other."""

@@ -224,20 +224,12 @@ def test_home_shows_the_model_at_the_batch_of_the_records(site):
             assert least < cell.time_us[cell.winner]
 
 
-def test_home_names_its_ladder_and_its_cards(site):
+def test_home_has_a_title_a_command_and_cards(site):
     text = home.pages(on(site, *RUNS))[0].content
-    shown = "## The ladder", "<figure", "## Where to go", 'class="grid cards"'
+    shown = "# See why", "{ #check }", 'class="grid cards"', "## Which", "## Add a version"
     places = [text.index(part) for part in shown]
     assert places == sorted(places)
-    assert "## The ladder" not in home.pages(on(site))[0].content
     assert "](diagnosis/register-spills.md#sm_120)" in text[: text.index("## Which")]
-
-
-def test_home_links_every_version_without_unfolding(site):
-    text = home.pages(on(site, *RUNS))[0].content
-    steps = text[text.index('<div class="steps"') : text.index("## Where to go")]
-    for version in site.layers()["mla"][0]:
-        assert f"[{version.version}]({kernels.version_page(version)})" in steps
 
 
 def test_home_advises_by_what_the_cache_holds(site):
@@ -364,7 +356,7 @@ def test_the_example_on_home_can_be_typed(site):
         understand(command, new)
     versions = home.example(site)
     latest, new = versions[-1], kernels.next_version(versions)
-    assert f"clone -- {latest.design_key} {latest.version} {new}" in commands[0]
+    assert any(f"clone -- {latest.design_key} {latest.version} {new}" in c for c in commands)
 
 
 # -- kernel pages ----------------------------------------------------------------------------------

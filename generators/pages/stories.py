@@ -1,0 +1,491 @@
+"""Stories: how a design became fast, one idea per step, with code, pictures and what it cost."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from generators.draw import lanes, schedule, stairs
+from generators.model import stories, story_times, timelines
+from generators.model.site import Site
+from generators.model.stories import Note, Panel, Part, Picture, Step, Story
+from generators.model.story_times import Times, Together
+from generators.model.timelines import Timeline
+from generators.write import excerpts
+from generators.write.page import Page
+from generators.write.source import repo_name
+from generators.write.text import cell, meta, rebase, sections
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.evidence import Link
+
+#: Where the pages are.
+TOP = "worklog"
+_FIGURE = re.compile(r"\{([a-z]+)(?::([\w-]+))?\}")
+_LANES = {"left": ("left", "warps 0 to 3"), "right": ("right", "warps 4 to 7")}
+
+
+def path_of(story: Story) -> str:
+    """Page of a story."""
+    return f"{TOP}/{story.key}.md"
+
+
+def source_of(story: Story) -> str:
+    """File of a story."""
+    return f"{stories.FOLDER}/{story.key}.toml"
+
+
+def places(site: Site) -> Mapping[str, str]:
+    """Page of each story's file."""
+    return {source_of(story): path_of(story) for story in stories.load_all(site.root)}
+
+
+def pages(site: Site) -> list[Page]:
+    """A page per story."""
+    return [_page(site, story) for story in stories.load_all(site.root)]
+
+
+def _page(site: Site, story: Story) -> Page:
+    found = story_times.times(site, story)
+    link = site.link(path_of(story))
+    told = Told(site, story, found, link)
+    body = sections(
+        f"# {cell(headline(story, found))}",
+        f'<p class="story__lead">{html.escape(story.lead, quote=False)}</p>',
+        told.prose(story.needs),
+        _conditions(told),
+        *[_part(told, part) for part in story.before],
+        *[_step(told, number, step) for number, step in enumerate(story.steps, 1)],
+        *[_part(told, part) for part in story.after],
+        _next(told),
+        _sources(told),
+    )
+    content = sections(
+        meta(
+            description=f"{headline(story, found)}: one idea per step, with code and pictures",
+            hide=["navigation", "toc"],
+            found_by=["worklog", "story", "tutorial"],
+        ),
+        f'<div class="story" markdown="1">\n\n{_strip(story, found)}\n\n{_axis(story, found)}\n\n'
+        f'<div class="story__main" markdown="1">\n\n{body}\n\n</div>\n\n</div>',
+    )
+    return Page(path_of(story), content, source_of(story), ("Worklog", story.nav))
+
+
+def headline(story: Story, found: Times) -> str:
+    """A story's title with the times of its first step and of its fastest."""
+    first, last = _ends(story, found)
+    ratio = f"{float(first) / float(last):.0f}" if first != "?" else "?"
+    return story.title.format(first=first, last=last, ratio=ratio)
+
+
+def _ends(story: Story, found: Times) -> tuple[str, str]:
+    us = [group.us(step.key) for step in story.steps if (group := found.of(step.key))]
+    return (f"{us[0]:.0f}", f"{min(us):.0f}") if us else ("?", "?")
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+class Told:
+    """A story with what its words and figures come from."""
+
+    def __init__(self, site: Site, story: Story, found: Times, link: Link) -> None:
+        self.site, self.story, self.times, self.link = site, story, found, link
+        self.versions = story_times.versions(story)
+        self.loaded: dict[str, Timeline] = {}
+
+    @property
+    def name(self) -> str:
+        """The story's file, for errors."""
+        return source_of(self.story)
+
+    def prose(self, text: str) -> str:
+        """Markdown of the story with its figures and the site's addresses."""
+        known = rebase(text, self.name, self.link)
+        return _FIGURE.sub(lambda found: self._figure(found[1], found[2]), known).strip()
+
+    def _figure(self, what: str, key: str | None) -> str:
+        first, last = _ends(self.story, self.times)
+        main = self.times.main
+        whole: dict[str, Callable[[], str]] = {
+            "first": lambda: first,
+            "last": lambda: last,
+            "peer": lambda: f"{main.peer.total.median_us:.1f}" if main and main.peer else "?",
+            "energy": lambda: _energy(self),
+        }
+        if key is None and what in whole:
+            return whole[what]()
+        group = self.times.of(key or "")
+        if key is None or group is None:
+            raise KnowledgeError(f"{self.name}: no run tells {{{what}:{key}}}")
+        energy = group.runs[key].outcome.energy  # type: ignore[union-attr]
+        told: dict[str, float | None] = {
+            "us": group.us(key),
+            "share": group.share(key),
+            "back": energy.launch_us if energy else None,
+            "watts": energy.watts if energy else None,
+            "clock": energy.sm_clock_mhz if energy else None,
+        }
+        if told.get(what) is None:
+            raise KnowledgeError(f"{self.name}: no record tells {{{what}:{key}}}")
+        value = told[what] or 0.0
+        rounded = {"share": f"{value:.2f}", "watts": f"{value:.0f}", "clock": f"{value:,.0f}"}
+        return rounded.get(what, f"{value:.1f}")
+
+    def timeline(self, key: str) -> Timeline:
+        """A committed timeline, of the machine code that its version has."""
+        if key not in self.loaded:
+            trace = self.story.trace(key)
+            version = next((v for v in self.versions.values() if v.version == trace.version), None)
+            if version is None:
+                raise KnowledgeError(f"{self.name}: there is no {trace.version} for {key}")
+            self.loaded[key] = timelines.load(self.site.root, key, version)
+        return self.loaded[key]
+
+
+def _conditions(told: Told) -> str:
+    said = [*told.story.conditions, _runs_said(told)]
+    text = "\n\n".join(told.prose(one) for one in said if one)
+    return (
+        f'<div class="story__conditions" markdown="1">\n\n**Conditions, said once**\n\n{text}'
+        "\n\n</div>"
+    )
+
+
+def _runs_said(told: Told) -> str:
+    """Which steps are of which run."""
+    main, apart = told.times.main, told.times.apart
+    if main is None:
+        return ""
+    peer = f" beside {_peer(told)}, {main.peer.total.median_us:.1f} µs" if main.peer else ""
+    said = f"{_named(told.story, main)} were timed in one run on {_day(main)}{peer}."
+    if apart is None:
+        return f"**One run.** {said}"
+    others = [s for s in told.story.steps if (g := told.times.of(s.key)) and g is apart]
+    names = _series([step.version for step in others])
+    without = f", without {_peer(told)}" if told.story.peer and not apart.peer else ""
+    return (
+        f"**Two runs, never on one axis.** {said} {names} are of a run on {_day(apart)}{without}: "
+        "they stand apart, and no share is given for them."
+    )
+
+
+def _peer(told: Told) -> str:
+    title = {"deepseek_flash_mla": "FlashMLA"}
+    return title.get(told.story.peer, told.story.peer)
+
+
+def _named(story: Story, group: Together) -> str:
+    return _series([step.version for step in story.steps if step.key in group.runs])
+
+
+def _series(names: Sequence[str]) -> str:
+    if len(names) < 3:
+        return " and ".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _day(group: Together) -> str:
+    return f"{group.day.day} {group.day:%B %Y}"
+
+
+# -- parts and steps -------------------------------------------------------------------------------
+
+
+def _columns(told: Told, text: str, notes: Sequence[Note]) -> str:
+    beside = "\n\n".join(_note(told, note) for note in notes)
+    aside = f'<div class="story__notes" markdown="1">\n\n{beside}\n\n</div>' if notes else ""
+    return (
+        f'<div class="story__columns" markdown="1">\n\n<div class="story__text" markdown="1">\n\n'
+        f"{text}\n\n</div>\n\n{aside}\n\n</div>"
+    )
+
+
+def _note(told: Told, note: Note) -> str:
+    kind = " story__note--failed" if note.failed else ""
+    return (
+        f'<div class="story__note{kind}" markdown="1">\n\n**{told.prose(note.title)}**\n\n'
+        f"{told.prose(note.text)}\n\n</div>"
+    )
+
+
+def _part(told: Told, part: Part) -> str:
+    return (
+        f'<div class="story__step" markdown="1">\n\n## {told.prose(part.title)} {{ #{part.key} }}'
+        f"\n\n{_columns(told, told.prose(part.text), part.notes)}\n\n</div>"
+    )
+
+
+def _step(told: Told, number: int, step: Step) -> str:
+    version = told.versions.get(step.key)
+    where = f"{told.name}: {step.key}"
+    if version is None:
+        raise KnowledgeError(f"{where}: there is no such version")
+    named = version.key if len({v.design for v in told.versions.values()}) > 1 else step.version
+    page = told.link(repo_name(version.path))
+    body = sections(told.prose(step.text), _chip(told, step), _outcome(told, step))
+    code = [excerpts.block(excerpt, told.site.root, where) for excerpt in step.excerpts]
+    return sections(
+        f'<div class="story__step" data-step="{step.key}" markdown="1">',
+        f'<p class="story__kicker"><span>Step {number}</span> <code>{cell(named)}</code></p>',
+        f"## {told.prose(step.title)} {{ #{step.key} }}",
+        _columns(told, body, step.notes),
+        *[_picture(told, picture) for picture in step.pictures],
+        _scheduled(told, step),
+        f'<div class="story__code" markdown="1">\n\n**{step.code}** · [all of the version]({page})'
+        "\n\n" + "\n\n".join(code) + "\n\n</div>"
+        if code
+        else "",
+        "</div>",
+    )
+
+
+def _chip(told: Told, step: Step) -> str:
+    group = told.times.of(step.key)
+    if group is None:
+        return '<p class="story__time">not measured at this problem</p>'
+    share = group.share(step.key)
+    beside = (
+        f"<span><b>{share:.2f}</b> of {_peer(told)}'s time</span>".replace(
+            "<b>", "<strong>"
+        ).replace("</b>", "</strong>")
+        if share is not None
+        else f"<span>{_step_ratio(told, step, group)}</span>"
+    )
+    return (
+        f'<p class="story__time"><span><strong>{group.us(step.key):,.1f}</strong> µs</span> '
+        f"{beside}</p>"
+    )
+
+
+def _step_ratio(told: Told, step: Step, group: Together) -> str:
+    """A step that has no share, against the one before it of the same run."""
+    before = [s for s in told.story.steps if s.key in group.runs]
+    at = [s.key for s in before].index(step.key)
+    if not at:
+        return "the first of its run" if told.story.peer else "where we start"
+    last = before[at - 1]
+    ratio = group.us(last.key) / group.us(step.key)
+    if abs(ratio - 1) < 0.015:
+        return f"as fast as {last.version}, same run"
+    word = f"{ratio:.2f}x faster" if ratio > 1 else f"{1 / ratio:.2f}x slower"
+    return f"{word} than {last.version}, same run"
+
+
+def _outcome(told: Told, step: Step) -> str:
+    if not step.outcome:
+        return ""
+    kind = {"slower": "negative"}.get(step.tone, step.tone)
+    badge = f'<span class="badge badge--{kind}">{html.escape(step.badge)}</span> '
+    return f"{badge if step.badge else ''}{told.prose(step.outcome)}"
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def _picture(told: Told, picture: Picture) -> str:
+    panels = [_panel(told, panel) for panel in picture.panels]
+    made = {told.timeline(panel.trace).version for panel in picture.panels}
+    origin = " and ".join(f"<code>{html.escape(name)}</code>" for name in sorted(made))
+    caption = (
+        f"{_said_in_code(picture.caption)} "
+        f'<span class="lanes__origin">The emulator\'s trace of {origin}</span>'
+    )
+    return lanes.figure(panels, html.escape(picture.title, quote=False), caption)
+
+
+def _said_in_code(text: str) -> str:
+    """Words as HTML; what stands between backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def _panel(told: Told, panel: Panel) -> lanes.Panel:
+    timeline = told.timeline(panel.trace)
+    shown = []
+    for name in panel.lanes:
+        if name not in timeline.lanes:
+            raise KnowledgeError(
+                f"{told.name}: {panel.trace} has no lane {name!r} (known: "
+                f"{', '.join(timeline.lanes)})"
+            )
+        label, below = _lane(name)
+        shown.append(lanes.Lane(label, below, timeline.lanes[name]))
+    first, last, zero = _window(panel, timeline)
+    return lanes.Panel(panel.title, tuple(shown), first, last, zero)
+
+
+def _lane(name: str) -> tuple[str, str]:
+    _, _, what = name.partition(" ")
+    if what in _LANES:
+        return _LANES[what]
+    number = int(what.rpartition(" ")[2])
+    return f"loader {number}", f"warp {number + 7}"
+
+
+def _window(panel: Panel, timeline: Timeline) -> tuple[int, int, int]:
+    """First and last cycle of a panel, and which one is called zero."""
+    if panel.around == "all":
+        return 0, timeline.cycles, 0
+    at = {
+        "start": 0,
+        "middle": timeline.cycles // 2,
+        "end": timeline.last_product,
+    }.get(panel.around)
+    if at is None:
+        raise KnowledgeError(f"a panel is around {panel.around!r}: start, middle, end or all")
+    first = max(0, at - panel.before)
+    return first, at + panel.after, first if panel.around == "middle" else at
+
+
+def _scheduled(told: Told, step: Step) -> str:
+    """The launch over time, from records, where a step asks for it."""
+    if not step.schedule:
+        return ""
+    group = told.times.of(step.key)
+    run = group.runs[step.key] if group else None
+    if run is None:
+        return ""
+    version = told.versions[step.key]
+    compiled = [other for other in told.site.runs_of(version) if not other.is_timed]
+    alone = replace(told.site, runs=(run, *compiled), earlier=())
+    return schedule.section(alone, version, run, told.link)
+
+
+def _energy(told: Told) -> str:
+    """Time and joules of a call back to back, of the versions of the main run and the peer."""
+    main = told.times.main
+    if main is None:
+        return ""
+    named = [(step.version, main.runs[step.key]) for step in told.story.steps
+             if step.key in main.runs]  # fmt: skip
+    if main.peer:
+        named.insert(0, (_peer(told), main.peer))
+    rows = [(name, run.outcome.energy) for name, run in named if run.outcome and run.outcome.energy]
+    if not rows:
+        return ""
+    most_us, most_j = max(e.launch_us for _, e in rows), max(e.joules for _, e in rows)
+    cells = ""
+    for index, (name, energy) in enumerate(rows):
+        beside = index == 0 and main.peer is not None
+        time = _bar(energy.launch_us / most_us, f"{energy.launch_us:.1f} µs", beside)
+        joules = _bar(energy.joules / most_j, f"{1e3 * energy.joules:.1f} mJ", beside)
+        title = f'<th scope="row">{html.escape(name)}</th>'
+        cells += f"<tr>{title}<td>{time}</td><td>{joules}</td></tr>"
+    return (
+        '<div class="story__bars"><table class="bars"><caption>One call, back to back for a '
+        f'second, in the run of {_day(main)}</caption><thead><tr><th scope="col">Version</th>'
+        '<th scope="col">Time</th><th scope="col">Energy</th></tr></thead>'
+        f"<tbody>{cells}</tbody></table></div>"
+    )
+
+
+def _bar(share: float, words: str, peer: bool) -> str:
+    kind = " bars__bar--peer" if peer else ""
+    return (
+        f'<span class="bars__bar{kind}" style="width:{60 * share:.0f}%"></span> '
+        f"<span>{words}</span>"
+    )
+
+
+# -- the axis, the end, home -----------------------------------------------------------------------
+
+
+def _marks(story: Story, group: Together) -> Iterator[stairs.Mark]:
+    for step in story.steps:
+        if step.key in group.runs:
+            share = group.share(step.key)
+            us = group.us(step.key)
+            shown = f"{share:.2f}" if share is not None else f"{us:,.1f}"
+            yield stairs.Mark(step.key, step.version, share if share is not None else us, shown)
+
+
+def _axis(story: Story, found: Times) -> str:
+    parts = []
+    for group in found.groups:
+        marks = [m for m in _marks(story, group) if found.of(m.key) is group]
+        if group.peer:
+            title = f"Share of FlashMLA's time, run of {_day(group)}"
+            parts.append(stairs.axis(marks, title, ("FlashMLA", 1.0)))
+        else:
+            parts.append(stairs.axis(marks, f"µs, run of {_day(group)}", None))
+    return f'<div class="story__axis" role="navigation" aria-label="Steps">{"".join(parts)}</div>'
+
+
+def _strip(story: Story, found: Times) -> str:
+    """The axis of narrow screens: where the reader is, and that step's figure."""
+    marks = [mark for group in found.groups for mark in _marks(story, group)
+             if found.of(mark.key) is group]  # fmt: skip
+    dots = "".join(
+        f'<span class="story__dot" data-mark="{mark.key}" '
+        f'data-said="{html.escape(_said(found, mark))}"></span>'
+        for mark in marks
+    )
+    return (
+        '<div class="story__strip" aria-hidden="true"><p><strong class="story__now">'
+        f'{cell(headline(story, found))}</strong></p><div class="story__track">{dots}</div></div>'
+    )
+
+
+def _said(found: Times, mark: stairs.Mark) -> str:
+    group = found.of(mark.key)
+    if group and group.peer:
+        return f"{mark.version}: {mark.shown} of FlashMLA's time"
+    return f"{mark.version}: {mark.shown} µs"
+
+
+def _next(told: Told) -> str:
+    first = True
+    parts = []
+    for words, target in told.story.next:
+        kind = "md-button md-button--primary" if first else "md-button"
+        parts.append(f"[{words}]({told.link(target)}){{ .{' .'.join(kind.split())} }}")
+        first = False
+    return " ".join(parts)
+
+
+def _sources(told: Told) -> str:
+    """Every time of the page with its record."""
+    lines = []
+    for group in told.times.groups:
+        said = [
+            f"[{step.version} {group.us(step.key):,.2f}]({told.link(group.runs[step.key].name)})"
+            for step in told.story.steps
+            if told.times.of(step.key) is group
+        ]
+        if group.peer:
+            peer = group.peer.total.median_us
+            said.insert(0, f"[{_peer(told)} {peer:.2f}]({told.link(group.peer.name)})")
+        any_run = next(iter(group.runs.values()))
+        protocol = any_run.outcome.protocol if any_run.outcome else None
+        how = ""
+        if protocol is not None:
+            rounds = (
+                f" in {protocol.rounds} rounds, each version once per round"
+                if protocol.rounds
+                else ""
+            )
+            how = f", {protocol.bench_runs} runs each{rounds}"
+        lines.append(f"Run `{group.run}` of {_day(group)}{how}, in µs: {', '.join(said)}.")
+    design = next(iter(told.versions.values()))
+    devlog = told.link(f"{repo_name(design.path.parents[1])}/devlog.md")
+    code = f"All versions, with predictions and records: [{design.design_key}]({devlog})."
+    return (
+        '<div class="story__sources" markdown="1">\n\n**Sources**\n\n'
+        + "\n\n".join([*lines, code])
+        + "\n\n</div>"
+    )
+
+
+def flights(site: Site, story: Story) -> list[stairs.Flight]:
+    """A story's times as stairs: a flight per run."""
+    found = story_times.times(site, story)
+    made = []
+    for group in found.groups:
+        steps = [step for step in story.steps if found.of(step.key) is group]
+        peer = ("FlashMLA", group.peer.total.median_us) if group.peer else None
+        beside = "" if peer or not story.peer else ", without FlashMLA"
+        stair = tuple(stairs.Stair(s.version, s.short, group.us(s.key)) for s in steps)
+        made.append(stairs.Flight(f"run of {group.day.day} {group.day:%B}{beside}", stair, peer))
+    return made

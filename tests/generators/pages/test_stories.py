@@ -1,0 +1,166 @@
+"""Stories: figures of records, code of the sources, pictures of the version; runs stand apart."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from generators.committed import timelines as making
+from generators.model import stories, story_times, timelines
+from generators.model.stories import MOST_LINES, Excerpt
+from generators.pages import home
+from generators.pages import stories as told
+from generators.write import excerpts
+from mla_var3.errors import KnowledgeError
+from mla_var3.paths import repo_root
+from tests.generators.runs import at, on, timed
+
+ROOT = repo_root()
+STORIES = {story.key: story for story in stories.load_all(ROOT)}
+FIRST = STORIES["flash-mla-in-python"]
+PEER, OURS = "deepseek_flash_mla", "flash_mla@cute-dsl"
+
+
+def page(site, key: str = FIRST.key) -> str:
+    return next(str(p.content) for p in told.pages(site) if p.path == f"worklog/{key}.md")
+
+
+def ours(version: str, us: float, run: str, **changes):
+    problem = {**FIRST.problem, "p": 64, "k": 512}
+    slug = f"x-{run}-{us:g}"
+    return timed(version, us, run=run, design=OURS, problem=problem, slug=slug, **changes)
+
+
+def peer(us: float, run: str):
+    problem = {**FIRST.problem, "p": 64, "k": 512}
+    return timed("v0", us, run=run, design=PEER, problem=problem, slug=f"p-{run}-{us:g}")
+
+
+@pytest.mark.parametrize("key", STORIES)
+def test_each_step_says_one_idea_with_code_and_its_time(site, key: str) -> None:
+    story, text = STORIES[key], page(site, key)
+    found = story_times.times(site, story)
+    assert 5 <= len(story.steps) <= 8
+    for step in story.steps:
+        assert 1 <= sum(e.lines for e in step.excerpts) <= MOST_LINES
+        part = text[text.index(f'data-step="{step.key}"') :]
+        group = found.of(step.key)
+        assert group is not None
+        assert f"<strong>{group.us(step.key):,.1f}</strong> µs" in part[:6000]
+
+
+def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> None:
+    text = page(site)
+    assert all(step.pictures for step in FIRST.steps)
+    for trace in FIRST.traces:
+        assert f"<code>flash_mla@cute-dsl {trace.version}</code>" in text
+    assert text.count("lanes__origin") == sum(len(step.pictures) for step in FIRST.steps)
+
+
+def test_no_axis_mixes_runs_and_no_share_divides_two(site) -> None:
+    runs = (
+        ours("v0", 120, "early"), ours("v1", 110, "early"), ours("v8", 90, "early"),
+        ours("v8", 80, "late"), ours("v9", 75, "late"), ours("v10", 70, "late"), peer(100, "late"),
+    )  # fmt: skip
+    found = story_times.times(on(site, *runs), FIRST)
+    assert (found.main.run, found.apart.run) == ("late", "early")
+    assert found.of("v8").share("v8") == 0.8
+    assert found.of("v0").share("v0") is None
+    assert found.of("v2") is None
+    flights = told.flights(on(site, *runs), FIRST)
+    assert [[s.us for s in f.stairs] for f in flights] == [[120, 110], [80, 75, 70]]
+    assert [f.peer for f in flights] == [None, ("FlashMLA", 100.0)]
+
+
+def test_a_run_with_all_steps_replaces_both(site) -> None:
+    old = [ours("v0", 120, "early"), ours("v8", 80, "late"), peer(100, "late")]
+    whole = [ours(step.version, 60, "whole") for step in FIRST.steps]
+    found = story_times.times(on(site, *old, *whole, peer(90, "whole")), FIRST)
+    assert found.main.run == "whole"
+    assert found.apart is None
+    assert {found.of(step.key).share(step.key) for step in FIRST.steps} == {60 / 90}
+
+
+def test_other_problems_and_modes_do_not_count(site) -> None:
+    far = at(OURS, "v9", 2, 50.0)
+    assert story_times.times(on(site, far), FIRST).groups == []
+
+
+def test_a_version_that_compiles_to_other_code_fails_the_build(site, monkeypatch) -> None:
+    made = timelines.code_of
+    monkeypatch.setattr(
+        timelines, "code_of", lambda v, root: "0" if v.version == "v3" else made(v, root)
+    )
+    with pytest.raises(KnowledgeError, match=r"v3\.json is of other machine code .* makes it anew"):
+        told.pages(site)
+
+
+def test_the_digest_follows_the_machine_code(site, tmp_path) -> None:
+    version = story_times.versions(FIRST)["v3"]
+    source = ROOT / "results/fingerprints/cute_python/mla/flash_mla.json"
+    copy = tmp_path / source.relative_to(ROOT)
+    copy.parent.mkdir(parents=True)
+    held = json.loads(source.read_text())
+    copy.write_text(json.dumps(held))
+    before = timelines.code_of(version, tmp_path)
+    assert before == timelines.code_of(version, ROOT)
+    stage = held["versions"]["v3"]["builds"][0]["compiled"][0]["stages"]["attention"]
+    stage["code"] = "0" * 16
+    copy.write_text(json.dumps(held) + " ")
+    assert timelines.code_of(version, tmp_path) != before
+    del held["versions"]["v3"]
+    copy.write_text(json.dumps(held))
+    with pytest.raises(KnowledgeError, match="does not have v3"):
+        timelines.code_of(version, tmp_path)
+
+
+def test_a_missing_timeline_says_what_makes_it(tmp_path) -> None:
+    version = story_times.versions(FIRST)["v0"]
+    with pytest.raises(KnowledgeError, match=r"generators.committed.timelines flash-mla-v0 makes"):
+        timelines.load(tmp_path, "flash-mla-v0", version)
+
+
+SOURCE = (
+    "def f():\n    a = 1\n    b = 2\n    a = 3\n\n\nclass C:\n    def f(self):\n        return 4\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "said"),
+    [
+        ({"first": "a = ", "lines": 1}, "in 2 lines"),
+        ({"first": "gone", "lines": 1}, "in 0 lines"),
+        ({"first": "b = 2", "lines": 9, "within": "f"}, "fewer than the 9"),
+        ({"first": "b = 2", "lines": 1, "within": "g"}, "defines g 0 times"),
+        ({"first": "b = 2", "lines": 1, "file": "other.py"}, "there is no other.py"),
+        ({"first": "b = 2", "lines": 1, "marked": ["a = 1"]}, "in 0 lines"),
+    ],
+)
+def test_code_that_the_source_does_not_have_fails_the_build(tmp_path, excerpt, said) -> None:
+    (tmp_path / "a.py").write_text(SOURCE)
+    with pytest.raises(KnowledgeError, match=re.escape(said)):
+        excerpts.block(Excerpt(**{"file": "a.py", **excerpt}), tmp_path, "a story")
+
+
+def test_code_has_the_numbers_of_the_source_and_marks(tmp_path) -> None:
+    (tmp_path / "a.py").write_text(SOURCE)
+    wanted = Excerpt(file="a.py", first="return 4", within="C.f", lines=1, marked=("return 4",))
+    block = excerpts.block(wanted, tmp_path, "a story")
+    assert 'linenums="9"' in block
+    assert 'hl_lines="1"' in block
+    assert "\nreturn 4\n" in block
+
+
+def test_short_work_joins_what_is_around_it() -> None:
+    bars = [("softmax", 0, 100), ("other", 100, 110), ("softmax", 110, 200), ("wait", 400, 500)]
+    assert list(making._merged(bars, 40, 40)) == [("softmax", 0, 200), ("wait", 400, 500)]
+
+
+def test_home_opens_with_the_first_story(site) -> None:
+    runs = [ours("v0", 120, "a"), ours("v9", 75, "b"), peer(100, "b")]
+    text = home.pages(on(site, *runs))[0].content
+    said = "went from 120 µs to 75, one idea at a time; FlashMLA takes 100."
+    assert text.index(said) < text.index("[Read how](worklog/flash-mla-in-python.md)")
+    assert "run of" in text
