@@ -31,12 +31,14 @@ class Case:
         advised: Ids of the pages that lead the advice, best first; what stands beside them as
             "see also" counts for nothing.
         beside: The same, each with the pages that say the same.
+        promised: Gain that the first applied page promised; None where none is advised or measured.
     """
 
     step: Comparison
     applied: tuple[str, ...]
     advised: tuple[str, ...]
     beside: tuple[tuple[str, ...], ...] = ()
+    promised: float | None = None
 
     @property
     def place(self) -> int | None:
@@ -87,12 +89,17 @@ class Backtest:
         )
 
 
-def backtest(catalogue: Catalogue) -> Backtest:
-    """Replay the advice over every timed record of a checkout."""
+def backtest(catalogue: Catalogue, *, held_out: bool = False) -> Backtest:
+    """Replay the advice over every timed record of a checkout.
+
+    Args:
+        catalogue: The pages and records.
+        held_out: Forget, before each step, all that its design taught in any language.
+    """
     records = history.timed(catalogue)
     gains = history.gains(catalogue)
     steps = [step for step in neighbors(records) if step.gain >= GAINED]
-    cases = tuple(_case(step, catalogue, gains) for step in steps)
+    cases = tuple(_case(step, catalogue, gains, held_out) for step in steps)
     advised = tuple(
         tuple(found.page.pattern.id for found in match(record, catalogue, gains))
         for record in records
@@ -100,15 +107,19 @@ def backtest(catalogue: Catalogue) -> Backtest:
     return Backtest(cases, advised)
 
 
-def _case(step: Comparison, catalogue: Catalogue, gains: Mapping[str, Sequence[Gain]]) -> Case:
-    known = {
-        page: [gain for gain in found if gain.transition != history.transition(step)]
-        for page, found in gains.items()
-    }
+def _case(
+    step: Comparison, catalogue: Catalogue, gains: Mapping[str, Sequence[Gain]], held_out: bool
+) -> Case:
+    own = history.transition(step)
+
+    def forgotten(gain: Gain) -> bool:
+        return gain.transition == own or (held_out and gain.transition[2] == own[2])
+
+    known = {page: [gain for gain in found if not forgotten(gain)] for page, found in gains.items()}
     advised = match(step.before, catalogue, known)
+    pages = tuple(page.pattern.id for page in history.applied(step, catalogue))
+    promises = (found.gain for found in advised if set(found.ids) & set(pages))
     return Case(
-        step,
-        tuple(page.pattern.id for page in history.applied(step, catalogue)),
-        tuple(found.page.pattern.id for found in advised),
-        tuple(found.ids for found in advised),
-    )
+        step, pages, tuple(found.page.pattern.id for found in advised),
+        tuple(found.ids for found in advised), next(promises, None),
+    )  # fmt: skip

@@ -259,6 +259,28 @@ def shared(record: Record, stage: Stage) -> float | None:
     return max(1.0, read / flops * _SHARED_FLOPS / _SHARED_BYTES)
 
 
+#: Rows of a warpgroup's product; fewer rows of the problem leave the others empty.
+_MMA_ROWS = 64
+
+
+def thin(record: Record, stage: Stage) -> float | None:
+    """Time with the rows of a warpgroup's product as full as the problem has rows, over full ones.
+
+    None where the rows fill it, and where they lie on its columns, of which it then has few.
+    """
+    facts, found = _facts(stage), costs.bound(record, stage)
+    workload = workloads().get(record.kernel.layer)
+    rows = workload.sharing(record.problem) if workload else None
+    if facts is None or found is None or not rows or rows >= _MMA_ROWS:
+        return None
+    shapes = [_WGMMA.match(opcode) for opcode in facts.mma_instructions]
+    columns = [int(shape[2]) for shape in shapes if shape is not None]
+    if not columns or max(columns) < _MMA_ROWS:
+        return None
+    padded = found.compute_us * _MMA_ROWS / rows
+    return max(padded, found.memory_us) / max(found.compute_us, found.memory_us)
+
+
 def _clock_hz(device: Device) -> float | None:
     try:
         return device.figure("boost_clock").normalised * 1e6

@@ -25,11 +25,12 @@ from mla_var3.runtime import costs
 #: The least gain worth a word: the same kernel moves by several percent between runs.
 WORTH = 1.1
 
-#: What a step brought over what pages promise before it: from one in ten to nine in ten of the 44
-#: steps of the project's history whose page advice names, each without what the step itself taught.
-#: A gain that facts work out is right in the median; one that follows from gains of like cases is
-#: 1.62 times too high in the median.
-BY_FACTS, BY_LIKE_CASES = (0.75, 1.43), (0.45, 1.41)
+#: How many times too high gains of like cases are in the median, over steps of the history without
+#: what the step itself taught: only steps that gained teach a gain.
+OPTIMISM = 1.33
+#: What a step brought over what pages promise before it, from one in ten to nine in ten of the
+#: steps of the history whose page advice names. A gain that facts work out is right in the median.
+BY_FACTS, BY_LIKE_CASES = (0.75, 1.43), (0.71, 1.87)
 
 Gains = Mapping[str, Sequence[Gain]]
 
@@ -192,8 +193,10 @@ def _weighed(
     if min(left, math.inf if gain is None else gain) < WORTH:
         return None
     violated = catalogue.names(meta.violated_by, record.kernel)
+    if gain is not None:
+        gain = max(1.0, min(gain, left) / (1.0 if found[0].gain is not None else OPTIMISM))
     return Match(
-        page, tuple(found), None if gain is None else min(gain, left),
+        page, tuple(found), gain,
         tuple(each.factor for each in known), left, violated,
     )  # fmt: skip
 

@@ -22,6 +22,21 @@ _STOP = frozenset(
 )
 
 
+#: Words that engineers use for one thing. A query that says one asks for all of its group.
+_SAME = (
+    ("collide", "collision", "conflict"),
+    ("deadlock", "hang", "stuck"),
+    ("jitter", "noisy", "vary", "fluctuate"),
+    ("multiprocessor", "sm", "sms"),
+    ("smem", "shared"),
+    ("final", "last", "tail"),
+    ("catch", "compare", "comparison", "faster", "slower"),
+    ("segfault", "illegal", "invalid"),
+    ("throttle", "throttled", "clock"),
+    ("underutilized", "underutilised", "idle"),
+    ("slots", "occupancy"),
+)
+
 _STEMMER = snowballstemmer.stemmer("english")
 
 
@@ -47,6 +62,21 @@ def words(text: str) -> list[str]:
 @functools.cache
 def _stem(word: str) -> str:
     return str(_STEMMER.stemWord(word))
+
+
+def _apart(text: str) -> str:
+    """Text with names such as ``cudaErrorIllegalAddress`` as the words they are made of."""
+    names = re.findall(r"\b[a-z]+(?:[A-Z][a-z]+)+\b", text)
+    return " ".join([text, *(re.sub(r"(?=[A-Z])", " ", name) for name in names)])
+
+
+def _meant(wanted: list[str]) -> list[str]:
+    """The words of a query with those that others use for the same, each once."""
+    groups = [{_stem(word) for word in group} for group in _SAME]
+    more = (
+        other for word in wanted for group in groups if word in group for other in sorted(group)
+    )
+    return list(dict.fromkeys([*wanted, *more]))
 
 
 def _metric_words(names: Iterable[str]) -> str:
@@ -84,7 +114,7 @@ def query(text: str, catalogue: Catalogue, top: int = 10) -> list[Hit]:
     Raises:
         KnowledgeError: The query has no word to look for.
     """
-    wanted = words(text)
+    wanted = _meant(words(_apart(text)))
     if not wanted:
         raise KnowledgeError(f"query {text!r} has no word to look for")
     pages = catalogue.patterns

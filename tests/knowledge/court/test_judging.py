@@ -1,16 +1,21 @@
 """The court: names hidden, constant answers, and what the gates hold."""
 
 import functools
+import json
 import random
 import string
+from types import SimpleNamespace
 
 import pytest
 
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import history, load_all
+from mla_var3.knowledge import history, load_all, losses
+from mla_var3.knowledge.backtest import Backtest, Case
 from mla_var3.knowledge.court import cases, judging, observing
-from mla_var3.knowledge.court.cases import Edit, Kernel, Seeded, Stranger
+from mla_var3.knowledge.court.cases import Edit, Kernel, Past, Seeded, Stranger
 from mla_var3.knowledge.court.judging import Verdict, score
+from mla_var3.runtime import costs
+from mla_var3.workloads import Cost
 
 SEEDED, GOODS = cases.seeded()
 TABLE = observing.load()
@@ -41,7 +46,8 @@ def test_the_lists_are_long_and_over_both_languages():
 
 def test_every_remedy_is_a_page():
     known = {page.pattern.id for page in catalogue().patterns}
-    named = {page for case in (*SEEDED, *cases.strangers()) for page in case.remedies}
+    every = (*SEEDED, *cases.strangers(), *cases.past())
+    named = {page for case in every for page in case.remedies}
     assert named <= known
 
 
@@ -139,3 +145,46 @@ def test_a_list_that_names_a_case_twice_is_refused(tmp_path):
         cases.strangers(tmp_path)
     with pytest.raises(KnowledgeError, match="cannot be read"):
         cases.seeded(tmp_path)
+
+
+def past(before, after):
+    return Past(id="x", before=before, after=after, remedies=("o16-split-kv",), why="w")
+
+
+def test_a_version_that_another_design_beat_is_advised_what_that_does():
+    case = next(case for case in cases.past() if case.id == "flash-mla-few-heads-to-split-kv")
+    for held_out in (False, True):
+        (found,) = judging.try_past([case], catalogue(), gains(), held_out=held_out)
+        assert (found.design, found.place) == ("flash_mla", 1)
+
+
+def test_a_transition_that_gained_nothing_or_in_two_runs_is_refused():
+    case = next(case for case in cases.past() if case.id == "flash-mla-few-heads-to-split-kv")
+    other = next(case for case in cases.past() if case.id == "flash-mla-in-cutile-to-the-cute-dsl")
+    for before, after in ((case.after, case.before), (case.before, other.after)):
+        with pytest.raises(KnowledgeError, match=r"no gain of 1.1x within one run"):
+            judging.try_past([past(before, after)], catalogue(), gains())
+
+
+def test_rows_that_leave_a_warpgroups_product_empty_are_seen_in_its_shape():
+    design = "flash_mla@cute-dsl"
+    seen = next(s for name, s in TABLE.items() if json.loads(name)["design"] == design)
+    work = Cost(flops=10**13, bytes=1)
+
+    def loss(h, stages=seen.stages):
+        problem = {**seen.problem, "h": h, "s": 1}
+        record = judging.record_of(seen.model_copy(update={"problem": problem, "stages": stages}))
+        stage = record.outcome.stages[0]
+        with costs.given(costs.Given({stage.name: work}, None)):
+            return losses.thin(record, stage)
+
+    assert loss(16) == pytest.approx(4)
+    assert loss(64) is None
+    thin = next(s for name, s in TABLE.items() if json.loads(name)["design"] == "thin_mla")
+    assert loss(16, thin.stages) is None  # Its rows are the columns of the product.
+
+
+def test_promises_are_compared_with_what_was_measured():
+    step = SimpleNamespace(gain=2.0)
+    told = [Case(step, (), (), promised=gain) for gain in (3.0, None, 1.0)]
+    assert judging.promises(Backtest(tuple(told), ())) == [0.5, 1.5]

@@ -19,6 +19,7 @@ from mla_var3.paths import repo_root
 
 FOLDER = "knowledge/court"
 SEEDED, STRANGERS = f"{FOLDER}/seeded.toml", f"{FOLDER}/strangers.toml"
+HISTORY = f"{FOLDER}/history.toml"
 
 
 class _Model(BaseModel):
@@ -177,6 +178,24 @@ class Stranger(_Model):
         return self.example or self.package
 
 
+class Past(_Model):
+    """A version that a version of another design beat in the same run.
+
+    Attributes:
+        id: Unique name.
+        before: Address of its record.
+        after: Address of the successor's.
+        remedies: Pages any of which says what the successor does and it lacks.
+        why: What that is, in one sentence.
+    """
+
+    id: str
+    before: str
+    after: str
+    remedies: tuple[str, ...]
+    why: str
+
+
 class _SeededList(_Model):
     case: tuple[Seeded, ...]
     good: tuple[Kernel, ...] = ()
@@ -184,6 +203,10 @@ class _SeededList(_Model):
 
 class _StrangerList(_Model):
     case: tuple[Stranger, ...]
+
+
+class _PastList(_Model):
+    case: tuple[Past, ...]
 
 
 def _read(name: str, root: Path | None) -> Mapping[str, Any]:
@@ -223,6 +246,20 @@ def strangers(root: Path | None = None) -> tuple[Stranger, ...]:
     except ValidationError as error:
         raise KnowledgeError(f"{STRANGERS}: {error}") from error
     _once([case.id for case in found], STRANGERS)
+    return found
+
+
+def past(root: Path | None = None) -> tuple[Past, ...]:
+    """The versions that a version of another design beat.
+
+    Raises:
+        KnowledgeError: The list is missing, is not TOML, or names a case twice.
+    """
+    try:
+        found = _PastList.model_validate(_read(HISTORY, root)).case
+    except ValidationError as error:
+        raise KnowledgeError(f"{HISTORY}: {error}") from error
+    _once([case.id for case in found], HISTORY)
     return found
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import CheckedCase, Correctness, KernelIdentity, Passed, Record, Stage
-from mla_var3.knowledge.backtest import Case, backtest
+from mla_var3.evidence.compare import Comparison
+from mla_var3.knowledge.backtest import GAINED, Backtest, Case
 from mla_var3.knowledge.court import observing, packages
-from mla_var3.knowledge.court.cases import Kernel, Seeded, Stranger
+from mla_var3.knowledge.court.cases import Kernel, Past, Seeded, Stranger
 from mla_var3.knowledge.court.observing import Seen, SeenStage, Work
 from mla_var3.knowledge.history import Gain, Transition, transition
 from mla_var3.knowledge.matching import match
@@ -209,13 +210,19 @@ def try_strangers(
     ]
 
 
-def try_history(catalogue: Catalogue) -> list[Verdict]:
+def promises(replayed: Backtest) -> list[float]:
+    """What advice promised over what was measured, for each step whose page it names; ascending."""
+    cases = (case for case in replayed.cases if case.promised is not None)
+    return sorted(case.promised / case.step.gain for case in cases if case.promised is not None)
+
+
+def try_history(replayed: Backtest) -> list[Verdict]:
     """The advice for each version that a later one beat, once per transition.
 
     Of the problems of a transition the one of the median gain speaks.
     """
     steps: dict[Transition, list[Case]] = defaultdict(list)
-    for case in backtest(catalogue).cases:
+    for case in replayed.cases:
         if case.applied:
             steps[transition(case.step)].append(case)
     best = {
@@ -226,6 +233,31 @@ def try_history(catalogue: Catalogue) -> list[Verdict]:
         Verdict(f"{design} {version} ({language})", design, case.applied, case.beside)
         for (language, _, design, version), case in sorted(best.items())
     ]  # fmt: skip
+
+
+def try_past(
+    cases: Iterable[Past], catalogue: Catalogue, gains: Gains, *, held_out: bool = False
+) -> list[Verdict]:
+    """The advice for each version that a version of another design beat.
+
+    Args:
+        cases: The transitions.
+        catalogue: The pages.
+        gains: What pages brought.
+        held_out: Forget what the beaten version's design taught.
+
+    Raises:
+        KnowledgeError: The two were not timed in one run, or the gain is too small to speak of.
+    """
+    found = []
+    for case in cases:
+        before, after = catalogue.pair(case.before, case.after)
+        if before.run != after.run or Comparison(before, after).gain < GAINED:
+            raise KnowledgeError(f"{case.id}: no gain of {GAINED}x within one run")
+        known = without(gains, before.kernel.design) if held_out else gains
+        said = tuple(item.ids for item in match(before, catalogue, known))
+        found.append(Verdict(case.id, before.kernel.design, case.remedies, said))
+    return found
 
 
 def _cost(work: Work) -> Cost:

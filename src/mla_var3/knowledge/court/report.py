@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3.knowledge import history
+from mla_var3.knowledge.backtest import backtest
 from mla_var3.knowledge.court import cases, judging, observing
 from mla_var3.knowledge.court.judging import Score, Verdict, score
 from mla_var3.knowledge.pages import Catalogue, load_all
@@ -32,7 +34,9 @@ class Session:
         held_out: The same without what the design itself taught.
         good: Advice for good kernels.
         strangers: Advice for kernels of others.
-        history: Advice for versions that a later one beat.
+        history: Advice for versions that a later one, or one of another design, beat.
+        history_held_out: The same without what the design itself taught.
+        promises: Gains promised over gains measured, each design held out; ascending.
     """
 
     seeded: Sequence[Verdict]
@@ -40,6 +44,8 @@ class Session:
     good: Sequence[Verdict]
     strangers: Sequence[Verdict]
     history: Sequence[Verdict]
+    history_held_out: Sequence[Verdict]
+    promises: Sequence[float] = ()
 
     @property
     def false_alarms(self) -> int:
@@ -54,6 +60,7 @@ class Session:
             "the same, design held out": score(self.held_out),
             "kernels of others": score(self.strangers),
             "history, per transition": score(self.history),
+            "the same history, design held out": score(self.history_held_out),
         }
 
     def table(self) -> str:
@@ -71,7 +78,20 @@ class Session:
             cells = " | ".join(f"{share:.0%}" for share in shares)
             lines.append(f"| {name} | {found.cases} | {cells} |")
         lines += ["", f"False alarms: {self.false_alarms} of {len(self.good)} good kernels."]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._calibration()])
+
+    def _calibration(self) -> list[str]:
+        """How far promised gains are from measured ones."""
+        if not self.promises:
+            return []
+        off = sorted(max(ratio, 1 / ratio) for ratio in self.promises)
+        far = off[int(0.9 * (len(off) - 1))]
+        return [
+            "",
+            f"Promised over measured gain, {len(off)} steps, each design held out: "
+            f"{statistics.median(self.promises):.2f} in the median; off by a factor of "
+            f"{statistics.median(off):.2f} in the median and {far:.2f} at the 90th percentile.",
+        ]
 
     def missed(self) -> list[str]:
         """A line for each case whose first page is not right."""
@@ -99,13 +119,19 @@ def hold(
     wanted = (*goods, *(case.slow for case in seeded))
     table = observing.renew(wanted, fresh=fresh, root=root, say=say)
     gains = history.gains(catalogue)
+    replays = {held_out: backtest(catalogue, held_out=held_out) for held_out in (False, True)}
     return Session(
         judging.try_seeded(seeded, table, catalogue, gains),
         judging.try_seeded(seeded, table, catalogue, gains, held_out=True),
         judging.try_good(goods, table, catalogue, gains),
         judging.try_strangers(cases.strangers(root), catalogue, gains, root),
-        judging.try_history(catalogue),
-    )
+        *(
+            [*judging.try_history(replayed),
+             *judging.try_past(cases.past(root), catalogue, gains, held_out=held_out)]
+            for held_out, replayed in replays.items()
+        ),
+        judging.promises(replays[True]),
+    )  # fmt: skip
 
 
 def write(session: Session, root: Path | None = None) -> list[Path]:
@@ -115,6 +141,7 @@ def write(session: Session, root: Path | None = None) -> list[Path]:
         "scores": {name: dataclasses.asdict(found) for name, found in session.scores.items()},
         "false_alarms": session.false_alarms,
         "good": len(session.good),
+        "promised_over_measured": [round(ratio, 3) for ratio in session.promises],
         "missed": session.missed(),
     }
     outcome, page = top / OUTCOME, top / PAGE

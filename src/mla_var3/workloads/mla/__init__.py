@@ -76,6 +76,11 @@ def _shared_rows(problem: Mapping[str, Any]) -> int | None:
     return h * s if isinstance(h, int) and isinstance(s, int) else None
 
 
+def _old_tokens(problem: Mapping[str, Any]) -> int | None:
+    t, n = problem.get("t"), problem.get("n")
+    return t - n if isinstance(t, int) and isinstance(n, int) else None
+
+
 def _least_us(problem: Mapping[str, Any], rates: Ceilings) -> float | None:
     """Least of all forms, whatever the cache holds; of a plain problem, without a mask."""
     from mla_var3.workloads.mla.regimes import Shape, bound_us
@@ -149,6 +154,12 @@ WORKLOAD = Workload(
             "Query rows of a sequence that read the same latent tile.",
             "problem.h * problem.s",
             _shared_rows,
+        ),
+        AxisMetric(
+            "old_tokens",
+            "Tokens that the mixed design leaves latent.",
+            "problem.t - problem.n",
+            _old_tokens,
         ),
     ),
 )
