@@ -16,6 +16,7 @@ from generators.model.run import Run
 from generators.model.site import Analysis, Site, is_inside
 from generators.pages import (
     api,
+    campaigns,
     catalogue,
     devices,
     diagnosis,
@@ -70,6 +71,7 @@ FAMILIES: tuple[Family, ...] = (
     results,
     records,
     suites,
+    campaigns,
     learning_paths,
     glossary,
     reference,
@@ -87,7 +89,7 @@ LONGEST: tuple[Family, ...] = (version_pages, kernels)
 
 #: Folders and files that become pages, or parts of pages.
 PUBLISHED = (
-    "docs", "examples", "generators", "kernels", "knowledge", "results", "src",
+    "campaigns", "docs", "examples", "generators", "kernels", "knowledge", "results", "src",
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "mkdocs.yml", "noxfile.py",
 )  # fmt: skip
 

@@ -207,3 +207,19 @@ def test_the_target_ends_it(based, capsys):
     based.memory.update("v0", {"performance": {
         **TIMES, "median_us": 1e-6, "parent_us": None, "parent_run": None}})  # fmt: skip
     assert asked(capsys)["stage"] == "done"
+
+
+def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_path):
+    with pytest.raises(UsageError, match="mine has no baseline yet"):
+        workspace.publish(begun, tmp_path / "campaigns")
+    assert campaign.main(["gate", "mine", "v0"]) == 0
+    folder = workspace.publish(begun, tmp_path / "campaigns")
+    (folder / "old").write_text("x")
+    assert workspace.publish(begun, tmp_path / "campaigns") == folder
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+    assert names == ["README.md", "campaign.json", "memory/v0.json", "versions/mine_v0.py"]
+    assert workspace.read_settings(folder).name == "mine"
+    begun.memory.path("v0").write_text("{}")
+    with pytest.raises(InputError):
+        workspace.publish(begun, tmp_path / "campaigns")
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["mine"]

@@ -365,6 +365,17 @@ def auto_(
     print(f"wrote {relative(found.root / auto.REPORT)}, {auto.DATA} and {auto.TRIALS}/")
 
 
+def publish(name: Annotated[tyro.conf.Positional[str], named("NAME")]) -> None:
+    """Copy a campaign to the committed ones, from which the site makes its page.
+
+    Args:
+        name: The campaign.
+    """
+    from mla_var3.campaign import workspace
+
+    print(f"wrote {relative(workspace.publish(_find(name)))}/")
+
+
 def remember(argv: Sequence[str]) -> int:
     """create|read|update|mask|unmask|summary|schema: the memory of a campaign."""
     from mla_var3.app import remembering
@@ -374,6 +385,7 @@ def remember(argv: Sequence[str]) -> int:
 
 FUNCTIONS: dict[str, Callable[..., int | None]] = {
     "init": init, "next": next_, "plan": plan, "gate": gate, "auto": auto_, "restart": restart,
+    "publish": publish,
 }  # fmt: skip
 COMMANDS: dict[str, Callable[..., int | None]] = {
     "step0": step0, **FUNCTIONS, "memory": remember,

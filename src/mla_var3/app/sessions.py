@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "campaign": Command(
         "mla_var3.app.campaign",
-        "campaign -- step0|init|next|plan|gate|auto|memory|restart: a kernel to its ceiling.",
+        "campaign -- step0|init|next|plan|gate|auto|memory|restart|publish: a kernel worked.",
     ),
     "sweep": Command(
         "mla_var3.app.sweep",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ SETTINGS, README, VERSIONS, PLANS, PROFILES = (
     "campaign.json", "README.md", "versions", "plans", "profiles",
 )  # fmt: skip
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+#: What the page of a campaign shows.
+PUBLISHED = (README, "memory", PLANS, VERSIONS, "auto.md", "auto.json")
 #: Held while git writes, and how long a git takes whose parent was killed.
 OWN_LOCK, GIT_ENDS_WITHIN_S = "campaign.lock", 2.0
 #: A field of a plan that nobody filled in.
@@ -92,6 +95,21 @@ class Plan:
     lines: int
 
 
+def read_settings(root: Path) -> Settings:
+    """What the campaign of a folder is of.
+
+    Raises:
+        InputError: The file is not sound; names the field.
+    """
+    try:
+        return Settings.model_validate(inputs.read_json(root / SETTINGS))
+    except InputError as error:
+        raise InputError(SETTINGS, error.reason) from error
+    except ValidationError as error:
+        said = inputs.first_fault(error, "campaign").replace("Value error, ", "")
+        raise InputError(f"{SETTINGS}:", said) from error
+
+
 class Workspace:
     """A campaign's folder.
 
@@ -110,13 +128,7 @@ class Workspace:
         Raises:
             InputError: The file is not sound; names the field.
         """
-        try:
-            return Settings.model_validate(inputs.read_json(self.root / SETTINGS))
-        except InputError as error:
-            raise InputError(SETTINGS, error.reason) from error
-        except ValidationError as error:
-            said = inputs.first_fault(error, "campaign").replace("Value error, ", "")
-            raise InputError(f"{SETTINGS}:", said) from error
+        return read_settings(self.root)
 
     @cached_property
     def subject(self) -> Subject:
@@ -277,6 +289,43 @@ def create(settings: Settings, readme: str, known: Sequence[Entry] = ()) -> Work
     write_atomic(root / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
     made.commit(f"init: {settings.name} on {settings.device}")
     return made
+
+
+def publish(found: Workspace, folder: Path | None = None) -> Path:
+    """Copy what a page of the site shows of a campaign to the committed ones; returns the folder.
+
+    Args:
+        found: The campaign.
+        folder: Folder of the committed ones; the checkout's by default.
+
+    Raises:
+        InputError: A text, a plan or an entry is not sound.
+        UsageError: Its baseline did not go through the gates.
+    """
+    found.require_sourced()
+    entries = found.memory.entries(masked=True)
+    if not any(entry.origin == "start" for entry in entries):
+        raise UsageError(f"{found.root.name} has no baseline yet, so there is nothing to show")
+    target = (folder or paths.repo_root() / "campaigns") / found.root.name
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for name in PUBLISHED:
+        source = found.root / name
+        if source.is_dir():
+            shutil.copytree(source, part / name,
+                            ignore=shutil.ignore_patterns("__pycache__", ".lock"))  # fmt: skip
+        elif source.is_file():
+            part.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, part / name)
+    settings = found.settings
+    if settings.source is not None:  # As seen from the checkout, since others have it elsewhere.
+        settings = settings.model_copy(
+            update={"source": paths.relative(Path(settings.source), paths.repo_root())}
+        )
+    write_atomic(part / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
+    shutil.rmtree(target, ignore_errors=True)
+    part.replace(target)
+    return target
 
 
 def standing_alone(path: Path) -> str:
