@@ -154,6 +154,26 @@ class TestCheck:
         assert "flash_mla exists in cutile-dsl, cute-dsl: taking cutile" in capsys.readouterr().out
 
 
+def test_a_gpu_is_given_what_takes_a_cpu_too_long(monkeypatch):
+    version = registry.find("mla_var6_plus@cutile-dsl", "v4")
+    on_cpu = checking.cases_of(version)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    found = checking.cases_of(version)
+    assert len(found) > len(version.plan_class()().check_plans())
+    assert {case.sizes for case in found} == {"default"}
+    steps = [max(case.plan.steps() for case in cases) for cases in (on_cpu, found)]
+    assert steps[1] > 10 * steps[0]
+    compiled = checking.cases_of(registry.find("flash_mla@cute-dsl", "v9"))
+    assert {case.build for case in compiled} > {None, 0, 1}
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_every_problem_is_right():
+    version = registry.find("flash_mla@cutile-dsl", "v1")
+    outcomes = [checking.check_case(version, case) for case in checking.cases_of(version)]
+    assert [one.explanation for one in outcomes if one.explanation] == []
+
+
 def test_few_builds_are_run_at_many_sizes():
     version = registry.find("flash_mla@cute-dsl", "v9")
     found = few_builds.chosen(version.plan_class()(), 2)

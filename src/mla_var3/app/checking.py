@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -23,11 +25,14 @@ from mla_var3.paths import out_dir, relative, write_atomic
 from mla_var3.runtime import cases, coverage, registry, unreached
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.execution import Facts
+from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 
 EXIT_FAILED = 1
 #: Problems that are made for each version beside those of its workload.
 MADE = 60
+#: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
+MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
 
@@ -229,19 +234,32 @@ def groups_of(version: Version) -> list[Group]:
 def cases_of(version: Version) -> list[Case]:
     """How the small problems of a version are run here.
 
-    A GPU starts blocks as it likes, and may lack the registers or the memory for another tiling.
-    Where nothing is compiled, problems are made beside those of the workload; else few builds are
-    run at many sizes.
+    A GPU starts blocks as it likes. Where nothing is compiled, problems are made beside those of
+    the workload; else few builds are run at many sizes.
     """
     import torch
 
     plan, language = version.plan_class()(), languages.find(version.language)
     if torch.cuda.is_available():
-        return [Case(small, "default", "forward") for small in plan.check_plans()]
+        return _cases_for_gpu(plan, language.cpu_builds)
     if language.cannot_execute() is None and language.cpu_builds is not None:
         # What cannot be built here says so where it runs.
         return few_builds.chosen(plan, language.cpu_builds) or cases.cases(plan)[:1]
     return cases.cases(plan, MADE)
+
+
+def _cases_for_gpu(plan: KernelPlan, builds: int | None) -> list[Case]:
+    """The small problems under default tilings, and others that take a CPU too long.
+
+    A GPU may lack the registers or the memory for another tiling, and runs in no time what a CPU
+    cannot run: many sequences with many heads over many keys.
+    """
+    small = [Case(one, "default", "forward", runs=2) for one in plan.check_plans()]
+    if builds is not None:
+        return small + few_builds.chosen(plan, builds)
+    made = itertools.islice(cases.drawn(plan, len(small), MOST_STEPS_OF_GPU), MADE_FOR_GPU)
+    large = (dataclasses.replace(one.plan, tilings={}, machine=None) for one in made)
+    return small + [Case(one, "default", "forward") for one in large]
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[
                 continue
             known.add(best.slug())
             case = _case(best, number)
-            if _is_possible(case.plan, MOST_BLOCKS):
+            if _is_possible(case.plan, MOST_BLOCKS * max(most / MOST_STEPS, 1)):
                 pairs.add(best)
                 yield case
                 break

@@ -177,7 +177,8 @@ class Problem(ABC):
             drawn = {name: rng.choice(values) for name, values in tries.items()}
             try:
                 made = dataclasses.replace(self, **self._fitted(drawn))
-                if made.steps() > most or made._algorithmic_flops_bytes().flops > MOST_FLOPS:
+                flops = MOST_FLOPS * max(most / MOST_STEPS, 1)
+                if made.steps() > most or made._algorithmic_flops_bytes().flops > flops:
                     continue
                 made.validate()
                 return made
