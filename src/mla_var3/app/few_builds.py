@@ -26,8 +26,8 @@ from mla_var3.runtime.plan import KernelPlan
 DRAWN, SIZES_DRAWN = 40, 60
 #: Builds that may come on top of those asked for, where an axis had a single value till then.
 MORE_BUILDS = 2
-#: Problems of each build.
-PROBLEMS = 8
+#: Problems of each build, and how many it has however long they take.
+PROBLEMS, LEAST_PROBLEMS = 8, 5
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 90, 240, 3, 40
@@ -177,19 +177,21 @@ def _sized(one: _Built, seed: int) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
     pool = [*_alike(one, random.Random(cases.SEED + seed))] or [one]
-    left = max(left, min(other.steps for other in pool))
 
     def worth(other: _Built) -> float:
         new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
         return new / (other.steps + STEPS_OF_A_PROBLEM)
 
     for number in range(PROBLEMS):
-        most = min(left, ALL_STEPS // 5) if number else left
-        pool = [other for other in pool if other.steps <= most and pairs.new(other.case.plan)]
+        pool = [other for other in pool if pairs.new(other.case.plan)]
         # What leaves a stage out is cheap, and every other problem has them all; the first goes
         # through as many steps as it may.
-        whole = [other for other in pool if number % 2 == 0 and other.builds == one.builds]
-        best = max(whole or pool, key=worth if number else _depth, default=None)
+        whole = [other for other in pool if number % 2 == 0 and other.builds == one.builds] or pool
+        least = min((other.steps for other in whole), default=0)
+        most = max(least if number < LEAST_PROBLEMS else 0, min(left, ALL_STEPS // 5))
+        most = most if number else max(ALL_STEPS // 2, least)
+        fitting = [other for other in whole if other.steps <= most]
+        best = max(fitting, key=worth if number else _depth, default=None)
         if best is None:
             return
         pairs.add(best.case.plan)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import Cost, Problem, Regime, Workload, axis_metric, option
+from mla_var3.workloads.base import (
+    USUAL_TILE,
+    Cost,
+    Problem,
+    Regime,
+    Workload,
+    axis_metric,
+    option,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +28,8 @@ MAX_EXTENT = 1 << 20
 THIN_BELOW = 128
 
 
+#: Tiles of 64 cubed that take as long as one step of attention, with its latent dimension of 512.
+STEPS_OF_A_STEP = 4
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
 EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
@@ -52,6 +63,10 @@ class GemmProblem(Problem):
                 raise PlanError(f"{name}={getattr(self, name)} exceeds {MAX_EXTENT}")
         if self.k % 8:
             raise PlanError(f"k={self.k} is not a multiple of 8: rows must start on 16 bytes")
+
+    def steps(self) -> int:
+        tiles = [-(-extent // USUAL_TILE) for extent in (self.m, self.n, self.k)]
+        return -(-math.prod(tiles) // STEPS_OF_A_STEP)
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         a, b = self.random(device, (self.m, self.k), (self.n, self.k))
