@@ -133,8 +133,10 @@ def _candidates(plan: KernelPlan) -> Iterator[Case]:
 
 
 def _built(case: Case) -> _Built | None:
-    """What a case compiles to; None where its version refuses it."""
+    """What a case compiles to; None where its version refuses it, or nobody would run it so."""
     try:
+        if not _is_usual(case.plan):
+            return None
         obj = case.plan.plan(*case.plan.prepare_inputs("meta"))
         stages = obj.stages()
         found = {languages.find(k.language).build(k) for _, k in stages}
@@ -145,6 +147,21 @@ def _built(case: Case) -> _Built | None:
     outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
     grids = frozenset(_grids(obj))
     return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings, grids)
+
+
+def _is_usual(plan: KernelPlan) -> bool:
+    """Whether what is cut in one piece by default is cut so that tuning would time it.
+
+    How many CTAs share an item may be bound to how many items there are, which few tilings say.
+    """
+    return all(
+        getattr(default, field.name) != 1
+        or getattr(tiling, field.name) in {getattr(one, field.name) for one in usual}
+        for stage, tiling in plan.tilings.items()
+        for default in [plan.default_tiling(stage)]
+        for usual in [[default, *plan._autotune_configs().get(stage, ())]]
+        for field in dataclasses.fields(default)
+    )
 
 
 def _grids(obj: RuntimeObject) -> Iterator[tuple[str, int]]:
@@ -176,7 +193,7 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
 def _sized(one: _Built, seed: int) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
-    pool = [*_alike(one, random.Random(cases.SEED + seed))] or [one]
+    pool = [*_alike(one, random.Random(cases.SEED + seed))]
 
     def worth(other: _Built) -> float:
         new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
@@ -218,11 +235,12 @@ def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
     """Problems that differ in what is given at launch, as far as a kernel takes numbers so."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     numbers = {n: v for n, v in plan.tries().items() if not isinstance(v[0], bool | str)}
-    alone = {
-        name: own
-        for name, values in plan.tries().items()
-        if (own := [v for v in values if _of(one, _with(plan, {name: v})) is not None])
-    }
+    alone: dict[str, list[Any]] = {}
+    for name, values in plan.tries().items():
+        for value in values:
+            if (other := _of(one, _with(plan, {name: value}))) is not None:
+                alone.setdefault(name, []).append(value)
+                yield from _if_small(other)
     # Some values take the build by themselves, some only together with others.
     ways: list[Mapping[str, Sequence[Any]]] = [alone, numbers]
     for tries in ways * SIZES_DRAWN:
@@ -230,8 +248,12 @@ def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
         if small is None:
             continue
         other = _of(one, cases.elsewhere(small, rng)) or _of(one, small)
-        if other is not None and other.steps <= MOST_STEPS:
-            yield other
+        if other is not None:
+            yield from _if_small(other)
+    yield one  # However long it takes, it has all of its stages.
+
+
+def _if_small(one: _Built) -> Iterator[_Built]:
     if one.steps <= MOST_STEPS:
         yield one
 

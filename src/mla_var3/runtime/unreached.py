@@ -46,6 +46,7 @@ class _Same(BaseModel):
 
     edits: tuple[str, ...] = Field(min_length=1)
     why: str
+    versions: tuple[str, ...] | None = None
 
     @field_validator("why")
     @classmethod
@@ -100,7 +101,12 @@ def same(version: Version) -> dict[str, str]:
     Raises:
         HyperMlaError: As for ``named``.
     """
-    return {edit: one.why for one in _read(version).same for edit in one.edits}
+    return {
+        edit: one.why
+        for one in _read(version).same
+        if one.versions is None or version.version in one.versions
+        for edit in one.edits
+    }
 
 
 def findings(version: Version) -> tuple[Argued, ...]:

@@ -109,7 +109,7 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
 LATENTS, HEADS, OLD = (512, 128, 256), (128, 64, 32), (0, 1, 16, 65, 200, 1100, 5000)
-QUERIES = (1, 2, 3, 5, 16, 17, 65, 130, 300, 700)
+QUERIES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 65, 100, 130, 300, 700)
 
 
 @dataclass(frozen=True, kw_only=True)
