@@ -13,7 +13,7 @@ from typing import Any
 from mla_var3.app import checking, edited
 from mla_var3.errors import HyperMlaError
 from mla_var3.paths import repo_root
-from mla_var3.runtime import registry, unreached
+from mla_var3.runtime import registry
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _judged(wrong: Wrong, pipe: Any) -> None:
         version = registry.find(wrong.design, wrong.version)
         for case in checking.cases_of(version):
             result = check_plan(case.plan, "cpu", case.order, case.runs)
-            if said := result.knowing(unreached.findings(version)).explain():
+            if said := checking.settled(version, case, result).explain():
                 said = f"{case.plan.slug()}: {said}"
                 break
     except HyperMlaError as error:

@@ -25,7 +25,7 @@ EDITS = [
      "rows past 96 that do not begin a head"),
     (MLA, "v2", "masks", "Int32(0) if query + ROWS > queries else query", "query",
      "a row tile that reaches into the next head"),
-    (MLA, "v9", "latent_kernel", "first_tile * KEYS, taken & 1)", "first_tile * KEYS, 0)",
+    (MLA, "v8", "latent_kernel", "first_tile * KEYS, taken & 1)", "first_tile * KEYS, 0)",
      "a second item of a persistent cluster"),
     (MLA, "v9", "latent_kernel", "parity, key_tile = ((done + i) & 1) ^ 1,",
      "parity, key_tile = (i & 1) ^ 1,", "an item after one of an odd number of pairs"),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
@@ -27,6 +27,9 @@ from mla_var3.runtime.cases import Case
 from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+
+if TYPE_CHECKING:
+    from mla_var3.runtime.check import CaseResult
 
 EXIT_FAILED = 1
 #: Problems that are made for each version beside those of its workload.
@@ -290,6 +293,11 @@ def _check_some(design: str, version: str, those: Sequence[Case]) -> list[CheckO
     return [check_case(found, case) for case in those]
 
 
+def settled(version: Version, case: Case, result: CaseResult) -> CaseResult:
+    """A result without the findings that the version argues, or that are for tuning to see."""
+    return result.knowing(unreached.findings(version), slow=case.sizes != "default")
+
+
 def check_case(version: Version, case: Case) -> CheckOutcome:
     """Check a version on one problem."""
     import torch
@@ -303,7 +311,7 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         order = case.order if device == "cpu" else None
-        result = check_plan(plan, device, order, case.runs).knowing(unreached.findings(version))
+        result = settled(version, case, check_plan(plan, device, order, case.runs))
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}

@@ -99,9 +99,10 @@ def _best(
     had = [one for those in picked for one in those]
     flags, turns = {f for one in had for f in _flags(one)}, {t for one in had for t in _turns(one)}
     told = switches - {f for one in had for f in one.switches}
+    few = any(one.few for one in had)
 
     def worth(one: _Built) -> tuple[int, int, int, int]:
-        new = len(_turns(one) - turns) + WORTH_OF_FEW * one.few
+        new = len(_turns(one) - turns) + WORTH_OF_FEW * (one.few > few)
         return len(_flags(one) - flags), new, len(one.switches & told), -one.steps
 
     return max(left, key=worth)

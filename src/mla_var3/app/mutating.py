@@ -238,7 +238,7 @@ def what_is_wrong(version: Version, case: Case) -> str:
 
     try:
         result = check_plan(case.plan, "cpu", case.order, case.runs)
-        return result.knowing(unreached.findings(version)).explain()
+        return checking.settled(version, case, result).explain()
     except HyperMlaError:
         return REFUSED
     except Exception:  # noqa: BLE001  # A compiler that refuses the edit has seen it.

@@ -73,14 +73,23 @@ class CaseResult:
         """Diagnostics of severity error."""
         return [d for d in self.diagnostics if d.severity == "error"]
 
-    def knowing(self, known: Sequence[Argued]) -> Self:
-        """The same, where some findings are argued and so no faults."""
+    def knowing(self, known: Sequence[Argued], slow: bool = False) -> Self:
+        """The same, where some findings are no faults.
+
+        Args:
+            known: Those that are argued.
+            slow: Whether those that only cost time are none either: tuning times tilings.
+        """
+
+        def settled(found: Diagnostic) -> Diagnostic:
+            if slow and found.slow:
+                return dataclasses.replace(found, severity="warning")
+            return argued(found, known)
+
         return dataclasses.replace(
             self,
             executions=tuple(
-                dataclasses.replace(
-                    one, diagnostics=tuple(argued(found, known) for found in one.diagnostics)
-                )
+                dataclasses.replace(one, diagnostics=tuple(map(settled, one.diagnostics)))
                 for one in self.executions
             ),
         )

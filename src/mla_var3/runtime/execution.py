@@ -30,6 +30,7 @@ class Diagnostic:
         file: Source file.
         line: 1-based line.
         message: One sentence.
+        slow: Whether it costs time and changes no value.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Diagnostic:
     file: str
     line: int
     message: str
+    slow: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.file}:{self.line}: {self.message}"

@@ -138,7 +138,7 @@ def _packed(compiled: HostCompiled, host: Any, arguments: tuple[Any, ...]) -> li
 def serialized(facts: tuple[CuteFacts, ...]) -> tuple[Diagnostic, ...]:
     """Kernels whose multiplications the assembler makes wait for each other, as the DSL never says.
 
-    Right values do not show it, and no check of a kernel is passed with it.
+    Right values do not show it, and no check under default tilings is passed with it.
     """
     return tuple(map(_waiting, (fact for fact in facts if fact.wgmma_serialized)))
 
@@ -152,6 +152,7 @@ def _waiting(fact: CuteFacts) -> Diagnostic:
         at.file if at else "ptx",
         at.line if at else 0,
         fact.serialized.removeprefix("serialized wgmma: ") + said,
+        slow=True,
     )
 
 
