@@ -16,8 +16,6 @@ from tests.kernels.wrong import Wrong, verdict
 
 #: Versions of which not all mutants were judged: ``check --mutants`` goes on where it stopped.
 NOT_YET = {
-    "flash_attention v2",
-    "flash_mla v2",
     "flash_mla_split_kv v1",
     "mla_shared_prefix v0",
     "mla_var6_plus v0",
