@@ -1,4 +1,4 @@
-"""Timelines of the stories' versions: each is emulated, and put on a clock by a table.
+"""Writes committed timelines of stories' versions: emulates each and replays it on a clock.
 
 ``python -m generators.committed.timelines [KEY ...]`` compiles and runs the versions here, which
 takes about a minute each, and writes ``knowledge/stories/timelines``.

@@ -1,4 +1,4 @@
-"""SVG lanes: who does what when in a launch, by the emulator's trace on a clock."""
+"""Draws timelines of a launch as SVG lanes: the work of each warp or unit over emulated cycles."""
 
 from __future__ import annotations
 

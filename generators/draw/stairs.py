@@ -1,4 +1,4 @@
-"""SVG of a story's times: stairs for home, and the axis beside the steps."""
+"""Draws a story's times as SVG: bars by step for the home page, and an axis beside the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories of a design's versions: steps with text, code and pictures, as a file holds them."""
+"""Reads stories of a design's versions, steps with text, code and figures, from their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of a story's steps: those of one run beside the peer, and others that stand apart."""
+"""Selects times for a story's steps: one run's beside the peer's, and others that stand apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches on a clock, as committed: what each warp did when, by the emulator's replay.
+"""Reads committed timelines: what each warp of a launch did when, by the emulator's replay.
 
 ``python -m generators.committed.timelines`` makes them. Each holds a digest of the machine code
 that the table of fingerprints states for its version: a version that compiles to other code fails

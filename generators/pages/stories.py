@@ -1,4 +1,4 @@
-"""Stories: how a design became fast, one idea per step, with code, pictures and what it cost."""
+"""Makes the story pages: how a design became fast, one idea per step, with code and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a source for a page, found by their text: a source without them fails the build."""
+"""Renders lines of a source as a code block, found by their text; missing lines fail the build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Adopts every fetched CUTLASS example without a recipe: which can be checked and compiled."""
+"""Drafts, checks and compiles every fetched CUTLASS example as adopted; writes a results table.
+
+No example needs a recipe of its own for this.
+"""
 
 from __future__ import annotations
 

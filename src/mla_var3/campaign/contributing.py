@@ -1,4 +1,4 @@
-"""Contributed runs: a standard set timed on a GPU of somebody's, as one file that can be checked.
+"""Times a standard set on a user's GPU as one file, and accepts such files among the records.
 
 A contribution is a file that holds the run files of one process and says where they are from. Once
 accepted, its run files lie among the committed ones, and a table of ``results/contributions``

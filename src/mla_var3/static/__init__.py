@@ -1,4 +1,4 @@
-"""Static analysis of compiled kernels without a GPU: SASS, occupancy, source lines, cache.
+"""Static analysis of compiled kernels without a GPU: SASS, occupancy, and source lines.
 
 Start at :func:`mla_var3.languages.cutile.compile.compile_kernel` for one kernel,
 :func:`mla_var3.languages.stage_facts.analyse` for a runtime object, and
