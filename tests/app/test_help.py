@@ -24,6 +24,7 @@ LIGHT = (
     "mla_var3.app.campaign init --help",
     "mla_var3.app.sweep --help",
     "mla_var3.app.contribute --help",
+    "mla_var3.app.tools asm --help",
     "mla_var3.app.clone --help",
     "mla_var3.app.flatten --help",
     "mla_var3.devices --help",

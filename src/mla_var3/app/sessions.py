@@ -60,6 +60,10 @@ COMMANDS = {
         "contribute [-- FILE]: times a standard set on a GPU of yours, as one file to send.",
         extras=("gpu",),
     ),
+    "tools": Command(
+        "mla_var3.app.tools",
+        "tools -- time|utilization|bandwidth D V, ceilings DEVICE, asm D V [V2]: a question each.",
+    ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."
     ),
