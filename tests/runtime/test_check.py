@@ -220,6 +220,13 @@ def test_a_finding_that_is_argued_is_no_fault():
     assert result.knowing([Argued("race", "kit.py", None, "the same is stored")]).ok
 
 
+def test_what_only_costs_time_is_a_fault_unless_tuning_is_to_see_it():
+    found = Diagnostic("serialized", "error", "kit.py", 7, "it waits", slow=True)
+    result = CaseResult(ToyPlan(), (), (Execution("k", diagnostics=(found,)),))
+    assert not result.knowing([]).ok
+    assert result.knowing([], slow=True).ok
+
+
 class NothingCompared(ToyPlan):
     def reference_fn(self, *inputs):
         return {}

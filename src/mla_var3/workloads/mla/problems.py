@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -639,6 +639,10 @@ class MixedProblem(MlaProblem):
     @property
     def head_dim(self) -> int:
         return self.d
+
+    def _tries(self, field: dataclasses.Field[Any]) -> Sequence[Any]:
+        # The plans of its parts work out the scale themselves.
+        return () if field.name == "sharpness" else super()._tries(field)
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))
