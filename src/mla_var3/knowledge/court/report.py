@@ -119,19 +119,21 @@ def hold(
     wanted = (*goods, *(case.slow for case in seeded))
     table = observing.renew(wanted, fresh=fresh, root=root, say=say)
     gains = history.gains(catalogue)
-    replays = {held_out: backtest(catalogue, held_out=held_out) for held_out in (False, True)}
+    replays = [backtest(catalogue, held_out=held_out) for held_out in (False, True)]
+    plain, without = [
+        [*judging.try_history(replayed),
+         *judging.try_past(cases.past(root), catalogue, gains, held_out=bool(held))]
+        for held, replayed in enumerate(replays)
+    ]  # fmt: skip
     return Session(
         judging.try_seeded(seeded, table, catalogue, gains),
         judging.try_seeded(seeded, table, catalogue, gains, held_out=True),
         judging.try_good(goods, table, catalogue, gains),
         judging.try_strangers(cases.strangers(root), catalogue, gains, root),
-        *(
-            [*judging.try_history(replayed),
-             *judging.try_past(cases.past(root), catalogue, gains, held_out=held_out)]
-            for held_out, replayed in replays.items()
-        ),
-        judging.promises(replays[True]),
-    )  # fmt: skip
+        plain,
+        without,
+        judging.promises(replays[1]),
+    )
 
 
 def write(session: Session, root: Path | None = None) -> list[Path]:
