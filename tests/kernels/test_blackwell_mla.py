@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
 from mla_var3.emulator import DEFAULT, STRICT, Options
+from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
 from mla_var3.languages.cute import compile as cute_compile
 from mla_var3.languages.cute import emulation
 from mla_var3.runtime import registry
@@ -65,6 +66,21 @@ def test_values_and_order_hold_under_any_schedule(version, model, seed):
 )
 def test_problems(version, fields):
     plan = version.plan_class()(**PROBLEM | fields)
+    inputs = plan.prepare_inputs("cpu")
+    found, outputs = launched(plan, inputs, Options())
+    assert found == []
+    assert list(wrong(outputs, plan.reference_fn(*inputs))) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=IDS)
+@pytest.mark.parametrize("workers", [3, 5])
+def test_parts_of_an_odd_number_of_tiles(version, workers):
+    """The last tile of such a part ends in the middle of a pair of tiles of 64 keys."""
+    cuts = even_cuts([10, 3, 7], workers)
+    assert any(row[Cut.END_TILE] % 2 for row in cuts)
+    drawn = {"cuts": lambda *_: cuts, "drawn": lambda _: [600, 190, 448]}
+    few = type("Few", (version.plan_class(),), drawn)
+    plan = few(**PROBLEM | {"b": 3, "h": 16, "s": 1, "t": 640, "lengths": "ragged"})
     inputs = plan.prepare_inputs("cpu")
     found, outputs = launched(plan, inputs, Options())
     assert found == []

@@ -51,6 +51,8 @@ EDITS = [
      "o[sequence, 0, row % heads, None]", "a second query of a sequence that is cut"),
     ("sparse_mla", "v0", "sparse", "(place < cutlass.min(length,", "(place <= cutlass.min(length,",
      "a list that is filled in part"),
+    ("blackwell_mla", "v0", "tall_kernel", "first = work.block * TALL\n", "first = Int32(0)\n",
+     "a second tile of 128 rows under a causal mask"),
     (MLA, "v9", "softmax", "top - old > lazy else old", "top - old > lazy * 12 else old",
      "scores that grow by more than fp16 holds"),
     (MLA, "v4", "stores", "Float32(0.0) if wg.row_sum[r] == 0.0 else Float32(1.0)", "Float32(1.0)",
