@@ -22,6 +22,8 @@ from tests.generators.checking import ROOT, dead_links
 from tests.generators.commands import checkout_files, commands_of, understand
 
 NAMES = (
+    "cute-dsl-ref",
+    "cutile-dsl-ref",
     "design-cute-dsl-kernel",
     "design-cutile-dsl-kernel",
     "design-kernel",
