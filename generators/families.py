@@ -162,7 +162,8 @@ def all_pages(site: Site, workers: int = 1) -> list[Page]:
     made = _shared_out(site, workers) if workers > 1 else [f.pages(site) for f in FAMILIES]
     pages = [page for found in made for page in found]
     for page in pages:
-        if isinstance(page.content, str) and page.path.endswith(".md") and not page.nav:
+        words = isinstance(page.content, str) and page.path.endswith(".md")
+        if words and page.listed and not page.nav:
             raise KnowledgeError(f"{page.path} has no place in the navigation")
     pages += machine.digests(pages)
     pages += records.contents(site)

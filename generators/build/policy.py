@@ -28,6 +28,8 @@ API = "reference/api/"
 _PARTIALS = "partials/javascripts/"
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _BASE = re.compile(r'"\{\{[^{}]*\bbase_url\b[^{}]*\}\}"')
+#: Anchors of lines of code, which mkdocs does not see.
+_LINE = re.compile(r'id="(__span-[A-Za-z_][\w.-]*-\d+)"')
 #: Script files by name, as the templates of this build ask for them.
 _files: dict[str, str] = {}
 
@@ -47,8 +49,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 @event_priority(-100)  # After all that adds to it.
-def on_page_content(html: str, **_: Any) -> str:
-    """What of a page's HTML is on the allow-list."""
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """What of a page's HTML is on the allow-list; mkdocs learns of the lines that have anchors."""
+    page.present_anchor_ids = (page.present_anchor_ids or set()) | set(_LINE.findall(html))
     return sanitized(html)
 
 

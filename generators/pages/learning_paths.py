@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from generators.model.site import Site
 from generators.pages.catalogue import label
 from generators.write.page import Page
-from generators.write.text import cell, code, fence, rebase, sections, table
+from generators.write.text import at_line, cell, code, fence, meta, rebase, sections, table
 from mla_var3.examples import course, show
 from mla_var3.examples.learning import EXAMPLES, PATHS, Example, Learning, LearningPath, Step
 from mla_var3.examples.model import PATTERN_TITLES
@@ -19,6 +20,9 @@ INDEX = "learning/index.md"
 NAV = ("Learn", "CuTe DSL: all paths")
 
 _Prose = Callable[[str], str]
+#: Words below which an example's page is found through its path alone.
+SHORT = 150
+_WORD = re.compile(r"(?<![\w/#.(])[A-Za-z][\w'-]*")
 
 
 def path_source(name: str) -> str:
@@ -155,7 +159,8 @@ def _seen(site: Site, step: Step, link: Link, prose: _Prose) -> list[str]:
     if step.version is not None:
         found = [(course.place_of(site.root, step.version, x), x) for x in step.places]
         return [
-            f"[{f'{place.file}, line' if place.file else 'Line'} {line}]({link(source)}), "
+            f"[{f'{place.file}, line' if place.file else 'Line'} {line}]"
+            f"({link(at_line(source, line))}), "
             f"{code(place.find)}: {prose(place.text)}"
             for (source, line), place in found
         ]
@@ -202,6 +207,10 @@ def _example(site: Site, learning: Learning, name: str, example: Example) -> Pag
         *_checklist(example),
         *_annotations(example, source, link),
     )
+    if len(_WORD.findall(content)) < SHORT:
+        # Its path's page carries it: neither the search nor the navigation leads to so little.
+        hidden = sections(meta(search={"exclude": True}), content)
+        return Page(address, hidden, source, listed=False)
     return Page(address, content, source, (*NAV, "Examples", example.title))
 
 

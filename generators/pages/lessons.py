@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -165,7 +166,8 @@ def _parts(site: Site, course: Course, number: int, link: Link) -> Iterator[str]
     yield fence(_read(site, script(number)), "python", title=script(number))
     yield fence(f"$ nox -s run -- {script(number)}", "console")
     yield "## What you should see"
-    yield fence(_read(site, script(number).replace(".py", ".txt")), "text")
+    printed = fence(_read(site, script(number).replace(".py", ".txt")), "text")
+    yield _folded("abstract", "What it printed here: run it first", printed)
     yield _folded("success", "The answer", prose(lesson.answer))
     yield "## Exercise"
     yield prose(lesson.exercise)
@@ -187,8 +189,12 @@ def _read(site: Site, name: str) -> str:
 
 
 def _boxed(kind: str, title: str, text: str, choices: tuple[str, ...]) -> str:
-    rows = "\n".join(f"    - {cell(choice)}" for choice in choices)
-    return f'!!! {kind} "{title}"\n\n    {cell(text)}\n\n{rows}'
+    rows = "".join(
+        f'<label><input type="radio" name="choice"> {html.escape(choice)}</label>'
+        for choice in choices
+    )
+    shown = f'    <div class="choices">{rows}</div>' if rows else ""
+    return f'!!! {kind} "{title}"\n\n    {cell(text)}\n\n{shown}'
 
 
 def _folded(kind: str, title: str, text: str) -> str:

@@ -478,6 +478,29 @@ def _sources(told: Told) -> str:
     )
 
 
+def picture_of(site: Site, version: story_times.Version) -> str:
+    """The whole trace of a version that a story has; empty where none has it."""
+    for story in stories.load_all(site.root):
+        known = story_times.versions(story)
+        for trace in story.traces:
+            if known.get(trace.version) == version:
+                timeline = timelines.load(site.root, trace.key, version)
+                shown = [name for name in timeline.lanes if name.startswith("0 ")]
+                shown.sort(key=lambda name: ("load" in name, name))
+                panel = Panel(trace=trace.key, lanes=tuple(shown))
+                told = Told(site, story, story_times.Times(None, None), site.link(path_of(story)))
+                sizes = ", ".join(f"{name}={value}" for name, value in trace.problem.items())
+                return lanes.figure(
+                    [_panel(told, panel)],
+                    "One CTA, by warp",
+                    f"At {sizes}: upper bars are the tensor cores and the copy engine, lower ones "
+                    "a warp's own work. "
+                    '<span class="lanes__origin">The emulator\'s trace on the clock of a table: it '
+                    "shows what waits for what, and predicts no time</span>",
+                )
+    return ""
+
+
 def flights(site: Site, story: Story) -> list[stairs.Flight]:
     """A story's times as stairs: a flight per run."""
     found = story_times.times(site, story)

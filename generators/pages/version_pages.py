@@ -10,7 +10,7 @@ from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site, relative
-from generators.pages import ladder
+from generators.pages import bars, ladder, stories
 from generators.pages.kernels import (
     compiled_for,
     design_link,
@@ -77,36 +77,45 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             f"# {cell(version.key)}",
             ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
+            bars.section(site, version, before, found),
             f"## Against {before.version}, problem by problem" if found.steps and before else "",
             verdicts.chips(found.steps),
             _chips_note(found),
+            _over_time(site, version, found, link),
             "## The story { #devlog }",
             _story(story),
-            _pictured(
-                "One launch over time",
-                schedule.section(site, version, found.largest.run if found.largest else None, link),
-            ),
             f"## What changed in the code since {before.version} {{ data-search-exclude }}"
             if before
             else "",
             diff.section(site, before, version, story, link) if before else "",
-            _pictured("Its tiles on each arch", tiles.section(site, version, link)),
             "## Facts",
             _facts(site, version, before, link),
             "## Source { data-search-exclude }",
-            _source_note(runs),
             _whole_note(version),
-            tabs({file.name: annotated(file, repo_name(file), runs) for file in sources}),
+            fold(
+                "Read it here",
+                ", ".join(file.name for file in sources),
+                sections(
+                    _source_note(runs),
+                    tabs({file.name: annotated(file, repo_name(file), runs) for file in sources}),
+                ),
+            ),
         ),
         source=repo_name(version.path),
         nav=titles(version, version.version),
     )
 
 
-def _pictured(title: str, picture: str) -> str:
-    return f"## {title}\n\n{picture}" if picture else ""
+def _over_time(site: Site, version: Version, found: Verdict, link: Link) -> str:
+    """Who does what when: by the emulator where a story has the version, else by the records."""
+    picture = stories.picture_of(site, version) or schedule.section(
+        site, version, found.largest.run if found.largest else None, link
+    )
+    return f"## One launch over time\n\n{picture}" if picture else ""
 
 
+#: Sections of an entry that stand open; the card has the points of the others.
+_TOLD = ("What changed", "Insights")
 #: Sections of an entry that the verdict card sums up, with what the card calls them.
 _SUMMED = {"Changed": "What changed", "Why": "Why", "Predicted": "Predicted"}
 
@@ -178,7 +187,17 @@ def _chips_note(found: Verdict) -> str:
 def _story(story: Story | None) -> str:
     if story is None:
         return "The devlog has no entry for this version yet."
-    return sections(*(f"### {title}\n\n{text}" for title, text in story.parts.items() if text))
+    told = {title: text for title, text in story.parts.items() if text}
+    shown = [title for title in _TOLD if title in told] or list(told)[:1]
+    rest = [title for title in told if title not in shown]
+    return sections(
+        *(f"### {title}\n\n{told[title]}" for title in shown),
+        fold(
+            "More of the entry",
+            ", ".join(title.lower() for title in rest),
+            sections(*(f"### {title}\n\n{told[title]}" for title in rest)),
+        ),
+    )
 
 
 def _facts(site: Site, version: Version, before: Version | None, link: Link) -> str:
@@ -191,6 +210,7 @@ def _facts(site: Site, version: Version, before: Version | None, link: Link) -> 
     return sections(
         fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
         fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
+        fold("Tiles on each arch", "drawn to scale", tiles.section(site, version, link)),
         fold("Correctness", f"{passed} of {len(checks)} records passed",
               _checks(site, runs, link)),
         fold("Runs that did not pass", "", _failures(site, runs, link)),

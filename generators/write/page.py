@@ -19,12 +19,14 @@ class Page:
         content: Markdown, the bytes of an asset, or the file to copy.
         source: The file to edit to change the page, below the checkout; None when there is none.
         nav: Titles from the top of the navigation down to this page; empty when it is not in it.
+        listed: Whether it has to be in the navigation, as pages have.
     """
 
     path: str
     content: str | bytes | Path
     source: str | None = None
     nav: tuple[str, ...] = ()
+    listed: bool = True
 
     def __post_init__(self) -> None:
         pure = PurePosixPath(self.path)

@@ -87,5 +87,5 @@ def annotated(file: Path, name: str, runs: Iterable[Run]) -> str:
         # Two blanks before a line end break the line inside the note.
         notes.append(f"{len(notes) + 1}.  " + "  \n    ".join(sentences))
         lines[line - 1] += f"  # ({len(notes)})!"
-    block = fence("\n".join(lines), "python", title=name, linenums="1")
+    block = fence("\n".join(lines), "python", file.stem, title=name, linenums="1")
     return "\n\n".join([block, "\n".join(notes)]) if notes else block

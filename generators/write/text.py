@@ -17,8 +17,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta", "rebase",
-    "rendered", "sections", "table", "us",
+    "at_line", "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta",
+    "rebase", "rendered", "sections", "table", "us",
 ]  # fmt: skip
 
 
@@ -78,14 +78,20 @@ def fold(title: str, said: str, text: str) -> str:
     )
 
 
-def fence(text: str, language: str, **options: str) -> str:
-    """A fenced code block, whatever the text holds."""
+def fence(text: str, language: str, anchor: str = "", **options: str) -> str:
+    """A fenced code block, whatever the text holds; ``anchor`` names its lines, see ``at_line``."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)
     # The highlighter escapes what the attributes hold; a quote would end one.
     quoted = {name: value.replace('"', "'") for name, value in options.items()}
     attributes = "".join(f' {name}="{value}"' for name, value in quoted.items())
-    return f"{ticks} {{ .{language}{attributes} }}\n{text.rstrip()}\n{ticks}"
+    named = f" #{anchor}" if anchor else ""
+    return f"{ticks} {{ .{language}{named}{attributes} }}\n{text.rstrip()}\n{ticks}"
+
+
+def at_line(file: str, line: int) -> str:
+    """Address of a line of a source where a page shows it: the file's, with the line's anchor."""
+    return f"{file}#__span-{Path(file).stem}-{line}"
 
 
 def rendered(
