@@ -11,7 +11,7 @@ import html
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ class Line:
     Attributes:
         label: The version.
         points: Value of the sweep and microseconds, in order.
-        color: Which colour and marker.
+        color: Which colour and marker; grey where it is negative.
         leads: Whether it is drawn thick.
         labelled: Whether its label stands at its end on a wide screen.
     """
@@ -139,7 +139,7 @@ class Times:
             axes.set_xlabel(f"{self.axis}: {self.meaning}" if width == WIDE else self.axis)
             axes.set_ylabel("median time")
             labels = [
-                (line.points[-1], line.label, svg.SERIES[line.color % len(svg.SERIES)])
+                (line.points[-1], line.label, _color(line))
                 for line in self.lines
                 if line.leads or (line.labelled and width == WIDE)
             ]
@@ -266,17 +266,45 @@ def _axes(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _line(axes: Axes, line: Line, marks: int, *, wide: bool) -> int:
     """Draw one line; each mark is addressed by its number, for its tip."""
-    color = svg.SERIES[line.color % len(svg.SERIES)]
+    color, grey = _color(line), line.color < 0
     x, y = zip(*line.points, strict=True)
-    axes.plot(
-        x, y, color=color, linewidth=2.4 if line.leads else 1.1, alpha=1 if line.leads else 0.8
-    )
+    alpha = 1 if line.leads else 0.35 if grey else 0.8
+    axes.plot(x, y, color=color, linewidth=2.4 if line.leads else 1.1, alpha=alpha)
     found = axes.scatter(
-        x, y, s=30 if wide else 22, color=color, zorder=3,
+        x, y, s=(30 if wide else 22) / (2 if grey else 1), color=color, zorder=3, alpha=alpha,
         marker=_MARKERS[line.color % len(_MARKERS)],
     )  # fmt: skip
     found.set_urls([f"mark:{marks + index}" for index in range(len(x))])
     return marks + len(x)
+
+
+def _color(line: Line) -> str:
+    return svg.INK if line.color < 0 else svg.SERIES[line.color % len(svg.SERIES)]
+
+
+#: Lines of a chart that have a colour and a name of their own.
+MOST = min(8, len(svg.SERIES))
+
+
+def told_apart(lines: Sequence[Line], alike: bool) -> tuple[Line, ...]:
+    """Lines of which a few have a colour and a label, each its own; the rest is grey.
+
+    Args:
+        lines: All, those that matter most thick.
+        alike: Whether all are of one design, so that each has a colour of its own.
+    """
+    named = sorted(
+        (line for line in lines if line.labelled),
+        key=lambda line: (not (alike and line.leads), math.prod(y for _, y in line.points)
+                          ** (1 / len(line.points))),
+    )[:MOST]  # fmt: skip
+    colors = {line.label if alike else line.color: index for index, line in enumerate(named)}
+    made = []
+    for line in lines:
+        color = colors.get(line.label if alike else line.color, -1)
+        chosen = line in named
+        made.append(replace(line, color=color, labelled=chosen, leads=line.leads and color >= 0))
+    return tuple(made)
 
 
 def _bound(axes: Axes, bound: Sequence[tuple[float, float]]) -> None:

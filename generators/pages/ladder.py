@@ -184,7 +184,8 @@ def chart(
     if len(where.problems) < 2 or not lines:
         return ""
     bound = tuple(sorted(least.items()))
-    drawing = charts.Times(title, where.axis, where.meaning, tuple(lines), bound)
+    drawn_lines = charts.told_apart(lines, every)
+    drawing = charts.Times(title, where.axis, where.meaning, drawn_lines, bound)
     return charts.figure(drawing)
 
 

@@ -352,6 +352,8 @@ def copy_path(path: str) -> str:
 def _listing(copied: Iterable[tuple[Page, str]]) -> str:
     groups: dict[str, list[str]] = {}
     for page, text in copied:
+        if not page.nav:  # What the navigation leaves out, its path's page leads to.
+            continue
         group, *_, label = [*page.nav, *page.nav[-1:]]
         title = heading(text)
         line = f"[{title}]({copy_path(page.path)})"

@@ -87,7 +87,9 @@ def test_pages_and_their_place(filled):
         "learning/examples/add.md",
         "learning/examples/gemm.md",
     }
-    assert [page.nav[0] for page in found.values()] == ["Learn"] * 4
+    assert [page.nav[:1] for page in found.values()] == [("Learn",)] * 2 + [()] * 2
+    short = [page for page in found.values() if "/examples/" in page.path]
+    assert all('search: {"exclude": true}' in page.content for page in short)
     assert "[First steps](learning/first.md)" in summary(found.values())
     assert found["learning/first.md"].source == f"{PATHS}/first.toml"
     files = [Page(f"files/{name}.txt", b"") for name in site.copied]
