@@ -143,11 +143,14 @@ def _built(case: Case) -> _Built | None:
         found = {languages.find(k.language).build(k) for _, k in stages}
     except HyperMlaError:
         return None
-    steps = case.plan.steps() + _steps_of_blocks(obj)
+    grids = {name: languages.find(kernel.language).grid(kernel) for name, kernel in stages}
+    steps = case.plan.steps() + _steps_of_blocks([*grids.values()])
     tilings = {kernel.name: kernel.tiling for _, kernel in stages}
     outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
-    grids = frozenset(_grids(obj))
-    return _Built(case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings, grids)
+    return _Built(
+        case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings,
+        frozenset(_more_blocks(grids)),
+    )  # fmt: skip
 
 
 def _is_usual(plan: KernelPlan) -> bool:
@@ -165,16 +168,16 @@ def _is_usual(plan: KernelPlan) -> bool:
     )
 
 
-def _grids(obj: RuntimeObject) -> Iterator[tuple[str, int]]:
+def _more_blocks(grids: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, int]]:
     """Of each axis of each launch that it has a second block, a third, and so on up to many."""
-    for name, kernel in obj.stages():
-        for axis, blocks in enumerate(languages.find(kernel.language).grid(kernel) or ()):
+    for name, grid in grids.items():
+        for axis, blocks in enumerate(grid):
             yield from ((f"{name} {axis}", n) for n in range(2, min(blocks, MANY_BLOCKS) + 1))
 
 
-def _steps_of_blocks(obj: RuntimeObject) -> int:
+def _steps_of_blocks(grids: Sequence[Sequence[int]]) -> int:
     """Of the first launch in full; blocks of the others mostly merge, or end at once."""
-    blocks = [math.prod(languages.find(k.language).grid(k) or (1,)) for _, k in obj.stages()]
+    blocks = [math.prod(grid) for grid in grids]
     return STEPS_OF_A_BLOCK * blocks[0] + sum(blocks[1:])
 
 

@@ -500,6 +500,11 @@ class SparseLatentProblem(MlaProblem):
         if self.causal:
             raise PlanError("causal=True: a list names the tokens that its query sees")
 
+    def steps(self) -> int:
+        """Every query token has a list of its own, which all of its heads read."""
+        lists = self.b * self.s * -(-self.h // USUAL_TILE)
+        return lists * -(-self.topk // USUAL_TILE)
+
     def check_plans(self) -> list[Self]:
         """Lists longer and shorter than a tile and than what there is; both head counts."""
         rows = [(2, 64, 1, 300, 200), (1, 128, 2, 70, 128), (1, 64, 1, 5, 64), (2, 16, 1, 90, 3)]
