@@ -528,7 +528,6 @@ class SparseLatentProblem(MlaProblem):
             cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
         else:
             q[..., : self.k] *= (self.d_qk / width) ** 0.5
-            q[-1] *= self.spread
             cache = fp8_rows(*tokens.split((self.k, self.p), -1))
         draw = torch.Generator().manual_seed(SEED)
         chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
