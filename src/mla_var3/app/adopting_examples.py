@@ -127,7 +127,7 @@ def one(run: suites.Script, folder: Path) -> dict[str, Any]:
             subject = adopted.adopt(target)
             checked = subject.check({})
             if checked.wrong:
-                return found | {"reason": _line(checked.wrong)}
+                return found | {"reason": _line(checked.wrong.replace(f"{folder}/", ""))}
             launches = checked.trace.launches
             found |= {
                 "reached": "checked", "error": float(f"{checked.error:.1e}"),
@@ -137,7 +137,8 @@ def one(run: suites.Script, folder: Path) -> dict[str, Any]:
             failed = [r.outcome.error for r in made if isinstance(r.outcome, evidence.Failed)]
             return found | ({"reason": _line(failed[0])} if failed else {"reached": "compiled"})
         except HyperMlaError as error:
-            return found | {"reason": _line(error).replace(place, "out/adopted")}
+            said = str(error).replace(f"{folder}/", "").replace(place, "out/adopted")
+            return found | {"reason": _line(said)}
 
 
 def _line(error: object) -> str:
