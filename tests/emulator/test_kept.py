@@ -3,7 +3,9 @@
 import importlib
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -259,6 +261,18 @@ def test_classes_that_share_a_name_are_told_apart() -> None:
     assert of((1, True)) != of((1, 1)) != of((1, 1.0))
     shared = [1]
     assert of([shared, shared]) != of([[1], [1]])
+
+
+def test_a_dataclass_is_told_by_its_fields() -> None:
+    @dataclass(frozen=True)
+    class Tiling:
+        rows: int = field(default=64, metadata={"unit": "row"})
+
+    def of(value: object) -> str:
+        return json.dumps(identity.Identity().of(value))
+
+    assert of(Tiling()) == of(Tiling(64)) != of(Tiling(128))
+    assert of(MappingProxyType({1: 2})) != of(MappingProxyType({1: 3}))
 
 
 def test_what_shows_no_settings_is_not_told() -> None:

@@ -17,7 +17,16 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from mla_var3.blobs import once_per_content
@@ -36,7 +45,7 @@ _READS_ELSEWHERE = frozenset(
         "getrandbits", "perf_counter", "time", "exec", "eval", "globals",
     )
 )  # fmt: skip
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_PLAIN = (type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes)
 
 
 class UntoldError(Exception):
@@ -123,6 +132,8 @@ class Identity:
         match value:
             case tuple() | list() | set() | frozenset() | dict():
                 return self._container(value)
+            case MappingProxyType():
+                return ["view", self.of(dict(value))]
             case functools.partial():
                 held = (value.func, value.args, value.keywords)
                 return ["partial", *map(self.of, held)]
@@ -134,8 +145,11 @@ class Identity:
                 return ["property", *(f and self.of(f) for f in (value.fget, value.fset))]
             case FunctionType():
                 return self._function(value)
-            case BuiltinFunctionType():
-                return ["builtin", value.__module__, value.__qualname__]
+            case BuiltinFunctionType() | WrapperDescriptorType() | MethodDescriptorType():
+                return ["builtin", getattr(value, "__module__", None), value.__qualname__]
+            case CodeType():
+                names = repr(value.co_names)
+                return ["code", value.co_code.hex(), names, self.of(value.co_consts)]
             case ModuleType():
                 return self._module(value, ())
             case type():
@@ -159,8 +173,11 @@ class Identity:
         told.append(self.of(getattr(value, "_cute_dsl_name_options", None)))
         if installed(code.co_filename):
             return told
-        self._source(code.co_filename)
-        told.append(code.co_firstlineno)
+        if code.co_filename.startswith("<"):  # As dataclasses make them, of what is told already.
+            told.append([code.co_code.hex(), repr(code.co_names)])
+        else:
+            self._source(code.co_filename)
+            told.append(code.co_firstlineno)
         self._imported(value.__globals__)
         return [*told, self._reads(code, value.__globals__)]
 
@@ -207,7 +224,9 @@ class Identity:
         return [*name, bases, held]
 
     def _attribute(self, value: Any) -> Any:
-        return ["slot"] if inspect.ismemberdescriptor(value) else self.of(value)
+        # A named tuple's fields are told by their names, as slots are.
+        plain = inspect.ismemberdescriptor(value) or type(value).__module__ == "_collections"
+        return ["slot"] if plain else self.of(value)
 
     def _object(self, value: Any) -> Any:
         kind = type(value)
