@@ -14,6 +14,7 @@ pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vector, wanted
 
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v15.flash_mla_v15 import BEGIN, JOIN
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
@@ -78,9 +79,18 @@ def test_sequences_that_can_be_halved_are():
 def test_the_device_cuts_as_the_host(lengths, workers):
     cuts = torch.full((workers, kinds.COLUMNS), -9, dtype=torch.int32)
     launching.launch(kinds.SCHEDULE, vector(*lengths), cuts, written=[cuts])
-    assert [tuple(row[: len(Cut)]) for row in cuts.tolist()] == even_cuts(
-        tiles_of(lengths), workers
-    )
+    made = [tuple(row[: len(Cut)]) for row in cuts.tolist()]
+    assert made == even_cuts(tiles_of(lengths), workers, BEGIN, join=JOIN)
+
+
+@given(lengths=LENGTHS, workers=st.integers(1, 140))
+def test_what_joining_costs_keeps_sequences_in_two_parts(lengths, workers):
+    def most(cuts):
+        return max(row[Cut.LAST] - i for i, row in enumerate(cuts))
+
+    tiles = tiles_of(lengths)
+    free, dear = even_cuts(tiles, workers), even_cuts(tiles, workers, join=255)
+    assert dear == free or most(dear) <= 1
 
 
 def attended(q, cache, table, lengths, made_for):
@@ -120,8 +130,7 @@ def test_results_are_right_under_the_schedule_of_other_lengths(made_for):
         (3, (700, 260), 3, 48),  # three row tiles in two clusters, the last one half empty
     ],
 )
-def test_workers_merge_what_they_share(monkeypatch, workers, lengths, s, h):
-    monkeypatch.setattr(kinds, "JOINED", True)
+def test_workers_merge_what_they_share(workers, lengths, s, h):
     torch.manual_seed(0)
     cache, table = paged_cache(lengths)
     cache, rows = cache.squeeze(2), s * h

@@ -17,7 +17,7 @@ def launched(kind, *values, written):
     assert all(x.device.type == "cpu" for x in written)
     if kind.name == "schedule":
         values[1].copy_(values[0].sum().expand_as(values[1]))
-    elif kind.name in ("attention", "joined"):
+    elif kind.name == "attention":
         attention(*values)
     elif kind.name == "sparse":
         sparse(*values)
@@ -31,8 +31,8 @@ def attention(
     table,
     lengths,
     cuts,
-    partial,
-    partial_lse,
+    places,
+    signals,
     o,
     lse,
     masked,
@@ -40,7 +40,7 @@ def attention(
     unit,
     none,
 ):
-    """Results at once: nothing is left in slots."""
+    """Results at once: no part is left."""
     scale = scale_log2 * kinds.LN_2
     for i, length in enumerate(lengths.tolist()):
         pages = table[i, : -(-length // z.shape[1])].long()

@@ -57,7 +57,7 @@ def test_a_schedule_is_made_once_and_serves_all_layers(by_reference):
     q, schedule = torch.randn(2, 1, 16, WIDTH).bfloat16(), flashmla.get_mla_metadata()[0]
     for _layer in range(3):
         flashmla.flash_mla_with_kvcache(q, cache, table, vector(70, 3), LATENT, schedule)
-    assert [kind.name for kind in by_reference] == ["schedule", *["attention", "merge"] * 3]
+    assert [kind.name for kind in by_reference] == ["schedule", *["attention"] * 3]
 
 
 def test_a_schedule_for_other_sizes_is_refused(by_reference):
@@ -85,7 +85,7 @@ def test_as_vllm_calls(by_reference):
         cache_seqlens=lengths, head_dim_v=LATENT, tile_scheduler_metadata=schedule,
         softmax_scale=0.1, causal=True, is_fp8_kvcache=False,
     )  # fmt: skip
-    assert [kind.name for kind in by_reference] == ["schedule", "attention", "merge"]
+    assert [kind.name for kind in by_reference] == ["schedule", "attention"]
     close(o, lse, q, cache, table, [70, 3], 0.1, True)
 
 

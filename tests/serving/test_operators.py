@@ -59,17 +59,14 @@ def test_parts_follow_from_rows_and_sms(by_reference, rows, workers):
     assert launching.sms_of(cuts.device) == 4
 
 
-@pytest.mark.parametrize("joined", [False, True])
-def test_the_workspace_is_what_is_stated(by_reference, monkeypatch, joined):
-    monkeypatch.setattr(kinds, "JOINED", joined)
+def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
     seen = []
     monkeypatch.setattr(
         operators, "launch", lambda kind, *values, written: seen.append((kind, values))
     )
     operators.paged_decode(*arguments(s=2, h=80))
-    attention = next(values for kind, values in seen if kind.name in ("attention", "joined"))
-    taken = sum(x.nbytes for x in attention[7:9] if x.dtype == torch.float32)
-    assert taken == operators.workspace_bytes(160, torch.device("cpu"))
+    (values,) = (values for kind, values in seen if kind.name != "schedule")
+    assert values[7].nbytes == operators.workspace_bytes(160, torch.device("cpu"))
 
 
 def test_another_gpu_gets_a_sentence(monkeypatch):

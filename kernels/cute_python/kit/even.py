@@ -21,6 +21,9 @@ from mla_var3.kernel.cute_python.kit.slabs import KEYS, ROWS
 
 #: Threads that each try a size of parts.
 CANDIDATES = 256
+#: Above any number of a candidate, and what no candidate costs.
+STEP = 1024
+NONE = STEP * STEP + CANDIDATES
 
 
 class Cut(enum.IntEnum):
@@ -47,9 +50,16 @@ def tiles_of(lengths, sequence):
 class Even:
     """Cut ``lengths`` [b] into as many parts as ``cuts`` [workers, 8] has rows."""
 
-    def __init__(self, begin=2, split=1, least=2):
-        """Cost of beginning a sequence, of leaving a part of one, and the least part, in tiles."""
-        self.begin, self.split, self.least = begin, split, least
+    def __init__(self, begin=2, split=1, least=2, join=0):
+        """Costs in tiles.
+
+        Args:
+            begin: Of beginning a sequence.
+            split: Of leaving a part of one.
+            least: The least part.
+            join: Of merging three parts and more.
+        """
+        self.begin, self.split, self.least, self.join = begin, split, least, join
         self.smallest = begin + split + least
 
     @cute.jit
@@ -65,7 +75,7 @@ class Even:
         least = smem.allocate_tensor(Int32, cute.make_layout(1))
         total = smem.allocate_tensor(Int32, cute.make_layout(1))
         if thread == 0:
-            least[0] = Int32(CANDIDATES)
+            least[0] = Int32(NONE)
             total[0] = Int32(0)
         cute.arch.sync_threads()
         mine = Int32(0)
@@ -74,16 +84,20 @@ class Even:
         cute.arch.atomic_add(total.iterator, mine)
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], cuts.shape[0]), self.smallest)
-        if self.cut(lengths, cuts, size + thread, False) == lengths.shape[0]:
-            cute.arch.atomic_min(least.iterator, thread)
+        held, many = self.cut(lengths, cuts, size + thread, False)
+        if held == lengths.shape[0]:
+            cute.arch.atomic_min(least.iterator, (thread + self.join * many) * STEP + thread)
         cute.arch.sync_threads()
         if thread == 0:
-            self.cut(lengths, cuts, size + least[0], True)
+            self.cut(lengths, cuts, size + least[0] % STEP, True)
 
     @cute.jit
     def cut(self, lengths, cuts, size, write: cutlass.Constexpr):
-        """How many sequences parts of a size hold; of the last part any size, where written."""
-        sequences, workers = lengths.shape[0], cuts.shape[0]
+        """How many sequences parts of a size hold, and if one has three parts or more.
+
+        Of the last part any size, where written.
+        """
+        sequences, workers, many = lengths.shape[0], cuts.shape[0], Int32(0)
         sequence, tile, worker, room, owner = Int32(0), Int32(0), Int32(0), Int32(size), Int32(0)
         if const_expr(write):
             for i in cutlass.range(workers, unroll=1):
@@ -103,6 +117,7 @@ class Even:
                 if const_expr(write):  # noqa: SIM102  # const_expr stands alone.
                     if tile > 0:
                         cuts[owner, int(Cut.LAST)] = worker
+                many = Int32(1) if (tile > 0) & (worker - owner > 1) else many
                 room = room - left - self.begin
                 sequence, tile = sequence + 1, Int32(0)
             else:
@@ -119,7 +134,7 @@ class Even:
                     cuts[worker - 1, int(Cut.END_TILE)] = tile
                     cuts[worker, int(Cut.SEQUENCE)] = sequence
                     cuts[worker, int(Cut.TILE)] = tile
-        return sequence
+        return sequence, many
 
 
 class Work(NamedTuple):
@@ -196,7 +211,7 @@ class EvenSchedule:
         return i
 
 
-def even_cuts(tiles, workers, begin=2, split=1, least=2):
+def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0):
     """The cuts that ``Even`` makes, on the host: rows of six numbers, as ``Cut`` names them.
 
     Args:
@@ -205,15 +220,19 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2):
         begin: As ``Even`` takes it.
         split: Likewise.
         least: Likewise.
+        join: Likewise.
     """
-    total = sum(tiles) + begin * len(tiles)
+    total, costs = sum(tiles) + begin * len(tiles), (begin, split, least)
     size = max(-(-total // workers), begin + split + least)
+    chosen, worth = CANDIDATES, None
     for extra in range(CANDIDATES):
-        if _cut(tiles, workers, size + extra, (begin, split, least))[0]:
-            break
-    else:
-        extra = CANDIDATES
-    return _cut(tiles, workers, size + extra, (begin, split, least))[1]
+        if worth is not None and extra >= worth:
+            break  # nothing that follows costs less
+        fitted, rows = _cut(tiles, workers, size + extra, costs)
+        cost = extra + join * any(row[Cut.LAST] - i > 1 for i, row in enumerate(rows))
+        if fitted and (worth is None or cost < worth):
+            chosen, worth = extra, cost
+    return _cut(tiles, workers, size + chosen, costs)[1]
 
 
 def _cut(tiles, workers, size, costs):

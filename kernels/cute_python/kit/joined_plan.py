@@ -33,9 +33,10 @@ class JoinedPlan(PagedPlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": JoinedTiling}
 
     kernel: ClassVar[type[JoinedKernel]]
-    #: What it costs to begin a sequence, and to leave a part of one, in tiles.
+    #: What it costs to begin a sequence, to leave a part of one, and to merge many, in tiles.
     begin: ClassVar[int] = 4
     split: ClassVar[int] = 1
+    join: ClassVar[int] = 0
 
     def default_tiling(self, stage: str) -> Tiling:
         return self.sharing(min(self.row_tiles, 2))
@@ -53,7 +54,8 @@ class JoinedPlan(PagedPlan):
         """Where the work of each worker begins and ends."""
         tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
         room = self.target.sm_count // (share * self.groups(share))
-        return even_cuts(tiles, max(min(room, sum(tiles)), 1), self.begin, self.split)
+        workers = max(min(room, sum(tiles)), 1)
+        return even_cuts(tiles, workers, self.begin, self.split, join=self.join)
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         import torch

@@ -19,9 +19,6 @@ LAZY = 8.0
 LN_2 = 0.6931471805599453
 #: fp32 values of half a part (64 maxima and sums, 64 x 256 values), and signals that it has come.
 PLACE, SIGNALS = 2 * ROWS + ROWS * LATENT // 2, 4
-#: Whether workers merge within attention (v14), which no GPU has run yet, or a second launch does
-#: (v13).
-JOINED = False
 #: Page sizes below a tile that a load takes whole.
 SMALL_PAGES = (1, 2, 4, 8, 16, 32)
 
@@ -122,12 +119,11 @@ def box_of(page: int, share: int, one_page: bool) -> int:
 def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
     """The kernel for so many rows of a sequence and pages of a size."""
     share, _ = groups_of(rows)
-    name = "joined" if JOINED else "attention"
-    return Kind(name, dtype, share, box_of(page, share, one_page), LAZY)
+    return Kind("attention", dtype, share, box_of(page, share, one_page), LAZY)
 
 
 def merge(dtype: str, share: int) -> Kind:
-    """The kernel that merges what parts of a sequence or a list leave."""
+    """The kernel that merges what parts of a list leave."""
     return Kind("merge", dtype, share)
 
 
@@ -143,7 +139,7 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         share: sorted({KEYS // share, *(min(x, KEYS // share) for x in SMALL_PAGES)})
         for share in (1, 2)
     }
-    name = "joined" if JOINED else "attention"
-    attending = [Kind(name, d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs]
-    merging = [merge(SPARSE.dtype, 1)] if JOINED else [merge(d, s) for d in dtypes for s in boxes]
-    return [SCHEDULE, SPARSE, *attending, *merging]
+    attending = [
+        Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
+    ]
+    return [SCHEDULE, SPARSE, *attending, merge(SPARSE.dtype, 1)]

@@ -83,16 +83,12 @@ def paged_decode(
     attention = kinds.attention(dtype, rows, z.shape[1], table.shape[1] == 1)
     workers = len(cuts) // (1 + 2 * kinds.tiles_of(rows))
     signals, cuts = cuts[workers:].view(-1, kinds.SIGNALS), cuts[:workers]
-    left = parts(q, rows, workers)
-    exchanged = (*left, signals) if kinds.JOINED else left
+    places = parts(q, rows, workers)
     numbers, sums = (1.0 if base2 else kinds.LN_2, empty), lse.unsqueeze(-1)
     launch(
-        attention, q, qpe, z, kpe, table, lengths, cuts, *exchanged, o, sums, s if causal else 0,
-        scale / kinds.LN_2, *numbers, written=[*left, o, lse],
+        attention, q, qpe, z, kpe, table, lengths, cuts, places, signals, o, sums,
+        s if causal else 0, scale / kinds.LN_2, *numbers, written=[places, o, lse],
     )  # fmt: skip
-    if not kinds.JOINED:
-        merge = kinds.merge(dtype, attention.share)
-        launch(merge, cuts, *left, o, sums, *numbers, written=[])
 
 
 @paged_decode.register_fake
@@ -151,16 +147,13 @@ def _(*_: object) -> None:
     return None
 
 
-def parts(like: torch.Tensor, rows: int, workers: int) -> list[torch.Tensor]:
-    """Room for what parts of sequences leave: two per worker and row tile."""
-    tiles = 2 * workers * kinds.tiles_of(rows)
-    shapes = [(tiles, kinds.ROWS, kinds.LATENT), (tiles, kinds.ROWS)]
-    if kinds.JOINED:  # of each half, which has the maxima and sums of its rows with it
-        shapes = [(2 * tiles, kinds.PLACE)]
-    return [like.new_empty(shape, dtype=torch.float32) for shape in shapes]
+def parts(like: torch.Tensor, rows: int, workers: int) -> torch.Tensor:
+    """Room for what parts of sequences leave: of each half of two per worker and row tile."""
+    places = 4 * workers * kinds.tiles_of(rows)
+    return like.new_empty((places, kinds.PLACE), dtype=torch.float32)
 
 
 def workspace_bytes(rows: int, device: torch.device) -> int:
     """What a call of ``paged_decode`` takes beside its outputs."""
     workers = kinds.workers_of(rows, sms_of(device))
-    return sum(x.nbytes for x in parts(torch.empty(0, device="meta"), rows, workers))
+    return parts(torch.empty(0, device="meta"), rows, workers).nbytes

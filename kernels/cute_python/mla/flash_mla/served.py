@@ -13,16 +13,14 @@ import torch
 
 from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
-from mla_var3.kernel.cute_python.kit.joined import JoinedKernel
-from mla_var3.kernel.cute_python.kit.joined_plan import JoinedPlan
-from mla_var3.kernel.cute_python.kit.paged import PagedKernel
+from mla_var3.kernel.cute_python.kit.gather import GatherKernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.slots import MergeSlots
-from mla_var3.kernel.cute_python.kit.sparse import SparseKernel
+from mla_var3.kernel.cute_python.kit.staged import StagedKernel
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v15.flash_mla_v15 import BEGIN, JOIN
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
-from mla_var3.serving import kinds
 from mla_var3.serving.kinds import COLUMNS, PLACE, SIGNALS, SPARSE_ROW, Kind
 
 
@@ -30,14 +28,12 @@ def host(kind: Kind) -> Any:
     """The host function of a kind."""
     match kind.name:
         case "schedule":
-            return Even(JoinedPlan.begin, JoinedPlan.split) if kinds.JOINED else Even()
+            return Even(BEGIN, join=JOIN)
         case "sparse":
-            return SparseKernel(kind.lazy)
+            return GatherKernel(kind.lazy)
         case "merge":
             return MergeSlots(kind.share)
-        case "joined":
-            return JoinedKernel(kind.lazy, kind.share, kind.box)
-    return PagedKernel(kind.lazy, kind.share, kind.box)
+    return StagedKernel(kind.lazy, kind.share, kind.box)
 
 
 def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) -> None:
@@ -81,6 +77,5 @@ def examples(kind: Kind) -> tuple[Any, ...]:
     q, cache = made(kind.torch_dtype, 2, 1, 64, 576), made(kind.torch_dtype, 4, 64, 576)
     queries, keys = (q[..., :512], q[..., 512:]), (cache[..., :512], cache[..., 512:])
     where = made(numbers[0], 2, 2), lengths, cuts
-    if kind.name == "joined":
-        slots = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
-    return *queries, *keys, *where, *slots, o, lse, 0, 1.0, 1.0, 0.0
+    left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
+    return *queries, *keys, *where, *left, o, lse, 0, 1.0, 1.0, 0.0

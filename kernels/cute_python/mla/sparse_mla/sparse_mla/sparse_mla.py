@@ -6,31 +6,10 @@ at a time and each pair multiplied by its scale, and write the tiles that the de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
-from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.kit.even import even_cuts
-from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
-from mla_var3.kernel.cute_python.kit.paged_plan import SlotsPlan
-from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE
-from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.kit.sparse import SparseKernel
-from mla_var3.runtime import RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteTiling
-from mla_var3.workloads import option
-from mla_var3.workloads.mla import SparseLatentProblem
-
-if TYPE_CHECKING:
-    import torch
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparseTiling(LazyTiling):
-    """How far the running maximum may lag."""
-
-    lazy: float = option(8.0, "log2 by which a row's maximum may lag behind; 0 is exact", minimum=0)
+from mla_var3.kernel.cute_python.kit.sparse_plan import SparsePlan
 
 
 class Kernel(SparseKernel):
@@ -38,43 +17,7 @@ class Kernel(SparseKernel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(SlotsPlan, SparseLatentProblem):
+class Plan(SparsePlan):
     """Problem and launches."""
 
-    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {
-        "attention": SparseTiling,
-        "merge": CuteTiling,
-    }
-
     kernel = Kernel
-
-    def validate(self) -> None:
-        super().validate()
-        if (self.k, self.p) != (LATENT, ROPE):
-            raise PlanError(f"k={self.k} and p={self.p}: this design is built for {LATENT}, {ROPE}")
-        if self.dtype != "bf16":
-            raise PlanError(f"dtype={self.dtype}: rotary values of the cache are in bf16")
-
-    def default_tiling(self, stage: str) -> Tiling:
-        return self.tiling_types[stage]()
-
-    def _autotune_configs(self) -> dict[str, list[Tiling]]:
-        return {stage: [self.default_tiling(stage)] for stage in self.tiling_types}
-
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends: a list is a sequence."""
-        tiles = [-(-self.topk // KEYS)] * (self.b * self.s)
-        room = self.target.sm_count // self.groups(1)
-        return even_cuts(tiles, max(min(room, sum(tiles)), 1))
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows that attend to one list: the heads of a query token."""
-        return self.h
-
-    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        named = dict(zip(("q", "qpe", "cache", "indices", "lengths"), inputs, strict=True))
-        return self.pipeline(
-            self.kernel.sparse_attention, lambda x: self.kernel(x.lazy), named, 1,
-            (self.scale / LN_2,),
-        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""v1: bytes arrive by asynchronous copies, and are converted within their tile."""
