@@ -11,7 +11,19 @@ import sys
 from pathlib import Path
 
 MOST = 72
-TYPES = ("build", "chore", "ci", "docs", "feat", "fix", "perf", "refactor", "revert", "style", "test")
+TYPES = (
+    "build",
+    "chore",
+    "ci",
+    "docs",
+    "feat",
+    "fix",
+    "perf",
+    "refactor",
+    "revert",
+    "style",
+    "test",
+)
 _SUBJECT = re.compile(rf"(?:{'|'.join(TYPES)})(?:\([\w@/., -]+\))?!?: \S.*")
 #: Subjects that git writes itself.
 _OF_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")

@@ -89,11 +89,14 @@ def test_the_report_names_both_clusters_and_the_thread() -> None:
 #: One CTA writes, by threads, what another loads by TMA after a flag.
 LOADED = Snippet(
     {
-        "start": "mov.u32 %r2, a; mov.u32 %r3, bars; " + WHO + " setp.eq.u32 %p4, %r9, 1; @%p4 bra TAKE;",
+        "start": "mov.u32 %r2, a; mov.u32 %r3, bars; "
+        + WHO
+        + " setp.eq.u32 %p4, %r9, 1; @%p4 bra TAKE;",
         "write": "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r1;",
         "fence": "fence.proxy.async.global;",
         "count": "bar.sync 0; @!%p2 red.release.gpu.global.add.u32 [%rd1], 1; bra END;",
-        "take": "TAKE: @%p2 bra END; mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster; " + SPIN.format(count=1),
+        "take": "TAKE: @%p2 bra END; mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster; "
+        + SPIN.format(count=1),
         "late": "",
         "load": f"mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 256; {COPY} [%r2], [%rd0], 256, [%r3];",
         "wait": wait("%r3"),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import CompileJob, Compiled, Language, Mutant, StageMetric, Tile
+from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
 
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel
