@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import inspect
 import itertools
 import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ from mla_var3 import arguments
 from mla_var3.examples import __main__ as examples
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.paths import repo_root
-from tests.generators.commands import TAKES, understand
+from tests.generators.commands import TAKES, parsed_only, understand
 
 ROOT = repo_root()
 PAGES = sorted(
@@ -37,21 +34,6 @@ def prompts(text: str) -> Iterator[str]:
     for block in re.findall(r"^ *```console\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
         for line in re.findall(r"^ *\$ (.*)$", block, re.MULTILINE):
             yield from line.split(" && ")
-
-
-def parsed_only(target: Any, argv: Sequence[str], prog: str, description: str | None = None) -> Any:
-    """``arguments.parse`` of a command that then does nothing."""
-    if inspect.isfunction(target):
-        called = target
-
-        @functools.wraps(called)
-        def target(*_: Any, **__: Any) -> int:
-            return 0
-
-    return PARSE(target, argv, prog, description)
-
-
-PARSE = arguments.parse
 
 
 def follow(command: str, new: set[str]) -> None:
@@ -78,6 +60,8 @@ def follow(command: str, new: set[str]) -> None:
         _installs(words[4:], new)
     elif words[:2] == ["python", "-m"]:
         _runs_module(words[2], words[3:], new)
+    elif words[0] == "dask":
+        assert words[1] in {"scheduler", "worker"}, command
     else:
         assert words[0] == "grep", command
         new.add(words[-1])

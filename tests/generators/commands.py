@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from generators.pages.reference import sessions_of
+from mla_var3 import arguments as command_line
 from mla_var3 import devices, evidence, languages, workloads
-from mla_var3.app import adopting, benching, bundle, campaign, options, remembering, run, skills
+from mla_var3.app import (
+    adopting,
+    adopting_examples,
+    benching,
+    bundle,
+    campaign,
+    contribute,
+    options,
+    remembering,
+    run,
+    skills,
+    sweep,
+    tools,
+)
 from mla_var3.arguments import parse
 from mla_var3.campaign import contract
 from mla_var3.evidence import is_address
@@ -19,6 +37,30 @@ from mla_var3.gpuless import suites
 from mla_var3.knowledge import __main__ as knowledge
 from mla_var3.runtime import registry
 from tests.generators.checking import ROOT
+
+PARSE = command_line.parse
+
+
+def parsed_only(target: Any, argv: Sequence[str], prog: str, description: str | None = None) -> Any:
+    """``arguments.parse`` of a command that then does nothing."""
+    if inspect.isfunction(target):
+        called = target
+
+        @functools.wraps(called)
+        def target(*_: Any, **__: Any) -> int:
+            return 0
+
+    return PARSE(target, argv, prog, description)
+
+
+def _parsed_by(main: Callable[[Sequence[str]], int]) -> Callable[[list[str], set[str]], None]:
+    """What a command's own parser says of arguments; the command is not run."""
+
+    def takes(arguments: list[str], new: set[str]) -> None:
+        with mock.patch.object(command_line, "parse", parsed_only):
+            assert main(arguments) == 0
+
+    return takes
 
 
 def commands_of(text: str) -> Iterator[str]:
@@ -153,6 +195,10 @@ def _adopt(arguments: list[str], new: set[str]) -> None:
 
 
 def _drafted(arguments: list[str], new: set[str]) -> None:
+    if arguments[0].startswith("--examples"):
+        assert adopting_examples.runs(arguments[0].partition("=")[2])
+        assert all(word.startswith("--timeout=") for word in arguments[1:])
+        return
     [file] = arguments
     examples = {id_of(run.path) for run in suites.find("cutlass-examples").runs()}
     assert adopting.is_file(file) or file in examples, file
@@ -182,6 +228,7 @@ TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "check": _check,
     "clone": _clone,
     "compare": _compare,
+    "contribute": _parsed_by(contribute.main),
     "devices": _devices,
     "knowledge": _knowledge,
     "fuzz": _fuzz,
@@ -189,6 +236,8 @@ TAKES: dict[str, Callable[[list[str], set[str]], None]] = {
     "references": _references,
     "run": _run,
     "skills": _skills,
+    "sweep": _parsed_by(sweep.main),
+    "tools": _parsed_by(tools.main),
 }
 
 

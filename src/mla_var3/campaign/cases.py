@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mla_var3 import devices, evidence, forked
+from mla_var3 import devices, evidence, forked, front
 from mla_var3.errors import HyperMlaError, TilingError, ToolchainError, UnknownNameError
 from mla_var3.evidence import Failed, Passed, Record, Scalar, builds
 from mla_var3.evidence.model import sha256_of
@@ -288,4 +288,4 @@ def write(outcome: Outcome, root: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    front.run("mla_var3.campaign.cases:main")
