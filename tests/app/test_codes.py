@@ -138,7 +138,9 @@ def test_edits_that_compile_to_the_same_change_nothing(copy):
 
 
 def test_a_doubled_scale_changes_its_workload_and_the_kernels_that_are_passed_it(copy):
-    copy.edit(PROBLEMS, "return 1.0 / math.sqrt(self.d_qk)", "return 2.0 / math.sqrt(self.d_qk)")
+    copy.edit(
+        PROBLEMS, "return self.sharpness / math.sqrt", "return 2.0 * self.sharpness / math.sqrt"
+    )
     code, said = copy.run("workloads")
     assert code == 1
     assert "CHANGED mla.LatentProblem: input1; lse; o" in said  # Inputs aim at a score

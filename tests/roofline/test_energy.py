@@ -161,10 +161,11 @@ def test_a_matrix_product_takes_the_rate_that_it_sustains():
 
 
 def test_power_binds_where_the_records_say_so():
-    """The fastest latent kernels at many query tokens or sequences, back to back."""
+    """The fastest latent kernels at many query tokens or sequences of one length, back to back."""
     for row in committed(language="cute-dsl"):
         known = predict(row.flops, row.bytes, H200.ceilings())
-        if row.record.kernel.design == "flash_mla" and known.time_us > 200:
+        paged = row.record.problem.get("page")  # Lengths differ, and SMs wait for the longest.
+        if row.record.kernel.design == "flash_mla" and known.time_us > 200 and not paged:
             assert known.bound == "power"
             assert known.time_us == pytest.approx(row.us, rel=0.1), row.record.key
 
