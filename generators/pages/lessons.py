@@ -29,6 +29,8 @@ TEXTS = {
     "index": "",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",
+    "tensor-memory": "Tensor Memory",
+    "pairs": "Pairs of CTAs",
 }
 
 Words = Annotated[str, Field(min_length=1)]
