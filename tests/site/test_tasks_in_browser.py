@@ -63,7 +63,7 @@ TASKS = (
     ),
     Task(
         "is v4 better than v3, and why",
-        ("article .cards a:text-is('kernels')", ".steps a[href*='cutile-dsl/mla_var6_plus/v4']"),
+        ("article .cards a:text-is('kernels')", "article a[href*='cutile-dsl/mla_var6_plus/v4']"),
         ".verdict",
         ("negative result", "slower", "than v3", "streams"),
     ),
