@@ -1,16 +1,15 @@
 """Reads the court's test kernels, each with the page that advice should rank first, from TOML.
 
 Lists stand in ``knowledge/court``: ``seeded.toml`` has kernels of ours that one edit made slow,
-``strangers.toml`` third-party kernels with an expert's verdict on each. Both were written before
-the advice was asked.
+``strangers.toml`` third-party kernels with an expert's verdict on each, ``history.toml`` versions
+that another design beat. All were written before the advice was asked.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -209,12 +208,20 @@ class _PastList(_Model):
     case: tuple[Past, ...]
 
 
-def _read(name: str, root: Path | None) -> Mapping[str, Any]:
+_CaseList = TypeVar("_CaseList", _SeededList, _StrangerList, _PastList)
+
+
+def _listed(kind: type[_CaseList], name: str, root: Path | None) -> _CaseList:
+    """A file of cases, each named once; KnowledgeError where it is no such file."""
     path = (root or repo_root()) / name
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise KnowledgeError(f"{name} cannot be read: {error}") from error
+    except ValidationError as error:
+        raise KnowledgeError(f"{name}: {error}") from error
+    _once([case.id for case in found.case], name)
+    return found
 
 
 def seeded(root: Path | None = None) -> tuple[tuple[Seeded, ...], tuple[Kernel, ...]]:
@@ -223,11 +230,7 @@ def seeded(root: Path | None = None) -> tuple[tuple[Seeded, ...], tuple[Kernel, 
     Raises:
         KnowledgeError: The list is missing, is not TOML, or names a case twice.
     """
-    try:
-        found = _SeededList.model_validate(_read(SEEDED, root))
-    except ValidationError as error:
-        raise KnowledgeError(f"{SEEDED}: {error}") from error
-    _once([case.id for case in found.case], SEEDED)
+    found = _listed(_SeededList, SEEDED, root)
     goods: list[Kernel] = []
     for kernel in (*(case.good for case in found.case), *found.good):
         if kernel not in goods:
@@ -241,12 +244,7 @@ def strangers(root: Path | None = None) -> tuple[Stranger, ...]:
     Raises:
         KnowledgeError: The list is missing, is not TOML, or names a case twice.
     """
-    try:
-        found = _StrangerList.model_validate(_read(STRANGERS, root)).case
-    except ValidationError as error:
-        raise KnowledgeError(f"{STRANGERS}: {error}") from error
-    _once([case.id for case in found], STRANGERS)
-    return found
+    return _listed(_StrangerList, STRANGERS, root).case
 
 
 def past(root: Path | None = None) -> tuple[Past, ...]:
@@ -255,12 +253,7 @@ def past(root: Path | None = None) -> tuple[Past, ...]:
     Raises:
         KnowledgeError: The list is missing, is not TOML, or names a case twice.
     """
-    try:
-        found = _PastList.model_validate(_read(HISTORY, root)).case
-    except ValidationError as error:
-        raise KnowledgeError(f"{HISTORY}: {error}") from error
-    _once([case.id for case in found], HISTORY)
-    return found
+    return _listed(_PastList, HISTORY, root).case
 
 
 def _once(names: list[str], where: str) -> None:
