@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -27,7 +28,7 @@ from mla_var3.knowledge import metrics
 from mla_var3.roofline import svg
 
 #: Part of every cache key: raise it when a drawing changes.
-STYLE_VERSION = 4
+STYLE_VERSION = 5
 _MARKERS = "osD^vPX*"
 #: Widths in inches: of a page's text, and of a phone.
 WIDE, NARROW = 7.4, 3.75
@@ -47,6 +48,7 @@ class Line:
         color: Which colour and marker; grey where it is negative.
         leads: Whether it is drawn thick.
         labelled: Whether its label stands at its end on a wide screen.
+        first: Whether it has its label before others, on every screen.
     """
 
     label: str
@@ -54,6 +56,7 @@ class Line:
     color: int
     leads: bool = False
     labelled: bool = True
+    first: bool = False
 
 
 class Chart(Protocol):
@@ -141,7 +144,7 @@ class Times:
             labels = [
                 (line.points[-1], line.label, _color(line))
                 for line in self.lines
-                if line.leads or (line.labelled and width == WIDE)
+                if line.leads or line.first or (line.labelled and width == WIDE)
             ]
             if self.bound:
                 labels.append((self.bound[-1], "bound", svg.INK))
@@ -295,8 +298,8 @@ def told_apart(lines: Sequence[Line], alike: bool) -> tuple[Line, ...]:
     """
     named = sorted(
         (line for line in lines if line.labelled),
-        key=lambda line: (not (alike and line.leads), math.prod(y for _, y in line.points)
-                          ** (1 / len(line.points))),
+        key=lambda line: (not (line.first or (alike and line.leads)),
+                          statistics.geometric_mean(y for _, y in line.points)),
     )[:MOST]  # fmt: skip
     colors = {line.label if alike else line.color: index for index, line in enumerate(named)}
     made = []

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from generators.draw import shapes
 from generators.draw.shapes import BLUE, EDGE, INK, ORANGE, PURPLE, QUIET, circle, path, text
-from generators.model import sweep, targets
-from generators.model.run import Run
+from generators.model import columns, sweep, targets
+from generators.model.columns import Column
 from generators.model.site import Site
 from generators.write.text import capital
 from mla_var3.devices import Ceilings
@@ -77,20 +77,20 @@ def mountain(site: Site, versions: Sequence[Version]) -> Mountain | None:
     where = sweep.setting(versions[0].layer, runs)
     if where is None:
         return None
-    times = {version: sweep.times(site, version, where) for version in versions}
+    shown = columns.columns(site, versions, where)
     climbs = [
-        Climb(f"{where.axis}={value:g}", tuple(_steps(times, value))) for value in where.named()
+        Climb(f"{where.axis}={value:g}", tuple(_steps(shown[value], versions)))
+        for value in where.named()
+        if value in shown
     ]
     climbs = [climb for climb in climbs if len(climb.steps) > 1]
     roof = _roof(where)
     return Mountain(roof, tuple(climbs)) if climbs and roof else None
 
 
-def _steps(
-    times: dict[Version, dict[float, Run]], value: float
-) -> Iterator[tuple[str, float, float]]:
-    for version, runs in times.items():
-        run = runs.get(value)
+def _steps(column: Column, versions: Sequence[Version]) -> Iterator[tuple[str, float, float]]:
+    for version in versions:
+        run = column.runs.get(version)
         if run and (work := run.work) and work.flops and work.bytes:
             us = run.total.median_us
             yield version.version, work.flops / work.bytes, work.flops / us / 1e6
@@ -231,5 +231,19 @@ def _apart(named: Sequence[tuple[float, float, str]]) -> Iterator[tuple[float, f
         else:
             groups.append([mark])
     for group in groups:
-        names = sorted(name for *_, name in group)
-        yield max(at for at, *_ in group), group[0][1], ", ".join(names)
+        names = sorted((name for *_, name in group), key=lambda name: (len(name), name))
+        yield max(at for at, *_ in group), group[0][1], _in_short(names)
+
+
+def _in_short(versions: Sequence[str]) -> str:
+    """Versions, those in a row by their ends: ``v0, v3 to v9``."""
+    rows: list[list[int]] = []
+    for number in (int(version.removeprefix("v")) for version in versions):
+        if rows and rows[-1][-1] == number - 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return ", ".join(
+        f"v{row[0]} to v{row[-1]}" if len(row) > 2 else ", ".join(f"v{n}" for n in row)
+        for row in rows
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from generators.mla.design_choice import held_by, kernels_by_design
-from generators.model import compare
+from generators.mla.design_choice import CONTEXT, held_by, kernels_by_design
+from generators.model import compare, problems
 from generators.model.compare import Best, alike, best
 from generators.model.run import Run
 from generators.model.site import Site
@@ -33,17 +33,33 @@ CACHES: Mapping[regimes.Kernel, str] = {
 AXES = ("b", "h", "s", "t")
 #: So many of a problem are listed, fastest first.
 LISTED = 3
+#: Sequences of the problem to begin with.
+_BATCH = 32
 
 
 def measured(site: Site) -> dict[str, Any]:
     """Answers, the rates behind bounds, and the devices on which each language runs."""
+    found = list(answers(site))
     return {
         "axes": list(AXES),
         "caches": CACHES,
-        "answers": list(answers(site)),
+        "answers": found,
+        "start": _start(found),
         "bounds": {device.key: rates for device in site.devices if (rates := _bound(device))},
         "runs": {device.key: _languages(device.sm) for device in site.devices},
     }
+
+
+def _start(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The problem to begin with: measured beside the peer, with most sequences, then most rows."""
+    latent = [answer for answer in found if answer["cache"] == "flash_mla"]
+    best = max(
+        latent or found,
+        key=lambda a: (a["peer"] is not None, a["s"] == 1, not a["found"][0]["stale"], a["h"],
+                       -abs(a["b"] - _BATCH), -abs(a["t"] - CONTEXT)),
+        default=None,
+    )  # fmt: skip
+    return {name: best[name] for name in ("device", "cache", *AXES)} if best else {}
 
 
 def answers(site: Site) -> Iterable[dict[str, Any]]:
@@ -72,7 +88,18 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
             **dict(axes),
             "found": [_found(site, choice, first.run) for choice in _ranked(first.run, runs)],
             "outdated": _outdated(site, first),
+            "peer": _peer(site, first.run),
         }
+
+
+def _peer(site: Site, first: Run) -> dict[str, Any] | None:
+    """The library that all compare with, where it was in the run."""
+    design, name = next(iter(WORKLOAD.peers.items()))
+    beside = site.companions.get(problems.together(first), [])
+    for run in compare.fastest(beside):
+        if run.record.kernel.design == design:
+            return {**_found(site, run, first), "name": name}
+    return None
 
 
 def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
@@ -121,7 +148,7 @@ def pages(site: Site, known: Mapping[str, Any], link: Link) -> str:
 
 
 def _named(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return answer["found"] + ([answer["outdated"]] if answer["outdated"] else [])
+    return answer["found"] + [one for one in (answer["outdated"], answer["peer"]) if one]
 
 
 def _bound(device: Any) -> dict[str, Any] | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from generators.model import problems, targets
+from generators.model.columns import PEERS as LIBRARY
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import ladder
 from generators.pages.kernels import run_version
 from generators.write import figures, verdicts
 from generators.write.text import cell, sections, table
@@ -99,7 +99,7 @@ def _fastest_of(
 ) -> tuple[Run | None, dict[str, Run]]:
     """Fastest kernel of ours in one run, and the libraries' times of that run."""
     runs = list(runs)
-    ours = [run for run in runs if run.record.kernel.language != ladder.PEERS and suits(run)]
+    ours = [run for run in runs if run.record.kernel.language != LIBRARY and suits(run)]
     peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
     return min(ours, key=lambda run: run.total.median_us, default=None), peers
 

@@ -224,7 +224,8 @@ def calculator(measured: Mapping[str, Any] | None = None) -> str:
             alone.
     """
     spec = calculator_spec()
-    inputs = {item["name"]: _input(item) for item in spec["inputs"]}
+    start = (measured or {}).get("start", {})
+    inputs = {item["name"]: _input(item, start.get(item["name"])) for item in spec["inputs"]}
     first = "\n".join(inputs[name] for name in _FIRST)
     rest = "\n".join(text for name, text in inputs.items() if name not in _FIRST)
     options = "".join(map(_option, spec["devices"]))
@@ -268,11 +269,12 @@ def _option(device: Mapping[str, Any]) -> str:
     return f'<option value="{key}"{chosen}>{name}</option>'
 
 
-def _input(item: Mapping[str, Any]) -> str:
+def _input(item: Mapping[str, Any], value: int | None = None) -> str:
+    """A size; its value is that of a problem that was measured, else the default."""
     name = item["name"]
     attributes = {
         "name": name,
-        "value": item["default"],
+        "value": item["default"] if value is None else value,
         "inputmode": "numeric",
         "autocomplete": "off",
         "title": item["help"],

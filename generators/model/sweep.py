@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from generators.model import compare, problems, targets
+from generators.model import problems, targets
 from generators.model.problems import Problem
 from generators.model.run import Run
-from generators.model.site import Site
 from mla_var3.evidence import Scalar
-from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
 #: Columns of times in a ladder.
@@ -101,15 +99,3 @@ def _largest(timed: list[Run], sweep: str, moves: Callable[[str, Scalar, Scalar]
     kept = {name for name, _ in fixed}
     names = [name for name, _ in problem.axes if name not in kept]
     return Setting(target, " = ".join(names), dict(sorted(at.items())), fresh)
-
-
-def times(site: Site, version: Version, where: Setting) -> dict[float, Run]:
-    """The run of a version at each value: fresh before stale, the fastest of several."""
-    at = {problem: value for value, problem in where.problems.items()}
-    found: dict[float, Run] = {}
-    runs = (run for run in site.runs_of(version) if run.record.target == where.target)
-    for run in compare.fastest(run for run in runs if run.record.mode == "event"):
-        value = at.get(problems.problem_of(run.record))
-        if value is not None:
-            found.setdefault(value, run)
-    return found

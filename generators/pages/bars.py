@@ -1,15 +1,16 @@
-"""Bars of a version page: its time, that of the version before, of FlashMLA, and the bound."""
+"""Bars of times of one run: a version beside the one before, FlashMLA and the bound."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from generators.model import compare, problems
+from generators.model.columns import PEERS
 from generators.model.compare import Verdict
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages.ladder import PEERS
 from mla_var3.runtime import costs
 from mla_var3.runtime.registry import Version
 
@@ -17,6 +18,20 @@ from mla_var3.runtime.registry import Version
 FIRST_PEER = "deepseek_flash_mla"
 #: How much of a cell the longest bar takes.
 _WIDEST = 70
+
+
+class Bar(NamedTuple):
+    """A time.
+
+    Attributes:
+        name: Whose.
+        us: Microseconds.
+        kind: ``own``, ``before``, ``peer`` or ``bound``.
+    """
+
+    name: str
+    us: float
+    kind: str
 
 
 def section(site: Site, version: Version, before: Version | None, found: Verdict) -> str:
@@ -27,12 +42,16 @@ def section(site: Site, version: Version, before: Version | None, found: Verdict
     shown = list(_rows(site, version, before, mine))
     if len(shown) < 2:
         return ""
-    longest = max(us for _, us, _ in shown)
-    rows = "".join(_row(name, us, us / longest, kind) for name, us, kind in shown)
-    at = html.escape(str(problems.problem_of(mine.record)))
-    day = f"{mine.record.time:%Y-%m-%d}"
+    at = problems.problem_of(mine.record)
+    return drawn(f"At {at}, one run of {mine.record.time:%Y-%m-%d}", shown)
+
+
+def drawn(caption: str, shown: Sequence[Bar]) -> str:
+    """Bars from zero, the longest one as wide as its cell lets it be."""
+    longest = max(bar.us for bar in shown)
+    rows = "".join(_row(bar, bar.us / longest) for bar in shown)
     return (
-        f'<table class="bars bars--one"><caption>At {at}, one run of {day}</caption><thead><tr>'
+        f'<table class="bars bars--one"><caption>{html.escape(caption)}</caption><thead><tr>'
         '<th scope="col">Version</th><th scope="col">Time</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
@@ -46,19 +65,16 @@ def _telling(site: Site, version: Version, found: Verdict) -> Run | None:
     return next(iter(compare.fastest(timed)), None)
 
 
-def _rows(
-    site: Site, version: Version, before: Version | None, mine: Run
-) -> Iterator[tuple[str, float, str]]:
-    """Name, time and kind of each bar."""
+def _rows(site: Site, version: Version, before: Version | None, mine: Run) -> Iterator[Bar]:
     beside = [r for r in site.companions.get(problems.together(mine), []) if r is not mine]
-    yield version.key, mine.total.median_us, "own"
+    yield Bar(version.key, mine.total.median_us, "own")
     if before is not None and (run := _of(site, before, beside)) is not None:
-        yield before.key, run.total.median_us, "before"
+        yield Bar(before.key, run.total.median_us, "before")
     if (peer := _peer(site, beside)) is not None:
-        yield peer[0], peer[1].total.median_us, "peer"
+        yield Bar(peer[0], peer[1].total.median_us, "peer")
     bound = costs.bound(mine.record)
     if bound is not None:
-        yield "the bound", bound.time_us, "bound"
+        yield Bar("the bound", bound.time_us, "bound")
 
 
 def _of(site: Site, version: Version, runs: list[Run]) -> Run | None:
@@ -75,11 +91,11 @@ def _peer(site: Site, runs: list[Run]) -> tuple[str, Run] | None:
     return ("FlashMLA" if first else chosen.record.kernel.design), chosen
 
 
-def _row(name: str, us: float, share: float, kind: str) -> str:
-    shown = f"{us:,.1f} us" if us < 1000 else f"{us:,.0f} us"
+def _row(bar: Bar, share: float) -> str:
+    shown = f"{bar.us:,.1f} us" if bar.us < 1000 else f"{bar.us:,.0f} us"
     width = f"width:{_WIDEST * share:.1f}%"
     return (
-        f'<tr><th scope="row">{html.escape(name)}</th><td>'
-        f'<span class="bars__bar bars__bar--{kind}" style="{width}"></span> '
+        f'<tr><th scope="row">{html.escape(bar.name)}</th><td>'
+        f'<span class="bars__bar bars__bar--{bar.kind}" style="{width}"></span> '
         f"<span>{shown}</span></td></tr>"
     )

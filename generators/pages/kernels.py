@@ -19,7 +19,7 @@ from generators.pages import ladder
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
-from generators.write.text import cell, code, docstring, meta, sections, table
+from generators.write.text import cell, code, docstring, fold, meta, sections, table
 from mla_var3.evidence import Record
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
@@ -258,9 +258,13 @@ def _design(site: Site, versions: list[Version]) -> Page:
             "## About the design" if overview else "",
             overview,
             "## Shared stage helpers { data-search-exclude }" if files else "",
-            tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
-            if files
-            else "",
+            fold(
+                "Read them here",
+                ", ".join(file.name for file in files),
+                tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
+                if files
+                else "",
+            ),
         ),
         source=devlog.name if devlog else f"{folder}/__init__.py",
         nav=titles(first),
@@ -320,11 +324,9 @@ def _gained(site: Site, versions: list[Version], link: Link) -> str:
         for key, shown in sorted(said.items(), key=lambda item: (item[0][0], item[0][1].order))
     ]
     head = ["At", *(f"{new.version} against {old.version}" for old, new in pairwise(versions))]
-    return sections(
-        "### What each step gained",
-        f"Times of one run against each other. {_conditions(compared, varying, several)}",
-        table(head, rows),
-    )
+    told = f"Times of one run against each other. {_conditions(compared, varying, several)}"
+    gained = sections(told, table(head, rows))
+    return fold("What each step gained", f"at {len(rows)} problems", gained)
 
 
 def _at(run: Run, varying: list[str], several: bool) -> str:

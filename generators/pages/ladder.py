@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from generators.draw import charts
-from generators.model import compare, sweep
+from generators.model import columns, compare, problems, sweep
+from generators.model.columns import PEERS, Column
 from generators.model.run import Run
 from generators.model.site import Site
+from generators.pages import bars
 from generators.write import figures, verdicts
 from generators.write.source import repo_name
-from generators.write.text import cell, code, docstring, fold, sections, table
+from generators.write.text import cell, code, docstring, fold, sections, table, us
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import costs
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
-#: Language of designs whose kernel is somebody's library.
-PEERS = "library"
 #: Heading of the verdicts; they rest on more problems than the columns show.
 VERDICT = "Against the version before, over all problems"
+#: Heading of times that no column shows.
+APART = "In other runs"
+#: Fewer versions make no staircase.
+_STEPS = 3
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -43,36 +47,83 @@ def ladder_table(
     designs: Sequence[list[Version]],
     where: sweep.Setting,
     name: Callable[[Version], str],
+    link: Link,
 ) -> str:
-    """One row per step.
+    """One row per step, then the library that all compare with, then the bound.
 
     Args:
         site: What generators read.
         designs: Versions of each design.
         where: The setting.
         name: A version as the first column has it, linked.
+        link: Addresses as seen from the page.
     """
-    columns, found = where.named(), rows_of(designs)
-    timed = {version.key: sweep.times(site, version, where) for version, _ in found}
-    peers = [version for version, _ in found if version.language == PEERS]
+    shown, found = _columns(site, designs, where), rows_of(designs)
+    values, peer = list(shown), _peer(site, designs, where)
+    peers = [version for version, _ in found if version.language == PEERS] + peer
+    last = values[-1]
     head = [
-        "Version", "Idea", *(_heading(where, value) for value in columns),
-        "Of the best peer", f"Of the bound, {_at(where, columns[-1])}", VERDICT,
+        "Version", "Idea", *(_heading(where, value) for value in values), APART,
+        "Of the best peer", f"Of the bound, {_at(where, last)}", VERDICT,
     ]  # fmt: skip
-    return table(
-        head,
-        [
-            [
-                name(version),
-                idea(version),
-                *(_time(timed[version.key].get(value)) for value in columns),
-                _share(timed, version, peers, where),
-                _of_bound(timed[version.key].get(columns[-1])),
-                verdicts.badge(compare.of(site, version, before)),
-            ]
-            for version, before in found
-        ],
-        right=[_heading(where, value) for value in columns],
+
+    def row(version: Version, said: str, verdict: str) -> list[str]:
+        apart = columns.elsewhere(site, version, where, shown)
+        return [
+            said,
+            idea(version),
+            *(_time(column.runs.get(version), value in apart) for value, column in shown.items()),
+            _apart(apart, where, link),
+            _share(shown, version, peers, where),
+            _of_bound(shown[last].runs.get(version)),
+            verdict,
+        ]
+
+    made = [
+        row(version, name(version), verdicts.badge(compare.of(site, version, before)))
+        for version, before in found
+    ]
+    made += [row(version, f"[{cell(_peer_name(version))}]({link(repo_name(version.path))})", "")
+             for version in peer]  # fmt: skip
+    least = [_least(column.runs.values()) for column in shown.values()]
+    if any(least):
+        bounds = [f"{us(one)}" if one else "" for one in least]
+        made.append(["The bound", "What no kernel that does this work can beat.", *bounds,
+                     "", "", "", ""])  # fmt: skip
+    return table(head, made, right=[_heading(where, value) for value in values])
+
+
+def _columns(
+    site: Site, designs: Sequence[list[Version]], where: sweep.Setting
+) -> dict[float, Column]:
+    """The run of each column: peers count as much as versions do."""
+    peers, _ = columns.first_peer(site, where.layer)
+    everyone = dict.fromkeys(v for versions in [*designs, peers] for v in versions)
+    found = columns.columns(site, everyone, where)
+    return {value: found[value] for value in where.named() if value in found}
+
+
+def _peer(site: Site, designs: Sequence[list[Version]], where: sweep.Setting) -> list[Version]:
+    """Versions of the first library with a row of their own, where the designs lack it."""
+    peers, _ = columns.first_peer(site, where.layer)
+    if peers in list(designs):
+        return []
+    shown = _columns(site, designs, where)
+    beside = [v for v in peers if any(v in column.runs for column in shown.values())]
+    apart = [v for v in peers if columns.elsewhere(site, v, where, shown)]
+    return beside or apart[-1:]
+
+
+def _peer_name(version: Version) -> str:
+    named = workloads()[version.layer].peers
+    return named.get(version.design, version.design)
+
+
+def _apart(apart: Mapping[float, Run], where: sweep.Setting, link: Link) -> str:
+    """Times of a version that columns lack, each of another run."""
+    return "<br>".join(
+        f"{_at(where, value)}: {figures.record_link(run, link, figures.duration(run.total))}"
+        for value, run in apart.items()
     )
 
 
@@ -100,10 +151,16 @@ def _heading(where: sweep.Setting, value: float) -> str:
     return f"{_at(where, value)}, {regime}" if regime else _at(where, value)
 
 
-def _time(run: Run | None) -> str:
+def _time(run: Run | None, apart: bool) -> str:
     if run is None:
-        return "not measured"
+        return "" if apart else "not measured"
     return figures.duration(run.total) + (" (stale)" if run.stale else "")
+
+
+def _least(runs: Iterable[Run]) -> float:
+    """Bound of the whole work of a column; 0 where no run tells."""
+    found = [costs.bound(run.record) for run in compare.with_all_work(list(runs))]
+    return min((bound.time_us for bound in found if bound is not None), default=0.0)
 
 
 def _of_bound(run: Run | None) -> str:
@@ -112,17 +169,16 @@ def _of_bound(run: Run | None) -> str:
 
 
 def _share(
-    timed: dict[str, dict[float, Run]], version: Version, peers: list[Version], where: sweep.Setting
+    shown: Mapping[float, Column], version: Version, peers: list[Version], where: sweep.Setting
 ) -> str:
-    """Time of the best peer that does the same over a version's, at the last common run."""
+    """Time of the best peer that does the same over a version's, at the last common column."""
     covers = version.plan_class().covers
-    alike = [timed[peer.key] for peer in peers if peer.plan_class().covers == covers]
-    for value in reversed(where.named()):
-        run = timed[version.key].get(value)
-        others = [runs[value] for runs in alike if value in runs]
-        same = [o for o in others if run and run.record.run and o.record.run == run.record.run]
-        if run and same:
-            share = min(o.total.median_us for o in same) / run.total.median_us
+    alike = [peer for peer in peers if peer.plan_class().covers == covers]
+    for value, column in reversed(list(shown.items())):
+        run = column.runs.get(version)
+        others = [column.runs[peer] for peer in alike if peer in column.runs]
+        if run and others:
+            share = min(o.total.median_us for o in others) / run.total.median_us
             return f"{verdicts.bar(share)} {_at(where, value)}"
     return ""
 
@@ -137,13 +193,41 @@ def _every_step(designs: Sequence[list[Version]], link: Link) -> str:
     return '<div class="steps" markdown="1">\n\n' + "\n".join(lines) + "\n\n</div>"
 
 
+# -- bars ------------------------------------------------------------------------------------------
+
+
+def staircase(site: Site, versions: list[Version], where: sweep.Setting) -> str:
+    """All versions of a design in one run as bars; empty where fewer than three were in it."""
+    shown = _columns(site, [versions], where)
+    value = max(shown, key=lambda value: (len(shown[value].runs), -value))
+    column = shown[value]
+    own = {version: column.runs[version] for version in versions if version in column.runs}
+    if len(own) < _STEPS:
+        return ""
+    best = min(own, key=lambda version: own[version].total.median_us)
+    rows = [
+        bars.Bar(version.version, run.total.median_us, "own" if version is best else "before")
+        for version, run in own.items()
+    ]
+    rows += [
+        bars.Bar(_peer_name(peer), column.runs[peer].total.median_us, "peer")
+        for peer in _peer(site, [versions], where) if peer in column.runs
+    ]  # fmt: skip
+    if least := _least(own.values()):
+        rows.append(bars.Bar("the bound", least, "bound"))
+    missing = [version.version for version in versions if version not in own]
+    note = f" Not in that run: {', '.join(missing)}." if missing else ""
+    at = problems.problem_of(own[best].record)
+    return bars.drawn(f"At {at}, one run of {column.day}.{note}", rows)
+
+
 # -- the chart -------------------------------------------------------------------------------------
 
 
 def chart(
     site: Site, designs: Sequence[list[Version]], where: sweep.Setting, *, title: str, every: bool
 ) -> str:
-    """Time over the sweep: all versions and the bound, drawn for wide and for narrow screens.
+    """Time over the sweep: versions of one run and the bound, for wide and for narrow screens.
 
     Args:
         site: What generators read.
@@ -152,45 +236,83 @@ def chart(
         title: What the figure shows.
         every: Whether each version has its label; else one of each design.
     """
+    peers, called = columns.first_peer(site, where.layer)
+    with_peer = designs if peers in list(designs) or not peers else [*designs, peers]
+    everyone = [version for versions in with_peer for version in versions]
+    shown = columns.charted(site, everyone, where)
+    drawn = [_times(versions, shown) for versions in with_peer]
+    lighter = workloads()[where.layer].lighter
+    spared = [_spared(found, lighter) for found in drawn]
+    alone = all(less for less, versions in zip(spared, with_peer, strict=True)
+                if versions is not peers)  # fmt: skip
     lines: list[charts.Line] = []
     least: dict[float, float] = {}
-    lighter = workloads()[where.layer].lighter
-    drawn = [
-        {version: sweep.times(site, version, where) for version in versions} for versions in designs
-    ]
-    spared = [_spared(found, lighter) for found in drawn]
-    alone = all(spared)
-    for color, (found, less) in enumerate(zip(drawn, spared, strict=True)):
+    for color, (versions, found, less) in enumerate(zip(with_peer, drawn, spared, strict=True)):
+        is_peer = versions is peers
         if less and not alone:  # A bound that others cannot reach is none of theirs.
             continue
-        found = {version: runs for version, runs in found.items() if runs}
-        for runs in found.values():
-            for value, run in runs.items():
-                work = costs.bound(run.record)
-                if work is not None:
-                    least[value] = min(least.get(value, work.time_us), work.time_us)
+        if not (is_peer and alone):
+            _take_least(least, found)
         # Of a design the version with most times, which its line shows best, then the fastest.
         lead = max(found, key=lambda v: (len(found[v]), -_typical(found[v])), default=None)
         lines += [
             charts.Line(
-                version.key if not every else version.version,
+                called if is_peer else version.version if every else version.key,
                 tuple((value, run.total.median_us) for value, run in sorted(runs.items())),
                 color,
-                leads=version is lead,
+                leads=version is lead and not (is_peer and every),
                 labelled=every or version is lead,
+                first=is_peer,
             )
             for version, runs in found.items()
+            if not is_peer or version is lead
         ]
-    if len(where.problems) < 2 or not lines:
+    if len(shown) < 2 or all(line.first for line in lines):
         return ""
-    bound = tuple(sorted(least.items()))
     drawn_lines = charts.told_apart(lines, every)
-    drawing = charts.Times(title, where.axis, where.meaning, drawn_lines, bound)
-    return charts.figure(drawing)
+    said = f"{title}, {_of_runs(shown)}"
+    bound = tuple(sorted(least.items()))
+    drawing = charts.Times(said, where.axis, where.meaning, drawn_lines, bound)
+    left = [version for versions in designs for version in versions
+            if every and not any(version in column.runs for column in shown.values())]  # fmt: skip
+    note = f"Not in this chart, since other runs timed them: {_named(left)}." if left else ""
+    return sections(charts.figure(drawing), note)
+
+
+def _named(versions: Sequence[Version]) -> str:
+    return ", ".join(version.version for version in versions)
+
+
+def _of_runs(shown: Mapping[float, Column]) -> str:
+    """Of which runs a chart is."""
+    names = {column.name for column in shown.values()}
+    days = sorted({column.day for column in shown.values()})
+    if len(names) == 1:
+        return f"one run of {days[0]}"
+    return "each size of one run of its own: compare marks above each other"
+
+
+def _times(
+    versions: Iterable[Version], shown: Mapping[float, Column]
+) -> dict[Version, dict[float, Run]]:
+    """Runs of each version by the value of the sweep; of those alone that have any."""
+    found = {
+        version: {value: column.runs[version] for value, column in shown.items()
+                  if version in column.runs}
+        for version in versions
+    }  # fmt: skip
+    return {version: runs for version, runs in found.items() if runs}
+
+
+def _take_least(least: dict[float, float], found: Mapping[Version, Mapping[float, Run]]) -> None:
+    for runs in found.values():
+        for value, run in runs.items():
+            if (work := costs.bound(run.record)) is not None:
+                least[value] = min(least.get(value, work.time_us), work.time_us)
 
 
 def _spared(
-    found: dict[Version, dict[float, Run]], lighter: Callable[[Mapping[str, Any]], bool]
+    found: Mapping[Version, Mapping[float, Run]], lighter: Callable[[Mapping[str, Any]], bool]
 ) -> bool:
     """Whether problems of a design have less work than others of the same sizes."""
     return any(
@@ -200,7 +322,7 @@ def _spared(
     )
 
 
-def _typical(runs: dict[float, Run]) -> float:
+def _typical(runs: Mapping[float, Run]) -> float:
     """Geometric mean of the times, so that no end of the sweep decides alone."""
     return statistics.geometric_mean(run.total.median_us for run in runs.values())
 
@@ -233,17 +355,26 @@ def section(
         text = version.version if every else version.key
         return f"[{cell(text)}]({link(repo_name(version.path))})"
 
-    rows = ladder_table(site, designs, where, name)
+    rows = ladder_table(site, designs, where, name, link)
     steps = sum(map(len, designs))
     if folded:
         opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
         rows = sections(opened, _every_step(designs, link))
     return sections(
-        chart(site, designs, where, title=title, every=every),
-        f"At {cell(where.conditions)}. One row per step, with its times at up to {sweep.NAMED} "
-        "problems; its verdict compares with the version before, within one run, over all problems "
-        "measured. The bound is what no kernel that does this work can beat; a kernel that is "
-        "spared some of it, by a prefix that sequences share or a smaller cache, is in the table "
-        "only.",
+        staircase(site, designs[0], where) if every else "",
+        f"At {cell(where.conditions)}. One row per step. {_each_run(site, designs, where)} The "
+        "verdict compares with the version before, within one run, over all problems measured.",
         rows,
+        chart(site, designs, where, title=title, every=every),
+        "A kernel that is spared some of the work, by a prefix that sequences share or a smaller "
+        "cache, is in the table only."
+        if not every
+        else "",
     )
+
+
+def _each_run(site: Site, designs: Sequence[list[Version]], where: sweep.Setting) -> str:
+    """Which run each column is of."""
+    shown = _columns(site, designs, where)
+    said = ", ".join(f"{_at(where, value)} of {column.day}" for value, column in shown.items())
+    return f"Each column is one run: {said}; what other runs timed stands apart."

@@ -206,6 +206,54 @@
     return element;
   }
 
+  // Times of one run and the bound of its problem, as bars from zero.
+  function bars(caption, rows) {
+    const longest = Math.max(...rows.map((row) => row.us));
+    const table = document.createElement("table");
+    table.className = "bars bars--one";
+    table.createCaption().textContent = caption;
+    const body = table.createTBody();
+    for (const row of rows) {
+      const line = body.insertRow();
+      const name = cell(row.name, "th");
+      name.scope = "row";
+      const bar = document.createElement("span");
+      bar.className = "bars__bar bars__bar--" + row.kind;
+      bar.style.width = (60 * row.us) / longest + "%";
+      const shown = document.createElement("td");
+      shown.append(bar, " " + time(row.us));
+      line.append(name, shown);
+    }
+    return table;
+  }
+
+  // What was timed beside the best, the library that all compare with, and the bound there.
+  function beside(spec, measured, answer, sizes, tied, next) {
+    const [best] = answer.found;
+    const rows = tied.map((found) => ({ name: described(found), us: found.us, kind: "own" }));
+    if (next && next.run === best.run) {
+      rows.push({ name: described(next), us: next.us, kind: "before" });
+    }
+    const { peer } = answer;
+    if (peer && !answer.found.slice(0, rows.length).some((found) => found.version === peer.version)) {
+      rows.push({ name: peer.name, us: peer.us, kind: "peer" });
+    }
+    const there = { ...sizes };
+    for (const axis of measured.axes) there[axis] = answer[axis];
+    const least = bounds(spec, measured, there, answer.device, answer.cache, best.n);
+    if (least) rows.push({ name: "the bound", us: least.all.us, kind: "bound" });
+    return bars("One run, at " + placed(measured, answer), rows);
+  }
+
+  // How the library did in that run, in words.
+  function against(answer) {
+    const [best] = answer.found;
+    const { peer } = answer;
+    if (!peer || best.version === peer.version) return "";
+    return " " + peer.name + " in that run: " + time(peer.us) + " (" +
+      (peer.tied ? "as fast" : compared(peer.us, best.us)) + ").";
+  }
+
   // What the records say, as elements in the order in which they are read.
   function advice(spec, measured, sizes, device, cache, dtype, preferred) {
     const name = (key) => (spec.devices.find((item) => item.key === key) || { name: key }).name;
@@ -240,7 +288,8 @@
       tied.map((found) => described(found) + " " + time(found.us)).join(", ") +
       (best.stale ? " (stale)" : "") + "." +
       (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
-        " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "")));
+        " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "") + against(answer)));
+    parts.push(beside(spec, measured, answer, sizes, tied, next));
     if (answer.outdated) {
       parts.push(paragraph("Faster there before its sources changed: " +
         described(answer.outdated) + ", " + time(answer.outdated.us) + " (stale)."));

@@ -159,6 +159,21 @@ def test_the_advisor_names_what_was_measured(show):
     assert "2.1x slower" in said
 
 
+def test_the_advisor_names_flashmla_where_it_was_in_the_run(show):
+    [first, *rest] = MEASURED["answers"]
+    peer = {"version": "deepseek_flash_mla v0", "name": "FlashMLA", "us": 450.0, "tied": False}
+    start = {"device": "nvidia-h200-sxm", "cache": "flash_mla", "b": 32, "h": 128, "s": 32,
+             "t": 4096}  # fmt: skip
+    answers = [{**first, "peer": peer}, *rest]
+    page = show(regimes.calculator({**MEASURED, "answers": answers, "start": start}),
+                "calculator.js")  # fmt: skip
+    said = page.inner_text(".advice")
+    assert "Confidence high: this very problem was measured" in said
+    assert "FlashMLA in that run: 450 us (13 % slower)." in said
+    shown = page.locator(".bars th").all_inner_texts()
+    assert shown == ["fast v1", "next v2", "FlashMLA", "the bound"]
+
+
 def test_the_advisor_says_how_near_its_record_is(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
     said = advice(page, b=8, s=32, t=4096)

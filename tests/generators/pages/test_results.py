@@ -100,8 +100,35 @@ def test_a_ladder_draws_every_version_and_follows_its_record(site):
     assert "v0, s=16: 640 us" in figure(after)
     assert figure(before).count("<svg") == 2
     steps = rows(before, "## The ladder")
-    assert [row[2] for row in steps] == ["30 us", "10 us", "not measured"]
+    assert [row[2] for row in steps[:3]] == ["30 us", "10 us", "not measured"]
+    assert steps[-1][0] == "The bound"
     assert "3x faster" in steps[1][-1]
+
+
+def test_a_column_and_a_chart_of_a_ladder_are_one_run_and_others_stand_apart(site):
+    def at(version: str, s: int, us: float, run: str, **changes):
+        fields = {"problem": {**SIZES, "s": s}, "slug": f"{version}{s}{run}", "run": run, **changes}
+        return timed(version, us, **fields)
+
+    peer = {"design": "deepseek_flash_mla"}
+    made = on(
+        site,
+        *(at(v, s, us * s, "aaaa") for s in (1, 4, 16) for v, us in (("v0", 30.0), ("v1", 20.0))),
+        *(at("v0", s, 11.0 * s, "aaaa", **peer) for s in (1, 4, 16)),
+        at("v2", 1, 5.0, "bbbb"),
+    )
+    text = kernels._design(made, made.designs()["flash_mla"]).content
+    v0, v1, v2, flash, bound = rows(text, "## The ladder")
+    assert [row[2] for row in (v0, v1, v2, flash)] == ["30 us", "20 us", "", "11 us"]
+    assert "s=1: [5 us]" in v2[4]
+    assert not v1[4]
+    assert "55%" in v1[5]  # FlashMLA's 11 us over 20 us, of one run.
+    assert not v2[5]
+    assert "[FlashMLA]" in flash[0]
+    assert bound[0] == "The bound"
+    assert "FlashMLA, s=16: 176 us" in figure(text)
+    assert "v2" not in figure(text)
+    assert "other runs timed them: v2" in text
 
 
 def test_no_two_pages_share_a_title(pages):
