@@ -89,7 +89,7 @@ COMMANDS = {
     ),
     "examples": Command(
         "mla_var3.examples",
-        "examples -- fetch|index|show|path|extract|import: the CUTLASS examples, and paths.",
+        "examples -- fetch|index|show|path|extract: the CUTLASS examples, and paths.",
     ),
     "skills": Command(
         "mla_var3.app.skills",

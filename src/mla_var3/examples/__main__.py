@@ -1,4 +1,4 @@
-"""Command line ``python -m mla_var3.examples``: fetch, index, show or import CUTLASS examples."""
+"""Command line ``python -m mla_var3.examples``: fetch, index and show CUTLASS examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mla_var3.arguments import named
 from mla_var3.errors import KnowledgeError, UsageError
 from mla_var3.examples import pin, store
 from mla_var3.examples.model import Example
-from mla_var3.paths import kernels_dir, repo_root
+from mla_var3.paths import repo_root
 
 if TYPE_CHECKING:
     from mla_var3.examples.learning import Learning, Step
@@ -110,32 +110,6 @@ def extract(
     name, found = _annotated(example)
     file = start(repo_root(), name, found, pattern, page or f"cute-{pattern}-{name}"[:60])
     print(f"wrote {file.relative_to(repo_root()).as_posix()}")
-    return 0
-
-
-def import_(
-    example: Annotated[tyro.conf.Positional[str], named("PATH")],
-    design: str,
-    arch: str = "",
-) -> int:
-    """Make a design of ours that drives an example in place.
-
-    `nox -s adopt -- EXAMPLE` takes an example without making a design of it, and without a recipe.
-
-    Args:
-        example: Path below the examples' folder, or id.
-        design: Name of the design.
-        arch: What it has to compile for; the example's own arch by default.
-    """
-    from mla_var3.examples.importing import bring
-
-    tree = pin.tree(repo_root())
-    print(f"compiling {example} without a GPU")
-    folder, found = bring(repo_root(), kernels_dir(), tree, example, design, arch)
-    print(
-        f"wrote kernels/{folder.relative_to(kernels_dir()).as_posix()}/\n"
-        f"next: nox -s profile -- {design} --lang=cute-dsl --arch={arch or found.arch}"
-    )
     return 0
 
 
@@ -238,7 +212,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             "show": show,
             "path": path,
             "extract": extract,
-            "import": import_,
         },
         sys.argv[1:] if argv is None else argv,
         "python -m mla_var3.examples",

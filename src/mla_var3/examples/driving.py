@@ -52,8 +52,8 @@ class Fetched(ModuleType):
             raise NotExecutableError(f"{self._path} cannot be driven: {error}") from error
         if entry.blob != self._blob:
             raise NotExecutableError(
-                f"{self._path} of the fetched tree is blob {entry.blob[:12]}, and the import was "
-                f"made for {self._blob[:12]}; import it anew"
+                f"{self._path} of the fetched tree is blob {entry.blob[:12]}, and the design was "
+                f"made for {self._blob[:12]}"
             )
         with _importable(entry.file.parent, entry.tree.examples):
             exec(code, vars(self))
