@@ -13,6 +13,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from .mutants import Module, Mutant
@@ -21,14 +22,15 @@ from .running import PACKAGE, ROOMS, Runner, Verdict, run
 SCORE = Path(__file__).with_name("score.toml")
 
 
-def every_mutant(left_out: list[str]) -> list[Mutant]:
-    """All mutants of the rooms but those of modules that tests reach in other processes only."""
+def every_mutant(left_out: Iterable[str]) -> list[Mutant]:
+    """All mutants of the rooms but those of modules and functions that are left out."""
+    left = set(left_out)
     found = []
     for path in sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
-        if file not in left_out:
+        if file not in left:
             found += Module(path, file).mutants()
-    return found
+    return [m for m in found if f"{m.file} {m.where}" not in left]
 
 
 def sample(mutants: list[Mutant], number: int, skip: int = 0) -> list[Mutant]:
@@ -108,7 +110,7 @@ def main(arguments: list[str]) -> int:
     count = Count(len(mutants), told["equivalent"])
     runner = Runner(
         mutants, seconds=chosen.seconds, workers=chosen.workers, tell=count.tell,
-        again=chosen.again,
+        again=chosen.again, elsewhere=told["elsewhere"],
     )  # fmt: skip
     if (code := run(runner)) != 0:
         print(f"error: pytest ended with {code}", file=sys.stderr)

@@ -197,7 +197,7 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:
             test, ast.Name | ast.Attribute | ast.Call
         ):
             yield _with(node, test=ast.copy_location(ast.UnaryOp(ast.Not(), test), test))
-        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+        case ast.Return(value=ast.expr() as value) if not _is_false(value):
             yield ast.Return(ast.copy_location(ast.Constant(None), value))
         case ast.Expr(value=ast.Call()):
             yield ast.Pass()
@@ -228,8 +228,9 @@ def _with(node: ast.AST, **fields: Any) -> Any:
     return new
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_false(node: ast.expr) -> bool:
+    """Whether it is None, or False, for which None would do as well."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _change(site: _Site) -> str:
@@ -243,6 +244,9 @@ def _change(site: _Site) -> str:
 
 
 def _line(site: _Site) -> int:
+    """The line that runs: a jump alone behind a test has none, since the test itself jumps."""
+    if isinstance(site.node, ast.Break | ast.Continue) and isinstance(site.parent, ast.If):
+        return site.parent.test.lineno
     return int(getattr(site.node, "lineno", None) or site.parent.lineno)
 
 

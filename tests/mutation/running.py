@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import coverage
 import pytest
@@ -52,16 +53,11 @@ class Reached:
 
     Attributes:
         seconds: By test.
-        lines: Places in ``tests`` by file and line.
+        lines: Names of tests by file and line.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
-    lines: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-
-    @functools.cached_property
-    def tests(self) -> list[str]:
-        """All tests, by place."""
-        return list(self.seconds)
+    lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
     def of(self, mutant: Mutant) -> list[str]:
         """The tests that reach a mutant: one case of each test first, the fast before the slow.
@@ -69,14 +65,84 @@ class Reached:
         A table is read where nobody sees it: all tests are asked that reach its module.
         """
         lines = self.lines.get(mutant.file, {})
-        places = lines.get(mutant.line, [])
+        names = set(lines.get(mutant.line, []))
         if mutant.where.startswith("="):
-            places = sorted(set(itertools.chain.from_iterable(lines.values())))
+            names = set(itertools.chain.from_iterable(lines.values()))
         cases: dict[str, list[str]] = defaultdict(list)
-        for name in sorted((self.tests[place] for place in places), key=self.seconds.__getitem__):
+        for name in sorted(sorted(names), key=self.seconds.__getitem__):
             cases[name.partition("[")[0]].append(name)
         rounds = itertools.zip_longest(*cases.values())
         return [name for one in rounds for name in one if name is not None]
+
+    def add(self, other: Reached) -> None:
+        """Join in what other tests reach."""
+        self.seconds.update(other.seconds)
+        for file, held in other.lines.items():
+            here = self.lines.setdefault(file, {})
+            for line, names in held.items():
+                here.setdefault(line, []).extend(names)
+
+
+class Kept:
+    """What the tests of a file reached when they were last run, until something of that changes.
+
+    Args:
+        folder: Where it is kept, a file for each of the tests.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._shared = _shared()
+
+    def read(self, tests: str) -> Reached | None:
+        """What the tests of a file reach, or None when that has to be asked anew."""
+        path = self._path(tests)
+        if not path.is_file():
+            return None
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["digest"] != self._digest(tests, told["lines"]):
+            return None
+        names = list(told["seconds"])
+        lines = {
+            file: {int(line): [names[at] for at in places] for line, places in held.items()}
+            for file, held in told["lines"].items()
+        }
+        return Reached(told["seconds"], lines)
+
+    def write(self, tests: str, reached: Reached) -> None:
+        place = {name: number for number, name in enumerate(reached.seconds)}
+        lines = {
+            file: {line: sorted(place[name] for name in names) for line, names in held.items()}
+            for file, held in reached.lines.items()
+        }
+        told = {
+            "digest": self._digest(tests, lines), "seconds": reached.seconds, "lines": lines,
+        }  # fmt: skip
+        write_atomic(self._path(tests), json.dumps(told))
+
+    def _path(self, tests: str) -> Path:
+        return self.folder / f"{tests.replace('/', '.')}.json"
+
+    def _digest(self, tests: str, files: Iterable[str]) -> str:
+        """Of the tests, of what all tests share, and of every module that these reached."""
+        paths = [repo_root() / tests, *(PACKAGE / file for file in sorted(files))]
+        told = self._shared.copy()
+        for path in paths:
+            told.update(path.read_bytes() if path.is_file() else b"gone")
+        return told.hexdigest()[:16]
+
+
+def _shared() -> Any:
+    """The digest of what says for every test which lines it reaches."""
+    files = [repo_root() / "tests/conftest.py", *(PACKAGE / "gpuless").rglob("*.py")]
+    files += [
+        path for folder in TESTS for path in (repo_root() / folder).rglob("*.py")
+        if not path.name.startswith("test_")
+    ]  # fmt: skip
+    told = hashlib.sha256()
+    for path in sorted(files):
+        told.update(str(path.relative_to(repo_root())).encode() + path.read_bytes())
+    return told
 
 
 class Runner:
@@ -88,6 +154,7 @@ class Runner:
         workers: Processes at a time.
         tell: Told of each verdict.
         again: Whether to ask anew which tests reach what.
+        elsewhere: Functions that run in another process, and which one starts it.
     """
 
     def __init__(
@@ -98,7 +165,9 @@ class Runner:
         workers: int,
         tell: Callable[[Mutant, Verdict], None],
         again: bool = False,
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
+        self.elsewhere = elsewhere or {}
         self.mutants, self.limit, self.workers = mutants, seconds, workers
         self.tell, self.again = tell, again
         self.reached = Reached()
@@ -112,21 +181,28 @@ class Runner:
         """Tell what tests reach, then run the mutants."""
         if not session.items:
             raise session.Failed("no test was found")
-        path = out_dir() / "mutation" / f"reached-{_digest()}.json"
         vars(os)["cpu_count"] = lambda: 1  # What runs in a process of its own is not seen.
-        if self.again or not path.is_file():
-            self._look_apart(session.items, path)
-        self.reached = _read(path)
+        self._see(session.items, Kept(out_dir() / "mutation"))
         self._run({item.nodeid: item for item in session.items})
         return True
 
-    def _look_apart(self, items: list[pytest.Item], path: Path) -> None:
+    def _see(self, items: list[pytest.Item], kept: Kept) -> None:
+        """Learn what each test reaches, where possible from an earlier run."""
+        files = list(dict.fromkeys(_file(item.nodeid) for item in items))
+        stale = {file for file in files if self.again or kept.read(file) is None}
+        if stale:
+            self._look_apart([item for item in items if _file(item.nodeid) in stale], kept)
+        for file in files:
+            if reached := kept.read(file):
+                self.reached.add(reached)
+
+    def _look_apart(self, items: list[pytest.Item], kept: Kept) -> None:
         """Look in a fork: what tests leave in caches would hide a change from those run later."""
 
         def look() -> bool:
             self._look(items)
-            write_atomic(path, json.dumps({"seconds": self.reached.seconds,
-                                           "lines": self.reached.lines}))  # fmt: skip
+            for file in {_file(item.nodeid) for item in items}:
+                kept.write(file, self._of_file(file))
             return True
 
         with tempfile.TemporaryDirectory() as folder:
@@ -135,6 +211,15 @@ class Runner:
             ):
                 if not ended.result:
                     raise RuntimeError(f"the tests could not be looked at: {ended.failure}")
+
+    def _of_file(self, tests: str) -> Reached:
+        """What those of one file reach."""
+        mine = Reached({n: s for n, s in self.reached.seconds.items() if _file(n) == tests})
+        for file, held in self.reached.lines.items():
+            lines = {line: [n for n in names if n in mine.seconds] for line, names in held.items()}
+            if lines := {line: names for line, names in lines.items() if names}:
+                mine.lines[file] = lines
+        return mine
 
     def _look(self, items: list[pytest.Item]) -> None:
         """Run every test once, and note what it reaches."""
@@ -156,18 +241,17 @@ class Runner:
         self._note(watch.get_data())
 
     def _note(self, data: coverage.CoverageData) -> None:
-        place = {name: number for number, name in enumerate(self.reached.tests)}
         for file in data.measured_files():
             held = self.reached.lines.setdefault(str(Path(file).relative_to(PACKAGE)), {})
             for line, names in data.contexts_by_lineno(file).items():
-                held[line] = sorted(place[name] for name in names if name in place)
+                held[line] = [name for name in names if name in self.reached.seconds]
 
     def _run(self, items: dict[str, pytest.Item]) -> None:
         modules: dict[str, Module] = {}
         work = {}
         for mutant in self.mutants:
             module = modules.setdefault(mutant.file, Module(PACKAGE / mutant.file, mutant.file))
-            names = [name for name in self.reached.of(mutant) if name in items]
+            names = [name for name in self._tests_of(mutant, module) if name in items]
             if not names:
                 self.tell(mutant, Verdict("", 0))
                 continue
@@ -185,6 +269,13 @@ class Runner:
                 else:
                     verdict = ended.result
                 self.tell(mutant, verdict)
+
+    def _tests_of(self, mutant: Mutant, module: Module) -> list[str]:
+        """The tests that reach a mutant; in another process, those that start one."""
+        starts = self.elsewhere.get(f"{mutant.file} {mutant.where}")
+        if starts is None:
+            return self.reached.of(mutant)
+        return self.reached.of(next(m for m in module.mutants() if m.where == starts))
 
     def _attempt(
         self, module: Module, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]
@@ -234,20 +325,8 @@ def _forget() -> None:
             one.cache_clear()
 
 
-def _read(path: Path) -> Reached:
-    read = json.loads(path.read_text(encoding="utf-8"))
-    lines = {f: {int(n): t for n, t in held.items()} for f, held in read["lines"].items()}
-    return Reached(read["seconds"], lines)
-
-
-def _digest() -> str:
-    """Of all that says which tests reach what."""
-    files = [p for room in (*ROOMS, "gpuless") for p in (PACKAGE / room).rglob("*.py")]
-    files += [p for folder in TESTS for p in (repo_root() / folder).rglob("*.py")]
-    told = hashlib.sha256()
-    for path in sorted(files):
-        told.update(str(path.relative_to(repo_root())).encode() + path.read_bytes())
-    return told.hexdigest()[:16]
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def run(runner: Runner, tests: Sequence[str] = TESTS) -> int:
