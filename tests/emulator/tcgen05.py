@@ -48,7 +48,8 @@ class Product:
     """A kernel that multiplies once: A [m, 32 bytes] by B [n, 32 bytes], both along k.
 
     A pair of CTAs has half of the rows of each in each CTA. With ``scaled``, which are modifiers of
-    the opcode, scale factors come behind A and B: a word per row.
+    the opcode, scale factors come behind A and B: a word per row. ``mask`` has words of lanes that
+    are left as they are.
     """
 
     m: int
@@ -58,6 +59,7 @@ class Product:
     in_tensor: bool = False
     pair: bool = False
     scaled: str = ""
+    mask: tuple[int, ...] = ()
 
     def text(self) -> str:
         n = self.n
@@ -92,12 +94,14 @@ tcgen05.st.sync.aligned.32x32b.x4.b32 [%r23], {registers("a", 4)};
         )
         first = "%rd10" if not self.in_tensor else "[%r9]"
         give = "\n".join(f"st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(wide))
+        masked = registers("m", len(self.mask)) + ", " if self.mask else ""
+        mask = " ".join(f"mov.b32 %m{i}, {word};" for i, word in enumerate(self.mask))
         return f"""
 .version 8.7
 .target sm_100a
 .address_size 64
 .visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{
-.reg .pred %p<9>; .reg .b16 %h<2>; .reg .b32 %r<32>, %a<8>, %d<{n}>; .reg .b64 %rd<16>;
+.reg .pred %p<9>; .reg .b16 %h<2>; .reg .b32 %r<32>, %a<8>, %m<8>, %d<{n}>; .reg .b64 %rd<16>;
 .shared .align 128 .b8 left[4096]; .shared .align 128 .b8 right[8192];
 .shared .align 8 .b8 bar[8]; .shared .align 4 .b8 hold[4];
 ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c];
@@ -137,7 +141,8 @@ setp.ne.u32 %p5, %r7, 0; or.pred %p5, %p5, %p1;
 mov.u32 %r5, left; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd10, %r5; add.u64 %rd10, %rd10, {matrix(0)};
 mov.u32 %r5, right; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd11, %r5; add.u64 %rd11, %rd11, {matrix(0)};
 mov.b32 %r12, {self.word}; setp.ne.u32 %p4, %r12, %r12;
-tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r8], {first}, %rd11, %r12, {factors}%p4;
+{mask}
+tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r8], {first}, %rd11, %r12, {factors}{masked}%p4;
 tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{cast}.b64 {commit};
 ISSUED:
 {wait("%r3")}
@@ -267,3 +272,34 @@ TAIL = Snippet(
     grid=2,
     cluster=2,
 )
+
+#: Each thread brings 32 bytes, and a copy takes rows of them to columns 8 to 15.
+COPIED = Snippet(
+    {
+        "init": ACCUMULATOR.steps["init"],
+        "alloc": ACCUMULATOR.steps["alloc"],
+        "fill": "mul.wide.u32 %rd5, %r1, 32; add.u64 %rd6, %rd0, %rd5; shl.b32 %r4, %r1, 5; add.u32 %r4, %r4, %r2; "
+        + " ".join(
+            f"ld.global.v4.b32 {{%r10, %r11, %r12, %r13}}, [%rd6+{i}]; st.shared.v4.b32 [%r4+{i}], {{%r10, %r11, %r12, %r13}};"
+            for i in (0, 16)
+        ),
+        "proxy": "fence.proxy.async.shared::cta;",
+        "filled": f"{BEFORE} bar.sync 0; {AFTER}",
+        "where": "ld.shared.b32 %r20, [%r3+32]; shl.b32 %r21, %r6, 21; add.u32 %r24, %r20, 8; add.u32 %r22, %r24, %r21; "
+        f"shr.u32 %r5, %r2, 4; cvt.u64.u32 %rd10, %r5; add.u64 %rd10, %rd10, {matrix(0)};",
+        "copy": f"@!%p1 tcgen05.cp.{CTA}.128x256b [%r24], %rd10;",
+        "commit": f"@!%p1 {COMMIT} [%r3];",
+        "wait": wait("%r3"),
+        "after": AFTER,
+        "load": f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {registers('a', 8)}, [%r22];",
+        "loaded": LOADED,
+        "give": "add.u64 %rd6, %rd1, %rd5; " + " ".join(f"st.global.b32 [%rd6+{4 * i}], %a{i};" for i in range(8)),
+        "before_end": BEFORE,
+        "over": "bar.sync 0;",
+        "end": AFTER,
+        "dealloc": f"@!%p2 {DEALLOC} %r20, 64;",
+    },
+    words=(1024, 1024),
+    shared=".shared .align 128 .b8 a[4096]; .shared .align 8 .b8 bars[64]; .reg .b32 %a<8>;",
+    block=128,
+)  # fmt: skip

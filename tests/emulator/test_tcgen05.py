@@ -12,8 +12,18 @@ from mla_var3.emulator import launch
 from mla_var3.emulator.formats import decode
 from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
+from mla_var3.emulator.units.tcgen05 import descriptors, products
 from mla_var3.errors import EmulatorError
-from tests.emulator.tcgen05 import ACCUMULATOR, ALLOC, FENCES, TAIL, Product, instruction
+from tests.emulator.tcgen05 import (
+    ACCUMULATOR,
+    ALLOC,
+    COPIED,
+    FENCES,
+    TAIL,
+    Product,
+    instruction,
+    matrix,
+)
 from tests.emulator.test_events import lines, raced
 
 DEFAULT = [Options(), Options(seed=1), Options(seed=2)]
@@ -166,6 +176,96 @@ def test_negation_and_saturation():
 def test_what_no_descriptor_means_is_refused(word, said):
     with pytest.raises(EmulatorError, match=said):
         Product(128, 16, "f16", word).run(codes("f16", 128, 1), codes("f16", 16, 1))
+
+
+MASK = (0x80000001, 0, 0xFFFF0000, 2)
+
+
+@pytest.mark.parametrize(
+    ("mask", "pair"), [(MASK, False), ((0,) * 4, False), (MASK[::-1] + MASK, True)]
+)
+def test_lanes_of_a_mask_are_left_as_they_are(mask: tuple[int, ...], pair: bool) -> None:
+    m = 256 if pair else 128
+    left, right = codes("f16", m, 7), codes("f16", 16, 8)
+    want = (values(left, "f16") @ values(right, "f16").T).astype(np.float32).view(np.uint32)
+    word = instruction(m, 16, "f16", "f16")
+    got, done = Product(m, 16, "f16", word, pair=pair, mask=mask).run(left, right)
+    off = np.array([mask[lane // 32] >> lane % 32 & 1 for lane in range(m)], bool)
+    assert ((got == want) == ~off[:, None]).all()
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+def test_sums_of_integers_end_at_the_limits_where_asked_to(saturates: bool) -> None:
+    word = instruction(128, 16, "s8", "s8", "s32", more=8 * saturates)
+    form = descriptors.Product.of(word, descriptors.Kind("i8", False, 0))
+    old = np.array([2**31 - 5, -(2**31) + 5, 7], np.int32)
+    out = np.array([9.0, -9.0, -9.0])
+    keep = products._sum(out, old.view(np.uint32), form, True, 0).view(np.int32).tolist()
+    assert keep == ([2**31 - 1, -(2**31), -2] if saturates else [4 - 2**31, 2**31 - 4, -2])
+    alone = np.array([2.0**31 - 1, -(2.0**31), 2.0**31 - 2])
+    made = products._sum(alone, old.view(np.uint32), form, False, 0).view(np.int32).tolist()
+    assert made == alone.tolist()
+
+
+# Copies ----------------------------------------------------------------------------------------
+COPIES = [
+    ("128x256b", (0, 1, 2, 3), 2),
+    ("128x128b", (0, 1, 2, 3), 1),
+    ("64x128b.warpx2::02_13", (0, 1, 0, 1), 1),
+    ("64x128b.warpx2::01_23", (0, 0, 1, 1), 1),
+    ("32x128b.warpx4", (0, 0, 0, 0), 1),
+]
+
+
+@pytest.mark.parametrize("options", [Options(), strict], ids=["default", "strict"])
+@pytest.mark.parametrize(("shape", "quarters", "pieces"), COPIES)
+def test_rows_are_copied_to_lanes(options, shape, quarters, pieces):
+    load = COPIED.steps["load"]
+    if pieces == 1:
+        load = load.replace(".x8", ".x4").replace("%a3, %a4, %a5, %a6, %a7", "%a3")
+        load += " ".join(f"mov.b32 %a{i}, 0;" for i in range(4, 8))
+    edits = {"copy": COPIED.steps["copy"].replace("128x256b", shape), "load": load}
+    (source, out), done = COPIED.run(edits, options)
+    want = np.zeros((128, 8), np.uint32)
+    for lane in range(128):
+        row = quarters[lane // 32] * 32 + lane % 32
+        for piece in range(pieces):
+            at = row // 8 * 256 + piece * 128 + row % 8 * 16
+            want[lane, 4 * piece : 4 * piece + 4] = source[at // 4 : at // 4 + 4]
+    assert (out.reshape(128, 8) == want).all()
+    assert not done.diagnostics, done.diagnostics[0]
+
+
+@pytest.mark.parametrize(
+    ("edits", "kind", "pair"),
+    [
+        ({"commit": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3];"}, "race", ("load", "copy")),
+        ({"proxy": ""}, "missing-proxy-fence", ("copy", "fill")),
+        ({"where": COPIED.steps["where"].replace("%r20, 8", "%r20, 60")}, "out-of-bounds", None),
+    ],
+    ids=["commit", "proxy fence", "columns"],
+)
+def test_misuse_of_a_copy_is_found(edits, kind, pair):
+    found = raced(COPIED, edits, Options(), kind)
+    assert pair in found if pair else found
+
+
+@pytest.mark.parametrize("at", ["0x10000", "508"])
+def test_a_copy_to_single_lanes_or_past_the_columns_is_refused(at):
+    copy = f"add.u32 %r24, %r24, {at}; " + COPIED.steps["copy"]
+    with pytest.raises(EmulatorError, match=r"a tcgen05\.cp to tensor memory 0x"):
+        COPIED.run({"copy": copy})
+
+
+def test_a_copy_may_end_at_the_last_column():
+    edits = {
+        name: COPIED.steps[name].replace(", 64;", ", 512;").replace("%r20, 8", "%r20, 504")
+        for name in ("alloc", "where", "dealloc")
+    }
+    (source, out), done = COPIED.run(edits)
+    assert out[:4].tolist() == source[:4].tolist()
+    assert not done.diagnostics
 
 
 # Loads and stores ------------------------------------------------------------------------------
@@ -338,6 +438,37 @@ def kinds(edits: dict[str, str], options: Options) -> set[str]:
 )  # fmt: skip
 def test_misuse_is_found(options, edits, kind):
     assert kind in kinds(unfenced(options) | edits, options)
+
+
+def test_nothing_is_allocated_once_the_right_is_given_up():
+    relinquish = ACCUMULATOR.steps["relinquish"]
+    edits = unfenced(Options()) | {"alloc": relinquish + ACCUMULATOR.steps["alloc"]}
+    assert "tensor-memory-allocation" in kinds(edits, Options())
+
+
+def first_with(word: int) -> tuple[set[str], list[str]]:
+    """Kinds and texts of what is said of a product whose A has this descriptor."""
+    first = f"mov.u64 %rd20, {word}; " + ACCUMULATOR.steps["first"].replace("%rd10", "%rd20", 1)
+    _, done = ACCUMULATOR.run({"first": first}, strict)
+    return {d.kind for d in done.diagnostics}, [str(d) for d in done.diagnostics]
+
+
+def test_a_descriptor_past_shared_memory_is_found():
+    found, said = first_with(matrix(0x3000))
+    assert "out-of-bounds" in found
+    assert any(
+        "reaches shared 0x3000 to 0x4000, and shared memory spans 0x400 to" in s for s in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "swizzle", "start"), [(2, 128, 0x580), (4, 64, 0x480), (6, 32, 0x480)]
+)
+def test_a_swizzled_tile_off_its_pattern_is_found_under_the_strict_model(code, swizzle, start):
+    found, said = first_with(matrix(start) | code << 61)
+    assert "descriptor" in found
+    wanted = f"with the {swizzle}-byte swizzle starts at shared {start:#x}, off its {8 * swizzle}-byte pattern"
+    assert any(wanted in s and f"aligned to {8 * swizzle} bytes" in s for s in said)
 
 
 def test_alloc_waits_for_columns():

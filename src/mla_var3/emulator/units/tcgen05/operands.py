@@ -70,7 +70,7 @@ class SharedOperands:
         m, matrix = self.machine, Matrix.of(word)
         chunks = matrix.chunks(rows, depth, size, transposed)
         if not self._inside(matrix, chunks, pc):
-            chunks = np.clip(chunks, 0, m.shared.size - 16)
+            chunks = np.minimum(chunks, m.shared.size - 16)
         touched = np.zeros(m.shared.size // 16, bool)
         touched[chunks // 16] = True
         return Tile(chunks // 16, ranges(np.flatnonzero(touched), 16 // m.shared.granule))
