@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from generators.model.site import Site
 from generators.pages import energy
 from generators.write.page import Page
-from generators.write.text import cell, code, meta, sections, table
+from generators.write.text import cell, code, fold, meta, sections, table
 from mla_var3.campaign import contributing
 from mla_var3.devices import Ceilings, Device, Figure
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
@@ -30,12 +30,38 @@ def _file(device: Device) -> str:
 def places(site: Site) -> Mapping[str, str]:
     """The device files."""
     found = {_file(device): device_page(device) for device in site.devices}
-    return {"knowledge/devices": "devices/index.md", **found}
+    fits = {_fit(device): _fit_page(device) for device in site.devices if energy.rows(site, device)}
+    return {"knowledge/devices": "devices/index.md", **found, **fits}
+
+
+def _fit(device: Device) -> str:
+    """How pages name the fit of a device's power."""
+    return f"{_file(device)}#joules"
+
+
+def _fit_page(device: Device) -> str:
+    return f"devices/{device.key}-joules.md"
 
 
 def pages(site: Site) -> list[Page]:
     """Index, then the devices by key."""
-    return [_index(site), *(_device(site, device) for device in site.devices)]
+    fits = (_joules(site, device) for device in site.devices)
+    return [_index(site), *(_device(site, device) for device in site.devices), *filter(None, fits)]
+
+
+def _joules(site: Site, device: Device) -> Page | None:
+    """The fit of a device's power to records, with every window; None without any."""
+    path = _fit_page(device)
+    said = energy.section(site, device, site.link(path))
+    if not said:
+        return None
+    title = f"{device.name}: the fit of its power"
+    return Page(
+        path,
+        sections(meta(title=title, description=title), f"# {cell(title)}", said),
+        source=_file(device),
+        nav=("Devices", title),
+    )
 
 
 def _index(site: Site) -> Page:
@@ -120,21 +146,55 @@ def _device(site: Site, device: Device) -> Page:
             ),
             f"# {cell(device.name)}: its figures",
             cell(device.note),
-            table(["", ""], [row for row in facts if row[1]]),
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
+            _power(site, device, link),
+            "## Figures in use",
+            _in_use(device),
+            fold(
+                "Every figure as stated",
+                f"{len(device.figures)} with their sources",
+                sections(
+                    "Throughput with sparsity is listed and never used: no kernel here is sparse.",
+                    _figures(device),
+                ),
+            ),
+            fold("Where sources disagree", f"{len(device.conflicts)} figures", _choices(device)),
+            "## The device",
+            table(["", ""], [row for row in facts if row[1]]),
             _records(site, device, link),
             _wanted(site, device),
-            energy.section(site, device, link),
-            "## Where sources disagree" if device.conflicts else "",
-            _choices(device),
-            "## Figures",
-            "Throughput with sparsity is listed and never used: no kernel here is sparse.",
-            _figures(device),
         ),
         source=_file(device),
         nav=("Devices", device.name),
     )
+
+
+def _power(site: Site, device: Device, link: Link) -> str:
+    """Where the fit of its power stands."""
+    if not (found := energy.rows(site, device)):
+        return ""
+    return (
+        f"What the board's power allows is fitted to {len(found)} records: "
+        f"[the fit and its error]({link(_fit(device))})."
+    )
+
+
+def _in_use(device: Device) -> str:
+    """The figures that predictions use, a row per metric; none that is unknown."""
+    metrics = dict.fromkeys(figure.metric for figure in device.figures)
+    used = [figure for metric in metrics if (figure := _used(device, metric)) is not None]
+    rows = [
+        [cell(figure.metric.replace("_", " ")), _linked(figure), cell(figure.condition)]
+        for figure in used
+    ]
+    return table(["Figure", "Value", "Condition"], rows)
+
+
+def _linked(figure: Figure) -> str:
+    """A value, linked to what states it."""
+    known = figure.address not in ("", UNKNOWN)
+    return f"[{_value(figure)}]({figure.address})" if known else _value(figure)
 
 
 def _records(site: Site, device: Device, link: Link) -> str:

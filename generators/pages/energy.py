@@ -76,13 +76,18 @@ def section(site: Site, device: Device, link: Link) -> str:
 
 
 def rows(site: Site, device: Device) -> list[Row]:
-    """The windows of a device, the longest first."""
-    power = device.ceilings(DTYPE).power
+    """The windows of a device, the longest first; none where its power is not known."""
+    try:
+        power = device.ceilings(DTYPE).power
+    except DeviceFigureError:
+        return []
+    if power is None:
+        return []
     runs = {id(run.record): run for run in site.runs}
     made = []
     for window in windows((run.record for run in site.runs), device, costs.cost):
         known = costs.reference(window.record)
-        if power is not None and known is not None:
+        if known is not None:
             work = power.work(window.flops, window.bytes, window.clock)
             joules = power.static * window.us / 1e6 + work
             made.append(Row(runs[id(window.record)], window, joules, known))

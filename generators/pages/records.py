@@ -118,11 +118,39 @@ def _page(site: Site, path: str, runs: list[Run]) -> Page:
             f"What {run_version(site, runs[0], link)} did on "
             f"[{cell(where)}]({link(f'results/{first.target}')}), run by run: "
             f"{', '.join(f'{count} {status}' for status, count in kinds.items())}. Each stands as "
-            "it was observed; bounds and ratios are worked out when the page is made.",
-            *(_record(site, run, link) for run in sorted(runs, key=lambda run: not run.is_timed)),
+            "it was observed; bounds and ratios are worked out when the page is made. The newest "
+            "run stands here, each other one behind its line.",
+            *_by_run(site, runs, link),
         ),
         nav=("Results", where, design, f"Records of {first.kernel.version}"),
     )
+
+
+def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
+    """The newest run that timed something as it is, each other run behind a line that names it."""
+    named: dict[str | None, list[Run]] = {}
+    rest: list[Run] = []
+    for run in sorted(runs, key=lambda run: run.record.time, reverse=True):
+        held = named.setdefault(run.record.run, []) if run.is_timed and run.record.run else rest
+        held.append(run)
+    first, *others = [*named.values(), rest]
+    yield from (_record(site, run, link) for run in _in_order(first))
+    for found in filter(None, others):
+        shown = sections(*(_record(site, run, link) for run in _in_order(found)))
+        yield fold(*_titled(found, rest), shown)
+
+
+def _in_order(runs: list[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: problems.problem_of(run.record).order)
+
+
+def _titled(found: list[Run], rest: list[Run]) -> tuple[str, str]:
+    """What is said of runs before they are opened."""
+    count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
+    if found is rest:
+        return "Records without a time", count
+    days = sorted({f"{run.record.time:%Y-%m-%d}" for run in found})
+    return f"Run of {days[0]}", f"{found[0].record.run}, {count}"
 
 
 def _record(site: Site, run: Run, link: Link) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from generators.pages import devices as pages
 from generators.pages import energy
 from mla_var3 import devices
 from tests.generators import runs
@@ -48,6 +50,16 @@ def test_without_joules_there_is_no_section(site):
     assert energy.section(site, devices.load("nvidia-b200"), link) == ""
     assert energy.section(replace(site, runs=()), H200, link) == ""
     assert energy.section(site, devices.load("amd-mi308x"), link) == ""
+
+
+def test_a_device_begins_with_its_figures_and_leads_to_the_fit(site):
+    found = {page.path: str(page.content) for page in pages.pages(site)}
+    text = found[f"devices/{H200.key}.md"]
+    heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert heads[:2] == ["Rates", "Figures in use"]
+    assert f"({H200.key}-joules.md)" in text
+    assert "## Joules" in found[f"devices/{H200.key}-joules.md"]
+    assert "devices/nvidia-b200-joules.md" not in found
 
 
 def _with_twice_the_joules(run):

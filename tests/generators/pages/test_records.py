@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from generators.model.site import Site
 from generators.pages import records
 from mla_var3.evidence import Failed
@@ -43,6 +45,22 @@ def test_times_of_another_run_are_not_compared(site):
     assert "**30 us**" in text
     assert "of its run" not in text
     assert "slower" not in text
+
+
+def test_a_page_shows_the_newest_run_and_folds_the_others(site):
+    newer, older = timed("v1", 10.0, time=day(22)), timed("v1", 20.0, run="bbbb", time=day(21))
+    text = content(on(site, newer, older), f"{FLASH}/v1.md")
+    shown, _, folded = text.partition(
+        '<details class="facts" markdown="1">\n<summary><strong>Run of'
+    )
+    assert "**10 us**" in shown
+    assert "**20 us**" not in shown
+    assert "**20 us**" in folded
+    assert "2026-11-21</strong> <span>bbbb, 1 record<" in folded
+
+
+def day(number: int) -> datetime.datetime:
+    return datetime.datetime(2026, 11, number, tzinfo=datetime.UTC)
 
 
 def test_what_failed_says_why_and_runs_nothing(site):
