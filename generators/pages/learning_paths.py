@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from generators.model.site import Site
 from generators.pages.catalogue import label
 from generators.write.page import Page
-from generators.write.text import at_line, cell, code, fence, meta, rebase, sections, table
+from generators.write.text import (
+    at_line,
+    boxed,
+    cell,
+    choices,
+    code,
+    fence,
+    meta,
+    rebase,
+    sections,
+    table,
+)  # fmt: skip
 from mla_var3.examples import course, show
 from mla_var3.examples.learning import EXAMPLES, PATHS, Example, Learning, LearningPath, Step
 from mla_var3.examples.model import PATTERN_TITLES
@@ -120,29 +131,31 @@ def _step(site: Site, name: str, number: int, link: Link) -> Iterator[str]:
     yield f"Read: {_subject(site.learning, step, link)}"
     yield "**What to look for**"
     yield _list(map(prose, step.look))
-    yield "**Before you read on**"
-    for question in step.questions:
-        yield _folded("question", prose(question.ask), prose(question.answer))
     if seen := _seen(site, step, link, prose):
         yield from ("**In the source**", _list(seen))
     yield "**What the compiler makes of it**"
     yield from map(prose, course.how(site.learning, step))
     yield _list(map(neutralise, course.facts(site.root, site.learning, step)))
+    yield from _exercise(name, number, step, prose, link)
+    yield "**Ask yourself too**"
+    for question in step.questions:
+        yield _folded("question", prose(question.ask), prose(question.answer))
     yield "**What it teaches**"
     yield _list(_pattern(site, pattern, link) for pattern in step.patterns)
-    yield from _exercise(name, number, step, prose, link)
     if number < len(path.steps):
         yield f"Next: [{cell(site.learning.title(path.steps[number]))}](#step-{number + 1})"
 
 
 def _exercise(name: str, number: int, step: Step, prose: _Prose, link: Link) -> Iterator[str]:
+    """One question, and the command that shows its answer; what it prints waits to be asked."""
     exercise = step.exercise
-    yield "**Exercise**"
-    yield prose(exercise.task)
+    yield boxed("question", "Choose, then let the command say", prose(exercise.task),
+                choices(f"step-{number}", exercise.choices))  # fmt: skip
     asked = f"$ {course.COMMAND} {course.letter(name)} {number} --answer ANSWER"
     yield fence(asked, "console")
     yield f"The command runs [{code(exercise.script)}]({link(exercise.file)}), which works it out."
-    yield _folded("success", "Answer", f"**{cell(exercise.answer)}**. {prose(exercise.why)}")
+    yield _folded("success", "What it prints, and why: choose first",
+                  f"**{cell(exercise.answer)}**. {prose(exercise.why)}")  # fmt: skip
 
 
 def _subject(learning: Learning, step: Step, link: Link) -> str:

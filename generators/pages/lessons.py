@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from generators.model.site import Site
 from generators.pages.analyses import figure
 from generators.write.page import Page
-from generators.write.text import cell, fence, meta, rebase, sections
+from generators.write.text import boxed, cell, choices, fence, meta, rebase, sections
 from mla_var3 import inputs
 from mla_var3.errors import InputError, KnowledgeError
 from mla_var3.knowledge.evidence import Link
@@ -162,7 +161,8 @@ def _parts(site: Site, course: Course, number: int, link: Link) -> Iterator[str]
     yield meta(description=lesson.question, found_by=["lesson", "run without a gpu"])
     yield f"# {cell(lesson.title)}"
     yield f"Lesson {number} of {count}, about ten minutes, no GPU."
-    yield _boxed("question", "First a question", lesson.question, lesson.choices)
+    yield boxed("question", "First a question", cell(lesson.question),
+                choices("choice", lesson.choices))  # fmt: skip
     yield "Commit to an answer, then let the kernel say."
     yield "## Run it"
     yield fence(_read(site, script(number)), "python", title=script(number))
@@ -188,15 +188,6 @@ def _read(site: Site, name: str) -> str:
         return inputs.read_text(site.root / name)
     except InputError as error:
         raise KnowledgeError(f"{name} {error.reason}: every lesson has it") from error
-
-
-def _boxed(kind: str, title: str, text: str, choices: tuple[str, ...]) -> str:
-    rows = "".join(
-        f'<label><input type="radio" name="choice"> {html.escape(choice)}</label>'
-        for choice in choices
-    )
-    shown = f'    <div class="choices">{rows}</div>' if rows else ""
-    return f'!!! {kind} "{title}"\n\n    {cell(text)}\n\n{shown}'
 
 
 def _folded(kind: str, title: str, text: str) -> str:

@@ -17,8 +17,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "at_line", "capital", "cell", "code", "docstring", "factored", "fence", "fold", "meta",
-    "rebase", "rendered", "sections", "table", "us",
+    "at_line", "boxed", "capital", "cell", "choices", "code", "docstring", "factored", "fence",
+    "fold", "meta", "rebase", "rendered", "sections", "table", "us",
 ]  # fmt: skip
 
 
@@ -76,6 +76,23 @@ def fold(title: str, said: str, text: str) -> str:
         f'<details class="facts" markdown="1">\n<summary><strong>{title}</strong> {told}'
         f"</summary>\n\n{text.strip()}\n\n</details>"
     )
+
+
+def boxed(kind: str, title: str, *parts: str) -> str:
+    """A box with a title; every part is indented into it."""
+    body = "\n\n".join(part for part in parts if part)
+    return f'!!! {kind} "{title}"\n\n' + "\n".join(
+        f"    {row}".rstrip() for row in body.split("\n")
+    )
+
+
+def choices(name: str, options: Sequence[str]) -> str:
+    """Answers of which a reader picks one; ``name`` tells them from others of the page."""
+    rows = "".join(
+        f'<label><input type="radio" name="{name}"> {html.escape(option)}</label>'
+        for option in options
+    )
+    return f'<div class="choices">{rows}</div>' if rows else ""
 
 
 def fence(text: str, language: str, anchor: str = "", **options: str) -> str:

@@ -100,6 +100,7 @@ answer = "Every thread."
 [steps.exercise]
 task = "How many?"
 script = "count.py"
+choices = ["3", "300"]
 answer = "3"
 why = "One and two."
 """

@@ -66,19 +66,19 @@ def step_text(root: Path, learning: Learning, name: str, number: int, answers: b
         f"Read: {_subject(root, learning, step)}",
         "## What to look for",
         _list(step.look),
-        "## Before you read on",
-        *_questions(step, answers),
         "## In the source",
         _list(notes(root, learning, step)),
         "## What the compiler makes of it",
         *how(learning, step),
         _list(facts(root, learning, step)),
+        "## The question",
+        step.exercise.task,
+        f"Choose: {', '.join(step.exercise.choices)}. Then let the command say: "
+        f"`{COMMAND} {letter(name)} {number} --answer ANSWER` (it runs `{step.exercise.file}`).",
+        "## Ask yourself too",
+        *_questions(step, answers),
         "## What it teaches",
         _list(f"pattern `{each}`" for each in step.patterns),
-        "## Exercise",
-        step.exercise.task,
-        f"Check your answer: `{COMMAND} {letter(name)} {number} --answer ANSWER` "
-        f"(it runs `{step.exercise.file}`).",
         _next(learning, name, path, number),
     ]
     return "\n\n".join(parts) + "\n"

@@ -60,7 +60,8 @@ class Exercise(_Model):
     """Something to work out, and the script that tells whether it is right.
 
     Attributes:
-        task: What to do.
+        task: What to work out, as a question.
+        choices: Answers to choose from, the right one among them.
         script: File below ``exercises/``; its last line of output is the answer.
         answer: What it prints; a test holds the two together.
         why: How one comes to it.
@@ -68,8 +69,15 @@ class Exercise(_Model):
 
     task: Text
     script: str = Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*\.py$", max_length=80)
+    choices: tuple[Line, ...] = Field(min_length=2)
     answer: Line
     why: Text
+
+    @model_validator(mode="after")
+    def _can_be_chosen(self) -> Self:
+        if self.answer not in self.choices:
+            raise ValueError(f"the answer {self.answer!r} is not among the choices")
+        return self
 
     @property
     def file(self) -> str:

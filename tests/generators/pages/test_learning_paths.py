@@ -40,6 +40,7 @@ answer = "Every thread."
 [steps.exercise]
 task = "How many?"
 script = "count.py"
+choices = ["3", "300"]
 answer = "3"
 why = "One and two."
 """
@@ -111,11 +112,12 @@ def test_a_step_has_all_its_parts(filled):
     found = {page.path: page for page in learning_paths.pages(small_site(filled))}
     first = found["learning/first.md"].content.partition("## 2.")[0]
     parts = (
-        "What to look for", "- The copy.", '??? question "Who copies?"', "    Every thread.",
-        "[Line 7](", "What the compiler makes of it", "Counts are of instructions.",
-        "It was not compiled yet",
-        "- [O1 group](../catalogue/optimizations/o1-group.md)", "path FIRST 1 --answer ANSWER",
-        '??? success "Answer"', "    **3**. One and two.", "Next: [A GEMM](#step-2)",
+        "What to look for", "- The copy.", "[Line 7](", "What the compiler makes of it",
+        "Counts are of instructions.", "It was not compiled yet",
+        "    How many?", '<input type="radio" name="step-1"> 300<', "path FIRST 1 --answer ANSWER",
+        '??? success "What it prints, and why: choose first"', "    **3**. One and two.",
+        '??? question "Who copies?"', "    Every thread.",
+        "- [O1 group](../catalogue/optimizations/o1-group.md)", "Next: [A GEMM](#step-2)",
     )  # fmt: skip
     places = [first.index(part) for part in parts]
     assert places == sorted(places)
@@ -185,6 +187,12 @@ def test_unsound_examples(filled, old, new, message):
 def test_a_step_must_name_an_example(filled):
     filled.replace(f"{PATHS}/first.toml", '"gemm"', '"gone"')
     with pytest.raises(KnowledgeError, match=r"first\.toml: step 2 names the example 'gone'"):
+        load(filled.root)
+
+
+def test_an_answer_can_be_chosen(filled):
+    filled.replace(f"{PATHS}/first.toml", 'choices = ["3", ', 'choices = ["4", ')
+    with pytest.raises(KnowledgeError, match="the answer '3' is not among the choices"):
         load(filled.root)
 
 
