@@ -47,6 +47,17 @@ def test_ceilings_are_of_each_element_type(capsys):
     assert said(capsys, "ceilings", "amd-mi300x").count("\n") == 7
 
 
+def test_trials_of_the_autotuner_are_listed_by_run(capsys, monkeypatch):
+    rows = [{"run": run, "time": run, "stage": "gemm", "tiling": {"tile_m": m}, "time_us": us,
+             "error": None if us else "no room"}
+            for run, m, us in (("a", 64, 9.0), ("a", 32, 7.0), ("b", 64, None))]  # fmt: skip
+    monkeypatch.setattr("mla_var3.runtime.autotune.history", lambda *_: rows)
+    told = said(capsys, "trials", "gemm", "v0").splitlines()
+    assert told[0].startswith("gemm v0 gemm at ")
+    assert [line.strip() for line in told if line.startswith("  ")] == [
+        "tile_m=32: 7.00 us", "tile_m=64: 9.00 us", "tile_m=64: no room"]  # fmt: skip
+
+
 def test_code_is_listed_by_source_line(capsys):
     told = said(capsys, "asm", "gemm", "v0", "--problem=m=256,n=256,k=256")
     assert re.match(r"gemm v0 gemm sm_90: \d+ instructions", told)
@@ -88,6 +99,7 @@ def test_code_of_two_versions(capsys, monkeypatch):
         (["time", "gemm", "v99"], UnknownNameError),
         (["time", "gemm", "v0", "--problem=z=1"], UnknownNameError),
         (["time", "gemm", "v0", "--device=nvidia-b200"], ToolchainError),
+        (["trials", "gemm", "v0", "--device=nvidia-b200"], ToolchainError),
         (["ceilings", "h2000"], UnknownNameError),
         (["asm", "gemm", "v0", "--form=text"], UnknownNameError),
         (["asm", "gemm", "v0", "--arch=sm_1"], UnknownNameError),

@@ -1,11 +1,13 @@
-"""Times one version of any MLA design at each number of query tokens, into a CSV.
+"""Compares back ends of MLA at each number of query tokens, or times one version, into a CSV.
 
-``python tests/benchmark/bench_mla.py DESIGN [VERSION] [flags of the version]``.
+``python tests/benchmark/bench_mla.py [flags of nox -s bench]`` times the designs of every language
+and the libraries that are installed (FlashMLA, FlashInfer, cuDNN, Triton, torch) in one run per
+problem; ``bench_mla.py DESIGN [VERSION] [flags of the version]`` that version alone.
 """
 
 import sys
 
-from bench_table import KERNEL, main
+from bench_table import BENCH, KERNEL, main
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -16,4 +18,5 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 if __name__ == "__main__":
     names, flags = split(sys.argv[1:])
-    sys.exit(main("_".join(names) or "mla", [*KERNEL, *names], flags))
+    command = [*KERNEL, *names] if names else [*BENCH, "--peers"]
+    sys.exit(main("_".join(names) or "backends", command, flags))

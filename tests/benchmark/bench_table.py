@@ -31,8 +31,9 @@ def recorded(folder: Path) -> Iterator[evidence.Record]:
 def row(record: evidence.Record) -> dict[str, Any]:
     """A record as a line of the table; a run that failed has its error and no time."""
     fields: dict[str, Any] = {
-        "run": record.run, "design": record.kernel.design, "version": record.kernel.version,
-        "target": record.target, "mode": record.mode, **record.problem,
+        "run": record.run, "language": record.kernel.language, "design": record.kernel.design,
+        "version": record.kernel.version, "target": record.target, "mode": record.mode,
+        **record.problem,
     }  # fmt: skip
     if isinstance(record.outcome, evidence.Failed):
         return {**fields, "error": record.outcome.error}

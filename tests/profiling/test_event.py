@@ -10,7 +10,7 @@ from factories import duration, passed, record
 
 from mla_var3 import devices, evidence
 from mla_var3.errors import DeviceFigureError, PlanError, ToolchainError, UnknownNameError
-from mla_var3.profiling import running
+from mla_var3.profiling import recording, running
 from mla_var3.profiling.disabled import disabled_profile_plan
 from mla_var3.profiling.event import event_profile_plan
 from mla_var3.profiling.settings import ProfileResult
@@ -83,6 +83,8 @@ class TestEvent:
         assert len(gpu.timed) == 3 + 1
         stored = autotune.load(FLASH_MLA, flash_mla(), "nvidia-h200-sxm")
         assert stored == {"attention": flash_mla().default_tiling("attention")}
+        tried = autotune.history(FLASH_MLA, flash_mla(), "nvidia-h200-sxm")
+        assert [(t["run"], t["stage"]) for t in tried] == [(recording.RUN, "attention")] * 3
         event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3)
         assert len(gpu.timed) == 4 + 1
         event_profile_plan(flash_mla(), version=FLASH_MLA, tune_max_iters=3, retune=True)

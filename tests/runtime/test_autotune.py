@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from mla_var3.errors import ToolchainError
+from mla_var3.errors import InputError, ToolchainError
 from mla_var3.runtime import KernelPipeline, autotune, registry
 
 from .toys import ToyPlan, ToyTiling, kernel
@@ -145,3 +145,30 @@ class TestStore:
     def test_a_store_that_is_no_text_is_tuned_anew(self):
         self.saved().write_bytes(b"\xff\xfe\x00")
         assert autotune.load(self.version, self.plan, "gpu") == {}
+
+
+class TestHistory:
+    def tried(self):
+        stage = toy()
+        tilings = autotune.candidates(stage, ToyPlan(), 3)
+        return {"toy": autotune.tune_kernel(stage, tilings, measure)}
+
+    def test_every_run_adds_what_it_tried(self):
+        version, plan = registry.find("gemm", "v0"), ToyPlan()
+        assert autotune.history(version, plan, "gpu") == []
+        for run in ("one", "two"):
+            path = autotune.remember(version, plan, "gpu", run, self.tried())
+        found = autotune.history(version, plan, "gpu")
+        assert [(t["run"], t["tiling"]["tile"], t["time_us"]) for t in found] == [
+            (run, tile, TIMES[tile]) for run in ("one", "two") for tile in (16, 8, 32)
+        ]
+        assert path.parent == autotune.store_path(version, plan, "gpu").parent
+
+    @pytest.mark.parametrize(("line", "said"), [("{", "is not a trial"), ("[]", "is not a trial"),
+                                                ('{"run": 1}', "has no error")])  # fmt: skip
+    def test_a_broken_line_is_named(self, line, said):
+        version = registry.find("gemm", "v0")
+        path = autotune.remember(version, ToyPlan(), "gpu", "one", self.tried())
+        path.write_text(path.read_text() + line + "\n")
+        with pytest.raises(InputError, match=rf"trials.jsonl, line 4: {said}"):
+            autotune.history(version, ToyPlan(), "gpu")

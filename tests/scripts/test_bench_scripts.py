@@ -37,6 +37,7 @@ def timed(version: str, s: int, median: float, run: str = "one") -> evidence.Rec
     ("script", "arguments", "command"),
     [
         ("bench_all_mla.py", ["--b=8"], ["mla_var3.app.commands", "bench"]),
+        ("bench_mla.py", ["--b=8"], ["mla_var3.app.commands", "bench", "--peers"]),
         ("bench_mla.py", ["flash_mla", "v1", "--b=8"], ["mla_var3.kernel", "flash_mla", "v1"]),
         ("bench_mla.py", ["flash_mla", "--b=8"], ["mla_var3.kernel", "flash_mla"]),
         ("bench_mla_var6_plus.py", ["--b=8"], ["mla_var3.kernel", "mla_var6_plus", "v0"]),
@@ -72,6 +73,7 @@ def test_the_table_compares_within_a_run_and_problem(table, monkeypatch, tmp_pat
     assert path.is_relative_to(tmp_path / "out/benchmark/all")
     with path.open() as file:
         rows = {(row["version"], row["s"]): row for row in csv.DictReader(file)}
+    assert {row["language"] for row in rows.values()} == {"cutile-dsl"}
     slower = {key: float(row["times_the_fastest"]) for key, row in rows.items()}
     # Those of another run are divided by their own alone.
     assert slower == {("v0", "1"): 2.0, ("v1", "1"): 1.0, ("v0", "2"): 1.0, ("v1", "2"): 1.0}

@@ -7,6 +7,7 @@ record says is not worked out here: ``profile`` measures it.
 from __future__ import annotations
 
 import difflib
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -105,6 +106,41 @@ def ceilings(device: Annotated[tyro.conf.Positional[str], named("DEVICE")]) -> N
                 f"{rates.ridge:.4g} FLOP/byte on arithmetic rules ({rates.source_kind})"
             )
     print("measured on the device by: python scripts/measure-ceilings.py")
+
+
+def trials(design: Design, version: Number = None, problem: str = "", device: str = "") -> None:
+    """Tilings that the autotuner tried here, each run by itself, the fastest first.
+
+    Args:
+        design: The design; DESIGN@LANGUAGE takes it in that language.
+        version: The version; v0 by default.
+        problem: Sizes, as b=32,s=1; the defaults else.
+        device: Key of a device; that of campaigns by default.
+    """
+    from mla_var3.app.campaign import DEVICE, sizes_of
+    from mla_var3.runtime import autotune
+    from mla_var3.runtime.tiling import tiling_text
+
+    found = registry.find(design, version, asked_language(design, None))
+    board = devices.find(device or DEVICE)
+    plan = found.plan_of(sizes_of(problem))
+    plan = plan.resolve(board.machine(plan.dtype))
+    plan.validate()
+    known = autotune.history(found, plan, board.key)
+    if not known:
+        raise ToolchainError(
+            f"no tiling of {found.key} at {plan.slug()} was tried on {board.key}: "
+            f"nox -s profile -- {found.key} --prof_type=event --retune does so on a GPU"
+        )
+    order = sorted(known, key=lambda one: (one["time"], one["run"], one["stage"],
+                                           one["time_us"] or float("inf")))  # fmt: skip
+    for (when, run, stage), group in itertools.groupby(
+        order, key=lambda one: (one["time"], one["run"], one["stage"])
+    ):
+        print(f"{found.key} {stage} at {plan.slug()} on {board.key}, run {run}, {when}")
+        for one in group:
+            said = one["error"] if one["time_us"] is None else f"{one['time_us']:,.2f} us"
+            print(f"  {tiling_text(one['tiling'])}: {said}")
 
 
 def timed(design: str, version: str | None, problem: str, device: str) -> Record:
@@ -350,7 +386,7 @@ def _differs(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "time": time, "utilization": utilization, "bandwidth": bandwidth, "ceilings": ceilings,
-    "asm": asm,
+    "asm": asm, "trials": trials,
 }  # fmt: skip
 
 

@@ -70,6 +70,7 @@ def tuned(job: Job, timer: Timer) -> tuple[Job, RuntimeObject]:
     )
     if not trials:
         return job.with_(plan), obj
+    autotune.remember(version, plan, key, recording.RUN, trials)
     chosen = {kernel.name: kernel.tiling for _, kernel in obj.stages()}
     autotune.save(version, plan, key, chosen)
     # Bound again, since a plan may size its other stages by a tiling.

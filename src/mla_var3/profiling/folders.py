@@ -16,7 +16,7 @@ PROFILES = "profiles"
 
 @contextlib.contextmanager
 def new_folder(
-    version: Version, mode: str, slug: str, out_dir: Path | None = None
+    version: Version, mode: str, slug: str, out_dir: Path | str | None = None
 ) -> Iterator[Path]:
     """``<out>/profiles/<mode>/<kernel>/<params>/<timestamp>/``; removed again if left empty.
 
@@ -26,7 +26,7 @@ def new_folder(
         slug: The problem.
         out_dir: The folder for bulk artefacts; ``out/`` by default.
     """
-    base = (out_dir or paths.out_dir()) / PROFILES / mode / version.folder / slug
+    base = Path(out_dir or paths.out_dir()) / PROFILES / mode / version.folder / slug
     folder = _make(base, datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ"))
     try:
         yield folder
@@ -49,6 +49,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def below_out(found: Iterable[Path], out_dir: Path | None = None) -> list[str]:
+def below_out(found: Iterable[Path], out_dir: Path | str | None = None) -> list[str]:
     """Artefacts as a record names them: from the top of the folder for bulk artefacts."""
-    return [paths.relative(file, out_dir or paths.out_dir()) for file in found]
+    return [paths.relative(file, Path(out_dir or paths.out_dir())) for file in found]

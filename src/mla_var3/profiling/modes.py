@@ -44,7 +44,7 @@ def profile_plan(
     prof_type: str = "event",
     *,
     device: torch.device | str | None = None,
-    out_dir: Path | None = None,
+    out_dir: Path | str | None = None,
     **settings: Any,
 ) -> ProfileResult:
     """Run ``plan`` in a mode, on one GPU of several where ``device`` names it.

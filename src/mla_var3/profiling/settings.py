@@ -38,7 +38,7 @@ class Settings:
     """
 
     version: Version | str | None = None
-    out_dir: Path | None = None
+    out_dir: Path | str | None = None
     results: Path | None = None
     label: str | None = None
     bench_runs: int = 50

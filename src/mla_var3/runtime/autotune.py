@@ -1,12 +1,17 @@
-"""Autotuner: times a kernel's tilings on the GPU, selects the fastest and stores it for reuse."""
+"""Autotuner: times a kernel's tilings on the GPU, selects the fastest and stores it for reuse.
+
+Every tiling that was timed, or could not be, is kept as history beside the stored ones.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mla_var3 import inputs
 from mla_var3.errors import HyperMlaError, InputError, TilingError
@@ -102,6 +107,54 @@ def save(version: Version, plan: KernelPlan, device_key: str, tilings: dict[str,
     }
     write_atomic(path, json.dumps(content, indent=1) + "\n")
     return path
+
+
+def history_path(version: Version, plan: KernelPlan, device_key: str) -> Path:
+    """Where the trials of this version, problem and device are kept, one JSON object per line."""
+    return store_path(version, plan, device_key).with_suffix(".trials.jsonl")
+
+
+def remember(
+    version: Version, plan: KernelPlan, device_key: str, run: str, trials: dict[str, list[Trial]]
+) -> Path:
+    """Add what a run tried to the history; times of one run compare with each other alone."""
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
+    lines = [
+        {"run": run, "time": now, "sources": version.sources(), "stage": stage,
+         "tiling": dataclasses.asdict(one.tiling), "time_us": one.time_us, "error": one.error}
+        for stage, mine in trials.items() for one in mine
+    ]  # fmt: skip
+    path = history_path(version, plan, device_key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(file, content.encode())  # At once, so that two runs' lines do not mix.
+    finally:
+        os.close(file)
+    return path
+
+
+def history(version: Version, plan: KernelPlan, device_key: str) -> list[dict[str, Any]]:
+    """What was tried of a version at a problem, the oldest first.
+
+    Raises:
+        InputError: A line is not sound; names it.
+    """
+    path = history_path(version, plan, device_key)
+    if not path.is_file():
+        return []
+    found = []
+    for number, line in enumerate(inputs.read_text(path).splitlines(), 1):
+        try:
+            one = json.loads(line)
+            missing = {"run", "time", "stage", "tiling", "time_us", "error"} - one.keys()
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{path.name}, line {number}:", "is not a trial") from error
+        if missing:
+            raise InputError(f"{path.name}, line {number}:", f"has no {sorted(missing)[0]}")
+        found.append(one)
+    return found
 
 
 def tune(

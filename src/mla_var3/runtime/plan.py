@@ -89,7 +89,7 @@ class KernelPlan(Problem):
         return resolved.plan(*resolved.prepare_inputs("meta"))
 
     def benchmark_kernel(
-        self, device: str = "cuda", prof_type: str = "event", *, out_dir: Path | None = None
+        self, device: str = "cuda", prof_type: str = "event", *, out_dir: Path | str | None = None
     ) -> Any:
         """Check and time this plan on a GPU, and write its record.
 

@@ -15,7 +15,7 @@ def profile_plan(
     prof_type: str = "event",
     *,
     device: str | None = None,
-    out_dir: Path | None = None,
+    out_dir: Path | str | None = None,
     **settings: Any,
 ) -> ProfileResult:
     """See :func:`mla_var3.profiling.modes.profile_plan`."""
