@@ -8,6 +8,7 @@ their joint validator asks for it; else each alone, and the best of each togethe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -26,6 +27,8 @@ from mla_var3.campaign.sweepspec import autotuned
 from mla_var3.campaign.workspace import Workspace
 from mla_var3.errors import HyperMlaError, InputError, UsageError
 from mla_var3.evidence import Scalar
+from mla_var3.languages import CompileJob
+from mla_var3.languages.stage_facts import compile_jobs
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import Tiling, autotune, registry
 from mla_var3.runtime.plan import KernelPlan
@@ -235,13 +238,9 @@ class Walk:
     def _compiled(self, version: Version, found: Iterable[Fields]) -> list[Trial]:
         language = languages.find(version.language)
         made = []
-        for fields in found:
-            case = Case(
-                design=version.qualified, version=version.version, mode="static", check=False,
-                problem=self.found.settings.problem, target=self.device.compile_arch,
-                device=self.device.key,
-                tilings={stage: dict(values) for stage, values in fields.items()},
-            )  # fmt: skip
+        asked = [self._case(version, fields) for fields in found]
+        self._compile_at_once([case for case in asked if self._kept(case) is None])
+        for case in asked:
             outcome = self._kept(case) or self._keep(cases.run(case))
             if outcome.status != "passed":
                 self.say(f"pruned {version.version} {surfaces.label(outcome)}: {outcome.reason}")
@@ -249,6 +248,27 @@ class Walk:
         kept = sum(trial.score is not None for trial in made)
         self.say(f"{version.key}: {len(made)} candidates compiled by {language.key}, {kept} kept")
         return made
+
+    def _case(self, version: Version, fields: Fields) -> Case:
+        return Case(
+            design=version.qualified, version=version.version, mode="static", check=False,
+            problem=self.found.settings.problem, target=self.device.compile_arch,
+            device=self.device.key,
+            tilings={stage: dict(values) for stage, values in fields.items()},
+        )  # fmt: skip
+
+    def _compile_at_once(self, asked: Iterable[Case]) -> None:
+        """Fill the compile cache by all cores; what a case comes to is told when it is run."""
+        jobs = []
+        for case in asked:
+            with contextlib.suppress(HyperMlaError):
+                plan = cases.plan_of(case)
+                stages = plan.plan(*plan.prepare_inputs("meta")).stages()
+                jobs += [CompileJob(kernel, case.target) for _, kernel in stages]
+        if jobs:
+            self.say(f"compiling {len(jobs)} kernels")
+        with contextlib.suppress(HyperMlaError):
+            compile_jobs(jobs)
 
     def _timed(self, trials: Sequence[Trial], asked: Sequence[Trial]) -> list[Trial]:
         """Trials with the times of those that are asked for, within target and budget."""
