@@ -12,7 +12,6 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import BFloat16, Float8E4M3FN, Float16, Float32, Int32, Uint8, range_constexpr
 from cutlass.cute.nvgpu import cpasync
-from cutlass.utils import SmemAllocator
 
 from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS
 from mla_var3.kernel.cute_python.kit.rings import Free
@@ -26,8 +25,6 @@ from mla_var3.kernel.cute_python.kit.sparse import (
     SparseKernel,
 )
 
-#: Registers of a consumer and of a producer thread, whose bytes are not in them.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 #: Bytes of a piece, which an asynchronous copy moves, and pieces of a row of a slab.
 PIECE, PIECES = 16, 8
 #: Groups of 128 values, each with a scale, and slabs of a half.
@@ -37,34 +34,15 @@ GROUPS = 4
 class GatherKernel(SparseKernel):
     """Host and device half; each list of tokens counts as a sequence, with one query."""
 
-    # ---- device half -----------------------------------------------------------------------
-    @cute.kernel
-    def sparse_attention(
-        self,
-        q_loads: tuple,
-        cache: cute.Tensor,
-        where: tuple,
-        slots: tuple,
-        outputs: tuple,
-        scale_log2: Float32,
-    ):
-        """Grid as the schedule says."""
-        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        storage = SmemAllocator().allocate(self.storage)
-        self.fetch_descriptors(warp_index, (*q_loads[::2], outputs[0]))
-        self.init_barriers(storage, warp_index)
-        work = self.schedule.work(where, outputs[2], Int32(0))
-        if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            self.gather(storage, q_loads, cache, work, warp_index - CONSUMERS // 32)
-        else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            for side in range_constexpr(2):
-                if warp_index // 4 == side:
-                    self.consume(storage, work, scale_log2, outputs, slots, side)
-        self.end()
+    #: Of a consumer and of a producer thread, whose bytes are not in them.
+    registers = (232, 40)
 
     # ---- producer warps --------------------------------------------------------------------
+    @cute.jit
+    def gather_all(self, storage, q_loads, cache, work, warp_index):
+        """All producer warps, as one code."""
+        self.gather(storage, q_loads, cache, work, warp_index - CONSUMERS // 32)
+
     @cute.jit
     def gather(self, storage, q_tensors, cache, work, group):
         """One warp: a quarter of the tokens of each tile."""
@@ -78,7 +56,7 @@ class GatherKernel(SparseKernel):
             for warp in range_constexpr(WARPS):
                 if group == warp:
                     self.queries.load(storage, q_loads, work.block, sequence, (taken & 1) ^ 1, warp)
-            token = self.token(work, cache, sequence, length, start, group)
+            token = self.token(work, cache, sequence, length, self.place(start, group))
             for tile in cutlass.range(start, stop, unroll=1):
                 odd = (tile - start) & 1
                 before = odds if odd == 1 else evens
@@ -87,7 +65,7 @@ class GatherKernel(SparseKernel):
                 cute.arch.mbarrier_wait(free + Free.EVEN_ROPE + odd, phase)
                 scales = self.fetch_tokens(storage, cache, token, odd, group)
                 self.mark(storage, token, odd, group, cute.arch.lane_idx())
-                following = self.token(work, cache, sequence, length, tile + 1, group)
+                following = self.token(work, cache, sequence, length, self.place(tile + 1, group))
                 cute.arch.mbarrier_wait(free + 1 + odd, phase)
                 cute.arch.cp_async_wait_group(0)
                 cute.arch.sync_warp()
@@ -95,16 +73,6 @@ class GatherKernel(SparseKernel):
                 token = following
             taken = taken + 1
             evens, odds = evens + (stop - start + 1) // 2, odds + (stop - start) // 2
-
-    @cute.jit
-    def token(self, work, cache, sequence, length, tile, group):
-        """The token that a lane of the first 16 looks up for its warp; -1 where there is none."""
-        place = tile * SLAB + group * TOKENS + cute.arch.lane_idx() % TOKENS
-        at = cutlass.min(place, work.table.shape[1] - 1)
-        found = work.table[sequence, at]
-        here = (place < cutlass.min(length, work.table.shape[1])) & (found >= 0)
-        here = here & (found < cache.shape[0] * cache.shape[1])
-        return found if here else Int32(-1)
 
     @cute.jit
     def mark(self, storage, token, odd, group, lane):

@@ -165,7 +165,11 @@ class PagedKernel(LatentKernel):
             for side in range_constexpr(2):
                 if warp_index // 4 == side:
                     self.consume(storage, work, scale_log2, outputs, slots, side)
+            self.consumed(storage, work, outputs, slots)
         self.end()
+
+    def consumed(self, storage, work, outputs, slots):
+        """What both consumer warpgroups do after all parts: nothing, unless a version says so."""
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit

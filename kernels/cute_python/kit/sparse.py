@@ -44,8 +44,6 @@ from mla_var3.kernel.cute_python.kit.warpgroups import THREADS, Warpgroup, views
 GROUP = 128
 SCALES, ROPE_BYTES = LATENT, LATENT + 4 * (LATENT // GROUP)
 ROW_BYTES = ROPE_BYTES + 2 * ROPE
-#: Registers of a consumer and of a producer thread, which holds four rows in flight.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 224, 56
 #: Producer warps, tokens of a tile that each converts, and of those how many at a time.
 WARPS, TOKENS, FLIGHT = 4, KEYS // 4, 4
 #: All of a warp's tokens are there.
@@ -65,6 +63,9 @@ class SparseEpilogue(Epilogue):
 
 class SparseKernel(PagedKernel):
     """Host and device half; each list of tokens counts as a sequence, with one query."""
+
+    #: Of a consumer and of a producer thread, which holds four rows in flight.
+    registers = (224, 56)
 
     def __init__(self, lazy):
         super().__init__(lazy, 1, KEYS)
@@ -129,12 +130,10 @@ class SparseKernel(PagedKernel):
         self.init_barriers(storage, warp_index)
         work = self.schedule.work(where, outputs[2], Int32(0))
         if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            for group in range_constexpr(WARPS):
-                if warp_index == CONSUMERS // 32 + group:
-                    self.gather(storage, q_loads, cache, work, group)
+            cute.arch.setmaxregister_decrease(self.registers[1])
+            self.gather_all(storage, q_loads, cache, work, warp_index)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(self.registers[0])
             for side in range_constexpr(2):
                 if warp_index // 4 == side:
                     self.consume(storage, work, scale_log2, outputs, slots, side)
@@ -157,6 +156,13 @@ class SparseKernel(PagedKernel):
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
+    def gather_all(self, storage, q_loads, cache, work, warp_index):
+        """All producer warps, each as a code of its own."""
+        for group in range_constexpr(WARPS):
+            if warp_index == CONSUMERS // 32 + group:
+                self.gather(storage, q_loads, cache, work, group)
+
+    @cute.jit
     def gather(self, storage, q_tensors, cache, work, group: cutlass.Constexpr):
         """One warp: a quarter of the tokens of each tile."""
         s_q = cute.recast_tensor(shared_slabs(storage.q, Float16, SLABS), BFloat16)
@@ -167,13 +173,13 @@ class SparseKernel(PagedKernel):
             length = work.lengths[sequence]
             start, stop, _ = self.schedule.part(work, sequence, length)
             self.queries.load(storage, q_loads, work.block, sequence, (taken & 1) ^ 1, group)
-            token = self.token(work, cache, sequence, length, start, group)
+            token = self.token(work, cache, sequence, length, self.place(start, group))
             for tile in cutlass.range(start, stop, unroll=1):
                 odd = (tile - start) & 1
                 before = odds if odd == 1 else evens
                 phase = ((before + (tile - start) // 2) & 1) ^ 1
                 self.convert(storage, cache, token, odd, phase, free, group)
-                token = self.token(work, cache, sequence, length, tile + 1, group)
+                token = self.token(work, cache, sequence, length, self.place(tile + 1, group))
                 cute.arch.fence_proxy("async.shared", space="cta")
                 cute.arch.sync_warp()
                 if lane < SLABS:
@@ -181,10 +187,13 @@ class SparseKernel(PagedKernel):
             taken = taken + 1
             evens, odds = evens + (stop - start + 1) // 2, odds + (stop - start) // 2
 
+    def place(self, tile, group):
+        """Where in its list a lane looks."""
+        return tile * KEYS + group * TOKENS + cute.arch.lane_idx() % TOKENS
+
     @cute.jit
-    def token(self, work, cache, sequence, length, tile, group: cutlass.Constexpr):
+    def token(self, work, cache, sequence, length, place):
         """The token that a lane of the first 16 looks up for its warp; -1 where there is none."""
-        place = tile * KEYS + group * TOKENS + cute.arch.lane_idx() % TOKENS
         at = cutlass.min(place, work.table.shape[1] - 1)
         found = work.table[sequence, at]
         here = (place < cutlass.min(length, work.table.shape[1])) & (found >= 0)

@@ -12,10 +12,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, range_constexpr
 from cutlass.cute.nvgpu import cpasync
-from cutlass.utils import SmemAllocator
 
 from mla_var3.kernel.cute_python.kit.epilogue import Epilogue
-from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS, Handover, sync
+from mla_var3.kernel.cute_python.kit.handovers import Handover, sync
 from mla_var3.kernel.cute_python.kit.joined import (
     COLUMN_GROUPS,
     NUMBERS,
@@ -25,7 +24,6 @@ from mla_var3.kernel.cute_python.kit.joined import (
 from mla_var3.kernel.cute_python.kit.slabs import HALF, ROWS, SLAB, SLABS
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
 from mla_var3.kernel.cute_python.kit.stores import complete_sums, inverse_sum
-from mla_var3.kernel.cute_python.kit.warpgroups import CONSUMER_REGISTERS, PRODUCER_REGISTERS
 
 #: fp32 values of a warpgroup's room in shared memory, where queries and both tiles of keys were.
 ROOM = 3 * SLABS * SLAB * SLAB // 4
@@ -64,38 +62,13 @@ class StagedKernel(JoinedKernel):
         self.epilogue = StagedEpilogue(1)
 
     # ---- device half -----------------------------------------------------------------------
-    @cute.kernel
-    def paged_attention(
-        self,
-        q_loads: tuple,
-        kv_loads: tuple,
-        where: tuple,
-        slots: tuple,
-        outputs: tuple,
-        masked: Int32,
-        scale_log2: Float32,
-    ):
-        """Grid as the schedule says; loads are TMA atoms and their tensors, latent part first."""
-        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        storage = SmemAllocator().allocate(self.storage)
-        self.fetch_descriptors(warp_index, (*q_loads[::2], *kv_loads[::2], outputs[0]))
-        self.init_barriers(storage, warp_index)
-        work = self.schedule.work(where, outputs[2], masked)
-        if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            for group in range_constexpr(4):
-                if warp_index == CONSUMERS // 32 + group:
-                    self.produce(storage, q_loads, kv_loads, work, group)
-        else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            for side in range_constexpr(2):
-                if warp_index // 4 == side:
-                    self.consume(storage, work, scale_log2, outputs, slots, side)
-            # Of a sequence that goes on, who began it counts as the first of its members.
-            members = work.final - work.owner
-            if (work.last_tile > 0) & (members > 1):
-                self.stage(storage, work, outputs, slots, members)
-        self.end()
+    @cute.jit
+    def consumed(self, storage, work, outputs, slots):
+        """Merge what many share, by both warpgroups."""
+        # Of a sequence that goes on, who began it counts as the first of its members.
+        members = work.final - work.owner
+        if (work.last_tile > 0) & (members > 1):
+            self.stage(storage, work, outputs, slots, members)
 
     # ---- results ---------------------------------------------------------------------------
     @cute.jit
