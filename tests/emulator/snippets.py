@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.launcher import Launch, launch
+from mla_var3.emulator.options import Options
 
 CODE = {1: "b8", 2: "b16", 4: "b32", 8: "b64"}
 
 
 def evaluate(body: str, inputs: list[np.ndarray], out: type, options=None) -> np.ndarray:
+    """What ``run`` writes."""
+    return run(body, inputs, out, options)[0]
+
+
+def run(
+    body: str, inputs: list[np.ndarray], out: type, options: Options | None = None
+) -> tuple[np.ndarray, Launch]:
     """Run ``body``, which reads ``%i0``, ``%i1``, ... and writes ``%o``; registers are as wide.
 
     Scratch registers: ``%p<8>``, ``%r<16>``, ``%rd<16>``, ``%h<16>``.
@@ -37,4 +45,4 @@ def evaluate(body: str, inputs: list[np.ndarray], out: type, options=None) -> np
     )
     done = launch(text, [*inputs, result], 1, n, options=options)
     assert not done.diagnostics, done.diagnostics[0]
-    return result
+    return result, done

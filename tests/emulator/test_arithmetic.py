@@ -291,3 +291,12 @@ ret;
     data = np.arange(1, 5, dtype=np.float32)
     assert launch(text, [data], 1, 1).diagnostics == []
     assert data.tolist() == [1, 5, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64", "s16", "u16"])
+def test_a_division_by_zero_gives_ones_and_its_remainder_the_dividend(kind: str) -> None:
+    code = np.dtype(f"u{int(kind[1:]) // 8}")
+    a = np.array([0, 1, 5, 1 << 14, np.iinfo(code).max, np.iinfo(code).max // 2 + 1], code)
+    zero = np.zeros_like(a)
+    assert (evaluate(f"div.{kind} %o, %i0, %i1;", [a, zero], code) == np.iinfo(code).max).all()
+    assert evaluate(f"rem.{kind} %o, %i0, %i1;", [a, zero], code).tolist() == a.tolist()

@@ -1,6 +1,7 @@
 """Counts against what the kernels are known to do."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator.count import bank_conflicts, sectors
 from mla_var3.emulator.options import Options
 from tests.emulator.kernels import GEMM, MIRROR, PRODUCT, RING
+from tests.emulator.snippets import run
 
 LANE = np.arange(32)
 
@@ -117,3 +119,29 @@ def test_conflicts_and_sectors_are_those_of_each_warp(size: int, data: st.DataOb
         ideal += -(-len(of_warp) * size // 32)
     assert bank_conflicts(at, size, warp, lane) == waves
     assert sectors(at.astype(np.uint64), size, warp) == (seen, ideal)
+
+
+@pytest.mark.parametrize(
+    ("op", "flops"),
+    [
+        ("add.f32 %o, %i0, %i1", 1), ("sub.f32 %o, %i0, %i1", 1), ("mul.f32 %o, %i0, %i1", 1),
+        ("fma.rn.f32 %o, %i0, %i1, %i0", 2), ("mad.rn.f32 %o, %i0, %i1, %i0", 2),
+        ("div.rn.f32 %o, %i0, %i1", 1), ("sqrt.rn.f32 %o, %i0", 1), ("rcp.rn.f32 %o, %i0", 1),
+        ("ex2.approx.f32 %o, %i0", 1), ("rsqrt.approx.f32 %o, %i0", 1),
+        ("lg2.approx.f32 %o, %i0", 1), ("sin.approx.f32 %o, %i0", 1),
+        ("cos.approx.f32 %o, %i0", 1), ("tanh.approx.f32 %o, %i0", 1),
+        ("add.f16x2 %o, %i0, %i1", 2), ("fma.rn.bf16x2 %o, %i0, %i1, %i0", 4),
+        ("fma.rn.f16x2 %o, %i0, %i1, %i0", 4), ("add.s32 %o, %i0, %i1", 0),
+        ("min.f32 %o, %i0, %i1", 0), ("mov.b32 %o, %i0", 0),
+        ("add.f64 %rd1, %rd0, %rd0; mov.b32 %o, %i0", 1),
+        ("add.f16 %h1, %h0, %h0; mov.b32 %o, %i0", 1),
+        ("add.rn.bf16 %h1, %h0, %h0; mov.b32 %o, %i0", 1),
+        ("add.rn.f32x2 %rd1, %rd0, %rd0; mov.b32 %o, %i0", 2),
+    ],
+)  # fmt: skip
+def test_floating_point_operations_of_a_thread(op: str, flops: int) -> None:
+    inputs = [np.ones(40, np.float32).view(np.uint32) for _ in range(2)]
+    assert (
+        run(f"mov.b64 %rd0, 0; mov.b16 %h0, 0; {op};", inputs, np.uint32)[1].counts.total_flops
+        == 40 * flops
+    )

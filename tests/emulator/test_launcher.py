@@ -12,6 +12,7 @@ from mla_var3.emulator.options import Options
 from mla_var3.emulator.sched import ASKING
 from mla_var3.emulator.timeline import difference
 from mla_var3.emulator.turns import QUANTUM
+from mla_var3.errors import EmulatorError
 from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -171,3 +172,75 @@ ret;
     out = np.full(6, 9, np.uint32)
     launch(text, [out], 6, 1, cluster=2, options=Options(multiprocessors=4))
     assert out.tolist() == [0, 1, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("shift", [7, 0])
+def test_ctas_in_processes_of_their_own_race(shift: int) -> None:
+    x, y = np.arange(512, dtype="f4"), np.zeros(512, "f4")
+    done = launch(SCALE, [x, y, shift], 8, 64, options=Options(jobs=2))
+    said = [d.message for d in done.diagnostics if d.kind == "global-race"]
+    between = [text for text in said if "is written by cluster 0, and cluster 1 writes it" in text]
+    assert len(between) == bool(shift)
+    assert bool(said) == bool(shift)
+
+
+def test_what_a_cta_reads_of_another_process_races() -> None:
+    x = np.arange(512, dtype="f4")
+    done = launch(SCALE, [x, x, 1], 8, 64, options=Options(jobs=2))
+    said = [d.message for d in done.diagnostics if d.kind == "global-race"]
+    assert any("is written by cluster 2, and cluster 1 reads it" in text for text in said)
+
+
+SHARED = (
+    HEAD.replace("sm_80", "sm_90a")
+    + """
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<3>; .reg .b64 %rd<3>; .shared .align 16 .b8 s[1024]; .extern .shared .align 16 .b8 more[];
+mov.u32 %r1, s; mov.u32 %r2, 7; st.shared.u32 [%r1], %r2; ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], %r2;
+ret;
+}
+"""
+)
+
+
+def test_a_cta_has_so_much_shared_memory_and_no_more() -> None:
+    most, out = 232448 - 1024, np.zeros(1, np.uint32)
+    assert not launch(SHARED, [out], shared=most).diagnostics
+    assert not launch(SHARED, [out], shared=0).diagnostics
+    for wrong in (most + 1, -1):
+        with pytest.raises(
+            EmulatorError, match=f"1024 . {wrong} bytes of shared memory are asked for; 232448"
+        ):
+            launch(SHARED, [out], shared=wrong)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "cluster", "said"),
+    [
+        (1, 1025, 1, "has 1025 threads; 1 to 1024"), (1, 0, 1, "has 0 threads"),
+        (0, 1, 1, "a grid of"), ((1, 65536), 1, 1, "a grid of"), ((1, 1, 65536), 1, 1, "a grid of"),
+        (17, 1, 17, "has 17 CTAs; 1 to 16"), (3, 1, 2, "does not divide into clusters"),
+        ((2, 3), 1, (2, 2), "does not divide into clusters"),
+    ],
+)  # fmt: skip
+def test_what_no_gpu_takes_is_refused(grid, block, cluster, said) -> None:
+    with pytest.raises(EmulatorError, match=said):
+        launch(SHARED, [np.zeros(1, np.uint32)], grid, block, cluster=cluster)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_report_names_the_cta_of_a_grid_of_three_axes(seed: int | None) -> None:
+    text = SHARED.replace("[%rd1], %r2", "[%rd1+4096], %r2")
+    text = text.replace("mov.u32 %r2, 7;", "mov.u32 %r2, 7; mov.u32 %r0, %ctaid.x;")
+    where = "setp.ne.u32 %p1, %r0, {}; @%p1 ret; mov.u32 %r0, %ctaid.{}; "
+    body = (
+        where.format(2, "y") + where.format(3, "z") + "setp.ne.u32 %p1, %r0, 5; @%p1 ret; st.shared"
+    )
+    text = text.replace("st.shared", body, 1).replace(".reg .b32", ".reg .pred %p<2>; .reg .b32")
+    done = launch(
+        text, [np.zeros(1, np.uint32)], (4, 6, 7), 1, cluster=(1, 3, 1), options=Options(seed=seed)
+    )
+    (found,) = done.diagnostics
+    assert found.kind == "out-of-bounds"
+    assert found.cta == (2, 3, 5)

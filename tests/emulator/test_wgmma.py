@@ -80,6 +80,7 @@ def kernel(
 .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b32 %c<{count}>; .reg .b32 %a<4>; .reg .b64 %d<9>; .reg .b64 %w<10>;
 .shared .align 1024 .b8 s[{2 * HALF}];
 mov.u32 %r0, %tid.x; ld.param.u64 %d0, [x]; ld.param.u64 %d1, [c]; ld.param.u64 %d2, [a];
+mov.u32 %r8, %ctaid.x; mad.wide.u32 %d0, %r8, {2 * HALF}, %d0; mad.wide.u32 %d1, %r8, {512 * count}, %d1;
 mad.wide.u32 %d0, %r0, 16, %d0; mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1;
 {"".join(f"ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%d0+{2048 * i}]; st.shared.v4.b32 [%r2+{2048 * i}], {{%r4, %r5, %r6, %r7}};" + chr(10) for i in range(8))}
 mad.wide.u32 %d1, %r0, 4, %d1; mad.wide.u32 %d2, %r0, 4, %d2;
@@ -117,7 +118,7 @@ def sums(matrix: np.ndarray, kind: str) -> np.ndarray:
 
 def check(
     d: str, a: str, b: str, n: int, left: Tile | None, right: Tile, *, signs: tuple[int, int] = (1, 1),
-    keep: bool = True, steps: int = 1, limit: bool = False, options: str = "",
+    keep: bool = True, steps: int = 1, limit: bool = False, options: str = "", ctas: int = 1,
 ) -> None:  # fmt: skip
     """One sum of products, against numpy; A in registers where no tile is given."""
     size = BITS.get(a, 8) // 8
@@ -148,15 +149,18 @@ def check(
     more += "".join(f", {int(m)}" for m in majors) if a in ("f16", "bf16") else ""
     op = f"m64n{n}k{k}{options}.{d}.{a}.{b}"
     text = kernel(op, n, len(registers), tuple(words), more, keep, left is None)
-    done = launch(
-        text, [np.concatenate(images), registers, np.ascontiguousarray(fragment)], 1, GROUP
-    )
+    others = np.zeros((ctas - 1, 2 * HALF), np.uint8)  # Of the CTAs before the one looked at.
+    image = np.concatenate([others.reshape(-1), *images])
+    every = np.concatenate([np.zeros_like(registers)] * (ctas - 1) + [registers])
+    arrays = [image, every, np.ascontiguousarray(fragment)]
+    done = launch(text, arrays, ctas, GROUP, cluster=ctas)
     assert not done.diagnostics, done.diagnostics[0]
+    registers = every[-len(registers) :]
     wanted = signs[0] * signs[1] * (x @ y.T) + keep * c
     if limit:
         wanted = np.minimum(wanted, 2**31 - 1) if options else (wanted + 2**31) % 2**32 - 2**31
     assert registers.tolist() == sums(wanted, d).tolist()
-    assert done.counts.tensor_flops == 2 * 64 * n * k * steps
+    assert done.counts.tensor_flops == 2 * 64 * n * k * steps * ctas
 
 
 def along_k(swizzle: int, rows: int) -> Tile:
@@ -252,3 +256,13 @@ def test_descriptors_that_lead_elsewhere(tile: Tile, start: int, kinds: set[str]
         np.zeros((4, GROUP), np.uint32),
     ]
     assert {d.kind for d in launch(text, arrays, 1, GROUP).diagnostics} == kinds
+
+
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize(("left", "right"), [(0, 128), (128, 0)])
+def test_each_cta_of_a_cluster_multiplies_its_own(left: int, right: int, registers: bool) -> None:
+    first = None if registers else along_k(left, 64)
+    check("f32", "f16", "f16", 16, first, along_k(right, 16), steps=1, ctas=2)
+    check(
+        "f32", "f16", "f16", 16, first, along_rows(right, 16) if right else along_k(0, 16), ctas=2
+    )

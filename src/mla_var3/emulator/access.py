@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import formats
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.distinct import distinct
-from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
+from mla_var3.emulator.formats import F16, F32, F64, U16, U64
 from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from mla_var3.emulator.regions import Access
 
@@ -153,7 +153,7 @@ class Memory:
             )
             good = ~outside
             at = np.where(outside, shared.end - size & -16, at)
-        if (at & (size - 1)).any() and size & (size - 1) == 0:
+        if (at & (size - 1)).any():
             i = int(np.argmax((at & (size - 1)) != 0))
             m.reporter.add(
                 "misaligned",
@@ -202,7 +202,7 @@ class Memory:
         """Allocation, offsets in its bytes and which threads, for all accesses inside of one."""
         m = self.machine
         address = address.astype(U64)
-        if (address & U64(size - 1)).any() and size & (size - 1) == 0:
+        if (address & U64(size - 1)).any():
             i = int(np.argmax(address & U64(size - 1)))
             m.reporter.add(
                 "misaligned",
@@ -512,10 +512,6 @@ def _numbers(codes: Any, kind: str) -> Any:
             return codes.view(F16)
         case "bf16":
             return formats.from_bf16(codes)
-        case "f16x2":
-            return codes.view(F16)
-        case "bf16x2":
-            return formats.from_bf16(codes.view(U16))
     return codes.view(f"i{codes.itemsize}") if kind[0] == "s" else codes
 
 
@@ -523,10 +519,6 @@ def _codes(numbers: Any, kind: str) -> Any:
     match kind:
         case "bf16":
             return formats.to_bf16(numbers)
-        case "bf16x2":
-            return formats.to_bf16(numbers).view(U32)
-        case "f16x2":
-            return numbers.view(U32)
         case "f16":
             return numbers.view(U16)
     return numbers.view(f"u{numbers.itemsize}")
