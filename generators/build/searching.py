@@ -25,6 +25,7 @@ GUIDES = (
 )  # fmt: skip
 #: How much a hit counts, by where its page lies; the first that fits.
 WEIGHTS = (
+    ("contributing/court/", 0.6),  # It names every fault there is.
     *((guide, 2.0) for guide in GUIDES),
     ("learning/examples/", 0.3),
     ("reference/", 0.2),

@@ -16,7 +16,7 @@ from generators.mla.design_choice import OTHERS, SOURCE
 from generators.model.site import Site
 from generators.write import figures
 from generators.write.page import Page
-from generators.write.text import cell, rendered, sections, table
+from generators.write.text import cell, meta, rendered, sections, table
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import Document
@@ -63,6 +63,10 @@ def pages(site: Site) -> list[Page]:
     return [analysis_page(site, document), *(map_page(site, d.key) for d in _usable(site))]
 
 
+#: What readers call what the analysis answers.
+FOUND_BY = ("FlashMLA comparison", "n crossover", "best n", "which kernel to use", "advisor")
+
+
 def _usable(site: Site) -> list[Any]:
     known = {device.key for device in regimes.usable_devices()}
     return [device for device in site.devices if device.key in known]
@@ -85,6 +89,7 @@ def analysis_page(site: Site, document: Document) -> Page:
     body = rendered(document, site.catalogue, link, override)
     listed = ", ".join(f"[{cell(device.name)}]({device.key}.md)" for device in _usable(site))
     content = sections(
+        meta(found_by=list(FOUND_BY)),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,

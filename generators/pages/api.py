@@ -138,7 +138,7 @@ def _chapter(
 
     shown = [cell_ for cell_ in part.cells if any(e.cell == cell_ for e in part.entries)]
     content = sections(
-        meta(found_by=list(chapter.found_by)) if chapter.found_by else "",
+        meta(found_by=[*chapter.found_by, reference.head.title]),
         f"# {cell(reference.head.title)}: {cell(chapter.title)}",
         prose(chapter.intro),
         *(layouts.FIGURES[name]() for name in chapter.figures),

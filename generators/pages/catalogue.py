@@ -11,6 +11,7 @@ from generators.pages.kernels import language_title
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, fold, rendered, sections, table
+from generators.write.text import meta as page_meta
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import PATHS
 from mla_var3.knowledge import metrics
@@ -345,6 +346,7 @@ def pattern_page(site: Site, document: Document) -> Page:
     overlays, others = overlays_of(site, document), related(site, document)
     body = rendered(document, site.catalogue, link)
     parts = [
+        page_meta(found_by=list(meta.symptoms)) if meta.symptoms else "",
         f"# {cell(meta.title)}",
         _chips(meta),
         fold("Facts", "when it is worth reading, what it moves, on what it rests", _facts(meta)),

@@ -127,7 +127,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
     return Page(
         path,
         sections(
-            meta(title=symptom.title, description=symptom.meaning),
+            meta(title=symptom.title, description=symptom.meaning, found_by=list(symptom.words)),
             f"# {cell(symptom.title)}",
             cell(symptom.meaning),
             f"What to try on {_on_each_arch(symptom, link)}.",

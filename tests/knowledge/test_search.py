@@ -140,6 +140,13 @@ OTHER_WORDS = {
     "launch fails, shared memory too large": ["cute-shared-memory-limit"],
     "mask costs as much as full attention": ["a6-uniform-causal-masking", "o8-causal-k-loop-split"],
     "exponentials dominate": ["o7-fast-math-softmax"],
+    # Of 26 tried in another round, those that four missed at first, with others like them.
+    "low tensor core utilization": ["cute-softmax-under-products", "o14-operand-swap"],
+    "waiting for barrier most of the time": ["cute-pipelines-and-barriers"],
+    "occupancy limiter": ["o11-pipelined-low-occupancy", "o12-worker-warps-by-spills"],
+    "smem limit exceeded": ["cute-shared-memory-limit"],
+    "recompiles on every call": ["cutile-replace-hints-per-call"],
+    "block barrier never completes": ["cute-wrong-arrival-count", "cute-expected-bytes"],
 }
 
 

@@ -72,11 +72,19 @@ def _apart(text: str) -> str:
 
 def _meant(wanted: list[str]) -> list[str]:
     """The words of a query with those that others use for the same, each once."""
-    groups = [{_stem(word) for word in group} for group in _SAME]
-    more = (
-        other for word in wanted for group in groups if word in group for other in sorted(group)
-    )
+    more = (other for word in wanted for other in _alike().get(word, ()))
     return list(dict.fromkeys([*wanted, *more]))
+
+
+@functools.cache
+def _alike() -> dict[str, list[str]]:
+    """The stems that mean the same, by each of them."""
+    found: dict[str, list[str]] = {}
+    for group in _SAME:
+        stems = sorted({_stem(word) for word in group})
+        for stem in stems:
+            found.setdefault(stem, []).extend(stems)
+    return found
 
 
 def _metric_words(names: Iterable[str]) -> str:

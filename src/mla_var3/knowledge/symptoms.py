@@ -27,6 +27,7 @@ class Symptom:
         meaning: What happens in the hardware, in one or two sentences.
         metrics: What shows it, by the names of the metrics catalogue; the first tells most.
         mode: The mode whose run states them.
+        words: Other words by which readers look for it.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Symptom:
     meaning: str
     metrics: tuple[str, ...]
     mode: Literal["static", "event", "ncu", "disabled"]
+    words: tuple[str, ...] = ()
 
     def remedies(self, catalogue: Catalogue) -> list[Document]:
         """The patterns that a metric of the symptom leads to."""
@@ -53,6 +55,7 @@ SYMPTOMS = (
         "on every step of the loop. Results stay right, and nothing warns.",
         ("spill_instructions", "stack_bytes", "local_memory_bytes"),
         "static",
+        ("register spill", "local memory traffic", "stack frame"),
     ),
     Symptom(
         "slow-tensor-path",
@@ -61,6 +64,7 @@ SYMPTOMS = (
         "something else most of the time.",
         ("mma_path", "path_loss", "tensor_pipe_percent", "shared_rows", "tile_m"),
         "static",
+        ("low tensor core utilization", "tensor pipe idle", "HMMA in place of HGMMA"),
     ),
     Symptom(
         "empty-gpu",
@@ -68,6 +72,7 @@ SYMPTOMS = (
         "Multiprocessors wait while a few blocks finish.",
         ("sms_covered", "idle_loss", "waves", "last_wave_fill", "side_by_side"),
         "static",
+        ("low SM utilization", "too few blocks", "tail wave", "tail effect"),
     ),
     Symptom(
         "one-block-per-sm",
@@ -75,6 +80,7 @@ SYMPTOMS = (
         "Nothing else runs while a block waits for memory, for a barrier or for its own results.",
         ("eligible_warps", "ring_depth", "blocks_per_sm", "occupancy_limiter", "registers"),
         "ncu",
+        ("low occupancy", "occupancy limiter"),
     ),
     Symptom(
         "cache-read-again",
@@ -89,6 +95,7 @@ SYMPTOMS = (
             "bytes_over_l2",
         ),
         "ncu",
+        ("memory bound", "low L2 hit rate"),
     ),
     Symptom(
         "no-tma",
@@ -96,6 +103,7 @@ SYMPTOMS = (
         "Threads compute addresses and move data that the copy engine could bring.",
         ("tma_loads",),
         "static",
+        ("uncoalesced loads", "LDG in place of UTMALDG"),
     ),
     Symptom(
         "causal-mask",
@@ -103,6 +111,7 @@ SYMPTOMS = (
         "Tiles above the diagonal are computed and thrown away, or every tile pays for the mask.",
         ("causal",),
         "event",
+        ("causal mask is slow",),
     ),
     Symptom(
         "softmax-bound",
@@ -111,6 +120,7 @@ SYMPTOMS = (
         "wait.",
         ("issue_active_percent",),
         "ncu",
+        ("exponentials dominate", "softmax is the bottleneck"),
     ),
     Symptom(
         "wrong-result",
@@ -118,6 +128,7 @@ SYMPTOMS = (
         "What a kernel reads beyond the end of a tile is not defined, or a wait is missing.",
         ("max_relative_error",),
         "disabled",
+        ("NaN", "wrong numbers", "race"),
     ),
     Symptom(
         "times-vary",
@@ -125,6 +136,7 @@ SYMPTOMS = (
         "Host work, compilation or a warm cache is timed together with the kernel.",
         ("time_spread", "l2_flushed"),
         "event",
+        ("noisy timing", "benchmark jitter"),
     ),
 )
 

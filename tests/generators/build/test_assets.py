@@ -65,7 +65,7 @@ def test_what_is_asked_for_ships_and_nothing_else(checkout):
 def test_npm_runs_when_the_lock_file_changed_only(checkout):
     assert [assets.install(checkout), assets.install(checkout)] == [True, False]
     lock(checkout, "sha512-2")
-    with pytest.raises(ToolchainError, match=r"not installed: python -m generators\.assets"):
+    with pytest.raises(ToolchainError, match=r"not installed: python -m generators\.build\.assets"):
         list(assets.site_files(checkout))
     assert assets.install(checkout)
 

@@ -10,7 +10,7 @@ import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-OVERRIDES = Path(__file__).parents[2] / "docs/overrides"
+OVERRIDES = Path(__file__).parents[3] / "docs/overrides"
 ENTRY = "partials/nav-item.html"
 FEATURES = ["navigation.indexes", "navigation.prune", "navigation.tabs"]
 SUMMARY = """\

@@ -16,7 +16,7 @@ NAME = "generators.build.unmarked"
 @pytest.fixture(scope="module")
 def both():
     """Markdown as the site has it, with the extension and without."""
-    config = load_config(str(Path(__file__).parents[2] / "mkdocs.yml"))
+    config = load_config(str(Path(__file__).parents[3] / "mkdocs.yml"))
     named = [name for name in config.markdown_extensions if isinstance(name, str)]
     assert NAME in named
     others = [name for name in named if name != NAME]
