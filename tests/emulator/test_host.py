@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mla_var3.emulator import host
 from mla_var3.emulator.commands import _divided
 from mla_var3.emulator.script import _untimed
 
@@ -111,3 +112,15 @@ def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs):
     emulation = SimpleNamespace(launches=launched)
     assert _untimed(emulation, ran.append, kernel_arguments=arguments, iterations=9) == 1.0
     assert ran == runs
+
+
+@pytest.mark.parametrize(("variables", "shared"), [("", True), (".global .u32 kept;", False)])
+def test_a_lowered_kernel_is_shared_unless_it_holds_memory(variables: str, shared: bool) -> None:
+    place = "mov.u64 %rd1, kept;" if variables else "mov.u64 %rd1, 0;"
+    text = (
+        f".version 8.0\n.target sm_90\n.address_size 64\n{variables}\n"
+        f".visible .entry kernel()\n{{\n.reg .b64 %rd<2>;\n{place}\nret;\n}}\n"
+    )
+    first, again = (host._program(text, "kernel") for _ in range(2))
+    assert bool(first.storage) is not shared
+    assert (first is again) is shared

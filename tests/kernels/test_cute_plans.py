@@ -522,7 +522,16 @@ def test_a_prefix_of_v5_is_fetched_ahead_only_if_asked():
     plan = plan_class("mla_shared_prefix_v5")(b=32, h=128, s=4, t=4096, shared=3072, prefix=3072)
     tiling = plan.default_tiling("latent")
     assert (tiling.ahead, tiling.lazy, tiling.splits) == (0, 8.0, 1)
-    refuses(plan, "latent", "beside a whole prefix no CTA waits for one", splits=2, share=1)
+    said = "beside a whole prefix no CTA waits for one"
+    refuses(plan, "latent", said, splits=2, share=1, blocks=512)
+
+
+@pytest.mark.parametrize("name", SHARED_PREFIX)
+def test_own_tokens_are_split_only_where_a_cluster_has_one_item(name):
+    plan = plan_class(name)(b=3, h=128, s=1, t=300, shared=200, prefix=130)
+    if "latent" in plan.tiling_types:
+        said = "splits=2 and share=1 take 12 CTAs at once, more than the 2 of blocks"
+        refuses(plan, "latent", said, splits=2, share=1, blocks=2)
 
 
 def test_tokens_fetched_ahead_change_nothing():

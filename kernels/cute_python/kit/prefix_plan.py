@@ -59,6 +59,9 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
         "combine": CuteTiling,
     }
 
+    #: The bits of a sequence may vary with its batch.
+    invariant: ClassVar[None] = None
+
     prefix_splits: int | None = option(
         None, "pieces the prefix is cut into; by default whole waves of blocks", minimum=1
     )
@@ -113,6 +116,10 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
         return PairTiling(share=2, blocks=sms // tiles * tiles or sms)
 
     # ---- sizes -----------------------------------------------------------------------------
+    def blocks(self, splits: int, share: int) -> int:
+        """CTAs of the own tokens that take one item each, as those that split keys must."""
+        return splits * share * -(-self.h * self.s // (ROWS * share)) * self.b
+
     @property
     def tile_s(self) -> int:
         """Queries of a row tile."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,6 +57,8 @@ ATTRIBUTE_BYTES, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 4, 6
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
 #: The host function in a compiled module, by the name that an engine finds it under.
+#: Kernels that are kept lowered, for emulations that launch them again.
+PROGRAMS = 8
 #: What the environment calls the DSL, and its experimental front.
 DSLS = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
 _ENTRY = re.compile(r"llvm\.func @(_mlir_ciface_\w+)\(")
@@ -147,14 +149,14 @@ class Emulation:
             text = self.patch(text)
         key = (text, call.kernel)
         if key not in self.programs:
-            self.programs[key] = Program(parse(text), call.kernel)
+            self.programs[key] = _program(*key)
         program = self.programs[key]
         self.asked[key] = call.shared
         block = bytearray(program.kernel.parameter_bytes)
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
         shape = (call.grid, call.block, call.cluster, call.shared)
-        streams.submit(partial(self._run, program, block, shape, call.overlaps))
+        streams.submit(functools.partial(self._run, program, block, shape, call.overlaps))
 
     def _run(
         self,
@@ -211,6 +213,17 @@ class Emulation:
             if status.value and self.failure is None:
                 raise EmulatorError(f"{name} ended with status {status.value}")
         del runtime  # Its callbacks had to outlive the calls.
+
+
+def _program(text: str, kernel: str) -> Program:
+    """A kernel lowered, as for emulations before this one unless it holds memory of theirs."""
+    known = _lowered(text, kernel)
+    return Program(parse(text), kernel) if known.storage else known
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def _lowered(text: str, kernel: str) -> Program:
+    return Program(parse(text), kernel)
 
 
 class _Call:
@@ -448,7 +461,7 @@ def _patched(
     tensor = runtime._Tensor
     stack.enter_context(mock.patch.object(tensor, "__init__", _tensor(tensor.__init__, emulation)))
     if ffi.installed():
-        again = exported.replacements(partial(_engine_again, folder), emulation.own)
+        again = exported.replacements(functools.partial(_engine_again, folder), emulation.own)
         for owner, name, value in (*ffi.replacements(emulation.own), *again):
             stack.enter_context(mock.patch.object(owner, name, value))
     for owner, name, value in kept.replacements(emulation, Cache(), folder):

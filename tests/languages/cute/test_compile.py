@@ -3,7 +3,8 @@ import json
 import pytest
 
 from mla_var3.errors import UnknownNameError
-from mla_var3.languages.cute import emulation
+from mla_var3.languages.cute import compile, emulation
+from mla_var3.languages.cute.compile import waits_often
 from mla_var3.static.occupancy import of_facts
 from tests.languages.cute.conftest import needs_dsl
 
@@ -34,6 +35,7 @@ def test_a_gemm_with_a_ring_of_tma_loads(compiled_gemm):
     assert facts.mma_instructions == {"HGMMA.64x64x16.F32.BF16": 4}
     assert (facts.wgmma, facts.wgmma_waits, facts.wgmma_serialized) == (4, 1, False)
     assert emulation.serialized(compiled_gemm.facts) == ()
+    assert not waits_often(compiled_gemm.files["kernel.cubin"])
     assert (facts.mbarriers, facts.pipeline_stages) == (4, 4)
     assert [(g.barriers, g.arrivals) for g in facts.barrier_groups] == [(4, 1)]
     assert facts.transaction_bytes == ((64 + 64) * 64 * 2,)
@@ -61,8 +63,12 @@ def test_sass_and_ptx_lead_to_the_python_line(compiled_gemm, kernels):
     assert sum("HGMMA" in sass[number - 1] for number in lines["sass"]) == line.mma
 
 
-def test_serialized_wgmma_is_told_with_its_line(compile_, kernels):
-    result = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments())
+def test_serialized_wgmma_is_told_with_its_line(compile_, kernels, monkeypatch):
+    unread = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments(), facts=False)
+    assert waits_often(unread.files["kernel.cubin"])
+    with monkeypatch.context() as patch:
+        patch.setattr(compile, "_attempt", None)  # What is compiled already is only read.
+        result = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments())
     (facts,) = result.facts
     assert facts.wgmma_serialized
     assert facts.waits_per_wgmma >= 1

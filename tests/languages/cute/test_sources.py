@@ -101,4 +101,5 @@ def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):
     (tmp_path / "tools/tools-1.dist-info").mkdir()
     identity._holds_wheels.cache_clear()
     identity.installed.cache_clear()
+    sources._files.cache_clear()
     assert {path.name for path in sources.project_files(host)} == {"hosts.py"}

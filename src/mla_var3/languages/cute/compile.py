@@ -7,6 +7,7 @@ disassemblers then read the cubin. Results are cached on disk; the key has all i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -105,10 +106,11 @@ def compile_host(
     *,
     cache_dir: Path | None = None,
     timeout: float = TIMEOUT_S,
+    facts: bool = True,
 ) -> HostCompiled:
     """Compile one host function; see :func:`compile_hosts`."""
     job = HostJob(host, tuple(arguments), arch)
-    return compile_hosts([job], workers=1, cache_dir=cache_dir, timeout=timeout)[0]
+    return compile_hosts([job], workers=1, cache_dir=cache_dir, timeout=timeout, facts=facts)[0]
 
 
 def compile_hosts(
@@ -128,7 +130,7 @@ def compile_hosts(
         cache_dir: Cache folder; ``$HYPERMLA_CACHE_DIR`` or the user's cache folder by default.
         timeout: Seconds each compile may take.
         progress: Told of each job as it ends.
-        facts: Whether to assemble and disassemble what was compiled for its facts, a third of the
+        facts: Whether to assemble and disassemble what was compiled for its facts, a fifth of the
             time; without, they hold no figure.
 
     Returns:
@@ -148,7 +150,13 @@ def compile_hosts(
         if found := _known(task, cache, facts):
             done[number] = found
             progress(task.job, found)
+    if not _open(tasks, done):
+        return [done[number] for number in range(len(tasks))]
     with cache.scratch() as folder:
+        for number, task in _open(tasks, done) if facts else ():
+            if (files := _files_of(task, cache)) is not None:
+                done[number] = _finish(task, forked.Ended(files, None, ""), cache, folder, facts)
+                progress(task.job, done[number])
         work = {n: partial(_attempt, task, folder / str(n)) for n, task in _open(tasks, done)}
         for number, ended in forked.run(
             work,
@@ -161,6 +169,17 @@ def compile_hosts(
             progress(tasks[number].job, done[number])
     cache.trim()
     return [done[number] for number in range(len(tasks))]
+
+
+@functools.lru_cache(maxsize=16)  # Every problem of a build asks.
+def waits_often(cubin: bytes) -> bool:
+    """Whether code waits so often for multiplications that the assembler may serialize them."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        listing = toolchain.read("nvdisasm", ["--print-code", file.name])
+    waits, multiplications = listing.count("WARPGROUP.DEPBAR"), listing.count("HGMMA")
+    return multiplications > 1 and 2 * waits >= multiplications
 
 
 def read_ptx(text: str, kernel: str, arch: str, asked: int) -> CuteFacts:
@@ -245,6 +264,12 @@ def _known(task: _Task, cache: Cache, facts: bool) -> HostCompiled | None:
         except (KeyError, ValidationError):
             cache.discard(key)
     return None
+
+
+def _files_of(task: _Task, cache: Cache) -> dict[str, bytes] | None:
+    """What was compiled without reading its facts, if it is kept."""
+    files = cache.get(_unread(task.key)) if task.key is not None else None
+    return files and {name: content for name, content in files.items() if name != FACTS}
 
 
 def _unread(key: str) -> str:

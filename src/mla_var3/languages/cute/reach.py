@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,12 @@ def identifiers(host: Any) -> frozenset[str]:
     Args:
         host: A host function, or an object of a class whose ``__call__`` is one.
     """
-    module = module_of(host)
     name = getattr(host, "__qualname__", type(host).__qualname__).split(".")[0]
+    return _reached(module_of(host), name)
+
+
+@functools.lru_cache(maxsize=256)  # Every launch of a problem asks; a module is made of one source.
+def _reached(module: ModuleType, name: str) -> frozenset[str]:
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting: list[tuple[ModuleType, str]] = [(module, name)]

@@ -5,6 +5,7 @@ Both are parts of the key in the compile cache.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -40,8 +41,13 @@ def functions(host: Any) -> tuple[str, ...]:
 
 def project_files(host: Any) -> tuple[Path, ...]:
     """Files of the host's module and of every module that it uses and that is not installed."""
+    return _files((module_of(host), *map(module_of, _given(host))))
+
+
+@functools.lru_cache(maxsize=256)  # Every launch of a problem asks.
+def _files(modules: tuple[ModuleType, ...]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
-    waiting = [module_of(host), *map(module_of, _given(host))]
+    waiting = [*modules]
     while waiting:
         module = waiting.pop()
         path = Path(str(module.__file__)).resolve()
