@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import types
 
 import pytest
 
 from mla_var3.app import tools
-from mla_var3.errors import HyperMlaError, ToolchainError, UnknownNameError
+from mla_var3.errors import ToolchainError, UnknownNameError, UsageError
+from mla_var3.languages import Compiled
 from mla_var3.runtime import registry
 from mla_var3.static.sass import Instruction
+from tests.campaign.files import ADD, CONTRACT
 
 
 def said(capsys, *argv: str) -> str:
@@ -85,11 +88,62 @@ def test_two_versions_are_told_apart_by_opcodes(capsys):
 
 def test_code_of_two_versions(capsys, monkeypatch):
     made = {"v0": {"gemm": "a", "one": "a"}, "v1": {"gemm": "b"}}
-    monkeypatch.setattr(tools, "_code", lambda version, *rest: made[version.version])
-    monkeypatch.setattr(tools, "_instructions", lambda one: listing("LDG" if one == "a" else "STG"))
+    facts = types.SimpleNamespace(arch="sm_90")
+    codes = {version: {stage: types.SimpleNamespace(facts=facts, code=code)
+                       for stage, code in stages.items()}
+             for version, stages in made.items()}  # fmt: skip
+    monkeypatch.setattr(tools, "_code", lambda version, *rest: codes[version.version])
+    monkeypatch.setattr(tools, "_instructions",
+                        lambda one, form: listing("LDG" if one.code == "a" else "STG"))  # fmt: skip
     told = said(capsys, "asm", "gemm", "v0", "v1")
-    assert "gemm sm_90: v0 to v1: 1 to 1 instructions" in told
+    assert "gemm sm_90: gemm v0 to gemm v1: 1 to 1 instructions" in told
     assert "one: only gemm v0 has this stage" in told
+
+
+PTX = """.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry add(.param .u64 add_0)
+{
+\t.reg .b32 %r<3>;
+\t.loc 1 7 0
+\tmov.u32 %r1, 1;
+\tmov.u32 %r2, %r1;
+\t.loc 1 8 0
+\tret;
+}
+.file 1 "/somewhere/add.py"
+"""
+
+
+def test_ptx_is_listed_by_source_line_too(capsys, monkeypatch):
+    facts = types.SimpleNamespace(arch="sm_90a", error=None)
+    made = Compiled(facts, {"kernel.ptx": PTX.encode()})
+    monkeypatch.setattr(tools, "_code", lambda *given: {"add": made})
+    told = said(capsys, "asm", "gemm", "v0", "--form=ptx").splitlines()
+    assert told[0] == "gemm v0 add sm_90a: 3 instructions"
+    assert told[1].split()[:2] == ["2", "add.py:7"]
+    assert told[2].strip() == "2 mov"
+    assert PTX in said(capsys, "asm", "gemm", "v0", "--form=ptx", "--full")
+    assert "the same opcodes as often" in said(capsys, "asm", "gemm", "v0", "v1", "--form=ptx")
+
+
+def test_code_of_adopted_files(tmp_path, capsys):
+    mine, other = tmp_path / "mine.py", tmp_path / "other.py"
+    mine.write_text(ADD + CONTRACT)
+    other.write_text(mine.read_text().replace("+ ct.load(y", "* ct.load(y"))
+    told = said(capsys, "asm", str(mine), "--problem=n=64")
+    assert "mine.py add_kernel sm_90: " in told
+    assert re.search(r"mine\.py:1\d  ", told)
+    told = said(capsys, "asm", str(mine), str(other), "--problem=n=64", "--arch=sm_100")
+    assert f"add_kernel sm_100: {mine} to {other}: " in told
+    assert "FADD" in told
+    with pytest.raises(UnknownNameError, match="stage 'none'"):
+        tools.main(["asm", str(mine), "--stage=none"])
+    with pytest.raises(UsageError, match="is compared with one other file"):
+        tools.main(["asm", str(mine), "v1"])
+    with pytest.raises(ToolchainError, match="leaves no PTX"):
+        tools.main(["asm", str(mine), "--form=ptx"])
 
 
 @pytest.mark.parametrize(
@@ -104,13 +158,10 @@ def test_code_of_two_versions(capsys, monkeypatch):
         (["asm", "gemm", "v0", "--form=text"], UnknownNameError),
         (["asm", "gemm", "v0", "--arch=sm_1"], UnknownNameError),
         (["asm", "gemm", "v0", "--stage=none"], UnknownNameError),
-        (["asm", "gemm", "v0", "v1", "--form=ptx"], HyperMlaError),
         (["weigh", "gemm"], UnknownNameError),
     ],
 )
-def test_bad_input_is_one_sentence(argv, error, monkeypatch):
-    if "v1" in argv:
-        monkeypatch.setattr(tools, "_code", lambda *given: {})
+def test_bad_input_is_one_sentence(argv, error):
     with pytest.raises(error) as raised:
         tools.main(argv)
     assert "\n" not in str(raised.value)

@@ -117,7 +117,7 @@ def _cute(script: Path, words: Sequence[str], chosen: Sequence[str]) -> int:
     """Emulate a script as compiled for an arch, and say what ptxas made of its kernels."""
     from mla_var3.emulator import commands
     from mla_var3.languages.cute import arch as archs
-    from mla_var3.languages.cute.compile import read_ptx
+    from mla_var3.languages.cute.compile import compile_ptx
 
     if len(chosen) > 1:
         raise UsageError(f"a CuTe DSL script runs as compiled for one arch: {', '.join(chosen)}")
@@ -129,7 +129,7 @@ def _cute(script: Path, words: Sequence[str], chosen: Sequence[str]) -> int:
         if not emulation.asked:
             print(NOTHING)
         for (text, kernel), asked in emulation.asked.items():
-            print(line(read_ptx(text, kernel, arch, asked)))
+            print(line(compile_ptx(text, kernel, arch, asked).facts))
 
     return commands.run([f"{ARCH}={archs.target(arch)}", *words], f"{commands.PROG} run", told)
 

@@ -10,7 +10,7 @@ import difflib
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -237,51 +237,84 @@ def _counters(record: Record, what: str) -> Iterator[tuple[str, float]]:
 
 
 def asm(
-    design: Design,
-    version: Number = None,
+    design: Annotated[tyro.conf.Positional[str], named("D|FILE")],
+    version: Annotated[tyro.conf.Positional[str | None], named("[V|FILE2]")] = None,
     other: Annotated[tyro.conf.Positional[str | None], named("[V2]")] = None,
-    arch: str = "sm_90",
+    arch: str = "",
     stage: str = "",
     problem: str = "",
     form: str = "sass",
     full: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Machine code of a version by source line, or what differs from another version's.
+    """Machine code of a version or an adopted file by source line, or how it differs from another.
 
     Args:
-        design: The design; DESIGN@LANGUAGE takes it in that language.
-        version: The version; v0 by default.
+        design: The design; DESIGN@LANGUAGE takes it in that language. Or an adopted file.
+        version: The version; v0 by default. Or a second file.
         other: A second version: opcodes that it has more and less of.
-        arch: What to compile for.
-        stage: A stage by its name; all by default.
+        arch: What to compile for; sm_90, or the file's own, by default.
+        stage: A stage, or a kernel of a file, by its name; all by default.
         problem: Sizes, as b=32,s=1; their defaults else.
         form: sass, or ptx where the compiler leaves it.
-        full: Every instruction in order; of two versions their difference.
+        full: Every instruction in order; of PTX its text; of two versions their difference.
     """
+    from mla_var3.app.adopting import is_file
+
     if form not in ("sass", "ptx"):
         raise UnknownNameError("form", form, ["sass", "ptx"])
-    language = asked_language(design, None)
-    first = registry.find(design, version, language)
-    mine = _code(first, arch, stage, problem)
-    if form == "ptx":
-        if other is not None:
-            raise UsageError("--form=ptx prints one version; two are compared by their SASS")
-        for name, made in mine.items():
-            print(f"// {first.key} {name} {arch}\n{_ptx(first, made)}")
-        return
-    if other is None:
-        for name, made in mine.items():
-            _listed(f"{first.key} {name} {arch}", _instructions(made), full)
-        return
-    second = registry.find(design, other, language)
-    theirs = _code(second, arch, stage, problem)
-    for name in sorted(mine.keys() | theirs.keys()):
-        if name not in mine or name not in theirs:
-            has = first.key if name in mine else second.key
-            print(f"{name}: only {has} has this stage")
+    if is_file(design):
+        if other is not None or (version is not None and not is_file(version)):
+            raise UsageError(f"{design} is a file, which is compared with one other file")
+        pair = [design, *([version] if version else [])]
+        codes = {name: _code_of_file(Path(name), arch, stage, problem) for name in pair}
+    else:
+        language = asked_language(design, None)
+        keys = [version, *([other] if other is not None else [])]
+        found = [registry.find(design, key, language) for key in keys]
+        codes = {one.key: _code(one, arch or "sm_90", stage, problem) for one in found}
+    if len(codes) == 1:
+        _listed_all(*codes.popitem(), form=form, full=full)
+    else:
+        _compared(codes, form=form, full=full)
+
+
+def _listed_all(name: str, made: Mapping[str, Compiled], *, form: str, full: bool) -> None:
+    for stage, one in made.items():
+        title = f"{name} {stage} {one.facts.arch}"
+        if full and form == "ptx":
+            print(f"// {title}\n{_ptx(one)}")
+        else:
+            _listed(title, _instructions(one, form), full)
+
+
+def _compared(codes: Mapping[str, Mapping[str, Compiled]], *, form: str, full: bool) -> None:
+    (first, mine), (second, theirs) = codes.items()
+    for stage in sorted(mine.keys() | theirs.keys()):
+        if stage not in mine or stage not in theirs:
+            print(f"{stage}: only {first if stage in mine else second} has this stage")
             continue
-        pair = _instructions(mine[name]), _instructions(theirs[name])
-        _differs(f"{name} {arch}: {first.version} to {second.version}", *pair, full=full)
+        pair = _instructions(mine[stage], form), _instructions(theirs[stage], form)
+        _differs(f"{stage} {mine[stage].facts.arch}: {first} to {second}", *pair, full=full)
+
+
+def _code_of_file(path: Path, arch: str, stage: str, problem: str) -> dict[str, Compiled]:
+    """What each kernel of an adopted file compiles to.
+
+    Raises:
+        UnknownNameError: There is no such kernel.
+        ToolchainError: It launches none, or one does not compile.
+    """
+    from mla_var3.app.campaign import sizes_of
+    from mla_var3.campaign import adopted, running
+
+    found = adopted.adopt(path, arch.partition(",")[0] or None)
+    archs = found.archs[:1]
+    trace = found.check(sizes_of(problem)).trace
+    if not archs or not trace.launches:
+        raise ToolchainError(f"{path} launches no kernel that is compiled here")
+    (made,) = running.compiled(trace, archs).values()
+    names = [name for name, _ in adopted.named(trace)]
+    return _chosen(dict(zip(names, made, strict=True)), stage, str(path))
 
 
 def _code(version: Version, arch: str, stage: str, problem: str) -> dict[str, Compiled]:
@@ -303,11 +336,19 @@ def _code(version: Version, arch: str, stage: str, problem: str) -> dict[str, Co
         raise UnknownNameError("stage", stage, list(stages))
     chosen = {name: kernel for name, kernel in stages.items() if stage in ("", name)}
     made = compile_jobs([CompileJob(kernel, asked) for kernel in chosen.values()])
-    for name, one in zip(chosen, made, strict=True):
+    return _chosen(dict(zip(chosen, made, strict=True)), stage, version.key)
+
+
+def _chosen(made: Mapping[str, Compiled], stage: str, name: str) -> dict[str, Compiled]:
+    """Those that were asked for, all of them compiled."""
+    if stage and stage not in made:
+        raise UnknownNameError("stage", stage, list(made))
+    found = {key: one for key, one in made.items() if stage in ("", key)}
+    for key, one in found.items():
         if one.facts.error is not None:
-            raise ToolchainError(f"{version.key} {name} does not compile for {asked}: "
+            raise ToolchainError(f"{name} {key} does not compile for {one.facts.arch}: "
                                  f"{' '.join(one.facts.error.split())[:300]}")  # fmt: skip
-    return dict(zip(chosen, made, strict=True))
+    return found
 
 
 def _file(made: Compiled, suffix: str) -> str | None:
@@ -315,20 +356,31 @@ def _file(made: Compiled, suffix: str) -> str | None:
     return next((text.decode("utf-8", "replace") for text in found), None)
 
 
-def _instructions(made: Compiled) -> list[Instruction]:
+def _instructions(made: Compiled, form: str) -> list[Instruction]:
+    """SASS or PTX instructions, each with its source line."""
     from mla_var3.static import sass
 
+    if form == "ptx":
+        return _of_ptx(_ptx(made))
     text = _file(made, ".sass")
     if text is None:
         raise ToolchainError("the compiler left no SASS")
     return sass.parse_listing(text)
 
 
-def _ptx(version: Version, made: Compiled) -> str:
+def _ptx(made: Compiled) -> str:
     text = _file(made, ".ptx")
     if text is None:
-        raise ToolchainError(f"the compiler of {version.language} leaves no PTX; --form=sass")
+        raise ToolchainError("the compiler of cuTile leaves no PTX; --form=sass")
     return text
+
+
+def _of_ptx(text: str) -> list[Instruction]:
+    from mla_var3.gpuless import ptx
+    from mla_var3.static.sass import Instruction
+
+    kernels = ptx.parse(text).kernels.values()
+    return [Instruction(one.op, *k.place(one)) for k in kernels for one in k.instructions]
 
 
 def _listed(title: str, found: Sequence[Instruction], full: bool) -> None:

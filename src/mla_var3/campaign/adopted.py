@@ -17,7 +17,7 @@ from mla_var3 import evidence, languages, paths
 from mla_var3.blobs import blob_id
 from mla_var3.campaign import contract, running
 from mla_var3.campaign.contract import Contract, Kind
-from mla_var3.campaign.running import Trace
+from mla_var3.campaign.running import Launched, Trace
 from mla_var3.errors import InputError, PlanError, ToolchainError
 from mla_var3.evidence import Passed, Record, Scalar, StaticFacts
 from mla_var3.profiling import recording
@@ -211,9 +211,10 @@ def records(found: Adopted, checked: Checked, note: Callable[[str], None]) -> li
     if not made:
         return [_record(found, checked, "disabled", evidence.CPU, [])]
     return [
-        _record(found, checked, "static", f"static/{running.arch_key(arch)}", facts)
-        for arch, facts in made.items()
-    ]
+        _record(found, checked, "static", f"static/{running.arch_key(arch)}",
+                [one.facts for one in compiled])
+        for arch, compiled in made.items()
+    ]  # fmt: skip
 
 
 def _record(
@@ -263,19 +264,25 @@ def _outcome(checked: Checked, facts: Sequence[StaticFacts]) -> evidence.Outcome
 
 def stages_of(checked: Checked, facts: Sequence[StaticFacts]) -> list[evidence.Stage]:
     """The kernels as a record's stages; of plain torch the call as one."""
-    names: dict[str, int] = {}
-    made = []
-    for i, one in enumerate(checked.trace.launches):
-        name = running.short(one.kernel)
-        names[name] = names.get(name, 0) + 1
-        number = names[name]
-        made.append(
-            evidence.Stage(
-                name=name if number == 1 else f"{name}_{number}", kernel=name, tiling={},
-                grid=list(one.grid), static=facts[i] if i < len(facts) else None,
-            )
-        )  # fmt: skip
+    made = [
+        evidence.Stage(
+            name=name, kernel=running.short(one.kernel), tiling={}, grid=list(one.grid),
+            static=facts[i] if i < len(facts) else None,
+        )
+        for i, (name, one) in enumerate(named(checked.trace))
+    ]  # fmt: skip
     return made or [evidence.Stage(name="launch", kernel="launch", tiling={}, grid=[])]
+
+
+def named(trace: Trace) -> list[tuple[str, Launched]]:
+    """Kernels of a trace by the names of their stages: a second one of a name has a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for one in trace.launches:
+        name = running.short(one.kernel)
+        seen[name] = seen.get(name, 0) + 1
+        found.append((name if seen[name] == 1 else f"{name}_{seen[name]}", one))
+    return found
 
 
 def correctness_of(checked: Checked) -> evidence.Correctness:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from mla_var3 import languages
 from mla_var3.archs import base_arch
 from mla_var3.campaign.contract import Kind
 from mla_var3.errors import ToolchainError, UnknownNameError
-from mla_var3.evidence import StaticFacts
+from mla_var3.languages import Compiled
 from mla_var3.runtime.execution import Diagnostic, Severity
 
 #: Archs that a kind is compiled for when nobody asks; a file that launches PTX runs as one of them.
@@ -191,27 +192,28 @@ def _poisoned() -> Iterator[None]:
         yield
 
 
-def compiled(trace: Trace, archs: Sequence[str]) -> dict[str, list[StaticFacts]]:
+def compiled(trace: Trace, archs: Sequence[str]) -> dict[str, list[Compiled]]:
     """What the compilers make of each kernel of a trace, by arch."""
     if trace.kind == "cutile":
         return _of_cutile(trace, archs)
     if not archs:
         return {}
-    from mla_var3.languages.cute.compile import read_ptx
+    from mla_var3.languages.cute.compile import compile_ptx
 
     (arch,) = archs
     made = []
     for one in trace.launches:
-        facts = read_ptx(one.source[0], one.source[1], arch, one.source[2])
-        made.append(facts.model_copy(update={"kernel": short(facts.kernel)}))
-    return {arch: list(made)}
+        found = compile_ptx(one.source[0], one.source[1], arch, one.source[2])
+        named = found.facts.model_copy(update={"kernel": short(found.facts.kernel)})
+        made.append(dataclasses.replace(found, facts=named))
+    return {arch: made}
 
 
-def _of_cutile(trace: Trace, archs: Sequence[str]) -> dict[str, list[StaticFacts]]:
+def _of_cutile(trace: Trace, archs: Sequence[str]) -> dict[str, list[Compiled]]:
     from mla_var3.languages.cutile.compile import TileJob, compile_many
 
     jobs = [TileJob(one.source[0], one.source[1], arch) for arch in archs for one in trace.launches]
-    made = [one.facts for one in compile_many(jobs)]
+    made = compile_many(jobs)
     size = len(trace.launches)
     return {arch: made[i * size : (i + 1) * size] for i, arch in enumerate(archs)}
 

@@ -24,6 +24,7 @@ from mla_var3 import forked
 from mla_var3.cache import Cache, key_of
 from mla_var3.emulator.kept import without_binary
 from mla_var3.errors import ToolchainError
+from mla_var3.languages.base import Compiled
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import ptx, reach, reading, signature, sources, toolchain
 from mla_var3.languages.cute.facts import CuteFacts
@@ -182,8 +183,8 @@ def waits_often(cubin: bytes) -> bool:
     return multiplications > 1 and 2 * waits >= multiplications
 
 
-def read_ptx(text: str, kernel: str, arch: str, asked: int) -> CuteFacts:
-    """Facts of a kernel of a PTX text, assembled by ptxas.
+def compile_ptx(text: str, kernel: str, arch: str, asked: int) -> Compiled:
+    """Facts of a kernel of a PTX text, assembled by ptxas; its PTX and SASS.
 
     Args:
         text: The PTX.
@@ -206,10 +207,12 @@ def read_ptx(text: str, kernel: str, arch: str, asked: int) -> CuteFacts:
         if not cubin.is_file():
             raise ToolchainError(f"ptxas refuses {kernel}: {tools.one_line(said)}")
         # Without host code, which names the launches, facts are in the order of the text.
-        found = reading.read_facts(base, _printed(text, cubin, ir="", ptxas=said))
+        printed = _printed(text, cubin, ir="", ptxas=said)
+    found = reading.read_facts(base, printed)
     facts = dict(zip(ptx.module(text).kernels, found, strict=True))[kernel]
     shared = {"shared_bytes": facts.shared_bytes + asked, "dynamic_shared_bytes": asked}
-    return facts.model_copy(update=shared | {"dynamic_shared_known": True})
+    facts = facts.model_copy(update=shared | {"dynamic_shared_known": True})
+    return Compiled(facts, {PTX: text.encode(), SASS: printed.listing.encode()})
 
 
 def identity(job: HostJob) -> str | None:
