@@ -351,3 +351,87 @@ def test_boxes_are_reduced_into_a_tensor(op: str, kind: str) -> None:
     wanted[14:16, 8:] = fold(a[14:16, 8:], b[:2, :8])  # The rest of the box lies outside.
     assert run(body, x, y, room[start : start + 128]) == []
     assert x.tolist() == coded(wanted).tolist()
+
+
+# Boxes ---------------------------------------------------------------------------------------------
+def placed_maps(*maps: TensorMap, off: int = 0) -> np.ndarray:
+    """Their bytes one after the other, ``off`` bytes past a multiple of 128."""
+    raw = b"".join(t.encode() for t in maps)
+    room = np.zeros(len(raw) + 256, np.uint8)
+    start = -room.ctypes.data % 128 + off
+    room[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
+    return room[start : start + len(raw)]
+
+
+MADE = "@%p0 bra MADE; mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; MADE: bar.sync 0;\n"
+
+
+def there_and_back(count: int, at: int = 128, more: str = "") -> str:
+    """Each CTA brings a box of its own and stores it by the second map."""
+    return MADE + (
+        "@%p0 bra HERE; add.u64 %d8, %d1, 128; mov.u32 %r16, -1; mad.lo.u32 %r17, %r9, 3, 1;\n"
+        f"mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {count}; {more}\n"
+        f"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+{at}], [%d1, {{%r16, %r17}}], [%r2];\n"
+        "HERE:\n" + wait() + "@%p0 bra OVER;\n"
+        f"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d8, {{%r16, %r17}}], [%r1+{at}];\n{DONE}OVER:\n"
+    )
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+@pytest.mark.parametrize(("kind", "width"), [("f32", 4), ("f16", 2), ("f64", 8)])
+@pytest.mark.parametrize(
+    ("box", "swizzle"),
+    [((16, 2), 0), ((3, 2), 0), ((1, 1), 0), ((5, 3), 0), ((8, 3), 1), ((16, 2), 2)],
+)
+def test_boxes_come_and_go(
+    box: tuple[int, int], swizzle: int, kind: str, width: int, ctas: int
+) -> None:
+    code = np.dtype({"f32": "f4", "f16": "f2", "f64": "f8"}[kind])
+    x = RANDOM.integers(1, 200, (9, 24)).astype(code)
+    z = np.zeros((9, 24), code)
+    maps = placed_maps(
+        *(tiled(v.ctypes.data, (20, 9), (width, 24 * width), box, kind, swizzle) for v in (x, z))
+    )
+    assert run(there_and_back(width * box[0] * box[1]), x, maps, z, ctas) == []
+    wanted = np.zeros_like(z)
+    for cta in range(ctas):
+        rows, columns = slice(3 * cta + 1, 3 * cta + 1 + box[1]), slice(0, box[0] - 1)
+        wanted[rows, columns] = x[rows, columns]
+    assert z.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("off", "at", "kind"),
+    [
+        (16, 128, "misaligned"),
+        (0, 64, "misaligned"),
+        (0, 1024, "out-of-bounds"),
+        (0, 2 * BYTES - 128, "out-of-bounds"),
+    ],
+)
+def test_where_a_map_and_a_box_may_lie(off: int, at: int, kind: str) -> None:
+    x, z = np.ones((9, 24), np.float32), np.zeros((9, 24), np.float32)
+    maps = placed_maps(
+        *(tiled(v.ctypes.data, (20, 9), (4, 96), (16, 4), "f32") for v in (x, z)), off=off
+    )
+    assert kind in run(there_and_back(256, at), x, maps, z)
+
+
+def test_a_box_of_what_nothing_wrote_is_reported() -> None:
+    x, z = np.ones((9, 24), np.float32), np.zeros((9, 24), np.float32)
+    maps = placed_maps(*(tiled(v.ctypes.data, (20, 9), (4, 96), (16, 4), "f32") for v in (x, z)))
+    done = launch(HEAD + there_and_back(256) + TAIL, [x, maps, z], 1, 32, unwritten=[x])
+    assert [d.kind for d in done.diagnostics] == ["uninitialized-read"]
+    done = launch(HEAD + there_and_back(256) + TAIL, [x, maps, z], 1, 32, unwritten=[z])
+    assert done.diagnostics == []
+
+
+def test_a_box_over_its_own_barrier_is_reported() -> None:
+    x, z = np.ones((9, 24), np.float32), np.zeros((9, 24), np.float32)
+    maps = placed_maps(*(tiled(v.ctypes.data, (20, 9), (4, 96), (16, 1), "f32") for v in (x, z)))
+    head = HEAD.replace(".shared .align 8 .b8 bar[8];", "").replace(
+        "%r2, bar;", "%r2, s; add.u32 %r2, %r2, 184;"
+    )
+    for at, said in ((128, True), (256, False)):
+        done = launch(head + there_and_back(64, at) + TAIL, [x, maps, z], 1, 32)
+        assert any("is overwritten while in use" in d.message for d in done.diagnostics) is said

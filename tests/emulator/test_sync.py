@@ -9,7 +9,7 @@ import pytest
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.errors import EmulatorError
-from tests.emulator.events import Snippet, wait
+from tests.emulator.events import COPY, Snippet, wait
 
 STORE = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r6;"
 START = "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0;"
@@ -201,3 +201,118 @@ def test_copies_tell_what_their_thread_knew_by_assumption() -> None:
     assert out[:64].tolist() == [t ^ 32 for t in range(64)]
     _, done = COPIES.run(edits, Options(model=STRICT))
     assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {("race", 6, 3)}
+
+
+def test_bytes_that_come_before_they_are_expected_end_the_phase_then() -> None:
+    kernel = Snippet(
+        {
+            "start": START,
+            "init": INIT.format(count=1),
+            "copy": f"@!%p1 {COPY} [%r2], [%rd0], 256, [%r3];",
+            "arrive": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3];",
+            "expect": "@!%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r3], 256;",
+            "wait": wait("%r3"),
+            "take": "shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; ld.shared.u32 %r6, [%r5]; "
+            + STORE.replace("%rd0", "%rd1"),
+        }
+    )
+    (source, out), done = kernel.run()
+    assert done.diagnostics == []
+    assert out[:64].tolist() == source[:64].tolist()
+    _, done = kernel.run({"expect": ""})
+    assert {d.kind for d in done.diagnostics} == {"deadlock", "barrier-bytes"}
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_states_are_of_their_phase(ctas: int) -> None:
+    """A state of an earlier phase is done, that of this one is not; CTAs have barriers of their own."""
+    kernel = Snippet(
+        {
+            "start": START
+            + " mov.u32 %r9, %cluster_ctarank; mad.lo.u32 %r8, %r9, 64, %r1; mul.wide.u32 %rd3, %r8, 16; add.u64 %rd4, %rd0, %rd3;",
+            "init": INIT.format(count=64),
+            "zero": "mbarrier.arrive.shared.b64 %rd5, [%r3]; bar.sync 0; mbarrier.test_wait.shared.b64 %p2, [%r3], %rd5; selp.u32 %r4, 1, 0, %p2;",
+            "one": "mbarrier.arrive.shared.b64 %rd6, [%r3]; bar.sync 0; mbarrier.test_wait.shared.b64 %p2, [%r3], %rd6; selp.u32 %r5, 1, 0, %p2;",
+            "half": "setp.ge.u32 %p4, %r1, 32; @%p4 bra LATE; mbarrier.arrive.shared.b64 %rd7, [%r3]; LATE: bar.sync 0;",
+            "old": "mbarrier.test_wait.shared.b64 %p2, [%r3], %rd6; selp.u32 %r6, 1, 0, %p2;",
+            "now": "@%p4 bra SKIP; mbarrier.test_wait.shared.b64 %p3, [%r3], %rd7; SKIP: selp.u32 %r7, 1, 0, %p3;",
+            "give": "@%p4 mov.u32 %r7, 0; st.global.v4.u32 [%rd4], {%r4, %r5, %r6, %r7};",
+        },
+        words=(1024,),
+        grid=ctas,
+        cluster=ctas,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert out[: 256 * ctas].reshape(-1, 4).tolist() == [[1, 1, 1, 0]] * 64 * ctas
+
+
+def test_who_waits_for_its_cluster_is_told_of_what_is_missing() -> None:
+    steps = {
+        "who": "mov.u32 %r9, %cluster_ctarank; setp.eq.u32 %p1, %r9, 1; setp.ge.u32 %p2, %r1, 32; and.pred %p1, %p1, %p2;",
+        "stay": "@%p1 bra STAY;",
+        "arrive": "barrier.cluster.arrive;",
+        "wait": "barrier.cluster.wait; bra END;",
+        "first": "STAY: mov.u32 %r3, bars; mbarrier.init.shared.b64 [%r3], 1;",
+        "never": wait("%r3"),
+        "end": "END:",
+    }
+    _, done = Snippet(steps, words=(1,), grid=2, cluster=2).run()
+    said = [d.message for d in done.diagnostics if d.kind == "deadlock"]
+    assert any("the cluster barrier, 96 of 128 threads there" in text for text in said), said
+
+
+@pytest.mark.parametrize(
+    ("write", "hits"),
+    [
+        ("st.shared.u32 [%r3+4], %r1;", True), ("st.shared.b64 [%r3], %rd0;", True),
+        ("st.shared.b64 [%r3+8], %rd0;", False), ("st.shared.u32 [%r4], %r1;", False),
+    ],
+)  # fmt: skip
+def test_a_barrier_is_not_written_over(write: str, hits: bool) -> None:
+    steps = {"start": START, "init": INIT.format(count=1), "below": "sub.u32 %r4, %r3, 4;"}
+    _, done = Snippet({**steps, "write": f"@!%p1 {write}"}).run()
+    said = [d for d in done.diagnostics if "0xc00 is overwritten while in use" in d.message]
+    assert len(said) == hits
+    assert all(d.at.line == 4 and d.other.line == 2 for d in said)
+
+
+COPIED = Snippet(
+    {
+        "start": START
+        + " shl.b32 %r4, %r1, 4; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;",
+        "fill": "mov.u32 %r6, -1; st.shared.v4.u32 [%r5], {%r6, %r6, %r6, %r6};",
+        "size": "setp.lt.u32 %p2, %r1, 3; and.b32 %r7, %r1, 31; min.u32 %r7, %r7, 16;",
+        "copy": "cp.async.ca.shared.global [%r5], [%rd4], 16, %r7;",
+        "wait": "cp.async.wait_all;",
+        "take": "ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r5]; st.global.v4.u32 [%rd5], {%r10, %r11, %r12, %r13};",
+    },
+    words=(256, 256),
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"),
+    [
+        ("", lambda t: 16), (", %r7", lambda t: min(t % 32, 16)), (", 4", lambda t: 4), (", 0", lambda t: 0),
+        (", %p2", lambda t: 0 if t < 3 else 16), (", %r7, %rd9", lambda t: min(t % 32, 16)),
+        (", %rd9", lambda t: 16), (", %p2, %rd9", lambda t: 0 if t < 3 else 16),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_not_taken_are_zeros(size: str, taken) -> None:
+    hint = ".L2::cache_hint" if "%rd9" in size else ""
+    copy = f"mov.u64 %rd9, 0; cp.async.ca.shared.global{hint} [%r5], [%rd4], 16{size};"
+    (source, out), done = COPIED.run({"copy": copy})
+    assert done.diagnostics == []
+    given, got = source.view(np.uint8).reshape(64, 16), out.view(np.uint8).reshape(64, 16)
+    for thread in range(64):
+        n = taken(thread)
+        assert got[thread].tolist() == [*given[thread, :n].tolist(), *[0] * (16 - n)]
+
+
+def test_bytes_that_are_not_taken_may_lie_anywhere() -> None:
+    past = COPIED.steps["start"].replace("add.u64 %rd4, %rd0, %rd3", "add.u64 %rd4, %rd0, 1024")
+    for size, kinds in ((", 0", set()), (", 4", {"out-of-bounds"})):
+        copy = f"cp.async.ca.shared.global [%r5], [%rd4], 16{size};"
+        _, done = COPIED.run({"start": past, "copy": copy})
+        assert {d.kind for d in done.diagnostics} == kinds

@@ -35,6 +35,10 @@ _SIGNS = {
     "+": "-", "-": "+", "*": "+", "&": "|", "|": "&", "^": "|", "<<": ">>", ">>": "<<", "<": "<=",
     "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
 }  # fmt: skip
+#: Counts of which is asked only whether they have changed.
+_CHANGES = {"progress", "changes"}
+#: Arguments of zip and print: an assertion, and when text is written.
+_NOTHING_DEPENDS_ON = {"strict", "flush"}
 #: Where text is made that runs.
 _WRITES_CODE = "emulator/lower/"
 
@@ -154,6 +158,8 @@ def _changes(
     """The changes of one node and of all below it."""
     name, at = place
     node = getattr(parent, name) if at is None else getattr(parent, name)[at]
+    if _only_counts(node):
+        return
     for new in _replacements(node):
         yield _Site(parent, place, node, ast.copy_location(new, node), where)
     if isinstance(node, ast.JoinedStr | ast.Constant):
@@ -161,8 +167,25 @@ def _changes(
             yield from _texts(parent, place, node, where)
         if isinstance(node, ast.Constant):
             return
+    if isinstance(node, ast.UnaryOp) and _is_reshape(parent):
+        return  # Every negative size is the unknown one.
     for child_place in _places(node):
         yield from _changes(node, child_place, where, writes_code)
+
+
+def _only_counts(node: ast.AST) -> bool:
+    """Whether a statement adds to a count of which is asked only whether it has changed."""
+    match node:
+        case ast.AugAssign(target=ast.Attribute(attr=name)):
+            return name in _CHANGES
+    return False
+
+
+def _is_reshape(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="reshape")):
+            return True
+    return False
 
 
 def _places(node: ast.AST) -> Iterator[tuple[str, int | None]]:
@@ -171,6 +194,8 @@ def _places(node: ast.AST) -> Iterator[tuple[str, int | None]]:
         if name in ("annotation", "returns", "args") and not isinstance(node, ast.Call):
             continue
         if name in ("decorator_list", "format_spec") or isinstance(node, ast.Raise | ast.Assert):
+            continue
+        if isinstance(node, ast.keyword) and node.arg in _NOTHING_DEPENDS_ON:
             continue
         if isinstance(value, ast.AST):
             yield name, None

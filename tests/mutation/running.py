@@ -93,6 +93,9 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._shared = _shared()
+        # As they are now, when they have just been loaded: tests run for minutes.
+        files = [*_files(PACKAGE, ROOMS), *_files(repo_root(), TESTS)]
+        self._content = {path: path.read_bytes() for path in files}
 
     def read(self, tests: str) -> Reached | None:
         """What the tests of a file reach, or None when that has to be asked anew."""
@@ -128,17 +131,18 @@ class Kept:
         paths = [repo_root() / tests, *(PACKAGE / file for file in sorted(files))]
         told = self._shared.copy()
         for path in paths:
-            told.update(path.read_bytes() if path.is_file() else b"gone")
+            told.update(self._content.get(path, b"gone"))
         return told.hexdigest()[:16]
+
+
+def _files(base: Path, folders: Iterable[str]) -> list[Path]:
+    return [path for folder in folders for path in (base / folder).rglob("*.py")]
 
 
 def _shared() -> Any:
     """The digest of what says for every test which lines it reaches."""
-    files = [repo_root() / "tests/conftest.py", *(PACKAGE / "gpuless").rglob("*.py")]
-    files += [
-        path for folder in TESTS for path in (repo_root() / folder).rglob("*.py")
-        if not path.name.startswith("test_")
-    ]  # fmt: skip
+    files = [repo_root() / "tests/conftest.py", *_files(PACKAGE, ["gpuless"])]
+    files += [p for p in _files(repo_root(), TESTS) if not p.name.startswith("test_")]
     told = hashlib.sha256()
     for path in sorted(files):
         told.update(str(path.relative_to(repo_root())).encode() + path.read_bytes())

@@ -317,8 +317,6 @@ class Sync:
             m.trace.add(m.number, [event.warp], "arrive", pc, self._phase(physical, barrier))
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.count_down(barrier, 1, physical, pc)
-        if barrier.pending == 0:
-            self.settle(barrier)
 
     def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
         m = self.machine

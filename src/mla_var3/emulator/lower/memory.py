@@ -153,15 +153,18 @@ def cp(op: Op) -> list[str]:
         return _bulk(op)
     if op.has("commit_group"):
         return [f"cp_async.commit({op.s})"]
-    if op.has("wait_group", "wait_all"):
-        return [f"cp_async.wait({int(op.args[0], 0) if op.args else 0}, {op.s})"]
+    if op.has("wait_group"):
+        return [f"cp_async.wait({int(op.args[0], 0)}, {op.s})"]
+    if op.has("wait_all"):
+        return [f"cp_async.commit({op.s})", f"cp_async.wait(0, {op.s})"]
     if op.has("mbarrier"):
         return [f"cp_async.arrive({op.address(0)}, {op.has('noinc')}, {op.s}, {op.pc})"]
-    size = op.get(3, "u32") if len(op.args) > 3 and not op.has("L2::cache_hint") else "None"
-    if len(op.args) > 3 and op.has("L2::cache_hint") and len(op.args) > 4:
-        size = op.get(3, "u32")
-    if len(op.args) > 3 and op.writer.program.kernel.register_type(op.args[3]) == "pred":
+    more = op.args[3 : len(op.args) - op.has("L2::cache_hint")]
+    size = "None"
+    if more and op.writer.program.kernel.register_type(more[0]) == "pred":
         size = f"np.where({op.get(3, 'pred')}, 0, {int(op.args[2], 0)})"
+    elif more:
+        size = op.get(3, "u32")
     return [
         f"cp_async.copy({op.address(0)}, {op.address(1)}, {int(op.args[2], 0)}, {size}, {op.s}, "
         f"{op.pc})"

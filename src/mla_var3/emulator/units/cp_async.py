@@ -106,6 +106,4 @@ class CpAsync(Unit):
                 barrier.vector[actor] = max(int(barrier.vector[actor]), int(clocks.issued[actor]))
             if noinc:  # Without it the pending count is first raised by as many.
                 m.sync.count_down(barrier, int(here.sum()), place, pc)
-                if barrier.pending == 0:
-                    m.sync.settle(barrier)
         clocks.tick(m.warps_of(s))
