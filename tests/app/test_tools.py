@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 import types
 
 import pytest
 
+from mla_var3 import devices
 from mla_var3.app import tools
+from mla_var3.campaign import measuring
 from mla_var3.errors import ToolchainError, UnknownNameError, UsageError
 from mla_var3.languages import Compiled
 from mla_var3.runtime import registry
 from mla_var3.static.sass import Instruction
-from tests.campaign.files import ADD, CONTRACT
+from tests.campaign.files import ADD, CONTRACT, TORCH
 
 
 def said(capsys, *argv: str) -> str:
@@ -144,6 +149,56 @@ def test_code_of_adopted_files(tmp_path, capsys):
         tools.main(["asm", str(mine), "v1"])
     with pytest.raises(ToolchainError, match="leaves no PTX"):
         tools.main(["asm", str(mine), "--form=ptx"])
+
+
+UNKNOWN = ("--accept=shared_memory_per_sm,shared_memory_per_block_max,static_power,energy_per_flop,"
+           "energy_per_byte")  # fmt: skip
+
+
+def test_the_plan_for_an_amd_device_has_the_commands_of_its_profiler(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(TORCH)
+    told = said(capsys, "plan", str(path), "--device=amd-mi300x", "--problem=m=64", UNKNOWN)
+    commands = re.findall(r"^   \$ (.+)$", told, re.MULTILINE)
+    assert len(commands) == told.count("\n1. ") + told.count("\n2. ") + 4
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "rocprofv3"
+        program = words[words.index("--") + 1 :]
+        assert program[:2] == ["env", f"PYTHONPATH={tmp_path}"]
+        assert program[2:4] == ["python", "-c"]
+        compile(program[4], "command", "exec")
+        assert "inputs('cuda', m=64)" in program[4]
+    assert "--kernel-trace --stats" in commands[0]
+    assert "SQ_INSTS_VALU_MFMA_MOPS_F32" in commands[1]
+    assert "DRAM ceiling on amd-mi300x: " in told
+    assert told.endswith("not run: no AMD Instinct MI300X is here, and this project times by CUDA "
+                         "alone\n")  # fmt: skip
+
+
+def test_the_program_that_rocprofv3_runs_is_one(tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    path.write_text(TORCH)
+    (first, *_) = measuring.of_amd(path, {"m": 4}, "float32", devices.load("amd-mi300x"))
+    code = shlex.split(first.command)[-1].replace("'cuda'", "'cpu'")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+
+
+def test_the_plan_for_an_nvidia_device_has_our_modes(capsys):
+    told = said(capsys, "plan", "gemm", "v0", "--problem=m=256")
+    assert "$ nox -s profile -- gemm v0 --m=256 --prof_type=ncu" in told
+    assert "not run" not in told
+
+
+@pytest.mark.parametrize("text", [ADD + CONTRACT, "import cutlass\n" + TORCH])
+def test_languages_of_one_vendor_have_no_plan_for_the_other(tmp_path, text):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="compiles for NVIDIA alone"):
+        tools.main(["plan", str(path), "--device=amd-mi300x", UNKNOWN])
+    with pytest.raises(UsageError, match="compiles for NVIDIA alone"):
+        tools.main(["plan", "gemm", "v0", "--device=amd-mi300x"])
 
 
 @pytest.mark.parametrize(

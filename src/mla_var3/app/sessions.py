@@ -62,7 +62,7 @@ COMMANDS = {
     ),
     "tools": Command(
         "mla_var3.app.tools",
-        "tools -- time|utilization|bandwidth|asm|trials D V, ceilings DEVICE: a question each.",
+        "tools -- time|utilization|bandwidth|asm|trials|plan D V, ceilings DEVICE: one question.",
     ),
     "clone": Command(
         "mla_var3.app.clone", "clone -- D vN vM: a new version vM that starts as a copy of vN."

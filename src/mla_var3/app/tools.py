@@ -143,6 +143,49 @@ def trials(design: Design, version: Number = None, problem: str = "", device: st
             print(f"  {tiling_text(one['tiling'])}: {said}")
 
 
+def plan(
+    design: Annotated[tyro.conf.Positional[str], named("D|FILE")],
+    version: Number = None,
+    problem: str = "",
+    device: str = "",
+    accept: str = "",
+) -> None:
+    """The profile plan: Step 0's ceilings, then what to measure by which command; runs nothing.
+
+    Args:
+        design: The design; DESIGN@LANGUAGE takes it in that language. Or an adopted file.
+        version: The version; v0 by default.
+        problem: Sizes, as b=32,s=1; their defaults else.
+        device: Key of a device, of NVIDIA or AMD; that of campaigns by default.
+        accept: Figures that may stay UNKNOWN, as of Step 0.
+    """
+    from mla_var3.app.adopting import is_file
+    from mla_var3.app.campaign import DEVICE, sizes_of, step_zero
+    from mla_var3.campaign import measuring
+
+    board = devices.find(device or DEVICE)
+    subject = [design, *([version] if version else [])]
+    sizes, is_amd = sizes_of(problem), board.vendor == "AMD"
+    if is_amd and not is_file(design):
+        raise UsageError(
+            f"{design} compiles for NVIDIA alone; {board.name} runs adopted Triton and plain "
+            "PyTorch files"
+        )
+    found = step_zero(subject, board.key, problem, accept)
+    flags = [f"--{name}={value}" for name, value in sizes.items()]
+    steps = (
+        measuring.of_amd(Path(design), sizes, found.work.dtype, board)
+        if is_amd
+        else measuring.of_nvidia(subject, flags)
+    )
+    for what, us in found.ceilings():
+        print(f"{what} ceiling on {board.key}: {us:,.2f} us")
+    print(f"target: {found.target_us:,.2f} us")
+    print("\n".join(measuring.lines(steps)))
+    if is_amd:
+        print(f"not run: no {board.name} is here, and this project times by CUDA alone")
+
+
 def timed(design: str, version: str | None, problem: str, device: str) -> Record:
     """The newest timed record of a version at the nearest problem.
 
@@ -438,7 +481,7 @@ def _differs(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "time": time, "utilization": utilization, "bandwidth": bandwidth, "ceilings": ceilings,
-    "asm": asm, "trials": trials,
+    "asm": asm, "trials": trials, "plan": plan,
 }  # fmt: skip
 
 
