@@ -30,4 +30,7 @@ skill_context = skills.context
 
 def results(link: Link) -> str:
     """Where these kernels are compared with those of other libraries."""
-    return f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every common run, lost ones too."
+    return (
+        f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every problem that one run timed on both "
+        "sides, also where we are slower."
+    )

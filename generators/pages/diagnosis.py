@@ -97,11 +97,13 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
         sections(
             meta(title="Diagnosis", description="From a symptom to what confirms and mends it"),
             "# What is wrong with my kernel?",
-            "Start from what you see. Each page gives the command that confirms it, then what to "
-            "try, ranked for your architecture by what it was measured to bring.",
+            "Start from what you see. Each page gives a command that tells whether your kernel "
+            "has the fault. Then it lists what to try; what gained most in our measurements on "
+            "your architecture comes first.",
             table(["What you see", "What happens", "What shows it", "What to try on"], rows),
-            "Have a record already? `nox -s knowledge -- match RECORD` does all of this for it. "
-            f"Looking for a metric? [Metrics to patterns]({link('knowledge')}) lists each.",
+            "Have a record already? `nox -s knowledge -- match RECORD` names the faults and "
+            "remedies of that record. Looking for a metric? "
+            f"[Metrics to patterns]({link('knowledge')}) lists each.",
         ),
         nav=("Diagnosis",),
     )
@@ -156,10 +158,10 @@ def _confirm(site: Site, symptom: Symptom, link: Link) -> str:
     seen = "\n".join(f"- {_seen(site, symptom, run, link)}" for run in worst)
     return sections(
         f"```console\n{shown}\n```",
-        _NEEDS[symptom.mode] + (" The second line ranks what follows for a record, such as "
+        _NEEDS[symptom.mode] + (" The second command ranks the remedies for a record, such as "
                                 f"`{worst[-1].name}`." if worst else ""),
         f"Look at:\n\n{looked}",
-        f"The most that was seen here:\n\n{seen}" if seen else "",
+        f"Our records that show the fault most:\n\n{seen}" if seen else "",
     )  # fmt: skip
 
 
@@ -208,8 +210,8 @@ def _on_arch(
         f"## What to try on {arch} {{ #{arch} }}",
         ""
         if arch in _timed(site)
-        else f"Nothing was timed on {arch}: what a remedy brought there "
-        "is what the compiler states, and the gain in time is not known.",
+        else f"Nobody timed a kernel on {arch}. The table says how a remedy changed what the "
+        "compiler reports there; the gain in time is not known.",
         table(head, rows) or "No pattern of the catalogue is known to hold here.",
     )
 
@@ -245,7 +247,7 @@ def _timed(site: Site) -> set[str | None]:
 
 def _does_not_hold(arch: str, away: list[Document], link: Link) -> str:
     names = ", ".join(f"[{cell(label(page.pattern))}]({link(page.name)})" for page in away)
-    return f"Known not to hold on {arch}, or never seen to: {names}."
+    return f"These patterns fail on {arch}, or nobody saw them work there: {names}."
 
 
 def _remedy(site: Site, page: Document, link: Link) -> str:

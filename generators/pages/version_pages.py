@@ -167,10 +167,13 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     best = min(same, key=lambda run: run.total.median_us)
     at = cell(str(problems.problem_of(mine.record)))
     if best is mine:
-        return f"The fastest of its run at {at}: {figures.duration(mine.total)}."
+        return (
+            f"At {at} {cell(version.key)} is the fastest of all that this run timed: "
+            f"{figures.duration(mine.total)}."
+        )
     behind = than(best.total.median_us, mine.total.median_us, run_version(site, best, link))
     return (
-        f"At {at} it is {behind}, the fastest of that run "
+        f"At {at} {cell(version.key)} is {behind}, the fastest of all that the same run timed "
         f"({figures.duration(mine.total)} against {figures.duration(best.total)})."
     )
 
@@ -179,8 +182,9 @@ def _chips_note(found: Verdict) -> str:
     if not found.steps or found.before is None:
         return ""
     return (
-        f"Change in time against {found.before.version}, each in one run; a minus is faster. Less "
-        f"than {NOISE:.1%} either way counts as no change."
+        f"Each figure is the change in time against {found.before.version} at one problem, and one "
+        "run timed both versions there. A minus means that the new version is faster. A change of "
+        f"less than {NOISE:.1%} counts as none."
     )
 
 

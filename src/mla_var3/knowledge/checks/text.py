@@ -44,8 +44,14 @@ _FIRST_PRONOUN = re.compile(
 _TWO_PRONOUNS = re.compile(
     r"\b(?P<said>[Tt]hat one's|[Tt]he former|[Tt]he latter|"
     r"[Ww]hat (?:waits|comes|goes|holds|needs) (?:for|from|with|to) (?:it|them|that)|"
-    r"[Tt]o the one that|[Ff]or the one that)\b"
+    r"[Tt]o the one that|[Ff]or the one that|[Tt]he others?'s?|"
+    r"what (?:they|both|each|all|it) (?:has|have|had|left|leaves?|takes?)|(?:is|are) waited for)"
+    r"(?=\W)"
 )
+#: A sentence ends where a reader may rest.
+_RESTS = re.compile(r"(?<=[.!?:;])\s+")
+_SENTENCE_MAX = 45
+_PARAGRAPH = re.compile(r"^(?P<text>[^\s|#>`$!?].*(?:\n(?![\s>|#]|[-*] |\d+\. ).+)*)", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _FIGURE = "00.0 us"
 
@@ -434,11 +440,31 @@ class LongBullet(DocumentCheck):
                 yield document.line_at(match.start("text")), what
 
 
+class LongSentence(DocumentCheck):
+    """A sentence has at most 45 words from one rest to the next.
+
+    A full stop, a colon and a semicolon are rests. What is longer holds more than one mechanism:
+    say who does what to which data, then begin another sentence.
+    """
+
+    id = "long-sentence"
+
+    def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
+        for match in _PARAGRAPH.finditer(document.prose):
+            shown = _LINK.sub(r"\1", markdown.DIRECTIVE.sub("1", match["text"]))
+            for sentence in _RESTS.split(re.sub(r"`[^`]*`", "x", shown)):
+                if (words := len(sentence.split())) > _SENTENCE_MAX:
+                    begins = " ".join(sentence.split()[:6])
+                    what = f"{begins!r} begins a sentence of {words} words: split it"
+                    yield document.line_at(match.start("text")), what
+
+
 class PronounWithoutNoun(DocumentCheck):
     """A pronoun has its noun in sight.
 
     The first sentence of a section or bullet begins with no pronoun, since nothing stands before
-    it, and no phrase has a pronoun for both sides ("that one's", "what waits for it").
+    it, and no phrase has a pronoun for both sides ("that one's", "what waits for it", "the
+    other's", "what they left", "is waited for").
     """
 
     id = "pronoun-without-noun"
