@@ -42,3 +42,19 @@ def test_all_work_is_done_once(options):
     done = launch(TEXT, [out], (4, 3), 1, options=options)
     assert (out == 1).all()
     assert not done.diagnostics, done.diagnostics[0]
+
+
+EVERYONE = (
+    TEXT.replace("%ctaid.x;", "%ctaid.x; mov.u32 %r12, %cluster_ctarank; setp.ne.u32 %p2, %r12, 0;", 1)
+    .replace("fence.mbarrier_init.release.cluster;", "fence.mbarrier_init.release.cluster; barrier.cluster.arrive; barrier.cluster.wait;")
+    .replace("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128", "barrier.cluster.arrive; barrier.cluster.wait; @!%p2 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128")
+    .replace("@%p1 bra AGAIN;", "add.u32 %r3, %r3, %r12; barrier.cluster.arrive; barrier.cluster.wait; @%p1 bra AGAIN;")
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [Options(), Options(seed=1)])
+def test_an_answer_goes_to_every_cta_of_a_cluster(options):
+    out = np.zeros(24, np.uint32)
+    done = launch(EVERYONE, [out], (8, 3), 1, cluster=2, options=options)
+    assert (out == 1).all()
+    assert not done.diagnostics, done.diagnostics[0]

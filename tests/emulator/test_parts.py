@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from mla_var3.emulator import formats
 from mla_var3.emulator.launcher import _raw, launch
 from mla_var3.emulator.lower import forms
+from mla_var3.emulator.lower.base import Writer
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.program import Program
 from mla_var3.emulator.units import wgmma
 from mla_var3.emulator.units.tcgen05 import memory
+from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet, wait
 from tests.emulator.tcgen05 import ALLOC, DEALLOC, LOADED, STORED
 
@@ -205,3 +208,44 @@ def test_two_halves_lie_apart() -> None:
     for t in range(16):
         assert out[t, 16:18].tolist() == [1000 + t, 2000 + t]
         assert out[t, 24:26].tolist() == [1016 + t, 2016 + t]
+
+
+# Constants ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("12", "u32", 12), ("-1", "s32", -1), ("-1", "u32", 2**32 - 1), ("017", "s32", 15),
+        ("-017", "s32", -15), ("0x1F", "u64", 31), ("0X1f", "u32", 31), ("7U", "u32", 7), ("0", "u32", 0),
+        ("-0x10", "s64", -16), ("WARP_SZ", "u32", 32), ("0f3F800000", "f32", 1.0), ("0F40000000", "f32", 2.0),
+        ("0f3F800000", "f64", 1.0), ("0d3FF8000000000000", "f64", 1.5), ("0D3FF8000000000000", "f32", 1.5),
+        ("0f3F800000", "b32", 0x3F800000), ("0d3FF8000000000000", "b64", 0x3FF8000000000000),
+        ("1.25", "f32", 1.25), ("-2.5", "f64", -2.5), ("1", "pred", True), ("0", "pred", False), ("65535", "u16", 65535),
+    ],
+)  # fmt: skip
+def test_constants_as_ptx_writes_them(text: str, kind: str, value: float) -> None:
+    writer = Writer(Program(parse(Snippet({"none": ""}).text())))
+    made = writer.immediate(text, kind)
+    assert made == value
+    if kind == "pred":
+        assert made is bool(value)
+    else:
+        assert np.dtype(type(made)).itemsize == int(kind[1:]) // 8
+        assert np.dtype(type(made)).kind == (
+            "f" if kind[0] == "f" else "i" if kind[0] == "s" else "u"
+        )
+
+
+def test_what_is_not_wanted_is_not_kept() -> None:
+    kernel = Snippet(
+        {
+            "start": "mul.wide.u32 %rd3, %r1, 8; add.u64 %rd4, %rd0, %rd3;",
+            "load": "ld.global.v2.u32 {_, %r2}, [%rd4];",
+            "drop": "atom.global.add.u32 _, [%rd1], 2;",
+            "give": "st.global.u32 [%rd4], %r2;",
+        },
+        words=(128, 1),
+    )
+    (x, count), done = kernel.run()
+    assert done.diagnostics == []
+    assert x[::2].tolist() == x[1::2].tolist() == list(range(1, 128, 2))
+    assert count[0] == 1000 + 128

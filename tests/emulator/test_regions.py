@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.regions import Region
 from tests.emulator.events import COPY, Snippet, wait
 
 WHO = "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p2, %r1, 0;"
@@ -121,3 +124,45 @@ def test_a_fence_by_the_cluster_that_loads() -> None:
     late = {"fence": "", "late": "fence.proxy.async.global;"}
     assert run(LOADED, late)[1] == set()  # By assumption: reader_fences.
     assert run(LOADED, late, STRICT)[1] == {("missing-proxy-fence", 7, 2)}
+
+
+@given(st.integers(0, 15), st.integers(1, 40))
+def test_an_allocation_begins_at_a_multiple_of_sixteen(off: int, size: int) -> None:
+    room = np.arange(80, dtype=np.uint8)
+    start = -room.ctypes.data % 16 + off
+    region = Region(room.ctypes.data + start, size, "x")
+    assert region.low % 16 == 0
+    assert region.base - region.low == off
+    assert region.data[off:].tolist() == room[start : start + size].tolist()
+    assert (region.end, region.length) == (region.base + size, off + size)
+
+
+def test_an_allocation_of_bytes_that_are_given() -> None:
+    region = Region(1 << 20 | 3, 5, "x", True, b"abcde")
+    assert region.data.tobytes() == b"\0\0\0abcde"
+    assert region.known is not None
+    assert not region.known.any()
+    assert Region(1 << 20, 4, "x", content=b"abcd").views[4].tolist() == [0x64636261]
+
+
+@pytest.mark.parametrize(
+    ("width", "op", "register"), [(1, "u8", "%h1"), (2, "u16", "%h1"), (4, "u32", "%r5")]
+)
+def test_neighbors_of_each_width_do_not_race(width: int, op: str, register: str) -> None:
+    """Two CTAs write every other element; where both write the first they race."""
+    kernel = Snippet(
+        {
+            "who": "mov.u32 %r9, %ctaid.x; mad.lo.u32 %r4, %r1, 2, %r9; mov.u32 %r5, 3; mov.u16 %h1, 3;",
+            "where": f"mul.wide.u32 %rd3, %r4, {width}; add.u64 %rd4, %rd0, %rd3;",
+            "write": f"st.global.{op} [%rd4], {register};",
+        },
+        words=(128,),
+        grid=2,
+    )
+    _, done = kernel.run()
+    assert done.diagnostics == []
+    _, done = kernel.run(
+        {"where": f"mul.wide.u32 %rd3, %r1, {2 * width}; add.u64 %rd4, %rd0, %rd3;"}
+    )
+    assert [d.kind for d in done.diagnostics] == ["global-race"]
+    assert "global byte 0 of" in done.diagnostics[0].message

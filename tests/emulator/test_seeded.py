@@ -107,3 +107,30 @@ def test_a_table_survives_writing(tmp_path):
     assert seeded.summary(table.outcomes).startswith("0 seeded bugs in 0 kernels")
     with pytest.raises(EmulatorError, match="cannot be read"):
         seeded.table(tmp_path / "missing.json")
+
+
+SEEN = {"bug": "b", "expected": ("strict",)}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ok", "said"),
+    [
+        ({"bug": CLEAN, "values": "right"}, True, "ok  k/clean: right and clean"),
+        ({"bug": CLEAN, "values": "wrong"}, False, "BAD k/clean: wrong, {}"),
+        (
+            {"bug": CLEAN, "values": "right", "found": {"strict": 2}}, False,
+            "BAD k/clean: right, {'strict': 2}",
+        ),
+        ({"bug": CLEAN, "values": "right", "refused": "no"}, False, "BAD k/clean: right, {} (no)"),
+        (SEEN | {"values": "wrong"}, False, "BAD k/b: values wrong, reported by no model"),
+        (
+            SEEN | {"values": "right", "reported": ("default", "strict")}, True,
+            "ok  k/b: values right, reported by default and strict",
+        ),
+    ],
+)  # fmt: skip
+def test_an_outcome_in_a_line(outcome, ok, said):
+    made = seeded.Outcome(kernel="k", source="s", **outcome)
+    assert made.ok is ok
+    assert str(made).replace(CLEAN, "clean") == said
+    assert made.key == f"k/{outcome['bug']}"

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Stops at a line: who is there, barriers with their state, tiles as their layout says."""
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.stops import Stop, Tile, stop
 from mla_var3.errors import EmulatorError
+from tests.emulator.events import Snippet
 from tests.emulator.kernels import FILE, GEMM, MIRROR, RING
 
 
@@ -76,3 +78,39 @@ def test_a_tile_is_address_kind_and_extents(text: str):
 def test_a_stop_from_text():
     wanted = stop("a/ring.py:49", ("1024:bf16:2x64:sw64",))
     assert wanted == Stop("a/ring.py", 49, tiles=(Tile(1024, "bf16", 2, 64, "sw64"),))
+
+
+WAITING = Snippet(
+    {
+        "start": "setp.ge.u32 %p1, %r1, 64; setp.ge.u32 %p2, %r1, 32;",
+        "where": "mov.u32 %r2, a; shl.b32 %r3, %r1, 2; add.u32 %r3, %r3, %r2; mov.u32 %r9, %cluster_ctarank; mad.lo.u32 %r4, %r9, 1000, %r1;",
+        "fill": "st.shared.u32 [%r3], %r4;",
+        "sync": "@!%p2 bar.sync 3, 64; @%p1 bar.sync 5;",
+        "away": "setp.eq.u32 %p3, %r9, 0; @%p3 bra LATE;",
+        "here": "mov.u32 %r5, 1;",
+        "late": "LATE: @%p1 bra END; @%p2 bar.sync 3, 64;",
+        "end": "END: bar.sync 5;",
+    },
+    words=(1,),
+    block=96,
+    grid=2,
+    cluster=2,
+)  # fmt: skip
+
+
+def test_named_barriers_are_listed_with_who_is_there():
+    _, done = WAITING.run(options=Options(stop=Stop("kernel.py", WAITING.line("here"), 40)))
+    lines = {line.strip() for text in done.printed for line in text.splitlines()}
+    named = {line for line in lines if line.startswith("named barrier")}
+    for cta in (0, 1):
+        assert f"named barrier 3 of CTA {cta}: 32 of 64 threads there" in named
+        assert f"named barrier 5 of CTA {cta}: 32 of all threads there" in named
+
+
+def test_a_tile_is_that_of_the_cta_which_stops():
+    wanted = Stop("kernel.py", WAITING.line("here"), 40, (Tile(0x400, "u32", 1, 32),))
+    _, done = WAITING.run(options=Options(stop=wanted))
+    first = {text.split("[[")[1].split()[1].strip("]") for text in done.printed}
+    assert first == {"1001"}
+    said = "\n".join(done.printed)
+    assert "of CTA 1 of the cluster" in said

@@ -11,6 +11,7 @@ import pytest
 
 from mla_var3.emulator import launch
 from mla_var3.emulator.options import Options
+from tests.emulator.events import Snippet
 from tests.emulator.snippets import evaluate
 
 RANDOM = np.random.default_rng(20)
@@ -252,3 +253,25 @@ def test_a_matrix_is_transposed_among_lanes() -> None:
     for given, got in zip(WORDS.reshape(-1, 32), out.reshape(-1, 32), strict=True):
         wanted = given.view(np.uint16).reshape(8, 8).T.ravel()
         assert got.view(np.uint16).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("block", [128, 112])
+def test_warps_apart_exchange_by_themselves(block: int, seed: int | None) -> None:
+    """Warps 0 and 2 go one way, 1 and 3 another; each shuffles within itself."""
+    kernel = Snippet(
+        {
+            "ways": "shr.u32 %r2, %r1, 5; and.b32 %r2, %r2, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra ODD;",
+            "even": "shfl.sync.down.b32 %r3, %r1, 1, 31, -1; bra END;",
+            "odd": "ODD: shfl.sync.up.b32 %r3, %r1, 1, 0, -1;",
+            "end": "END: mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r3;",
+        },
+        words=(128,),
+        block=block,
+    )
+    (out,), done = kernel.run(options=Options(seed=seed))
+    assert done.diagnostics == []
+    for t in range(block if block % 32 == 0 else 96):
+        lane, odd = t % 32, t // 32 % 2
+        wanted = t - 1 if odd and lane else t + 1 if not odd and lane < 31 else t
+        assert out[t] == wanted, t
