@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mla_var3.errors import HyperMlaError, KnowledgeError, UnknownNameError
 from mla_var3.knowledge import render
 from mla_var3.knowledge.directives import Context, cited, is_block, render_directive, resolve
 from mla_var3.knowledge.evidence import repo_path
+from mla_var3.knowledge.pages import load_all
 
 from .trees import AFTER, BEFORE, DEVLOG, PAGE, make_record
 
@@ -20,6 +23,18 @@ def test_values_and_ratios(tree):
     assert on(tree, "record", AFTER, "registers", "main") == f"[168 registers]({AFTER})"
     assert on(tree, "ratio", BEFORE, AFTER, "registers") == f"[1.19x]({AFTER})"
     assert on(tree, "ratio", BEFORE, AFTER, "registers", "main") == f"[1.19x]({AFTER})"
+
+
+SERVED = ("cute_python/mla/flash_mla/v15", "library/mla/deepseek_flash_mla/v1", "3f3a6167b8be")
+
+
+def test_a_mean_is_of_all_problems_that_a_run_timed_for_both():
+    catalogue = load_all()
+    context = Context(catalogue.devlogs["flash_mla@cute-dsl"], catalogue, repo_path)
+    said = render_directive(context, "mean", (*SERVED, "total_us"))
+    assert re.fullmatch(r"\[0\.98x\]\(results/\S+\) over 60 problems", said)
+    with pytest.raises(KnowledgeError, match="run aaaa holds no problem of both"):
+        render_directive(context, "mean", (*SERVED[:2], "aaaa", "total_us"))
 
 
 def test_stale_values_are_marked(tree):

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
+from mla_var3.evidence import Record, address
+from mla_var3.evidence.compare import same_work
 from mla_var3.knowledge import analysis, evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Change, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
 from mla_var3.knowledge.schema import Cited, ExternalEvidence, ObservationEvidence
 from mla_var3.tables import cell
+from mla_var3.workloads import workloads
 
 #: After a figure that was seen and that no record holds.
 UNRECORDED = " (unrecorded)"
@@ -99,6 +103,40 @@ def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
     return f"[{ratio_text(ratio)}]({context.link(second)})" + (" (stale)" if stale else "")
 
 
+def _mean(context: Context, arguments: tuple[str, ...]) -> str:
+    """Geometric mean over the problems at which a run timed both versions."""
+    first, second, run, metric = arguments
+    before, after = (_of_run(context.catalogue, name, run) for name in (first, second))
+    pairs = [(before[at], record) for at, record in after.items() if at in before]
+    if not pairs:
+        raise KnowledgeError(f"run {run} holds no problem of both {first} and {second}")
+    ratios = [
+        Change(metrics.reading(one, metric, None), metrics.reading(other, metric, None)).ratio
+        for one, other in pairs
+    ]
+    if None in ratios:
+        raise KnowledgeError(f"{metric} of {first} and {second} has no ratio")
+    mean = statistics.geometric_mean(filter(None, ratios))
+    stale = any(context.catalogue.is_stale(record) for pair in pairs for record in pair)
+    said = f"[{ratio_text(mean)}]({context.link(address(pairs[0][1]))})"
+    return f"{said} over {len(pairs)} problems" + (" (stale)" if stale else "")
+
+
+def _of_run(catalogue: Catalogue, name: str, run: str) -> dict[Hashable, Record]:
+    """Timed records of a version in a run, by what two must share to compare."""
+    wanted = (*name.split("/"), run)
+    return {
+        same_work(workloads()[record.kernel.layer].compared)(record): record
+        for record in catalogue.index.records
+        if wanted == (*_named(record), record.run) and record.is_timed
+    }
+
+
+def _named(record: Record) -> tuple[str, ...]:
+    kernel = record.kernel
+    return kernel.package, kernel.layer, kernel.design, kernel.version
+
+
 def _device(context: Context, arguments: tuple[str, ...]) -> str:
     key, metric = arguments
     figure = devices.load(key).figure(metric)
@@ -131,6 +169,11 @@ DIRECTIVES = {
         DirectiveSpec(
             "ratio", "{{ ratio BEFORE AFTER METRIC [STAGE] }}",
             "the value before over the value after", 3, 4, False, _ratio,
+        ),
+        DirectiveSpec(
+            "mean", "{{ mean PACKAGE/WORKLOAD/DESIGN/VERSION PACKAGE/… RUN METRIC }}",
+            "the first version's value over the second's, as the geometric mean over all problems "
+            "at which a run timed both", 4, 4, False, _mean,
         ),
         DirectiveSpec(
             "device", "{{ device KEY METRIC }}",
