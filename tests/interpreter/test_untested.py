@@ -18,9 +18,16 @@ from mla_var3.interpreter.launcher import _grid
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer, View
 from mla_var3.interpreter.ops.scalars import _ARITH
 from mla_var3.interpreter.signature import ArrayConstraint, _common_constraint
-from mla_var3.interpreter.values import _float_to_int, _int_to_float, fma, round_float
+from mla_var3.interpreter.values import (
+    _float_to_int,
+    _int_to_float,
+    fma,
+    full,
+    round_float,
+    to_scalar,
+)
 
-from .helpers import assert_same, only, refusal, round_to, run, run_clean
+from .helpers import assert_same, only, refusal, round_to, run, run_clean, wrap
 
 Int = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -285,3 +292,115 @@ def test_what_holds_for_every_array_of_a_list_is_kept() -> None:
     unlike = _common_constraint([array(16, 4, 16), array(8, 2, 16)])
     assert list(unlike.shape_divisible_by) == [1]
     assert list(unlike.stride_divisible_by) == [1]
+
+
+# ------------------------------------------------------------------------------ undefined bytes
+
+
+@ct.kernel
+def words_of_halves(halves, words, out):
+    ct.store(halves, (0,), ct.full((2,), 1, ct.int16))
+    ct.store(halves, (2,), ct.full((1,), 1, ct.int16))
+    ct.store(out, (0,), ct.load(words, (0,), (4,)))
+
+
+@ct.kernel
+def gathered_words_of_halves(halves, words, out):
+    ct.store(halves, (0,), ct.full((2,), 1, ct.int16))
+    ct.store(halves, (2,), ct.full((1,), 1, ct.int16))
+    ct.store(out, (0,), ct.gather(words, (ct.arange(4, dtype=ct.int32),)))
+
+
+@pytest.mark.parametrize("kernel", [words_of_halves, gathered_words_of_halves])
+def test_a_word_is_undetermined_where_a_half_of_it_is(kernel: object) -> None:
+    """The second word has one half, the others two and none."""
+    base, out = torch.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    report = run(kernel, base.view(torch.int16), base, out, uninitialised=[base])
+    [found] = [d for d in report.diagnostics if d.kind == "uninitialised-read"]
+    assert "(3 elements)" in found.message
+    assert out[0] == 1 + (1 << 16)
+
+
+def test_names_of_elements_of_arrays_with_an_axis_of_one() -> None:
+    x = array(torch.zeros(4, 1).T)
+    assert [x.index_of(x.start + i) for i in range(4)] == [f"x[0, {i}]" for i in range(4)]
+    y = array(torch.zeros(2, 1, 3))
+    assert y.index_of(y.start + 5) == "x[1, 0, 2]"
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "gappy"),
+    [
+        ((4, 8), (8, 1), False), ((8,), (1,), False), ((4, 4), (8, 1), True), ((4,), (2,), True),
+        ((1,), (5,), False), ((2, 2), (1, 1), False), ((2, 2), (3, 3), True),
+    ],
+)  # fmt: skip
+def test_gaps_are_places_between_elements(
+    shape: tuple[int, ...], strides: tuple[int, ...], gappy: bool
+) -> None:
+    assert array(torch.zeros(64).as_strided(shape, strides)).gappy is gappy
+
+
+# --------------------------------------------------------------------------------- made values
+
+
+def test_constants_of_each_kind() -> None:
+    assert full((2,), (True, 0), dt.bool_).tolist() == [True, False]
+    assert full((2, 2), 300, dt.uint8).tolist() == [[44, 44], [44, 44]]
+    assert full((2,), (2**64 - 1, 3), dt.uint64).tolist() == [-1, 3]
+    assert full((1,), math.inf, dt.float8_e5m2).tolist() == [math.inf]
+    assert to_scalar(5, dt.int32) == 5
+    assert to_scalar(torch.tensor([True]), dt.bool_) is True
+    assert to_scalar(torch.tensor([200]), dt.int8) == -56
+
+
+@ct.kernel
+def prods(x, y):
+    ct.store(y, (0,), ct.prod(ct.load(x, (0, 0), (4, 2)), axis=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.float16])
+def test_products_of_an_axis(dtype: torch.dtype) -> None:
+    x = torch.tensor([[1, 2], [3, -4], [5, 6], [2, 1]]).to(dtype)
+    y = torch.zeros(2, dtype=dtype)
+    run_clean(prods, x, y)
+    assert y.tolist() == [30, -48]
+
+
+@ct.kernel
+def shifts(x, n, y, LEFT: ct.Constant[bool]):
+    a, b = ct.load(x, (0,), (4,)), ct.load(n, (0,), (4,))
+    ct.store(y, (0,), (a << b) if LEFT else (a >> b))
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16, torch.uint8])
+def test_shifts_within_the_width_are_defined_and_others_not(dtype: torch.dtype, left: bool) -> None:
+    width = dtype.itemsize * 8
+    x = torch.tensor([3, 1, 5, 100], dtype=dtype)
+    counts = [0, 1, 2, width - 1]
+    y = torch.zeros(4, dtype=dtype)
+    run_clean(shifts, x, torch.tensor(counts, dtype=dtype), y, left)
+    moved = [a << c if left else a >> c for a, c in zip(x.tolist(), counts, strict=True)]
+    assert y.tolist() == [wrap(m, dtype) for m in moved]
+    for wrong in (width, -1) if dtype.is_signed else (width,):
+        n = torch.tensor([0, 1, wrong, 2], dtype=dtype)
+        report = run(shifts, x, n, y, left)
+        assert kinds(report) == ["shift-range"]
+        assert y[:2].tolist() == [3, 2 if left else 0]
+
+
+@ct.kernel
+def early(x, y, n):
+    if n > 0:
+        ct.store(y, (0,), ct.load(x, (0,), (4,)) * 2.0)
+        return
+    ct.store(y, (0,), ct.load(x, (0,), (4,)) * 3.0)
+
+
+@pytest.mark.parametrize(("n", "times"), [(1, 2), (0, 3)])
+def test_a_block_that_returns_counts_what_it_did(n: int, times: int) -> None:
+    x, y = torch.arange(4.0), torch.zeros(4)
+    report = run(early, x, y, n)
+    assert y.tolist() == [times * i for i in range(4)]
+    assert sum(report.flops.values()) == 4

@@ -1,0 +1,110 @@
+"""Undetermined elements move as values do, and are forgotten where a value takes their place."""
+
+from __future__ import annotations
+
+import re
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from mla_var3.interpreter import LaunchReport
+
+from .helpers import run
+
+Int = ct.Constant[int]
+
+
+@ct.kernel
+def moved(x, y, out, OP: Int, TURNS: Int):
+    """Of a tile the last row is undetermined in the first turn, and nothing in the last."""
+    clean = ct.load(y, (0, 0), (4, 4))
+    for turn in range(TURNS):
+        a = ct.load(x, (TURNS - 1 - turn, 0), (4, 4))
+        if OP == 0:
+            b = ct.cat((a, clean), axis=0)
+        elif OP == 1:
+            b = ct.cat((clean, a), axis=1)
+        elif OP == 2:
+            b = ct.extract(a, (1, 1), (2, 2))
+        elif OP == 3:
+            b = ct.extract(a, (0, 0), (2, 4))
+        elif OP == 4:
+            b = ct.insert(clean, (0, 0), ct.extract(a, (1, 0), (2, 4)))
+        elif OP == 5:
+            b = ct.insert(a, (1, 0), ct.extract(clean, (1, 0), (2, 4)))
+        elif OP == 6:
+            b = ct.insert(a, (0, 1), ct.extract(a, (3, 0), (1, 1)))
+        elif OP == 7:
+            b = ct.permute(a, (1, 0))
+        elif OP == 8:
+            b = ct.reshape(a, (2, 8))
+        elif OP == 9:
+            b = ct.broadcast_to(ct.extract(a, (3, 0), (1, 4)), (4, 4))
+        elif OP == 10:
+            b = ct.broadcast_to(ct.extract(a, (0, 3), (4, 1)), (4, 4))
+        elif OP == 11:
+            b = ct.where(clean > 5.0, a, clean)
+        elif OP == 12:
+            b = ct.where(clean > 5.0, clean, a)
+        elif OP == 13:
+            b = ct.where(a > 100.0, clean, clean + 1.0)
+        elif OP == 14:
+            b = a + clean
+        elif OP == 15:
+            b = ct.exp(a)
+        elif OP == 16:
+            b = ct.sum(a, axis=0, keepdims=True)
+        elif OP == 17:
+            b = ct.sum(a, axis=1, keepdims=True)
+        elif OP == 18:
+            b = ct.cumsum(a, axis=0)
+        elif OP == 19:
+            b = ct.max(a, axis=1, keepdims=True)
+        elif OP == 20:
+            b = ct.mma(a, clean, ct.zeros((4, 4), ct.float32))
+        elif OP == 21:
+            b = ct.mma(clean, a, ct.zeros((4, 4), ct.float32))
+        elif OP == 22:
+            b = ct.astype(a, ct.float16)
+        elif OP == 23:
+            b = ct.bitcast(a, ct.int32)
+        elif OP == 24:
+            b = ct.expand_dims(a, 0)
+        elif OP == 25:
+            b = ct.cumsum(a, axis=1, reverse=True)
+        elif OP == 26:
+            b = -a
+        else:
+            b = ct.minimum(a, clean)
+        if turn == TURNS - 1:
+            size = b.shape[0] * b.shape[1] * (b.shape[2] if OP == 24 else 1)
+            ct.store(out, (0,), ct.reshape(ct.astype(b, ct.float32), (size,)))
+
+
+#: How many elements of each result hang on the last row of the first operand.
+ELEMENTS = {
+    0: 4, 1: 4, 2: 2, 3: 0, 4: 4, 5: 0, 6: 5, 7: 4, 8: 4, 9: 16, 10: 4, 11: 4, 12: 0, 13: 4,
+    14: 4, 15: 4, 16: 4, 17: 1, 18: 4, 19: 1, 20: 4, 21: 16, 22: 4, 23: 4, 24: 4, 25: 4, 26: 4,
+    27: 4,
+}  # fmt: skip
+
+
+def said(report: LaunchReport) -> list[int]:
+    """How many undetermined elements were stored, by each finding."""
+    texts = [d.message for d in report.diagnostics if d.kind == "undetermined-padding"]
+    found = [re.search(r"\((\d+) elements\)", text) for text in texts]
+    return [int(one[1]) if one else 1 for one in found]
+
+
+@pytest.mark.parametrize("op", ELEMENTS)
+def test_undetermined_elements_move_with_the_values(op: int) -> None:
+    x, y, out = torch.ones(3, 4), torch.arange(16.0).view(4, 4), torch.zeros(32)
+    wanted = [ELEMENTS[op]] if ELEMENTS[op] else []
+    assert said(run(moved, x, y, out, op, 1)) == wanted
+
+
+@pytest.mark.parametrize("op", ELEMENTS)
+def test_what_is_made_again_from_determined_ones_is_determined(op: int) -> None:
+    x, y, out = torch.ones(7, 4), torch.arange(16.0).view(4, 4), torch.zeros(32)
+    assert said(run(moved, x, y, out, op, 2)) == []
