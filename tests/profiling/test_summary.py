@@ -7,6 +7,7 @@ from mla_var3 import evidence
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.profiling.report import NOTHING
 from mla_var3.profiling.summary import render
+from tests.evidence.making import timed_record
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +105,13 @@ def test_a_screen_has_room_for_three_targets_and_steps():
 def test_a_target_that_was_skipped_says_why():
     skipped = record(outcome=evidence.Skipped(reason="needs sm_90"), target="static/sm_120")
     assert "skipped: needs sm&#95;90" in render([compiled("sm_90"), skipped])
+
+
+def test_an_axis_that_targets_differ_in_is_told_as_help_tells_it():
+    problem = {"b": 1, "h": 16, "s": 1, "t": 64, "p": 64, "d": 128, "k": 512, "dtype": "bf16",
+               "causal": False}  # fmt: skip
+    kernel = {"design": "mla_var6_plus", "version": "v4", "language": "cutile-dsl",
+              "package": "cutile", "layer": "mla"}  # fmt: skip
+    made = [timed_record(problem={**problem, "n": n}, slug=f"n{n}", kernel=kernel) for n in (0, 32)]
+    assert "n: newest tokens kept decompressed, 0 to t; by default" in render(made)
+    assert "n: newest" not in render(made[:1])

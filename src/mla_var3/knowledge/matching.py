@@ -224,19 +224,22 @@ def _same_advice(one: Match, other: Match) -> bool:
 def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -> list[NextStep]:
     """What to try next after a run that left one record or several (one per arch, say).
 
-    A page counts once, for the record in which it can bring most.
+    A page counts once, for the record in which it can bring most. What a timed run asks for comes
+    before what is only known of a compile for another device.
     """
     made = [made] if isinstance(made, Record) else list(made)
     gains = {layer: history.gains(catalogue, layer) for layer in {r.kernel.layer for r in made}}
-    best: dict[str, tuple[Match, str]] = {}
+    best: dict[str, tuple[Match, str, bool]] = {}
     for record in made:
         where = f" on {record.target.removeprefix('static/')}" if len(made) > 1 else ""
         for found in match(record, catalogue, gains[record.kernel.layer]):
             meta = found.page.pattern
             if meta.id not in best or _rank(found) < _rank(best[meta.id][0]):
-                best[meta.id] = found, where
-    ranked = sorted(best.values(), key=lambda item: _rank(item[0]))
-    return [_step(*item) for item in ranked[:top]]
+                best[meta.id] = found, where, record.is_timed
+    ranked = sorted(
+        best.values(), key=lambda item: (*_rank(item[0])[:2], not item[2], _rank(item[0]))
+    )
+    return [_step(found, where) for found, where, _ in ranked[:top]]
 
 
 def _step(found: Match, where: str) -> NextStep:

@@ -27,6 +27,8 @@ LIBRARY = "library"
 NEVER = "never in one run"
 #: A bound of another form is told where it is lower than this share of the version's own.
 TELLING = 0.95
+#: A version's own way is told of where it takes this many times the bound.
+TELLING_MORE = 1.05
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,10 @@ def _best(found: Standing) -> str:
         return said
     covers = other.plan_class().covers if other is not None else ""
     more = covers and covers != found.version.plan_class().covers
-    return f"{said}; that one covers {covers.partition(',')[0]}" if more else said
+    if not more:
+        return said
+    own = found.version.plan_class().covers.partition(",")[0]
+    return f"{said}; that one covers {covers.partition(',')[0]}, and this one {own}"
 
 
 def _time(found: Standing) -> str:
@@ -233,7 +238,19 @@ def _time(found: Standing) -> str:
         return f"{text}; no bound is known there."
     times = median_us(mine) / least.time_us
     text += f"; {times:.2f} times the bound, {least.time_us:,.1f} us by {SIDES[least.bound]}"
-    return f"{text}{_sister(found, least.time_us)}."
+    return f"{text}{_sister(found, least.time_us)}{_own_work(mine, least)}."
+
+
+def _own_work(mine: Record, least: roofline.Prediction) -> str:
+    """What the work takes at least as this version goes about it, where that is more."""
+    cost, device = costs.cost(mine), roofline.device_of(mine)
+    rates = roofline.rates_of(device, roofline.dtype_of(mine), bound=True) if device else None
+    if cost is None or rates is None:
+        return ""
+    own = roofline.predict(cost.flops, cost.bytes, rates, least.device)
+    if own.time_us <= least.time_us * TELLING_MORE:
+        return ""
+    return f"; its own way to the result takes at least {own.time_us:,.1f} us by {SIDES[own.bound]}"
 
 
 def _sister(found: Standing, bound_us: float) -> str:
@@ -257,9 +274,9 @@ def _limit(found: Standing) -> Iterable[tuple[str, str]]:
     assert isinstance(mine.outcome, Passed)
     share = ""
     if stage.duration is not None and len(mine.outcome.stages) > 1:
-        share = f", {stage.duration.median_us / median_us(mine):.0%} of the time"
+        share = f" ({stage.duration.median_us / median_us(mine):.0%} of the time)"
     said = "; ".join(held[:2]) if held else "nothing that its records state"
-    yield "Limited there by", f"{said} (stage {stage.name}{share})."
+    yield "Limited there", f"stage {stage.name}{share} by {said}."
 
 
 def _shared(found: Standing, problem: Mapping[str, Scalar]) -> dict[str, Scalar]:

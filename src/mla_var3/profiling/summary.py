@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mla_var3 import evidence, roofline
+from mla_var3.errors import UnknownNameError
 from mla_var3.evidence import Correctness, Passed, Record, Stage
 from mla_var3.profiling.report import SIDES, limits, numbered
 from mla_var3.profiling.report import facts as facts_list
-from mla_var3.runtime import costs
+from mla_var3.runtime import costs, registry
 from mla_var3.static.occupancy import of_facts
 from mla_var3.tables import axes, cell, table
 
@@ -39,6 +41,7 @@ def render(
     lines += ["", facts_list(facts), ""] if facts else [""]
     lines += [f"At {cell(at)}:", ""] if (at := axes(_common(found))) else []
     lines += [table(HEADER, [_row(record, found) for record in found]), ""]
+    lines += _meanings(found)
     if steps := numbered(next_steps):
         lines += ["**Try next**", "", *steps, ""]
     return "\n".join(lines)
@@ -54,6 +57,21 @@ def _own(record: Record, found: Sequence[Record]) -> str:
     """The axes in which a record differs from the others."""
     common = _common(found)
     return axes({name: v for name, v in record.problem.items() if name not in common})
+
+
+def _meanings(found: Sequence[Record]) -> list[str]:
+    """What the axes mean that each target has its own value of, as ``--help`` says it."""
+    first, common = found[0], _common(found)
+    own = {name for record in found for name, v in record.problem.items() if name not in common}
+    try:
+        version = registry.find(
+            f"{first.kernel.design}@{first.kernel.language}", first.kernel.version
+        )
+    except UnknownNameError:  # An adopted file.
+        return []
+    helps = {f.name: f.metadata.get("help", "") for f in dataclasses.fields(version.plan_class())}
+    told = [f"{name}: {helps[name]}." for name in sorted(own) if helps.get(name)]
+    return [*told, ""] if told else []
 
 
 def _verdict(found: Sequence[Record]) -> str:
