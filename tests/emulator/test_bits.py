@@ -362,3 +362,18 @@ ld.param.u64 %d0, [o]; mov.u64 %d1, s; cvta.shared.u64 %d1, %d1; mov.u64 %d2, l;
     )
     assert not launch(text, [out], 1, 1).diagnostics
     assert out.tolist() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("start", "length"), [(0, 32), (4, 31), (4, 33), (0, 40), (8, 64), (31, 1), (40, 4)]
+)
+def test_a_field_of_constant_place_is_put_into_a_word(start: int, length: int) -> None:
+    """A length past the word is taken modulo 32 where it is known."""
+    a, b = words("bfi constant", "32", "32")
+    made = evaluate(f"bfi.b32 %o, %i0, %i1, {start}, {length};", [a, b], np.uint32)
+    count = length if length <= 32 else length & 31
+    field = (((1 << count) - 1) << start) & MASK[32] if start < 32 else 0
+    wanted = [
+        (y & ~field) | ((x << start) & field) for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    assert made.tolist() == [w & MASK[32] for w in wanted]

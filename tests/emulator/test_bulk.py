@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -435,3 +437,19 @@ def test_a_box_over_its_own_barrier_is_reported() -> None:
     for at, said in ((128, True), (256, False)):
         done = launch(head + there_and_back(64, at) + TAIL, [x, maps, z], 1, 32)
         assert any("is overwritten while in use" in d.message for d in done.diagnostics) is said
+
+
+@pytest.mark.parametrize("steps", [(2, 1), (1, 3), (4, 2)])
+def test_boxes_take_every_nth_element(steps: tuple[int, int]) -> None:
+    x = RANDOM.integers(1, 200, (9, 24)).astype(np.float32)
+    z = np.zeros((9, 24), np.float32)
+    source = replace(tiled(x.ctypes.data, (20, 9), (4, 96), (16, 4), "f32"), steps=steps)
+    shape = source.shape
+    target = tiled(z.ctypes.data, (20, 9), (4, 96), shape, "f32")
+    count = 4 * shape[0] * shape[1]
+    body = there_and_back(count).replace("mov.u32 %r16, -1;", "mov.u32 %r16, 0;")
+    assert run(body, x, placed_maps(source, target), z) == []
+    wanted = np.zeros_like(z)
+    taken = x[:, :20][1 :: steps[1], :: steps[0]][: shape[1], : shape[0]]
+    wanted[1 : 1 + taken.shape[0], : taken.shape[1]] = taken
+    assert z.tolist() == wanted.tolist()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Each asynchronous operation ends by what PTX says and by nothing else."""
 
 from dataclasses import replace
@@ -195,3 +196,31 @@ def test_a_grid_may_do_other_things_first(options):
     early = {"early": "ld.global.u32 %r6, [%rd4];", "read": ""}
     found = in_a_row(early, options, True).diagnostics
     assert [d.at.line for d in found] == [NEXT_GRID.line("early")]
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        "ld.shared::cluster.u32 %r6, [%r9];", "st.shared::cluster.u32 [%r9], %r1;",
+        "atom.shared::cluster.add.u32 %r6, [%r9], 1;", "red.shared::cluster.add.u32 [%r9], 1;",
+    ],
+)  # fmt: skip
+def test_the_memory_of_a_cta_that_may_have_ended_is_not_touched(touch):
+    kernel = Snippet(
+        {
+            "own": "mov.u32 %r2, a; shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; st.shared.u32 [%r5], %r1;",
+            "meet": "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;",
+            "who": "mov.u32 %r7, %cluster_ctarank; setp.ne.u32 %p1, %r7, 0; @%p1 bra END;",
+            "touch": f"mapa.shared::cluster.u32 %r9, %r5, 1; {touch}",
+            "end": "END:",
+            "part": "",
+        },
+        grid=2,
+        cluster=2,
+    )
+    _, done = kernel.run()
+    assert {(d.kind, d.at.line) for d in done.diagnostics} == {
+        ("cluster-exit", kernel.line("touch"))
+    }
+    part = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    assert not kernel.run({"part": part})[1].diagnostics

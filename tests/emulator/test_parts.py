@@ -17,6 +17,7 @@ from mla_var3.emulator.lower.base import Writer
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.units import wgmma
+from mla_var3.emulator.units.layouts import swizzled
 from mla_var3.emulator.units.tcgen05 import memory
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet, wait
@@ -249,3 +250,34 @@ def test_what_is_not_wanted_is_not_kept() -> None:
     assert done.diagnostics == []
     assert x[::2].tolist() == x[1::2].tolist() == list(range(1, 128, 2))
     assert count[0] == 1000 + 128
+
+
+@pytest.mark.parametrize("name", [n for n, form in formats.SMALL.items() if form.mantissa])
+def test_codes_of_small_formats_are_the_nearest_and_even_ones_where_two_are(name: str) -> None:
+    form = formats.SMALL[name]
+    finite = formats._magnitudes(name)
+    assert (np.diff(finite) > 0).all()
+    codes = np.arange(len(finite))
+    assert formats.encode(finite, name).tolist() == codes.tolist()
+    low, high = finite[:-1], finite[1:]
+    middle, even = (low + high) / 2, codes[:-1] + (codes[:-1] & 1)
+    assert formats.encode(middle, name).tolist() == even.tolist()
+    near = np.nextafter(middle, 0), np.nextafter(middle, np.inf)
+    assert formats.encode(near[0], name).tolist() == codes[:-1].tolist()
+    assert formats.encode(near[1], name).tolist() == codes[1:].tolist()
+    assert formats.encode(np.array([1e9, np.inf]), name).tolist() == [len(finite) - 1] * 2
+    nan = len(finite) - 1 if form.nan is None else form.nan
+    assert formats.encode(np.array([np.nan]), name).tolist() == [nan]
+    if form.signed:
+        sign = 1 << (form.exponent + form.mantissa)
+        assert formats.encode(-middle, name).tolist() == (even + sign).tolist()
+        assert formats.encode(np.array([-0.0]), name).tolist() == [sign]
+
+
+@given(st.integers(0, 3), st.integers(0, 1 << 20))
+def test_a_swizzle_flips_pieces_of_sixteen_bytes(mode: int, address: int) -> None:
+    """Bits 4 to 6, as many as the mode has, by those three places above."""
+    wanted = address
+    for bit in range(mode):
+        wanted ^= (address >> (7 + bit) & 1) << (4 + bit)
+    assert swizzled(np.array([address]), mode)[0] == wanted

@@ -30,7 +30,8 @@ def expected(block: tuple[int, ...], thread: tuple[int, ...]) -> dict[str, int]:
     told = {
         "%laneid": lane, "%warpid": flat // 32, "%nwarpid": -(-THREADS // 32), "%smid": sm, "%nsmid": 132,
         "%dynamic_smem_size": SHARED, "%is_explicit_cluster": 1, "%cluster_nctarank": 6, "%gridid": 0,
-        "%cluster_ctarank": rank,
+        "%cluster_ctarank": rank, "%clock": 0, "%clock_hi": 0, "%globaltimer_lo": 0,
+        "%total_smem_size": 1024 + SHARED,
         "%lanemask_eq": 1 << lane, "%lanemask_le": (2 << lane) - 1, "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_ge": (1 << 32) - (1 << lane), "%lanemask_gt": (1 << 32) - (2 << lane),
     }  # fmt: skip

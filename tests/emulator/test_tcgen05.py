@@ -14,10 +14,12 @@ from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
 from mla_var3.emulator.units.tcgen05 import descriptors, products
 from mla_var3.errors import EmulatorError
+from tests.emulator.events import Snippet
 from tests.emulator.tcgen05 import (
     ACCUMULATOR,
     ALLOC,
     COPIED,
+    DEALLOC,
     FENCES,
     TAIL,
     Product,
@@ -492,3 +494,45 @@ def test_alloc_waits_for_columns():
     assert stuck
     assert "448 of 512 columns of tensor memory free" in str(stuck[0])
     assert lines(done, "deadlock")
+
+
+COLUMNS_LEFT = Snippet(
+    {
+        "init": "setp.ne.u32 %p2, %r1, 32; mov.u32 %r3, bars; shr.u32 %r6, %r1, 5; setp.ne.u32 %p1, %r6, 0;",
+        "first": f"@!%p1 {ALLOC} [%r3], 64; bar.warp.sync -1; @!%p1 ld.shared.u32 %r20, [%r3];",
+        "free": f"@!%p1 {DEALLOC} %r20, 64;",
+        "all": f"@!%p1 {ALLOC} [%r3+8], 512; bar.warp.sync -1; @!%p1 ld.shared.u32 %r21, [%r3+8];",
+        "give": "@!%p1 st.global.u32 [%rd0], %r21;",
+        "end": f"@!%p1 {DEALLOC} %r21, 512;",
+    },
+    words=(1,),
+)  # fmt: skip
+
+
+def test_columns_that_are_given_back_are_allocated_again():
+    (out,), done = COLUMNS_LEFT.run()
+    assert not done.diagnostics
+    assert out[0] == 0
+    _, done = COLUMNS_LEFT.run({"free": ""})
+    assert "deadlock" in {d.kind for d in done.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("at", "kinds"), [(48, set()), (49, {"out-of-bounds"}), (64, {"out-of-bounds"})]
+)
+def test_loads_stay_in_what_is_allocated(at, kinds):
+    load = f"add.u32 %r22, %r22, {at}; " + ACCUMULATOR.steps["load"]
+    _, done = ACCUMULATOR.run(unfenced(Options()) | {"load": load})
+    assert {d.kind for d in done.diagnostics} - {"uninitialized-read"} == kinds
+
+
+def test_a_commit_tells_what_its_thread_knew():
+    """A word that the thread stores before the commit is read by all behind the wait."""
+    store = "st.shared.u32 [%r3+40], %r7; " + ACCUMULATOR.steps["first"]
+    read = ACCUMULATOR.steps["after"] + " ld.shared.u32 %r31, [%r3+40];"
+    edits = unfenced(Options()) | {"first": store, "after": read}
+    assert not ACCUMULATOR.run(edits)[1].diagnostics
+    late = ACCUMULATOR.steps["commit"] + " st.shared.u32 [%r3+40], %r7;"
+    assert raced(
+        ACCUMULATOR, edits | {"first": ACCUMULATOR.steps["first"], "commit": late}, Options()
+    )

@@ -120,7 +120,7 @@ class Module:
         """
         site = self._sites[mutant.site]
         before = compile(self.tree, str(self.path), "exec", dont_inherit=True)
-        site.put(site.new)
+        site.put(_in_place(site))
         try:
             if site.where.startswith("="):
                 return _retable(self.path, self.tree, site.where[1:])
@@ -171,6 +171,29 @@ def _changes(
         return  # Every negative size is the unknown one.
     for child_place in _places(node):
         yield from _changes(node, child_place, where, writes_code)
+
+
+def _in_place(site: _Site) -> ast.AST:
+    """What stands there instead; it names what stood there, without running it.
+
+    What names other variables of the function around it cannot take the place of what lives.
+    """
+    match site.node, site.new:
+        case ast.Expr(value=was), ast.Pass():
+            new: ast.AST = ast.Expr(_unrun(was))
+        case ast.Return(value=ast.expr() as was), ast.Return():
+            none = ast.Constant(None)
+            new = ast.Return(ast.BoolOp(ast.And(), [_unrun(was), none]))
+        case _:
+            return site.new
+    if any(isinstance(n, ast.Lambda | ast.Yield | ast.YieldFrom) for n in ast.walk(was)):
+        return site.new
+    return ast.fix_missing_locations(ast.copy_location(new, site.node))
+
+
+def _unrun(node: ast.expr) -> ast.Lambda:
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(nothing, node)
 
 
 def _only_counts(node: ast.AST) -> bool:
