@@ -18,6 +18,7 @@ from mla_var3.app import checking, commands, few_builds
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.runtime import cases, registry
+from mla_var3.workloads.mla.problems import FAR
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +185,11 @@ def test_few_builds_are_run_at_many_sizes():
     assert len({(plan.slug(), plan.target.sm_count) for plan in plans}) == len(found)
     assert [case.build for case in found] == sorted(case.build for case in found)
     assert len(checking.groups_of(version)) in (2, 3)
+    switches = [case.plan.tiling("attention") for case in found]
+    assert {(one.lazy, one.splits) for one in switches} >= {(0.0, 1), (15.0, 2)}
+    builds = {case.build for case in found}
+    assert [case.build for case in found if case.plan.rise == FAR] == sorted(builds)
+    assert any(plan.h > 1 and plan.s % 2 and plan.h * plan.s > 64 for plan in plans if plan.causal)
     assert found == few_builds.chosen(version.plan_class()(), 2)
 
 

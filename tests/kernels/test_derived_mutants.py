@@ -1,6 +1,7 @@
 """Wrong kernels derived from the sources: each is recorded with the problem that shows it.
 
-``nox -s check -- D V --mutants`` finds and records them; here a few are shown again.
+``nox -s check -- D V --mutants=N`` finds and records them; here a few are shown again. Of a CuTe
+version so many are judged as a sample has: each takes a compile.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import random
 
 import pytest
 
+from mla_var3 import languages
 from mla_var3.app import mutating
 from mla_var3.languages.cutile.mutants import Deriver
 from mla_var3.runtime import registry, unreached
 from tests.kernels.wrong import Wrong, verdict
 
-#: Versions of which not all mutants were judged: ``check --mutants`` goes on where it stopped.
+#: Versions of which not all mutants were judged: ``check --mutants=0`` goes on where it stopped.
 NOT_YET = {
     "flash_mla_split_kv v1",
     "mla_shared_prefix v0",
@@ -23,16 +25,22 @@ NOT_YET = {
     "mla_var6_plus v3",
     "mla_var6_plus v4",
 }
+#: How many mutants of a version were judged, where they are too many for all.
+SAMPLES: dict[str, int] = {}
 DERIVED = [v for v in registry.versions() if next(mutating.derived(v), None) is not None]
-VERSIONS = [v for v in DERIVED if v.key not in NOT_YET]
+COMPILED = [v for v in DERIVED if languages.find(v.language).cpu_builds is not None]
+INTERPRETED = [v for v in DERIVED if v not in COMPILED]
+VERSIONS = [v for v in INTERPRETED if v.key not in NOT_YET]
+VERSIONS += [v for v in COMPILED if v.key in SAMPLES]
 #: Chance that is always the same.
 SEED = 7
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
 def test_every_derived_mutant_is_recorded_or_argued(version: registry.Version) -> None:
-    left = [one.edit for one in mutating.missed(version, mutating.known(version))]
-    assert not left, f"run check -- {version.key} --mutants: {left[:3]} and {len(left)} in all"
+    most = SAMPLES.get(version.key, 0)
+    left = [one.edit for one in mutating.missed(version, mutating.known(version), most)]
+    assert not left, f"run check -- {version.key} --mutants={most}: {left[:3]} and {len(left)} more"
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
@@ -67,11 +75,20 @@ def test_a_recorded_mutant_is_found_again(wrong: Wrong) -> None:
 
 
 def test_mutants_of_every_kind_are_derived() -> None:
-    kinds = {one.edit.split(": ")[1] for version in DERIVED for one in mutating.derived(version)}
+    every = [one for version in INTERPRETED for one in mutating.derived(version)]
+    kinds = {one.edit.split(": ")[1] for one in every}
     assert kinds == {
         "index 0", "index modulo 2", "index modulo 3", "dropped product", "late loop", "loop of 1",
         "loop of 3", "edge", "dropped operand",
     }  # fmt: skip
+
+
+def test_a_sample_is_the_same_whatever_else_there_is() -> None:
+    every = list(mutating.derived(COMPILED[0]))
+    few, more = mutating.sample(every, 5), mutating.sample(reversed(every), 9)
+    assert few == more[:5]
+    assert len(more) == 9
+    assert mutating.sample(every, 0) == every
 
 
 def test_edits_that_read_alike_are_told_apart() -> None:

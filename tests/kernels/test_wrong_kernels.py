@@ -29,6 +29,16 @@ FORMS = {"latent": ("flash_mla@cutile-dsl", "v0", f"{LATENT}/flash_mla/flash_mla
     "fp8": ("flash_mla_fp8", "v0", FP8),
     "gemm": ("gemm@cutile-dsl", "v0", f"{GEMM}/gemm/gemm.py"),
     "persistent": ("gemm@cutile-dsl", "v1", f"{GEMM}/gemm_v1/gemm_v1.py"),
+    "grouped": ("flash_mla@cutile-dsl", "v1", f"{LATENT}/flash_mla_v1/flash_mla_v1.py"),
+    "held": ("flash_mla@cutile-dsl", "v2", f"{LATENT}/flash_mla_v2/flash_mla_v2.py"),
+    "whole": ("flash_attention@cutile-dsl", "v1",
+              f"{PLAIN}/flash_attention_v1/flash_attention_v1.py"),
+    "sections": ("flash_attention@cutile-dsl", "v2",
+                 f"{PLAIN}/flash_attention_v2/flash_attention_v2.py"),
+    "waves": ("flash_mla_split_kv", "v1",
+              f"{SPLIT}/flash_mla_split_kv_v1/flash_mla_split_kv_v1.py"),
+    "both": ("mla_var6_plus@cutile-dsl", "v1", f"{MIXED}/both_paths.py"),
+    "turned": ("mla_var6_plus@cutile-dsl", "v3", f"{MIXED}/mla_var6_plus_v3/mla_var6_plus_v3.py"),
 }  # fmt: skip
 #: Form, text, what stands in its place, and why one would overlook it.
 EDITS = [
@@ -97,6 +107,24 @@ EDITS = [
      "a fifth round"),
     ("persistent", "place % height, place // height", "place % GROUP_M, place // height",
      "a last group of fewer rows"),
+    ("grouped", "crosses = last >= QUERIES", "crosses = last > QUERIES",
+     "a tile with one row of the next head"),
+    ("held", "lse, (batch, tile_r)", "lse, (batch, ct.minimum(tile_r, 7))", "a ninth row tile"),
+    ("whole", "ct.minimum(first + TILE_M - 1, keys)", "ct.minimum(first + TILE_M - 2, keys)",
+     "a last key that is the first of its tile"),
+    ("sections", "ct.minimum(q.shape[0] * HEADS - start, SECTION)", "SECTION",
+     "a last section of fewer heads"),
+    ("waves", "lse, (batch, split, tile_r)", "lse, (batch, split % 16, tile_r)",
+     "more pieces than sixteen"),
+    ("both", "items, ct.num_blocks(0) - latent_blocks", "items, latent_blocks",
+     "fewer blocks for the new tokens than for the old ones"),
+    ("turned", "item // tiles // heads % splits", "item // tiles // heads % splits % 3",
+     "a fourth piece of the new tokens"),
+    ("prefix", "ct.bid(2) % groups, ct.bid(2) // groups",
+     "ct.bid(2) % groups, ct.bid(2) // groups % 4", "a fifth piece of the prefix"),
+    ("persistent", "group = tile // (GROUP_M * tiles_n)",
+     "group = ct.minimum(tile // (GROUP_M * tiles_n), 1)", "a third group of row tiles"),
+    ("fp8", "row % QUERIES", "row % 1024 % QUERIES", "rows past 1,024 that do not begin a head"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 FEW = (0, 9, 13, 16, 25, 38)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.kernels.wrong import Wrong
 
-KIT = "kernels/cute_python/kit"
+CUTE_KERNELS = "kernels/cute_python"
 MLA, PREFIX = "flash_mla@cute-dsl", "mla_shared_prefix@cute-dsl"
-#: Design, version, file of the kit, text, what stands in its place, and why one would overlook it.
+#: Design, version, file of the kit or below the language's folder, text, what stands in its place,
+#: and why one would overlook it.
 EDITS = [
     (MLA, "v9", "merge", "parts = partial.shape[2] // sequences",
      "parts = cutlass.min(partial.shape[2] // sequences, 5)", "more than five parts"),
@@ -16,7 +17,7 @@ EDITS = [
      "a fifth row that is merged"),
     (MLA, "v4", "stores", "lse[row, batch] = value * LN_2", "lse[row % 64, batch] = value * LN_2",
      "a second row tile"),
-    (MLA, "v3", "schedule", "return block, out, out % sequences, split * 2 * pairs, pairs #1",
+    (MLA, "v10", "schedule", "return block, out, out % sequences, split * 2 * pairs, pairs #1",
      "return block, out, out % sequences % 2, split * 2 * pairs, pairs", "a third sequence"),
     (MLA, "v5", "schedule", "out // sequences * self.splits + rank // self.share",
      "cutlass.min(out // sequences, 4) * self.splits + rank // self.share", "more than five parts"),
@@ -57,10 +58,42 @@ EDITS = [
      "scores that grow by more than fp16 holds"),
     (MLA, "v4", "stores", "Float32(0.0) if wg.row_sum[r] == 0.0 else Float32(1.0)", "Float32(1.0)",
      "a row that sees no key"),
-    (MLA, "v10", "epilogue", "peer = cta ^ self.share", "peer = cta ^ 1",
+    (MLA, "v9", "epilogue", "peer = cta ^ self.share", "peer = cta ^ 1",
      "clusters of two row tiles"),
+    (MLA, "v15", "staged", "acc[e] = acc[e] * shrink[side, row + 8 * (e // 2)]", "acc[e] = acc[e]",
+     "more parts of a sequence than shared memory holds at once"),
+    (MLA, "v14", "joined", "members, 1, 16, side)", "cutlass.min(members, 8), 1, 16, side)",
+     "more than nine workers with one sequence"),
+    ("sparse_mla", "v1", "gather", "source, row = cache[place // page, place % page, None]",
+     "source, row = cache[place // page % 3, place % page, None]", "a fourth page of the cache"),
+    ("sparse_mla", "v1", "sparse", "here & (found < cache.shape[0] * cache.shape[1])", "here",
+     "a token past the end of the cache"),
+    ("thin_mla", "v3", "mla/thin_mla/thin_mla_v3/thin_mla_v3",
+     "block, batch = item % groups, item // groups",
+     "block, batch = item % groups, item // groups % 3", "a fourth sequence"),
+    (PREFIX, "v5", "head_items", "return tile % tiles, tile // tiles",
+     "return tile % tiles, tile // tiles % 2", "a third tile of a group's members"),
+    ("blackwell_mla", "v0", "tall_kernel", "work.slot if start > 0 else work.slot + TALL // ROWS",
+     "work.slot", "a worker that ends one sequence and begins another"),
+    ("flash_attention@cute-dsl", "v0", "head_items", "item // pairs // work.heads",
+     "item // pairs // work.heads % 4", "a fifth sequence"),
+    ("hopper_gemm", "v4", "gemm_tiles",
+     "return 0 if j == 0 and count % SLABS_IN_FLIGHT else SLABS_IN_FLIGHT - 1",
+     "return SLABS_IN_FLIGHT - 1", "an odd number of slabs, and a second tile of the block"),
+    ("hopper_gemm", "v1", "gemm_ring", "step // self.stages & 1)",
+     "cutlass.min(step // self.stages, 1))", "a third lap of the ring"),
+    ("mla_var6_plus@cute-dsl", "v0", "mla/mla_var6_plus/parts",
+     "cutlass.min(wg.limit[i], work[2] - first_key)",
+     "wg.limit[i]", "old tokens that end within a tile, and the mask beyond them"),
 ]  # fmt: skip
 CUTE = [
-    Wrong(design, version, f"{KIT}/{file}.py", find, put, why)
+    Wrong(
+        design,
+        version,
+        f"{CUTE_KERNELS}/{file if '/' in file else 'kit/' + file}.py",
+        find,
+        put,
+        why,
+    )
     for design, version, file, find, put, why in EDITS
 ]

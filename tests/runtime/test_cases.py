@@ -104,6 +104,13 @@ def test_numbers_are_halved_and_doubled_where_that_is_valid():
     assert (halved.tile_m, halved.tile_n) == (tile_m // 2, tile_n // 2)
 
 
+def test_a_lag_that_is_zero_by_default_is_doubled_to_the_most_that_is_valid():
+    plan = registry.find("flash_mla@cute-dsl", "v1").plan_class()()
+    assert plan.tiling("attention").lazy == 0
+    assert resized(plan, "doubled").tiling("attention").lazy == 15
+    assert resized(plan, "halved").tiling("attention").lazy == 0
+
+
 def test_what_was_tried_is_one_line():
     plan = registry.find("flash_mla@cutile-dsl").plan_class()(shift=-720.0)
     ran = [(Case(plan, "default", "forward"), "forward"), (Case(plan, "halved", "random"), None)]

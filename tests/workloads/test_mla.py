@@ -172,6 +172,16 @@ class TestInputs:
         assert ((lse - shift).abs() < 12).all()
         assert plan.extreme() == f"scores near {shift:g}"
 
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_scores_of_the_last_row_rise_along_the_keys(self, plan_class):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=1, h=4, s=3, t=50, rise=FAR, **fields)
+        lse = plan.reference_fn(*plan.prepare_inputs())["lse"][0]
+        assert abs(lse[-1, -1] - FAR) < 12
+        assert (lse[:-1].abs() < 12).all()
+        assert (lse[:, :-1].abs() < 12).all()
+        assert plan.extreme() == f"scores that rise by {FAR:g}"
+
     def test_check_tries_scores_far_from_zero_and_a_tile_one_row_into_the_next_head(self):
         plans = LATENT().check_plans()
         assert {plan.shift for plan in plans} == {0.0, FAR, -FAR}

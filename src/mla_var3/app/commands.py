@@ -25,7 +25,7 @@ def check(
     design: Annotated[tyro.conf.Positional[str | None], named("[DESIGN]")] = None,
     version: Annotated[tyro.conf.Positional[str | None], named("[VERSION]")] = None,
     lang: str | None = None,
-    mutants: bool = False,
+    mutants: int | None = None,
 ) -> int:
     """Check a version, all versions of a design, everything, or an adopted file.
 
@@ -33,7 +33,8 @@ def check(
         design: Design to check, or an adopted file; all designs by default.
         version: Version to check; all of the design by default.
         lang: Language, where a design exists in several.
-        mutants: Check wrong kernels derived from the sources, which has to find each of them.
+        mutants: Check so many wrong kernels of each version, derived from its sources, and fail
+            unless each is found; 0 takes all that there are.
 
     Returns:
         0 when all are right, 1 when any is wrong.
@@ -51,10 +52,12 @@ def check(
     versions = registry.select(design, version, asked)
     if design is not None and (note := language_note(versions[0], asked)) is not None:
         console.print(f"· {note}", markup=False)
-    if mutants:
+    if mutants is not None:
         from mla_var3.app import mutating
 
-        return mutating.check(versions, console)
+        if mutants < 0:
+            raise UsageError(f"--mutants={mutants} is below 0")
+        return mutating.check(versions, console, mutants)
     return checking.check(versions, console)
 
 

@@ -26,15 +26,21 @@ from mla_var3.runtime.plan import KernelPlan
 DRAWN, SIZES_DRAWN = 40, 60
 #: Builds that may come on top of those asked for, where an axis had a single value till then.
 MORE_BUILDS = 2
-#: Problems of each build, and how many it has however long they take.
-PROBLEMS, LEAST_PROBLEMS = 8, 5
+#: Problems of each build, how many it has however long they take, and those of one on top.
+PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 8, 5, 4
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 90, 240, 3, 40
+#: Which of them is one of the workload's own problems.
+PLANNED = 2
 #: What it is worth that a number is one, two or more for the first time, in pairs of values.
 WORTH_OF_A_TURN = 30
+#: What it is worth that three traits of problems meet for the first time, in pairs of values.
+WORTH_OF_A_MEETING = 5
 #: Blocks along an axis that are many, also where clusters take several.
 MANY_BLOCKS = 5
+#: Blocks along an axis that are several, and what a size exceeds that is more than one tile.
+FEW_TILES, LONG = 2, 64
 #: Multiprocessors that are few, and how many new magnitudes they are worth.
 FEW_SMS, WORTH_OF_FEW = 8, 4
 #: A setting with more values than this is a size, not a switch.
@@ -76,14 +82,26 @@ def chosen(plan: KernelPlan, builds: int) -> list[Case]:
         if not able:
             break
         best = _best(able, picked, switches)
-        picked.append([*_sized(best, len(picked))])
+        most = PROBLEMS if len(picked) < builds else FEWER_PROBLEMS
+        picked.append([*itertools.islice(_sized(best, len(picked)), most)])
         left = [one for one in left if not one.builds <= best.builds]
     # The first goes through most steps; the next is launched twice.
     return [
-        dataclasses.replace(one.case, build=number, runs=2 if place == 1 else 1)
+        dataclasses.replace(
+            one.case,
+            plan=one.case.plan if place else _deep(one.case.plan),
+            build=number,
+            runs=2 if place == 1 else 1,
+        )
         for number, those in enumerate(picked)
         for place, one in enumerate(those)
     ]
+
+
+def _deep(plan: KernelPlan) -> KernelPlan:
+    """A problem of many steps with what takes many to show, such as a maximum that rises."""
+    fields = {f.name: f.metadata["deep"] for f in dataclasses.fields(plan) if "deep" in f.metadata}
+    return dataclasses.replace(plan, **fields)
 
 
 def _told(found: Sequence[_Built]) -> frozenset[Feature]:
@@ -95,7 +113,7 @@ def _told(found: Sequence[_Built]) -> frozenset[Feature]:
 def _best(
     left: Sequence[_Built], picked: Sequence[Sequence[_Built]], switches: frozenset[Feature]
 ) -> _Built:
-    """That with most that is new: flags, then magnitudes and blocks, then switches; the smaller."""
+    """That with most that is new: flags, then switches, magnitudes and blocks; the smaller."""
     had = [one for those in picked for one in those]
     flags, turns = {f for one in had for f in _flags(one)}, {t for one in had for t in _turns(one)}
     told = switches - {f for one in had for f in one.switches}
@@ -103,7 +121,7 @@ def _best(
 
     def worth(one: _Built) -> tuple[int, int, int, int]:
         new = len(_turns(one) - turns) + WORTH_OF_FEW * (one.few > few)
-        return len(_flags(one) - flags), new, len(one.switches & told), -one.steps
+        return len(_flags(one) - flags), len(one.switches & told), new, -one.steps
 
     return max(left, key=worth)
 
@@ -197,11 +215,17 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
 def _sized(one: _Built, seed: int) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
-    pool = [*_alike(one, random.Random(cases.SEED + seed))]
+    pool, met = [*_alike(one, random.Random(cases.SEED + seed))], set[frozenset[str]]()
+    planned = [*_planned(one)]
+
+    def news(other: _Built) -> int:
+        new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
+        return new + WORTH_OF_A_MEETING * len(_meetings(other) - met)
 
     def worth(other: _Built) -> float:
-        new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
-        return new / (other.steps + STEPS_OF_A_PROBLEM)
+        return news(other) / (other.steps + STEPS_OF_A_PROBLEM)
+
+    best_by = {0: _depth, PLANNED: news}
 
     for number in range(PROBLEMS):
         pool = [other for other in pool if pairs.new(other.case.plan)]
@@ -209,14 +233,16 @@ def _sized(one: _Built, seed: int) -> Iterator[_Built]:
         # through as many steps as it may.
         whole = [other for other in pool if number % 2 == 0 and other.builds == one.builds] or pool
         least = min((other.steps for other in whole), default=0)
-        most = max(least if number < LEAST_PROBLEMS else 0, min(left, ALL_STEPS // 5))
+        most = max(least if number < LEAST_PROBLEMS else 0, min(left, ALL_STEPS // 4))
         most = most if number else max(ALL_STEPS // 2, least)
+        whole = planned if number == PLANNED and planned else whole
         fitting = [other for other in whole if other.steps <= most]
-        best = max(fitting, key=worth if number else _depth, default=None)
+        best = max(fitting, key=best_by.get(number, worth), default=None)
         if best is None:
             return
         pairs.add(best.case.plan)
         turns |= _turns(best)
+        met |= _meetings(best)
         left -= best.steps
         yield best
 
@@ -229,10 +255,38 @@ def _turns(one: _Built) -> set[tuple[str, int]]:
     return sizes | beyond | one.grids
 
 
+def _meetings(one: _Built) -> set[frozenset[str]]:
+    """Three of what is uneven, long, several or extreme in a problem: faults hide where they meet.
+
+    The mask of a tile that crosses heads takes queries that divide no tile, several tiles of rows,
+    and several of keys.
+    """
+    plan = one.case.plan
+    sizes = {n: v for n, v in plan.problem().items() if type(v) is int}
+    traits = {f"{name} more than one" for name, value in sizes.items() if value > 1}
+    traits |= {f"{name} uneven" for name, value in sizes.items() if value & (value - 1)}
+    traits |= {f"{name} long" for name, value in sizes.items() if value > LONG}
+    traits |= {f"{name} of {FEW_TILES}" for name, n in one.grids if n == FEW_TILES}
+    traits |= {plan.extreme()} - {""}
+    return {frozenset(x) for x in itertools.combinations(traits, 3)}
+
+
 def _depth(one: _Built) -> float:
     """Work per output, which grows with what a block goes through."""
     cost = one.case.plan._algorithmic_flops_bytes()
     return cost.flops / one.outputs
+
+
+def _planned(one: _Built) -> Iterator[_Built]:
+    """The workload's own problems that take the very build, which were thought of for a reason."""
+    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
+    flags = {name: value for name, value in plan.problem().items() if isinstance(value, bool)}
+    for known in plan.check_plans():
+        told = known.problem()
+        if {name: told[name] for name in flags} == flags:
+            numbers = {name: value for name, value in told.items() if type(value) is int}
+            if (other := _of(one, dataclasses.replace(plan, **numbers))) is not None:
+                yield from _if_small(other)
 
 
 def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:

@@ -12,7 +12,7 @@ import os
 import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from rich.console import Console
 from mla_var3 import forked, inputs, languages
 from mla_var3.app import checking, edited
 from mla_var3.errors import HyperMlaError, NotExecutableError
+from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
 from mla_var3.runtime import registry, unreached
 from mla_var3.runtime.cases import Case
@@ -31,6 +32,8 @@ FILE = "mutants.json"
 TIMEOUT_S = 600.0
 #: Wrong kernels that a problem has shown, for each of which it is tried earlier.
 KILLS = 3
+#: Of the chance by which a sample is taken.
+SEED = "7"
 #: Wrong kernels after which what was found is kept.
 OFTEN = 20
 #: What is kept of one that does not run.
@@ -99,18 +102,34 @@ def known(version: Version) -> Shown:
         raise HyperMlaError(f"{relative(path)}: {error}") from error
 
 
-def missed(version: Version, shown: Shown) -> list[Wrong]:
-    """Wrong kernels that no problem shows, and of which nobody says why none can."""
+def missed(version: Version, shown: Shown, most: int = 0) -> list[Wrong]:
+    """Of so many wrong kernels those that no problem shows, and nobody says why none can."""
     argued = unreached.same(version)
     return [
         one
-        for one in derived(version)
+        for one in sample(derived(version), most)
         if one.edit not in shown.get(one.place, {}) and one.edit not in argued
     ]
 
 
-def check(versions: Sequence[Version], console: Console) -> int:
+def sample(every: Iterable[Wrong], most: int) -> list[Wrong]:
+    """So many of them, spread by chance that is always the same; all where ``most`` is 0.
+
+    Whether one is among them does not hang on what else there is in its file.
+    """
+    found = list(every)
+    if not most:
+        return found
+    return sorted(found, key=lambda one: digest([SEED, one.place, one.edit]))[:most]
+
+
+def check(versions: Sequence[Version], console: Console, most: int = 0) -> int:
     """Find the wrong kernels of versions, as far as it is not known; 0 when all are shown.
+
+    Args:
+        versions: Whose wrong kernels are judged.
+        console: Told of each.
+        most: How many of each version are judged; all where it is 0.
 
     Raises:
         NotExecutableError: None of the versions has any.
@@ -120,18 +139,22 @@ def check(versions: Sequence[Version], console: Console) -> int:
         raise NotExecutableError("no wrong kernels are derived from the sources of these versions")
     left = 0
     for version in found:
-        shown = _of_version(version, console)
-        lines = [f"  {one.place}: {one.edit}" for one in missed(version, shown)]
+        shown = _of_version(version, console, most)
+        lines = [f"  {one.place}: {one.edit}" for one in missed(version, shown, most)]
         left += len(lines)
-        count = sum(map(len, shown.values()))
-        console.print(f"{version.key}: {count} wrong kernels found, {len(lines)} not", markup=False)
+        every = list(derived(version))
+        judged = len(sample(every, most))
+        console.print(
+            f"{version.key}: {judged} of {len(every)} wrong kernels judged, {len(lines)} not found",
+            markup=False,
+        )
         for line in lines:
             console.print(line, markup=False)
         console.print(relative(_write(version, shown)), markup=False)
     return checking.EXIT_FAILED if left else 0
 
 
-def _of_version(version: Version, console: Console) -> Shown:
+def _of_version(version: Version, console: Console, most: int) -> Shown:
     """What was known of the present edits, and what is found of the others."""
     before, every = known(version), list(derived(version))
     shown: Shown = {}
@@ -139,7 +162,8 @@ def _of_version(version: Version, console: Console) -> Shown:
         if (slug := before.get(one.place, {}).get(one.edit)) is not None:
             shown.setdefault(one.place, {})[one.edit] = slug
     argued = unreached.same(version)
-    todo = [w for w in every if w.edit not in shown.get(w.place, {}) and w.edit not in argued]
+    open_ = (w for w in sample(every, most) if w.edit not in shown.get(w.place, {}))
+    todo = [w for w in open_ if w.edit not in argued]
     for number, (one, slug) in enumerate(_verdicts(version, todo), 1):
         if slug:
             shown.setdefault(one.place, {})[one.edit] = slug
@@ -225,7 +249,8 @@ def judge(one: Wrong, cases: bytes, kills: Mapping[str, int]) -> str | None:
         found: list[Case] = pickle.loads(cases)
     except HyperMlaError:
         return REFUSED
-    found.sort(key=lambda case: -(kills.get(case.plan.slug(), 0) // KILLS))
+    # Problems of one build come one after the other, since each takes a compile.
+    found.sort(key=lambda case: (-(kills.get(case.plan.slug(), 0) // KILLS), case.build or 0))
     for case in found:
         if said := what_is_wrong(one.version, case):
             return REFUSED if said is REFUSED else case.plan.slug()

@@ -25,6 +25,8 @@ Sizes = Literal["default", "halved", "doubled", "tuned"]
 #: Of the chance by which problems are made; of how many the best is taken; and how often one is
 #: looked for.
 SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
+#: Most of a number of a tiling that is 0 by default, where tilings are doubled.
+MOST_ON = 16
 #: Blocks of one that is made, of all its launches: about a second on one core.
 MOST_BLOCKS = 2000
 #: Multiprocessors of the device that problems are made for: of few, each has several rounds.
@@ -170,6 +172,8 @@ def resized(plan: KernelPlan, sizes: Sizes) -> KernelPlan:
 
 def _resized(tiling: Tiling, name: str, sizes: Sizes, plan: KernelPlan) -> Tiling:
     value: Any = getattr(tiling, name)
+    if type(value) is float and value == 0.0 and sizes == "doubled":
+        return _switched_on(tiling, name, plan)
     if type(value) is not int or (sizes == "halved" and value < 2):
         return tiling
     other = dataclasses.replace(tiling, **{name: value * 2 if sizes == "doubled" else value // 2})
@@ -178,6 +182,18 @@ def _resized(tiling: Tiling, name: str, sizes: Sizes, plan: KernelPlan) -> Tilin
     except TilingError:
         return tiling
     return other
+
+
+def _switched_on(tiling: Tiling, name: str, plan: KernelPlan) -> Tiling:
+    """The tiling with the most of a number that is 0 by default, such as a tolerated lag."""
+    for value in range(MOST_ON, 0, -1):
+        other = dataclasses.replace(tiling, **{name: float(value)})
+        try:
+            other.validate(plan)
+        except TilingError:
+            continue
+        return other
+    return tiling
 
 
 def tried(ran: Sequence[tuple[Case, str | None]]) -> str:

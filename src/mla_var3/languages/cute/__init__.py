@@ -130,7 +130,9 @@ class _Cute:
         return kernel.grid() or evaluation.grid(jobs.require_cute(kernel))
 
     def mutants(self, source: str) -> Iterator[Mutant]:
-        return iter(())
+        from mla_var3.languages.cute.mutants import Deriver
+
+        return Deriver(source).mutants()
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

@@ -55,6 +55,13 @@ LSE_TOLERANCE = 2e-3
 FAR = 830.0
 
 
+def ramp(length: int) -> torch.Tensor:
+    """From 0 to 1."""
+    import torch
+
+    return torch.linspace(0.0, 1.0, length)
+
+
 def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax weights and LSE of scaled scores.
 
@@ -142,6 +149,9 @@ class MlaProblem(Problem):
     shift: float = dataclasses.field(
         default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, FAR, -FAR)}
     )
+    #: By how much scores of the last query of the last head rise from the first key to the last, so
+    #: that each tile has a new maximum; ``check`` sets it where tiles are many.
+    rise: float = dataclasses.field(default=0.0, metadata={"hidden": True, "deep": FAR})
     #: Factor on the softmax scale: a kernel is given its scale, and has to use it.
     sharpness: float = dataclasses.field(
         default=1.0, metadata={"hidden": True, "tries": (1.0, 0.75, 1.5)}
@@ -227,6 +237,8 @@ class MlaProblem(Problem):
     def extreme(self) -> str:
         if self.shift:
             return f"scores near {self.shift:g}"
+        if self.rise:
+            return f"scores that rise by {self.rise:g}"
         return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def shrunk(self) -> Self:
@@ -248,10 +260,13 @@ class MlaProblem(Problem):
         return queries
 
     def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
-        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] now adds the shift."""
+        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] adds shift and rise."""
         if self.shift and not qpe.is_meta:
             kpe[..., 0] = 1.0
             qpe[:, :, -1, 0] = self.shift / self.scale
+        if self.rise and not qpe.is_meta:
+            kpe[..., 1] = ramp(kpe.shape[-2])
+            qpe[:, -1, -1, 1] = self.rise / self.scale
         return kpe
 
 
@@ -371,6 +386,9 @@ class PagedLatentProblem(LatentProblem):
         if self.shift:
             cache[..., self.k] = 1.0
             q[:, -1, :, self.k] = self.shift / self.scale
+        if self.rise:  # within each page, whose order is any
+            cache[..., self.k + 1] = ramp(cache.shape[-2])
+            q[:, -1, -1, self.k + 1] = self.rise / self.scale
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch

@@ -1,0 +1,63 @@
+"""``Deriver``: makes mutants of a CuTe DSL source.
+
+A block's number or an index becomes 0 or wraps, two indices change places, a loop ends early, a
+bound is dropped, a rest of a division too, and a term or a divisor; a comparison takes one element
+more or fewer.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from mla_var3.languages import deriving
+
+#: Calls that give a place in the grid.
+PLACES = ("block_idx", "cluster_idx", "block_idx_in_cluster")
+#: Loops of device code end after so many rounds.
+ROUNDS = (1, 3)
+
+
+class Deriver(deriving.Deriver):
+    """Derives the mutants of one source."""
+
+    def is_device(self, function: ast.FunctionDef) -> bool:
+        """Whether a function is traced: it is marked so, or works with the DSL."""
+        if function.name.startswith("__"):  # the host half
+            return False
+        if any("jit" in ast.dump(d) or "kernel" in ast.dump(d) for d in function.decorator_list):
+            return True
+        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        return not function.decorator_list and bool(names & {"cute", "cutlass"})
+
+    def of_call(self, node: ast.Call) -> Iterator[deriving.Edit]:
+        name, given = self.text(node.func), [self.text(one) for one in node.args]
+        if name == "cutlass.range":
+            first, last = (["0", *given] if len(given) == 1 else given)[:2]
+            ends = node.args[0 if len(given) == 1 else 1]
+            for most in ROUNDS:
+                yield ends, f"cutlass.min({last}, ({first}) + {most})", f"loop of {most}"
+        if name in ("cutlass.min", "cutlass.max") and len(given) == 2:
+            yield node, f"({given[0]})", "dropped bound"
+        if name == "cute.ceil_div":
+            yield node, f"(({given[0]}) // ({given[1]}))", "dropped rest"
+
+    def of_index(self, node: ast.Subscript) -> Iterator[deriving.Edit]:
+        if isinstance(node.value, ast.Call) and self.text(node.value.func).endswith(PLACES):
+            yield node, "cutlass.Int32(0)", "block 0"
+        if not isinstance(node.ctx, ast.Load | ast.Store) or not isinstance(node.slice, ast.Tuple):
+            return
+        plain = ast.Constant | ast.Slice | ast.Starred
+        indices = [x for x in node.slice.elts if not isinstance(x, plain)]
+        for index in indices:
+            yield index, "0", "index 0"
+            yield index, f"({self.text(index)}) % 2", "index modulo 2"
+        for one, other in itertools.pairwise(indices):
+            left, right = self.text(one), self.text(other)
+            between = self.text(node.slice).partition(left)[2].partition(right)[0]
+            if between.strip() == ",":
+                pair = ast.Tuple([one, other], ast.Load())
+                ast.copy_location(pair, one)
+                pair.end_lineno, pair.end_col_offset = other.end_lineno, other.end_col_offset
+                yield pair, f"{right}, {left}", "swapped indices"

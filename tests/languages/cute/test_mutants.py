@@ -1,0 +1,58 @@
+"""Wrong kernels that are derived from a CuTe DSL source."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from mla_var3.languages.cute.mutants import Deriver
+
+SOURCE = """
+class Kernel:
+    def __init__(self, tiles):
+        self.tiles = tiles + 1
+
+    def items(self, rows: tuple[int, str]):
+        return cute.ceil_div(rows, 64)
+
+    @cute.kernel
+    def multiply(self, a, keys):
+        block = cute.arch.block_idx()[0]
+        for i in cutlass.range(keys, unroll=1):
+            a[i, block, None] = cutlass.min(block, 3)
+        for i in cutlass.range(block, keys, unroll=1):
+            if i < keys:
+                pass
+
+
+def host(rows):
+    return rows + 1
+"""
+EDITS = [
+    "items: dropped rest: cute.ceil_div(rows, 64) -> ((rows) // (64))",
+    "multiply: block 0: cute.arch.block_idx()[0] -> cutlass.Int32(0)",
+    "multiply: loop of 1: keys -> cutlass.min(keys, (0) + 1)",
+    "multiply: loop of 3: keys -> cutlass.min(keys, (0) + 3)",
+    "multiply: loop of 1: keys -> cutlass.min(keys, (block) + 1)",
+    "multiply: loop of 3: keys -> cutlass.min(keys, (block) + 3)",
+    "multiply: index 0: i -> 0",
+    "multiply: index modulo 2: i -> (i) % 2",
+    "multiply: index 0: block -> 0",
+    "multiply: index modulo 2: block -> (block) % 2",
+    "multiply: swapped indices: i, block -> block, i",
+    "multiply: dropped bound: cutlass.min(block, 3) -> (block)",
+    "multiply: edge: i < keys -> i <= keys",
+]
+
+
+def test_every_kind_of_edit_is_derived_from_traced_code_alone() -> None:
+    assert sorted(one.edit for one in Deriver(SOURCE).mutants()) == sorted(EDITS)
+
+
+@pytest.mark.parametrize("one", list(Deriver(SOURCE).mutants()), ids=lambda one: one.edit)
+def test_a_mutant_differs_in_one_expression(one) -> None:
+    ast.parse(one.text)
+    put = one.edit.rpartition(" -> ")[2]
+    assert put in one.text
+    assert SOURCE.count("\n") == one.text.count("\n")
