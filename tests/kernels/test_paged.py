@@ -14,7 +14,12 @@ pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vector, wanted
 
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v15.flash_mla_v15 import BEGIN, JOIN
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v18.flash_mla_v18 import (
+    BEGIN,
+    EACH,
+    JOIN,
+    LEAST,
+)
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
@@ -54,8 +59,8 @@ def test_who_begins_a_sequence_knows_who_ends_it(lengths, workers):
         assert found == list(range(found[0], found[-1] + 1))
     cut = {found[0]: found[-1] for found in holders.values() if len(found) > 1}
     assert {w: row[Cut.LAST] for w, row in enumerate(cuts) if row[Cut.LAST] >= 0} == cut
-    middle = {w: found[0] for found in holders.values() for w in found[1:-1]}
-    assert {w: row[Cut.OWNER] for w, row in enumerate(cuts) if row[Cut.OWNER] >= 0} == middle
+    later = {w: found[0] for found in holders.values() for w in found[1:]}
+    assert {w: row[Cut.OWNER] for w, row in enumerate(cuts) if row[Cut.OWNER] >= 0} == later
 
 
 @given(b=st.integers(1, 300), t=st.integers(1, 40000), workers=st.sampled_from([16, 66, 132]))
@@ -80,7 +85,7 @@ def test_the_device_cuts_as_the_host(lengths, workers):
     cuts = torch.full((workers, kinds.COLUMNS), -9, dtype=torch.int32)
     launching.launch(kinds.SCHEDULE, vector(*lengths), cuts, written=[cuts])
     made = [tuple(row[: len(Cut)]) for row in cuts.tolist()]
-    assert made == even_cuts(tiles_of(lengths), workers, BEGIN, join=JOIN)
+    assert made == even_cuts(tiles_of(lengths), workers, BEGIN, least=LEAST, join=JOIN, each=EACH)
 
 
 @given(lengths=LENGTHS, workers=st.integers(1, 140))
@@ -162,17 +167,19 @@ def test_lengths_beyond_the_table_read_nothing_beyond_it():
     assert torch.isfinite(o.float()).all()
 
 
-def test_lists_of_tokens():
+@pytest.mark.parametrize(("h", "counts"), [(64, (500, 70)), (128, (300, 1))])
+def test_lists_of_tokens(h, counts):
+    """Of the first list three workers and more have parts; 128 heads are two CTAs of a cluster."""
     torch.manual_seed(0)
     cache = packed(torch.randn(3 * 64, WIDTH)).view(3, 64, 1, -1)
-    indices = torch.randint(0, 192, (2, 1, 100), dtype=torch.int32)
-    indices[0, 0, ::7], indices[1, 0, 0] = -1, 500  # none, and one that the cache has not
-    q = torch.randn(2, 1, 64, WIDTH).bfloat16()
+    indices = torch.randint(0, 192, (2, 1, 500), dtype=torch.int32)
+    indices[0, 0, ::7], indices[1, 0, 1] = -1, 500  # none, and one that the cache has not
+    q = torch.randn(2, 1, h, WIDTH).bfloat16()
     o, lse = flashmla.flash_mla_with_kvcache(
         q, cache, None, None, LATENT, flashmla.get_mla_metadata()[0], softmax_scale=0.07,
-        is_fp8_kvcache=True, indices=indices, topk_length=vector(100, 70),
+        is_fp8_kvcache=True, indices=indices, topk_length=vector(*counts),
     )  # fmt: skip
-    for i, count in enumerate((100, 70)):
+    for i, count in enumerate(counts):
         tokens = indices[i, 0, :count]
         tokens = tokens[(tokens >= 0) & (tokens < 192)].long()
         keys = unpacked(cache.flatten(0, 2)[tokens])

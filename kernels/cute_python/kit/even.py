@@ -24,6 +24,8 @@ CANDIDATES = 256
 #: Above any number of a candidate, and what no candidate costs.
 STEP = 1024
 NONE = STEP * STEP + CANDIDATES
+#: Of a tile, in which the cost of a part is given.
+SHARE = 16
 
 
 class Cut(enum.IntEnum):
@@ -34,7 +36,7 @@ class Cut(enum.IntEnum):
     END_SEQUENCE = 2
     END_TILE = 3  # one past the last; 0 where the work ends with the sequence before
     LAST = 4  # last worker of the sequence that this one begins and does not end; else -1
-    OWNER = 5  # first worker of the sequence of which this one has a part in its middle; else -1
+    OWNER = 5  # first worker of the sequence that this one goes on with; else -1
 
 
 #: Columns of a row, of which the last ones are left open.
@@ -50,7 +52,7 @@ def tiles_of(lengths, sequence):
 class Even:
     """Cut ``lengths`` [b] into as many parts as ``cuts`` [workers, 8] has rows."""
 
-    def __init__(self, begin=2, split=1, least=2, join=0):
+    def __init__(self, begin=2, split=1, least=2, join=0, each=0):
         """Costs in tiles.
 
         Args:
@@ -58,8 +60,9 @@ class Even:
             split: Of leaving a part of one.
             least: The least part.
             join: Of merging three parts and more.
+            each: Of each of these, in sixteenths.
         """
-        self.begin, self.split, self.least, self.join = begin, split, least, join
+        self.begin, self.split, self.least, self.join, self.each = begin, split, least, join, each
         self.smallest = begin + split + least
 
     @cute.jit
@@ -84,20 +87,21 @@ class Even:
         cute.arch.atomic_add(total.iterator, mine)
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], cuts.shape[0]), self.smallest)
-        held, many = self.cut(lengths, cuts, size + thread, False)
+        held, most = self.cut(lengths, cuts, size + thread, False)
         if held == lengths.shape[0]:
-            cute.arch.atomic_min(least.iterator, (thread + self.join * many) * STEP + thread)
+            cost = thread + (self.join + most * self.each // SHARE if most > 2 else 0)
+            cute.arch.atomic_min(least.iterator, cost * STEP + thread)
         cute.arch.sync_threads()
         if thread == 0:
             self.cut(lengths, cuts, size + least[0] % STEP, True)
 
     @cute.jit
     def cut(self, lengths, cuts, size, write: cutlass.Constexpr):
-        """How many sequences parts of a size hold, and if one has three parts or more.
+        """How many sequences parts of a size hold, and the most parts of one that is cut.
 
         Of the last part any size, where written.
         """
-        sequences, workers, many = lengths.shape[0], cuts.shape[0], Int32(0)
+        sequences, workers, most = lengths.shape[0], cuts.shape[0], Int32(0)
         sequence, tile, worker, room, owner = Int32(0), Int32(0), Int32(0), Int32(size), Int32(0)
         if const_expr(write):
             for i in cutlass.range(workers, unroll=1):
@@ -117,7 +121,8 @@ class Even:
                 if const_expr(write):  # noqa: SIM102  # const_expr stands alone.
                     if tile > 0:
                         cuts[owner, int(Cut.LAST)] = worker
-                many = Int32(1) if (tile > 0) & (worker - owner > 1) else many
+                        cuts[worker, int(Cut.OWNER)] = owner
+                most = cutlass.max(most, worker - owner + 1) if tile > 0 else most
                 room = room - left - self.begin
                 sequence, tile = sequence + 1, Int32(0)
             else:
@@ -134,7 +139,7 @@ class Even:
                     cuts[worker - 1, int(Cut.END_TILE)] = tile
                     cuts[worker, int(Cut.SEQUENCE)] = sequence
                     cuts[worker, int(Cut.TILE)] = tile
-        return sequence, many
+        return sequence, most
 
 
 class Work(NamedTuple):
@@ -211,7 +216,7 @@ class EvenSchedule:
         return i
 
 
-def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0):
+def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0, each=0):
     """The cuts that ``Even`` makes, on the host: rows of six numbers, as ``Cut`` names them.
 
     Args:
@@ -221,6 +226,7 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0):
         split: Likewise.
         least: Likewise.
         join: Likewise.
+        each: Likewise.
     """
     total, costs = sum(tiles) + begin * len(tiles), (begin, split, least)
     size = max(-(-total // workers), begin + split + least)
@@ -229,7 +235,8 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0):
         if worth is not None and extra >= worth:
             break  # nothing that follows costs less
         fitted, rows = _cut(tiles, workers, size + extra, costs)
-        cost = extra + join * any(row[Cut.LAST] - i > 1 for i, row in enumerate(rows))
+        most = max(row[Cut.LAST] - i + 1 for i, row in enumerate(rows))
+        cost = extra + (join + most * each // SHARE if most > 2 else 0)
         if fitted and (worth is None or cost < worth):
             chosen, worth = extra, cost
     return _cut(tiles, workers, size + chosen, costs)[1]
@@ -248,7 +255,7 @@ def _cut(tiles, workers, size, costs):
             fitted &= fits or worker < workers - 1
             if fits or worker == workers - 1:
                 if tile:
-                    last[owner] = worker
+                    last[owner], owners[worker] = worker, owner
                 room, tile = room - left - begin, whole
                 continue
             taken = room - begin - split

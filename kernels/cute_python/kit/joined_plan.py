@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +19,30 @@ if TYPE_CHECKING:
     import torch
 
 
+def exchanged(
+    rows: Sequence[tuple[int, ...]], tiles: int, place: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """What workers tell each other through, and the cuts, by the names of parameters.
+
+    Args:
+        rows: Cuts.
+        tiles: Row tiles of a worker.
+        place: Room in fp32 of half a part.
+        device: Where it lies.
+    """
+    import torch
+
+    # Made once per decoding step, for all layers: not a part of what is timed.
+    cuts = torch.zeros(len(rows), COLUMNS, dtype=torch.int32)
+    cuts[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int32)
+    count = 4 * len(rows) * tiles
+    return {
+        "cuts": cuts.to(device),
+        "places": torch.zeros(count, place, dtype=torch.float32, device=device),
+        "signals": torch.zeros(count, SIGNALS, dtype=torch.int32, device=device),
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinedTiling(PagedTiling):
     """What CTAs share and load at once, and what L2 keeps of it."""
@@ -33,10 +57,15 @@ class JoinedPlan(PagedPlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": JoinedTiling}
 
     kernel: ClassVar[type[JoinedKernel]]
-    #: What it costs to begin a sequence, to leave a part of one, and to merge many, in tiles.
+    #: What it costs to begin a sequence, to leave a part of one, and to merge many, and the least
+    #: part, in tiles.
     begin: ClassVar[int] = 4
     split: ClassVar[int] = 1
+    least: ClassVar[int] = 2
     join: ClassVar[int] = 0
+    #: What each of many adds, in sixteenths, and the room in fp32 of half a part.
+    each: ClassVar[int] = 0
+    place: ClassVar[int] = PLACE
 
     def default_tiling(self, stage: str) -> Tiling:
         return self.sharing(min(self.row_tiles, 2))
@@ -55,23 +84,14 @@ class JoinedPlan(PagedPlan):
         tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
         room = self.target.sm_count // (share * self.groups(share))
         workers = max(min(room, sum(tiles)), 1)
-        return even_cuts(tiles, workers, self.begin, self.split, join=self.join)
+        costs = self.begin, self.split, self.least, self.join, self.each
+        return even_cuts(tiles, workers, *costs)
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        import torch
-
         names = ("q", "qpe", "z", "kpe", "table", "lengths")
         share, device = self.tiling("attention").share, inputs[0].device
         rows = self.cuts(share)
-        # Made once per decoding step, for all layers: not a part of what is timed.
-        cuts = torch.zeros(len(rows), COLUMNS, dtype=torch.int32)
-        cuts[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int32)
-        ctas = len(rows) * self.groups(share) * share
-        scratch = {
-            "cuts": cuts.to(device),
-            "places": torch.zeros(4 * ctas, PLACE, dtype=torch.float32, device=device),
-            "signals": torch.zeros(4 * ctas, SIGNALS, dtype=torch.int32, device=device),
-        }
+        scratch = exchanged(rows, self.groups(share) * share, self.place, device)
         return self.bind(
             "attention",
             self.kernel.paged_attention,

@@ -75,6 +75,8 @@ class PagedKernel(LatentKernel):
     relaxed = True
     #: L2 policy of the loads of keys.
     policy = EVICT_FIRST
+    #: How places of keys are found.
+    loads = PageLoads
 
     def __init__(self, lazy, share, box):
         """Settings.
@@ -179,7 +181,7 @@ class PagedKernel(LatentKernel):
         s_kv = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
         q_loads = SlabLoads(*q_tensors, s_q)
         rank = self.schedule.rank()
-        kv_loads = PageLoads(kv_tensors, s_kv, work.table, self.box, self.share, rank, self.policy)
+        kv_loads = self.loads(kv_tensors, s_kv, work.table, self.box, self.share, rank, self.policy)
         odd, entries = group // 2, kv_loads.entries()
         taken, done = Int32(0), Int32(0)  # sequences, and tiles of this parity, before this one
         for sequence in cutlass.range(work.first, work.last + 1, unroll=1):
@@ -191,9 +193,24 @@ class PagedKernel(LatentKernel):
             for i in cutlass.range(count, unroll=1):
                 tile = start + 2 * i + odd
                 phase = ((done + i) & 1) ^ 1
-                self.load_tile(storage, kv_loads, entries, tile, length, phase, group)
-                self.look_up(kv_loads, entries, sequence, length, tile + 2)
+                self.load_next(storage, kv_loads, entries, sequence, length, tile, phase, group)
             taken, done = taken + 1, done + count
+
+    @cute.jit
+    def load_next(
+        self,
+        storage,
+        kv_loads,
+        entries,
+        sequence,
+        length,
+        tile,
+        phase,
+        group: cutlass.Constexpr,
+    ):
+        """Load a tile, and find the pages of the one after it."""
+        self.load_tile(storage, kv_loads, entries, tile, length, phase, group)
+        self.look_up(kv_loads, entries, sequence, length, tile + 2)
 
     @cute.jit
     def look_up(self, kv_loads, entries, sequence, length, tile):

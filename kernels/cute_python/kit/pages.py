@@ -93,6 +93,15 @@ class PageLoads:
             at = cutlass.min(key // self.latent.shape[0], self.table.shape[1] - 1)
             entries[i] = self.table[sequence, at]
 
+    def place(self, entries, page, key, length, piece):
+        """Page and row of a box."""
+        kept = cutlass.max(cutlass.min(length - key, self.box), 0)
+        row = first_row(key, kept, page, self.box)
+        which = entries[piece // LANES]
+        if self.pieces > 1:
+            which = cute.arch.shuffle_sync(which, piece % LANES)
+        return which, row
+
     def issue(self, slab, entries, tile, length, into, barrier):
         """Load this CTA's boxes of a slab into the shared slab ``into``; from the whole warp."""
         rope = slab == ROPE_SLAB
@@ -105,11 +114,7 @@ class PageLoads:
             options["mcast_mask"] = cutlass.Int16((1 << self.share) - 1)
         for piece in range(self.pieces):
             key = self.key(tile) + piece * self.box
-            kept = cutlass.max(cutlass.min(length - key, self.box), 0)
-            row = first_row(key, kept, page, self.box)
-            which = entries[piece // LANES]
-            if self.pieces > 1:
-                which = cute.arch.shuffle_sync(which, piece % LANES)
+            which, row = self.place(entries, page, key, length, piece)
             moved = cute.domain_offset((row, 0 if rope else SLAB * slab, which), source)
             box = cute.local_tile(moved, (self.box, SLAB), (0, 0, 0))
             target = self.boxes[None, None, self.rank * self.pieces + piece, 0, into]

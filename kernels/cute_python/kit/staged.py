@@ -49,6 +49,9 @@ class StagedEpilogue(Epilogue):
 class StagedKernel(JoinedKernel):
     """Host and device half for one box of keys and number of CTAs that share keys."""
 
+    #: Room in units of fp32 that eight columns of a part take: of a warpgroup, and of a warp.
+    group, warp = GROUP, WARP
+
     def __init__(self, lazy, share, box, keep=False):
         """Settings.
 
@@ -92,6 +95,10 @@ class StagedKernel(JoinedKernel):
             self.leave(wg, work, slots, work.slot + kind, side)
 
     # ---- merges of three parts and more ----------------------------------------------------
+    def parts(self, work, members):
+        """Parts of a sequence that so many workers merge."""
+        return members + 1
+
     @cute.jit
     def stage(self, storage, work, outputs, slots, members):
         """Merge this member's range of columns; from both warpgroups."""
@@ -112,18 +119,18 @@ class StagedKernel(JoinedKernel):
             self.await_parts(work, signals, side)
         room = storage.q.data_ptr()
         mine = cute.recast_ptr(room, dtype=Float32) + side * ROOM
-        most = ROOM // (NUMBERS + groups * GROUP)
+        most = self.most_parts(groups)
         top, total = cute.make_rmem_tensor(1, Float32), cute.make_rmem_tensor(1, Float32)
         top.fill(LOWEST)
         total.fill(0.0)
-        barrier, parts = storage.staged.data_ptr(), members + 1
+        barrier, parts = storage.staged.data_ptr(), self.parts(work, members)
         done, round_ = Int32(0), Int32(0)
         while done < parts:
             # What earlier parts gave lies where the first of them was.
             kept = Int32(0) if done == 0 else Int32(1)
             count = cutlass.min(most - kept, parts - done)
             if cute.arch.thread_idx()[0] == 0:
-                size = count * 2 * lives * (NUMBERS // WARPS + groups * WARP)
+                size = count * 2 * lives * (NUMBERS // WARPS + groups * self.warp)
                 cute.arch.mbarrier_arrive_and_expect_tx(barrier, size * 4)
             cute.arch.fence_proxy("async.shared", space="cta")
             sync(Handover.FIRST_PIECE)
@@ -147,6 +154,10 @@ class StagedKernel(JoinedKernel):
                     storage, work, slots[2], mine, (first, groups), (kept, count, most), last, side
                 )
             done, round_ = done + count, round_ + 1
+
+    def most_parts(self, groups):
+        """Parts of so many groups of columns that there is room for."""
+        return ROOM // (NUMBERS + groups * self.group)
 
     def most_groups(self, members):
         """Groups of columns that a member merges, the last one perhaps fewer."""
@@ -193,8 +204,8 @@ class StagedKernel(JoinedKernel):
             for n in cutlass.range(thread, count * groups, 128, unroll=1):
                 i, j = n // groups, n % groups
                 place = places[self.place_of(work, done + i, side), None]
-                into = values + ((kept + i) * groups + j) * GROUP
-                copy(place, NUMBERS + (first + j) * GROUP, into, GROUP, barrier)
+                into = values + ((kept + i) * groups + j) * self.group
+                copy(place, NUMBERS + (first + j) * self.group, into, self.group, barrier)
         else:  # warps without rows have left nothing
             for n in cutlass.range(thread, count * lives, 128, unroll=1):
                 i, start = n // lives, n % lives * (NUMBERS // WARPS)
@@ -204,9 +215,9 @@ class StagedKernel(JoinedKernel):
             for n in cutlass.range(thread, count * groups * lives, 128, unroll=1):
                 i, j, warp = n // lives // groups, n // lives % groups, n % lives
                 place = places[self.place_of(work, done + i, side), None]
-                into = values + ((kept + i) * groups + j) * GROUP + warp * WARP
-                start = NUMBERS + (first + j) * GROUP + warp * WARP
-                copy(place, start, into, WARP, barrier)
+                into = values + ((kept + i) * groups + j) * self.group + warp * self.warp
+                start = NUMBERS + (first + j) * self.group + warp * self.warp
+                copy(place, start, into, self.warp, barrier)
 
     def place_of(self, work, part, side):
         """Where one side of a part of the sequence lies."""

@@ -15,9 +15,14 @@ from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.gather import GatherKernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
+from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.slots import MergeSlots
-from mla_var3.kernel.cute_python.kit.staged import StagedKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v15.flash_mla_v15 import BEGIN, JOIN
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v18.flash_mla_v18 import (
+    BEGIN,
+    EACH,
+    JOIN,
+    LEAST,
+)
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
@@ -28,12 +33,12 @@ def host(kind: Kind) -> Any:
     """The host function of a kind."""
     match kind.name:
         case "schedule":
-            return Even(BEGIN, join=JOIN)
+            return Even(BEGIN, least=LEAST, join=JOIN, each=EACH)
         case "sparse":
             return GatherKernel(kind.lazy)
         case "merge":
             return MergeSlots(kind.share)
-    return StagedKernel(kind.lazy, kind.share, kind.box)
+    return ShortKernel(kind.lazy, kind.share, kind.box)
 
 
 def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) -> None:

@@ -1,0 +1,74 @@
+"""Plans of sparse latent attention in one launch: workers merge what they share of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mla_var3.kernel.cute_python.kit.alternate import AlternateKernel
+from mla_var3.kernel.cute_python.kit.even import even_cuts
+from mla_var3.kernel.cute_python.kit.halved import HALVED_PLACE
+from mla_var3.kernel.cute_python.kit.joined_plan import exchanged
+from mla_var3.kernel.cute_python.kit.slabs import KEYS
+from mla_var3.kernel.cute_python.kit.softmax import LN_2
+from mla_var3.kernel.cute_python.kit.sparse_plan import SparsePlan, SparseTiling
+from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime.cute_kernel import require_one_of
+from mla_var3.workloads import option
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternateTiling(SparseTiling):
+    """How far the running maximum may lag, and how many CTAs convert for each other."""
+
+    share: int = option(1, "row tiles of a cluster that convert for each other (1 or 2)", minimum=1)
+
+    def validate(self, plan: KernelPlan) -> None:
+        super().validate(plan)
+        require_one_of((1, 2), share=self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternatePlan(SparsePlan):
+    """Problem and launch; ``kernel`` is the version's."""
+
+    tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": AlternateTiling}
+
+    kernel: ClassVar[type[AlternateKernel]]
+    #: What it costs to begin a list, and to merge three parts of one and more, in tiles, and what
+    #: each of these adds, in sixteenths.
+    begin: ClassVar[int] = 2
+    join: ClassVar[int] = 4
+    each: ClassVar[int] = 2
+
+    def default_tiling(self, stage: str) -> Tiling:
+        return AlternateTiling()
+
+    def _autotune_configs(self) -> dict[str, list[Tiling]]:
+        shares = range(1, min(self.row_tiles, 2) + 1)
+        return {"attention": [AlternateTiling(share=n) for n in shares]}
+
+    def cuts(self, share: int) -> list[tuple[int, ...]]:
+        """Where the work of each worker begins and ends: a list is a sequence."""
+        tiles = [-(-self.topk // KEYS)] * (self.b * self.s)
+        room = self.target.sm_count // (share * self.groups(share))
+        workers = max(min(room, sum(tiles)), 1)
+        return even_cuts(tiles, workers, self.begin, join=self.join, each=self.each)
+
+    def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
+        share, device = self.tiling("attention").share, inputs[0].device
+        named = dict(zip(("q", "qpe", "cache", "indices", "lengths"), inputs, strict=True))
+        scratch = exchanged(self.cuts(share), self.groups(share) * share, HALVED_PLACE, device)
+        return self.bind(
+            "attention",
+            self.kernel.sparse_attention,
+            lambda x: self.kernel(x.lazy, x.share),
+            {**named, **scratch},
+            dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
+            (self.scale / LN_2, LN_2, float("-inf")),
+            self._algorithmic_flops_bytes(),
+        )

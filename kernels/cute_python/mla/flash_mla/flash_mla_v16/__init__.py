@@ -1,0 +1,1 @@
+"""v16: places of keys are found before their tile is free."""

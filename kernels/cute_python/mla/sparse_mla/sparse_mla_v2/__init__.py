@@ -1,0 +1,1 @@
+"""v2: producers alternate, and two CTAs may convert for each other."""
