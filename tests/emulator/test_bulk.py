@@ -453,3 +453,31 @@ def test_boxes_take_every_nth_element(steps: tuple[int, int]) -> None:
     taken = x[:, :20][1 :: steps[1], :: steps[0]][: shape[1], : shape[0]]
     wanted[1 : 1 + taken.shape[0], : taken.shape[1]] = taken
     assert z.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_box_for_both_of_a_pair_signals_the_cta_that_the_barrier_names(side: int) -> None:
+    x = RANDOM.integers(1, 200, (9, 24)).astype(np.float32)
+    z = np.zeros((9, 24), np.float32)
+    maps = placed_maps(*(tiled(v.ctypes.data, (20, 9), (4, 96), (16, 2), "f32") for v in (x, z)))
+    meet = "barrier.cluster.arrive; barrier.cluster.wait;\n"
+    body = (
+        MADE
+        + f"add.u64 %d8, %d1, 128; mov.u32 %r16, 0; mov.u32 %r17, 1; shl.b32 %r18, %r9, 2; setp.ne.u32 %p2, %r9, {side}; mov.b16 %h0, 3;\n"
+        "or.pred %p3, %p2, %p0; @!%p3 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 256;\n"
+        + meet
+        + f"setp.ne.u32 %p4, %r9, 0; or.pred %p4, %p4, %p0; @%p4 bra HERE; mapa.shared::cluster.u32 %r12, %r2, {side};\n"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::2 [%r1+128], [%d1, {%r16, %r17}], [%r12], %h0;\n"
+        "HERE: @%p2 bra THERE;\n"
+        + wait()
+        + "THERE:\n"
+        + meet
+        + f"@%p0 bra OVER;\ncp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d8, {{%r16, %r18}}], [%r1+128];\n{DONE}OVER:\n"
+    )
+    head = HEAD.replace("sm_90a", "sm_100a")
+    done = launch(head + body + TAIL, [x, maps, z], 2, 32, cluster=2)
+    assert [d.kind for d in done.diagnostics] == []
+    wanted = np.zeros_like(z)
+    for cta in (0, 1):
+        wanted[4 * cta : 4 * cta + 2, :16] = x[1:3, :16]
+    assert z.tolist() == wanted.tolist()

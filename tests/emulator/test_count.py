@@ -145,3 +145,13 @@ def test_floating_point_operations_of_a_thread(op: str, flops: int) -> None:
         run(f"mov.b64 %rd0, 0; mov.b16 %h0, 0; {op};", inputs, np.uint32)[1].counts.total_flops
         == 40 * flops
     )
+
+
+def test_what_was_counted_is_counted_once() -> None:
+    counts = MIRROR.run()[1].counts
+    before = counts.plain()
+    before = {k: v.copy() if hasattr(v, "copy") else v for k, v in before.items()}
+    again = counts.plain()
+    assert (again["warps"] == before["warps"]).all()
+    assert (again["threads"] == before["threads"]).all()
+    assert int(before["warps"].sum()) > 0

@@ -1,6 +1,8 @@
 # ruff: noqa: E501  # A PTX statement stays on its line.
 """Stops at a line: who is there, barriers with their state, tiles as their layout says."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,21 @@ def test_a_tile_is_that_of_the_cta_which_stops():
     assert first == {"1001"}
     said = "\n".join(done.printed)
     assert "of CTA 1 of the cluster" in said
+
+
+@pytest.mark.parametrize(("swizzle", "bits"), [(None, 0), ("sw32", 1), ("sw64", 2), ("sw128", 3)])
+def test_each_swizzle_flips_as_many_bits_as_it_has(swizzle: str | None, bits: int):
+    tile = Tile(0x400, "u32", 3, 32, swizzle)
+    _, done = WAITING.run(options=Options(stop=Stop("kernel.py", WAITING.line("here"), 1, (tile,))))
+    shown = [int(x) for x in re.findall(r"\b1\d\d\d\b", done.printed[0].split("tile 0x400")[1])]
+    wanted = []
+    for at in range(0x400, 0x400 + 384, 4):
+        flipped = at
+        for bit in range(bits):
+            flipped ^= (at >> (7 + bit) & 1) << (4 + bit)
+        wanted.append(1000 + (flipped - 0x400) // 4)
+    assert set(shown) <= set(wanted)
+    # The first and the last elements of each row are printed.
+    assert [shown[0], shown[-1]] == [wanted[0], wanted[-1]]
+    assert wanted[32] in shown
+    assert wanted[64] in shown

@@ -266,7 +266,7 @@ def test_who_waits_for_its_cluster_is_told_of_what_is_missing() -> None:
     ("write", "hits"),
     [
         ("st.shared.u32 [%r3+4], %r1;", True), ("st.shared.b64 [%r3], %rd0;", True),
-        ("st.shared.b64 [%r3+8], %rd0;", False), ("st.shared.u32 [%r4], %r1;", False),
+        ("st.shared.b64 [%r3+8], %rd0;", False), ("st.shared.b64 [%r3+16], %rd0;", False), ("st.shared.u32 [%r4], %r1;", False),
     ],
 )  # fmt: skip
 def test_a_barrier_is_not_written_over(write: str, hits: bool) -> None:
@@ -316,3 +316,13 @@ def test_bytes_that_are_not_taken_may_lie_anywhere() -> None:
         copy = f"cp.async.ca.shared.global [%r5], [%rd4], 16{size};"
         _, done = COPIED.run({"start": past, "copy": copy})
         assert {d.kind for d in done.diagnostics} == kinds
+
+
+@pytest.mark.parametrize("first", [0, 32])
+@pytest.mark.parametrize("over", [0, 32])
+def test_neither_of_two_barriers_is_written_over(first: int, over: int) -> None:
+    init = f"@%p1 bra READY; mbarrier.init.shared.b64 [%r3+{first}], 1; mbarrier.init.shared.b64 [%r3+{32 - first}], 1; READY: bar.sync 0;"
+    steps = {"start": START, "init": init, "write": f"@!%p1 st.shared.b64 [%r3+{over}], %rd0;"}
+    _, done = Snippet(steps).run()
+    said = [d.message for d in done.diagnostics if "is overwritten while in use" in d.message]
+    assert said == [f"the mbarrier at shared {0xC00 + over:#x} is overwritten while in use"]

@@ -275,3 +275,30 @@ def test_warps_apart_exchange_by_themselves(block: int, seed: int | None) -> Non
         lane, odd = t % 32, t // 32 % 2
         wanted = t - 1 if odd and lane else t + 1 if not odd and lane < 31 else t
         assert out[t] == wanted, t
+
+
+@pytest.mark.parametrize("op", ["and.b32", "or.b32", "xor.b32", "add.u32", "min.u32", "max.s32"])
+def test_lanes_that_take_no_part_do_not_count(op: str) -> None:
+    kernel = Snippet(
+        {
+            "value": "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; ld.global.u32 %r2, [%rd4]; or.b32 %r2, %r2, 0x70000000;",
+            "part": "setp.ge.u32 %p1, %r1, 20; @%p1 bra END;",
+            "reduce": f"redux.sync.{op} %r3, %r2, 0x000fffff; st.global.u32 [%rd4], %r3;",
+            "end": "END:",
+        },
+        words=(32,),
+        block=32,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    fold = {
+        "and": operator.and_,
+        "or": operator.or_,
+        "xor": operator.xor,
+        "add": operator.add,
+        "min": min,
+        "max": max,
+    }[op[:3].rstrip(".")]
+    wanted = functools.reduce(fold, [t | 0x70000000 for t in range(20)]) % 2**32
+    assert out[:20].tolist() == [wanted] * 20
+    assert out[20:].tolist() == list(range(20, 32))

@@ -108,3 +108,50 @@ def test_undetermined_elements_move_with_the_values(op: int) -> None:
 def test_what_is_made_again_from_determined_ones_is_determined(op: int) -> None:
     x, y, out = torch.ones(7, 4), torch.arange(16.0).view(4, 4), torch.zeros(32)
     assert said(run(moved, x, y, out, op, 2)) == []
+
+
+@ct.kernel
+def packed(x, out):
+    ct.store(out, (0,), ct.pack_to_bytes(ct.load(x, (0,), (4,))))
+
+
+@ct.kernel
+def unpacked(x, out):
+    ct.store(out, (0,), ct.unpack_from_bytes(ct.load(x, (0,), (16,)), ct.float32))
+
+
+@pytest.mark.parametrize(("given", "elements"), [(3, 4), (2, 8), (4, 0)])
+def test_bytes_of_undetermined_elements_are_undetermined(given: int, elements: int) -> None:
+    report = run(packed, torch.ones(given), torch.zeros(16, dtype=torch.uint8))
+    assert said(report) == ([elements] if elements else [])
+
+
+@pytest.mark.parametrize(("given", "elements"), [(12, 1), (15, 1), (11, 2), (1, 4), (16, 0)])
+def test_elements_of_undetermined_bytes_are_undetermined(given: int, elements: int) -> None:
+    report = run(unpacked, torch.zeros(given, dtype=torch.uint8), torch.zeros(4))
+    assert said(report) == ([elements] if elements else [])
+
+
+@ct.kernel
+def indexed(x, n, out, OP: Int):
+    a = ct.load(n, (0,), (4,))
+    if OP == 0:
+        at = a + a
+    elif OP == 1:
+        at = a - ct.full((4,), -2147483647, ct.int32)
+    elif OP == 2:
+        at = a * 4
+    else:
+        at = (a + a) * 2 - a
+    ct.store(out, (0,), ct.gather(x, (at & 3,)))
+
+
+@pytest.mark.parametrize("op", range(4))
+def test_an_index_that_wrapped_is_followed_to_the_address(op: int) -> None:
+    x, out = torch.arange(4.0), torch.zeros(4)
+    small = torch.tensor([-4, -3, -2, -1] if op == 1 else [0, 1, 2, 3], dtype=torch.int32)
+    assert run(indexed, x, small, out, op, numerics=True).diagnostics == []
+    large = small.clone()
+    large[2] = 2**30 + 1 if op != 1 else 5
+    [found] = run(indexed, x, large, out, op, numerics=True).diagnostics
+    assert (found.kind, found.severity) == ("index-overflow", "warning")

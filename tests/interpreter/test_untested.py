@@ -404,3 +404,30 @@ def test_a_block_that_returns_counts_what_it_did(n: int, times: int) -> None:
     report = run(early, x, y, n)
     assert y.tolist() == [times * i for i in range(4)]
     assert sum(report.flops.values()) == 4
+
+
+@ct.kernel
+def asserts(x, KIND: Int):
+    a = ct.load(x, (0,), (4,))
+    if KIND == 0:
+        ct.assert_(a > 1)  # noqa: PT009
+    elif KIND == 1:
+        ct.assert_((a > 1) & (a < 3))  # noqa: PT009
+    elif KIND == 2:
+        ct.assert_(~(a > 1), "told")  # noqa: PT009
+    else:
+        ct.assert_(a != 3, "told")  # noqa: PT009
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (0, "at element (0,), one of 2: 0 > 1 is false"), (1, "at element (0,), one of 3"),
+        (2, "at element (2,), one of 2: told"),
+        (3, "at element (3,), one of 1: 3 != 3 is false: told"),
+    ],
+)  # fmt: skip
+def test_an_assertion_says_what_it_compares(kind: int, said: str) -> None:
+    text = str(refusal(asserts, torch.arange(4, dtype=torch.int32), kind))
+    assert text.endswith(said)
+    assert "assertion failed in block (0, 0, 0)" in text

@@ -112,6 +112,16 @@ class Module:
             seen[site.where, change] += 1
         return found
 
+    def readers(self, name: str) -> list[int]:
+        """Lines of functions that name a table of the module."""
+        return [
+            node.lineno
+            for function in ast.walk(self.tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and node.id == name
+        ]
+
     def apply(self, mutant: Mutant) -> int:
         """Let every function of the running module do what the mutant does.
 

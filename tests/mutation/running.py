@@ -59,15 +59,17 @@ class Reached:
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
-    def of(self, mutant: Mutant) -> list[str]:
+    def of(self, mutant: Mutant, readers: Sequence[int] = ()) -> list[str]:
         """The tests that reach a mutant: one case of each test first, the fast before the slow.
 
-        A table is read where nobody sees it: all tests are asked that reach its module.
+        Of a table they are those that reach a line which names it, or where there is none its
+        module.
         """
         lines = self.lines.get(mutant.file, {})
         names = set(lines.get(mutant.line, []))
         if mutant.where.startswith("="):
-            names = set(itertools.chain.from_iterable(lines.values()))
+            named = [lines.get(line, []) for line in readers] or lines.values()
+            names = set(itertools.chain.from_iterable(named))
         cases: dict[str, list[str]] = defaultdict(list)
         for name in sorted(sorted(names), key=self.seconds.__getitem__):
             cases[name.partition("[")[0]].append(name)
@@ -278,7 +280,7 @@ class Runner:
         """The tests that reach a mutant; in another process, those that start one."""
         starts = self.elsewhere.get(f"{mutant.file} {mutant.where}")
         if starts is None:
-            return self.reached.of(mutant)
+            return self.reached.of(mutant, module.readers(mutant.where[1:]))
         return self.reached.of(next(m for m in module.mutants() if m.where == starts))
 
     def _attempt(
