@@ -23,6 +23,7 @@ import pytest
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.launcher import Launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.replay import Replay
 from mla_var3.errors import EmulatorError
 from tests.emulator import events, kernels, tcgen05
 from tests.emulator.events import Snippet
@@ -102,6 +103,16 @@ def steps(done: Launch) -> list[str]:
     ]
 
 
+def played(done: Launch) -> list[str]:
+    """The same on a clock: what each warp and each unit does, from when to when."""
+    assert done.trace is not None
+    spans: dict[str, list[str]] = {}
+    for s in Replay(done.trace, done.counts.program.kernel.instructions).spans:
+        line = f"{s.what} {s.start:g} to {s.end:g} at {s.pc}"
+        spans.setdefault(f"CTA {s.cta} warp {s.warp}", []).append(line)
+    return [f"{who}: {', '.join(sorted(lines))}" for who, lines in sorted(spans.items())]
+
+
 TIMED = {**kernels.ALL, **SNIPPETS}
 
 
@@ -114,7 +125,9 @@ def everything(word: str = "") -> dict[str, Any]:
             found[f"{name} {model is STRICT}"] = told(name, case, options)
     for name, kernel in TIMED.items():
         if word in f"{name}, timeline":
-            found[f"{name}, timeline"] = steps(kernel.run({}, Options(timeline=True, seed=2))[1])
+            done = kernel.run({}, Options(timeline=True, seed=2))[1]
+            found[f"{name}, timeline"] = steps(done)
+            found[f"{name}, clock"] = played(done)
     return found
 
 
@@ -131,7 +144,9 @@ def test_each_word_of_what_is_said(name: str, case: Case, model: Any) -> None:
 @pytest.mark.parametrize("name", list(TIMED))
 def test_each_step_of_a_timeline(name: str) -> None:
     options = Options(timeline=True, seed=2)
-    assert steps(TIMED[name].run({}, options)[1]) == KEPT[f"{name}, timeline"]
+    done = TIMED[name].run({}, options)[1]
+    assert steps(done) == KEPT[f"{name}, timeline"]
+    assert played(done) == KEPT[f"{name}, clock"]
 
 
 if __name__ == "__main__":
