@@ -296,8 +296,9 @@ def told_apart(lines: Sequence[Line], alike: bool) -> tuple[Line, ...]:
         lines: All, those that matter most thick.
         alike: Whether all are of one design, so that each has a colour of its own.
     """
+    several = [line for line in lines if line.labelled and len(line.points) > 1]
     named = sorted(
-        (line for line in lines if line.labelled),
+        several or (line for line in lines if line.labelled),
         key=lambda line: (not (line.first or (alike and line.leads)),
                           statistics.geometric_mean(y for _, y in line.points)),
     )[:MOST]  # fmt: skip

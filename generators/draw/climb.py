@@ -77,7 +77,8 @@ def mountain(site: Site, versions: Sequence[Version]) -> Mountain | None:
     where = sweep.setting(versions[0].layer, runs)
     if where is None:
         return None
-    shown = columns.columns(site, versions, where)
+    peers, _ = columns.first_peer(site, where.layer)
+    shown = columns.columns(site, [*versions, *peers], where)  # The runs of the ladder.
     climbs = [
         Climb(f"{where.axis}={value:g}", tuple(_steps(shown[value], versions)))
         for value in where.named()

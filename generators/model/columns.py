@@ -30,11 +30,13 @@ class Column:
         name: The run.
         time: When it began.
         runs: Record of each version that was in it, the fastest of several.
+        beside: Whether the library that all compare with was in it.
     """
 
     name: str
     time: datetime
     runs: Mapping[Version, Run]
+    beside: bool = False
 
     @property
     def day(self) -> str:
@@ -42,10 +44,13 @@ class Column:
         return f"{self.time:%Y-%m-%d}"
 
     @property
-    def rank(self) -> tuple[int, int, datetime]:
-        """More versions come first, then more of today's sources, then the newer run."""
+    def rank(self) -> tuple[int, bool, int, datetime]:
+        """More versions come first, then more of today's sources, then the newer run.
+
+        Versions beside the library count twice: what they are worth shows only there.
+        """
         fresh = sum(not run.stale for run in self.runs.values())
-        return len(self.runs), fresh, self.time
+        return len(self.runs) * (1 + self.beside), self.beside, fresh, self.time
 
 
 def first_peer(site: Site, layer: str) -> tuple[list[Version], str]:
@@ -58,7 +63,7 @@ def first_peer(site: Site, layer: str) -> tuple[list[Version], str]:
 
 
 def columns(site: Site, versions: Iterable[Version], where: Setting) -> dict[float, Column]:
-    """At each value of the sweep the run that timed most of the versions, of equals the newest."""
+    """At each value of the sweep the run that timed most of the versions; see ``Column.rank``."""
     found: dict[float, Column] = {}
     for (value, _), column in _all(site, versions, where).items():
         if value not in found or column.rank > found[value].rank:
@@ -98,8 +103,11 @@ def _all(
                 known = runs.get(version)
                 if known is None or run.total.median_us < known.total.median_us:
                     runs[version] = run
+    peers = set(first_peer(site, where.layer)[0])
     return {
-        key: Column(key[1], min(run.record.time for run in runs.values()), runs)
+        key: Column(
+            key[1], min(run.record.time for run in runs.values()), runs, not peers.isdisjoint(runs)
+        )
         for key, runs in found.items()
     }
 

@@ -41,3 +41,19 @@ def test_designs_keep_one_colour_each(versions: list[int]) -> None:
     named = [line for line in shown if line.labelled]
     assert len(named) == min(len(versions), MOST) == len({line.color for line in named})
     assert not any(line.leads for line in shown if line.color < 0)
+
+
+def test_what_has_one_mark_is_named_only_where_nothing_has_more():
+    marks = [Line(f"v{i}", ((1.0, 9.0 - i),), i) for i in range(3)]
+    several = Line("v9", ((1.0, 10.0), (2.0, 20.0)), 9)
+    shown = told_apart([*marks, several], alike=True)
+    assert [line.label for line in shown if line.labelled] == ["v9"]
+    assert all(line.labelled for line in told_apart(marks, alike=True))
+
+
+def test_the_peer_is_named_before_others():
+    lines = [Line(f"v{i}", ((1.0, 1.0 + i), (2.0, 2.0 + i)), i) for i in range(MOST + 3)]
+    peer = Line("FlashMLA", ((1.0, 99.0), (2.0, 199.0)), MOST + 3, first=True)
+    shown = {line.label: line for line in told_apart([*lines, peer], alike=True)}
+    assert shown["FlashMLA"].labelled
+    assert sum(line.labelled for line in shown.values()) == MOST
