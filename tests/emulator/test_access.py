@@ -10,6 +10,7 @@ import pytest
 
 from mla_var3.emulator.access import Parameters
 from mla_var3.emulator.options import Options
+from mla_var3.errors import EmulatorError
 from tests.emulator.events import Snippet
 
 
@@ -73,3 +74,27 @@ def test_a_bad_address_is_said_with_its_thread(access: str, kind: str, said: str
 def test_a_good_address_is_not_spoken_of(access: str) -> None:
     _, done = ACCESS.run({"access": f"@!%p1 {access}"}, Options(seed=1))
     assert done.diagnostics == []
+
+
+def test_what_lies_past_the_end_of_all_shared_memory_is_left_alone() -> None:
+    shared = ".shared .align 16 .b8 a[1024];"
+    for access in (
+        "ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r2+1024];",
+        "st.shared.b64 [%r2+60000], %rd0;",
+    ):
+        kernel = Snippet({**ACCESS.steps, "access": access}, words=(16,), shared=shared)
+        _, done = kernel.run()
+        assert [d.kind for d in done.diagnostics] == ["out-of-bounds"]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_loop_without_end_is_named_with_its_line(seed: int | None) -> None:
+    steps = {
+        **ACCESS.steps,
+        "access": "L: add.u32 %r4, %r4, 1; setp.ne.u32 %p2, %r1, 99; @%p2 bra L;",
+    }
+    with pytest.raises(
+        EmulatorError, match=r"CTA \(0, 0, 0\) has run \d+ segments without an end"
+    ) as told:
+        Snippet(steps, words=(16,)).run(options=Options(seed=seed, max_steps=500))
+    assert "kernel.py:3" in str(told.value)

@@ -38,6 +38,23 @@ def test_a_difference_is_found(
     assert "seed 1:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [np.nan, 77.0])
+def test_a_number_and_none_differ(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    make = fuzz.make
+    seed = next(s for s in range(50) if make(s).expected.dtype.kind == "f")
+
+    def wrong(seed: int) -> fuzz.Program:
+        program = make(seed)
+        program.expected = program.expected.copy()
+        program.expected[-1, -1] = value
+        return program
+
+    assert np.isfinite(make(seed).expected[-1, -1])
+    monkeypatch.setattr(fuzz, "make", wrong)
+    rows, columns = make(seed).expected.shape
+    assert f"element {(rows - 1, columns - 1)}: " in str(fuzz.difference(seed))
+
+
 def test_processes_share_the_programs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

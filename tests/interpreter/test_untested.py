@@ -16,6 +16,7 @@ from mla_var3.interpreter import LaunchReport
 from mla_var3.interpreter.launch_report import DiagnosticLog
 from mla_var3.interpreter.launcher import _grid
 from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer, View
+from mla_var3.interpreter.ops.control import _same
 from mla_var3.interpreter.ops.scalars import _ARITH
 from mla_var3.interpreter.signature import ArrayConstraint, _common_constraint
 from mla_var3.interpreter.values import (
@@ -431,3 +432,46 @@ def test_an_assertion_says_what_it_compares(kind: int, said: str) -> None:
     text = str(refusal(asserts, torch.arange(4, dtype=torch.int32), kind))
     assert text.endswith(said)
     assert "assertion failed in block (0, 0, 0)" in text
+
+
+def ints(*values: int) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def floats(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (1, 1, True), (1, 2, False), (True, True, True), ("a", "a", True),
+        (ints(1, 2), ints(1, 2), True), (ints(1, 2), ints(1, 3), False),
+        (floats(0.0), floats(-0.0), False), (floats(1.0), floats(2.0), False),
+        (floats(1.0, math.nan), floats(1.0, math.nan), True),
+        (floats(1.0, math.nan), floats(1.0, 2.0), False),
+        (floats(1.0, 2.0), floats(1.0, math.nan), False),
+        (floats(-1.0, math.nan), floats(-1.0, -math.nan), True),
+        (torch.tensor(1), 1, False), (1, torch.tensor(1), False),
+    ],
+)  # fmt: skip
+def test_what_a_turn_of_a_loop_leaves_as_it_was(old: object, new: object, same: bool) -> None:
+    assert _same(old, new) is same
+
+
+@ct.kernel
+def scans(x, y, z):
+    a = ct.load(x, (0, 0), (4, 4))
+    ct.store(y, (0, 0), ct.cumsum(a, axis=0))
+    ct.store(z, (0, 0), ct.cumprod(a, axis=1, reverse=True))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.int32, torch.int8, torch.float16]
+)
+def test_scans_of_each_kind(dtype: torch.dtype) -> None:
+    x = (torch.arange(16).view(4, 4) % 5 - 2).to(dtype)
+    y, z = torch.zeros_like(x), torch.zeros_like(x)
+    run_clean(scans, x, y, z)
+    assert torch.equal(y, x.double().cumsum(0).to(dtype))
+    assert torch.equal(z, x.double().flip(1).cumprod(1).flip(1).to(dtype))
