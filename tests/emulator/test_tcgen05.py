@@ -21,6 +21,8 @@ from tests.emulator.tcgen05 import (
     COPIED,
     DEALLOC,
     FENCES,
+    LOADED,
+    STORED,
     TAIL,
     Product,
     instruction,
@@ -536,3 +538,61 @@ def test_a_commit_tells_what_its_thread_knew():
     assert raced(
         ACCUMULATOR, edits | {"first": ACCUMULATOR.steps["first"], "commit": late}, Options()
     )
+
+
+MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+PAIRED = Snippet(
+    {
+        "who": "mov.u32 %r3, bars; mov.u32 %r7, %cluster_ctarank; setp.ne.u32 %p1, %r7, FIRST; mad.lo.u32 %r8, %r7, 32, %r1; mul.wide.u32 %rd3, %r8, 4; add.u64 %rd4, %rd0, %rd3;",
+        "early": "@!%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r3], 64;",
+        "meet": MEET,
+        "late": "@%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r3], 64;",
+        "second": "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r3+8], 32;",
+        "use": "ld.shared.u32 %r20, [%r3]; ld.shared.u32 %r21, [%r3+8]; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r20], {%r8}; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21], {%r21};"
+        f" {STORED} tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r22}}, [%r20]; tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r23}}, [%r21]; {LOADED} add.u32 %r22, %r22, %r23; st.global.u32 [%rd4], %r22;",
+        "over": MEET,
+        "end": "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r20, 64; tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r21, 32;",
+    },
+    words=(64,),
+    block=32,
+    grid=2,
+    cluster=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_whichever_of_a_pair_asks_first_allocates_for_both(first):
+    who = PAIRED.steps["who"].replace("FIRST", str(first))
+    (out,), done = PAIRED.run({"who": who})
+    assert not done.diagnostics, done.diagnostics[0]
+    assert out.tolist() == [64 + t for t in range(64)]
+
+
+@pytest.mark.parametrize(("written", "said"), [(8, "column 8"), (1, "column 1"), (16, "")])
+def test_the_first_column_that_nothing_wrote_is_named(written, said):
+    values = ", ".join(["%r1"] * written)
+    store = f"tcgen05.st.sync.aligned.32x32b.x{written}.b32 [%r22], {{{values}}}; {STORED}"
+    first = "bra.uni ISSUED;"
+    edits = unfenced(Options()) | {
+        "first": first,
+        "load": f"{store} {ACCUMULATOR.steps['load']}",
+        "wait": "",
+    }
+    edits |= dict.fromkeys(
+        (
+            "more",
+            "commit",
+            "after",
+            "again",
+            "commit_again",
+            "wait_again",
+            "load_again",
+            "loaded_again",
+            "use_again",
+        ),
+        "",
+    )
+    _, done = ACCUMULATOR.run(edits)
+    found = [d.message for d in done.diagnostics if d.kind == "uninitialized-read"]
+    assert all(said in text and "lanes 0 to 15" in text for text in found), found
+    assert bool(found) is bool(said)
