@@ -330,3 +330,14 @@ def test_a_causal_square_costs_about_half(plan_class):
     full, half = (attention_cost(p.resolve(MACHINE)) for p in plans)
     assert half.flops * 2 * 256 == full.flops * 257
     assert half.bytes == full.bytes
+
+
+def test_a_token_past_the_end_of_the_cache_is_none():
+    plan = registry.find("sparse_mla").plan_class()(b=1, h=2, s=1, t=50, topk=20)
+    *_, chosen, _ = plan.prepare_inputs()
+    *inputs, strays, lengths = dataclasses.replace(plan, stray=True).prepare_inputs()
+    assert (strays >= 64).sum() == 3
+    absent = torch.where(strays >= 64, -1, chosen)
+    one, two = (plan.reference_fn(*inputs, x, lengths) for x in (strays, absent))
+    assert torch.equal(one["o"], two["o"])
+    assert torch.equal(one["lse"], two["lse"])

@@ -47,6 +47,8 @@ FEW_SMS, WORTH_OF_FEW = 8, 4
 MOST_VALUES = 4
 
 Feature = tuple[str, str, str]
+#: Begins the key of a feature that says that a kernel has a switch at all.
+HAS = "has "
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _best(
 def _brings(one: _Built, left: Sequence[_Built], picked: Sequence[Sequence[_Built]]) -> bool:
     """Whether a further build has another value of an axis that had a single one so far.
 
-    Or a second block of an axis of a grid that had a single one.
+    Or a second block of an axis of a grid that had a single one, or a kernel of another class.
     """
 
     def values(those: Iterable[_Built]) -> dict[str, set[Any]]:
@@ -140,6 +142,9 @@ def _brings(one: _Built, left: Sequence[_Built], picked: Sequence[Sequence[_Buil
     had, known = values(all_picked), values([*all_picked, *left])
     own = one.case.plan.problem()
     blocks = {more for each in all_picked for more in each.grids}
+    classes = {feature for each in all_picked for feature in each.switches}
+    if any(key.startswith(HAS) for _, key, _ in one.switches - classes):
+        return True
     return any(number == 2 for _, number in one.grids - blocks) or any(
         len(had[name]) == 1 < len(known[name]) and own[name] not in had[name] for name in known
     )
@@ -204,6 +209,7 @@ def _switches(obj: RuntimeObject) -> Iterator[Feature]:
         yield name, "", ""  # that it is there
         for key, value in languages.find(kernel.language).switches(kernel).items():
             yield name, key, repr(value)
+            yield name, HAS + key, ""  # which a kernel of another class may lack
 
 
 def _flags(one: _Built) -> set[tuple[str, Any]]:
@@ -285,7 +291,8 @@ def _planned(one: _Built) -> Iterator[_Built]:
         told = known.problem()
         if {name: told[name] for name in flags} == flags:
             numbers = {name: value for name, value in told.items() if type(value) is int}
-            if (other := _of(one, dataclasses.replace(plan, **numbers))) is not None:
+            small = dataclasses.replace(plan, **numbers)
+            if small.is_valid() and (other := _of(one, small)) is not None:
                 yield from _if_small(other)
 
 

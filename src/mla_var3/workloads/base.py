@@ -154,8 +154,12 @@ class Problem(ABC):
         }
 
     def _takes(self, name: str, value: Any) -> bool:
+        return dataclasses.replace(self, **self._fitted({name: value})).is_valid()
+
+    def is_valid(self) -> bool:
+        """Whether the sizes make sense."""
         try:
-            dataclasses.replace(self, **self._fitted({name: value})).validate()
+            self.validate()
         except PlanError:
             return False
         return True

@@ -114,6 +114,8 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
     return decorate
 
 
+#: Of how many places of a list one names no token, where some do.
+STRAY = 7
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
 LATENTS, HEADS, OLD = (512, 128, 256), (128, 64, 32), (0, 1, 16, 65, 200, 1100, 5000)
 QUERIES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 65, 100, 130, 300, 700)
@@ -510,6 +512,8 @@ class SparseLatentProblem(MlaProblem):
     ending: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
+    #: Whether some places name a token past the end of the cache, and so none.
+    stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
 
     def validate(self) -> None:
         super().validate()
@@ -553,6 +557,8 @@ class SparseLatentProblem(MlaProblem):
             own = torch.randperm(self.t, generator=draw)[: self.topk] + i // self.s * self.t
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
+        if self.stray:
+            chosen[:, ::STRAY] = pages * page
         lengths = torch.full((n,), self.topk, dtype=torch.int32)
         if self.ending:
             lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
@@ -566,7 +572,8 @@ class SparseLatentProblem(MlaProblem):
         o = torch.zeros(q.shape, device=q.device)
         lse = torch.full((len(q), self.h, 1), -math.inf, device=q.device)
         for i, (tokens, length) in enumerate(zip(chosen, lengths.tolist(), strict=True)):
-            rows = cache.flatten(0, 1)[tokens[:length][tokens[:length] >= 0].long()]
+            listed, known = tokens[:length].long(), cache.flatten(0, 1)
+            rows = known[listed[(listed >= 0) & (listed < len(known))]]
             if not len(rows):
                 continue
             scales = rows[:, self.k : end].contiguous().view(torch.float32)
