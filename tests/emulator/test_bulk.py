@@ -379,20 +379,26 @@ def there_and_back(count: int, at: int = 128, more: str = "") -> str:
     )
 
 
+WIDTHS = {
+    "u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f64": 8, "bf16": 2,
+}  # fmt: skip
+BOXES = [((16, 2), 0), ((3, 2), 0), ((1, 1), 0), ((5, 3), 0), ((8, 3), 1), ((16, 2), 2)]
+
+
 @pytest.mark.parametrize("ctas", [1, 2])
-@pytest.mark.parametrize(("kind", "width"), [("f32", 4), ("f16", 2), ("f64", 8)])
 @pytest.mark.parametrize(
-    ("box", "swizzle"),
-    [((16, 2), 0), ((3, 2), 0), ((1, 1), 0), ((5, 3), 0), ((8, 3), 1), ((16, 2), 2)],
+    ("box", "swizzle", "kind"),
+    [
+        *((*box, kind) for box in BOXES for kind in ("f32", "f64")),
+        *(((16, 3), 0, kind) for kind in WIDTHS),
+    ],
 )
-def test_boxes_come_and_go(
-    box: tuple[int, int], swizzle: int, kind: str, width: int, ctas: int
-) -> None:
-    code = np.dtype({"f32": "f4", "f16": "f2", "f64": "f8"}[kind])
-    x = RANDOM.integers(1, 200, (9, 24)).astype(code)
-    z = np.zeros((9, 24), code)
+def test_boxes_come_and_go(box: tuple[int, int], swizzle: int, kind: str, ctas: int) -> None:
+    width = WIDTHS[kind]
+    x = RANDOM.integers(1, 200, (9, 32)).astype(f"u{width}")
+    z = np.zeros_like(x)
     maps = placed_maps(
-        *(tiled(v.ctypes.data, (20, 9), (width, 24 * width), box, kind, swizzle) for v in (x, z))
+        *(tiled(v.ctypes.data, (20, 9), (width, 32 * width), box, kind, swizzle) for v in (x, z))
     )
     assert run(there_and_back(width * box[0] * box[1]), x, maps, z, ctas) == []
     wanted = np.zeros_like(z)

@@ -281,3 +281,13 @@ def test_a_swizzle_flips_pieces_of_sixteen_bytes(mode: int, address: int) -> Non
     for bit in range(mode):
         wanted ^= (address >> (7 + bit) & 1) << (4 + bit)
     assert swizzled(np.array([address]), mode)[0] == wanted
+
+
+def test_powers_of_two_without_a_sign() -> None:
+    """ue8m0: 2**(code - 127), and one code for what is no number."""
+    codes = np.arange(255)
+    made = formats.decode(codes, "ue8m0")
+    assert made.tolist() == [2.0 ** (c - 127) for c in codes.tolist()]
+    assert formats.encode(made, "ue8m0").tolist() == codes.tolist()
+    assert formats.encode(np.array([np.nan, 1e60]), "ue8m0").tolist() == [255, 254]
+    assert np.isnan(formats.decode(np.array([255]), "ue8m0")[0])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
-from mla_var3.emulator.regions import Region
+from mla_var3.emulator.regions import Region, _at
 from tests.emulator.events import COPY, Snippet, wait
 
 WHO = "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p2, %r1, 0;"
@@ -166,3 +166,7 @@ def test_neighbors_of_each_width_do_not_race(width: int, op: str, register: str)
     )
     assert [d.kind for d in done.diagnostics] == ["global-race"]
     assert "global byte 0 of" in done.diagnostics[0].message
+
+
+def test_a_vector_that_is_too_short_knows_nothing_of_a_chain() -> None:
+    assert _at(np.array([5, 6]), np.array([0, 1, 2, 7])).tolist() == [5, 6, 0, 0]

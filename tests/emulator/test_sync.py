@@ -326,3 +326,17 @@ def test_neither_of_two_barriers_is_written_over(first: int, over: int) -> None:
     _, done = Snippet(steps).run()
     said = [d.message for d in done.diagnostics if "is overwritten while in use" in d.message]
     assert said == [f"the mbarrier at shared {0xC00 + over:#x} is overwritten while in use"]
+
+
+@pytest.mark.parametrize(("size", "kinds"), [(4, []), (1, []), (16, ["out-of-bounds"])])
+def test_bytes_are_taken_up_to_the_end_of_an_array(size: int, kinds: list[str]) -> None:
+    copy = f"setp.ne.u32 %p1, %r1, 0; @!%p1 cp.async.ca.shared.global [%r5], [%rd4], 16, {size};"
+    arrays = [np.arange(253, dtype=np.uint32), np.zeros(256, np.uint32)]
+    text = COPIED.text(
+        {
+            "copy": copy,
+            "start": COPIED.steps["start"].replace("%rd4, %rd0, %rd3", "%rd4, %rd0, 1008"),
+        }
+    )
+    found = launch(text, arrays, 1, 64).diagnostics
+    assert [d.kind for d in found] == kinds

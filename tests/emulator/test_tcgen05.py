@@ -596,3 +596,31 @@ def test_the_first_column_that_nothing_wrote_is_named(written, said):
     found = [d.message for d in done.diagnostics if d.kind == "uninitialized-read"]
     assert all(said in text and "lanes 0 to 15" in text for text in found), found
     assert bool(found) is bool(said)
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_sixty_four_rows_begin_at_either_half_of_a_warps_lanes(lane):
+    first = ACCUMULATOR.steps["first"].replace("[%r20]", "[%r31]")
+    word = instruction(64, 16, "f16", "f16")
+    edits = unfenced(Options()) | {
+        "more": "",
+        "first": f"add.u32 %r31, %r20, {lane << 16}; mov.b32 %r25, {word}; {first}",
+    }
+    edits |= dict.fromkeys(
+        ("again", "commit_again", "wait_again", "load_again", "loaded_again", "use_again"), ""
+    )
+    (out,), _ = ACCUMULATOR.run(edits)
+    once = 16 * int(np.float32(16).view(np.uint32)) % 2**32
+    here = np.arange(128) % 32 // 16 == lane // 16
+    assert ((out[:128] == once) == here).all()
+
+
+@pytest.mark.parametrize(("rows", "lane"), [(128, 16), (64, 8), (64, 32)])
+def test_no_matrix_begins_at_another_lane(rows, lane):
+    first = ACCUMULATOR.steps["first"].replace("[%r20]", "[%r31]")
+    word = instruction(rows, 16, "f16", "f16")
+    edits = {"first": f"add.u32 %r31, %r20, {lane << 16}; mov.b32 %r25, {word}; {first}"}
+    with pytest.raises(
+        EmulatorError, match=f"{rows} rows in tensor memory cannot begin at lane {lane}"
+    ):
+        ACCUMULATOR.run(edits)
