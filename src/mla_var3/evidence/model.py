@@ -219,6 +219,9 @@ class CheckedCase(Strict):
         mma_flops: Matrix FLOPs that ran, where the run counted them.
         bytes_loaded: Bytes that loads asked for, likewise.
         bytes_stored: Bytes that stores wrote, likewise.
+        bank_conflicts: Wavefronts of shared memory beyond the least, likewise.
+        sectors: Sectors of global memory that warps asked for, without what TMA moves, likewise.
+        least_sectors: Sectors that the same bytes would fill.
     """
 
     problem: dict[str, Scalar]
@@ -226,6 +229,9 @@ class CheckedCase(Strict):
     mma_flops: Count | None = None
     bytes_loaded: Count | None = None
     bytes_stored: Count | None = None
+    bank_conflicts: Count | None = None
+    sectors: Count | None = None
+    least_sectors: Count | None = None
 
 
 class Correctness(Strict):

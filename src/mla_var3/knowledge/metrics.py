@@ -248,6 +248,11 @@ def _counted(field: str) -> _PassedReader:
     return read
 
 
+def _sectors(record: Record, outcome: Passed) -> float | None:
+    asked, least = (_counted(name)(record, outcome) for name in ("sectors", "least_sectors"))
+    return asked / least if asked and least else None
+
+
 def _largest_error(record: Record, outcome: Passed) -> float | None:
     return outcome.correctness.max_relative_error if outcome.correctness else None
 
@@ -501,6 +506,14 @@ _ANY_RUN = (
     _run("execution", "stored_bytes", "bytes", "lower",
          "outcome.correctness.cases[].bytes_stored",
          "Bytes that stores wrote, over all checked cases.", _counted("bytes_stored")),
+    _run("execution", "bank_conflicts", "wavefronts", "lower",
+         "outcome.correctness.cases[].bank_conflicts",
+         "Wavefronts of shared memory beyond the least, over all checked cases.",
+         _counted("bank_conflicts")),
+    _run("execution", "sectors_over_least", "", "lower",
+         "outcome.correctness.cases[].sectors / least_sectors",
+         "Sectors of global memory that warps asked for over those that the bytes fill; 1 where "
+         "all is coalesced. What TMA moves does not count.", _sectors),
     _run("execution", "counted_mma_flops", "FLOP", "lower",
          "outcome.correctness.cases[].mma_flops",
          "Matrix FLOPs executed, over all checked cases.", _counted("mma_flops")),

@@ -108,15 +108,19 @@ def correctness(results: Sequence[CaseResult], against: str) -> evidence.Correct
     )
 
 
+#: What a run on the CPU counts, by the names of both models.
+COUNTED = (
+    "mma_flops", "bytes_loaded", "bytes_stored", "bank_conflicts", "sectors", "least_sectors",
+)  # fmt: skip
+
+
 def _case(result: CaseResult) -> evidence.CheckedCase:
     worst = result.max_relative_error
     return evidence.CheckedCase(
         problem=result.plan.problem(),
         # Rounded to two digits: torch's sums differ in the last bits by machine.
         max_relative_error=float(f"{worst:.1e}") if math.isfinite(worst) else None,
-        mma_flops=_sum(x.mma_flops for x in result.executions),
-        bytes_loaded=_sum(x.bytes_loaded for x in result.executions),
-        bytes_stored=_sum(x.bytes_stored for x in result.executions),
+        **{name: _sum(getattr(x, name) for x in result.executions) for name in COUNTED},
     )
 
 

@@ -83,6 +83,9 @@ class Execution:
         mma_flops: Matrix FLOPs that ran; None where they were not counted.
         bytes_loaded: Bytes that loads asked for, likewise.
         bytes_stored: Bytes that stores wrote, likewise.
+        bank_conflicts: Wavefronts of shared memory beyond the least, likewise.
+        sectors: Sectors of global memory that warps asked for, likewise.
+        least_sectors: Sectors that the same bytes would fill, likewise.
         diagnostics: What was found.
         order: The order in which its blocks started; None where nobody can choose it.
         facts: Which ways its branches, loops, tile indices and tile edges went.
@@ -95,6 +98,9 @@ class Execution:
     diagnostics: tuple[Diagnostic, ...] = ()
     order: str | None = None
     facts: Facts = field(default_factory=dict)
+    bank_conflicts: int | None = None
+    sectors: int | None = None
+    least_sectors: int | None = None
 
 
 _RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)

@@ -14,7 +14,7 @@ from generators.mla import peers
 from generators.model import compare
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import devices, home, kernels, results
+from generators.pages import devices, home, kernels, results, version_pages
 from generators.pages import records as record_pages
 from generators.write import figures
 from mla_var3 import devices as device_files
@@ -275,7 +275,7 @@ def test_every_place_follows_a_changed_record(tmp_path):
 
     def texts() -> dict[str, str]:
         site = engine.load(tmp_path)
-        families = (home, kernels, devices, results, record_pages)
+        families = (home, kernels, version_pages, devices, results, record_pages)
         return {p.path: str(p.content) for family in families for p in family.pages(site)}
 
     before = texts()

@@ -128,6 +128,8 @@ class TestCuteKernel:
         assert (out - expected).norm() < 1e-2 * expected.norm()
         (done,) = executions
         assert done.mma_flops == 2 * out.numel() * a.tensor.shape[1]
+        assert done.bank_conflicts is not None
+        assert 0 < done.least_sectors <= done.sectors
         assert done.diagnostics == ()
 
     def test_a_serialized_kernel_passes_no_check(self):

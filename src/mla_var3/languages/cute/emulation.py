@@ -79,7 +79,7 @@ def execute(
     """
     from mla_var3.emulator import Options
 
-    compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS))
+    compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS, counting="full"))
     given = facts_of_arguments(name, host, arguments)
     waiting = serialized(_suspected(compiled, host, arguments))
     done = _execution(name, run, waiting, given)
@@ -179,6 +179,9 @@ def _execution(
         run.bytes("global write"),
         (*compiled, *map(_diagnostic, run.diagnostics)),
         facts=_facts(name, run) | given,
+        bank_conflicts=sum(int(counts.conflicts.sum()) for counts in run.counts),
+        sectors=sum(int(counts.sectors.sum()) for counts in run.counts),
+        least_sectors=sum(int(counts.ideal.sum()) for counts in run.counts),
     )
 
 
