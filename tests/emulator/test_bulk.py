@@ -182,6 +182,8 @@ def test_bytes_go_to_another_cta() -> None:
     wanted = y.copy()
     wanted[256:320] = y[16:80]
     assert z.reshape(2, BYTES).tolist() == [wanted.tolist()] * 2
+    early = body.replace("HERE:", "st.shared.u32 [%r1+16], %r9;\nHERE:", 1)
+    assert "race" in run(early, x, y, np.zeros_like(z), ctas=2)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+from abc import ABCMeta
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,7 @@ PAIRS: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: class_of(1), lambda: class_of(2)),
     (lambda: class_of(property(one)), lambda: class_of(property(two))),
     (lambda: POINT(1, 2), lambda: POINT(1, 3)),
+    (lambda: ABCMeta("Made", (), {"n": 1}), lambda: ABCMeta("Made", (), {"n": 2})),
     (lambda: [1, 2], lambda: [2, 1]),
     (lambda: {"a": 1}, lambda: {"b": 1}),
     (lambda: {1, 2}, lambda: {1, 3}),

@@ -1,5 +1,7 @@
 """Tensor maps: the 128 bytes, boxes at every edge, single fields replaced."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,3 +106,10 @@ def test_four_bit_elements_are_counted_in_bytes() -> None:
     assert (t.element, t.dims, t.box) == (1, (32, 65), (4, 8))
     assert t.counted((6, 7)) == (3, 7)
     assert t.encode() == bytes(raw)
+
+
+def test_boxes_of_four_bit_elements_are_counted_in_bytes() -> None:
+    t = example(2)
+    assert t.counted((6, 3)) == (6, 3)
+    assert replace(t, halves=True).counted((6, 3)) == (3, 3)
+    assert replace(t, halves=True).counted((-2, 5)) == (-1, 5)

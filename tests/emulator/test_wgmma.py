@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator import launch
+from mla_var3.emulator.program import Program
+from mla_var3.emulator.units.products import _chains
+from mla_var3.gpuless.ptx import parse
 from tests.emulator.test_mma import BITS, codes, number, packed
 
 GROUP, HALF = 128, 8192
@@ -266,3 +269,35 @@ def test_each_cta_of_a_cluster_multiplies_its_own(left: int, right: int, registe
     check(
         "f32", "f16", "f16", 16, first, along_rows(right, 16) if right else along_k(0, 16), ctas=2
     )
+
+
+PRODUCT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, %w0, %w1, %p1, 1, 1, 0, 0;"
+
+
+@pytest.mark.parametrize(
+    ("between", "joined"),
+    [
+        ("", True), ("add.u32 %r1, %r1, 1;", True), ("mov.b64 %w1, %w2;", True), ("ld.shared.u32 %r1, [%r2];", False),
+        ("st.shared.u32 [%r2], %r1;", False), ("mov.b32 %r1, %c3;", False), ("mov.b32 %c0, %r1;", False),
+        ("mov.b64 %w0, %w2;", False), ("add.u32 %r1, %r1, 1; mov.b32 %r1, %c1;", False), ("L: add.u32 %r1, %r1, 1;", False),
+        (".loc 1 6 0", False), ("wgmma.commit_group.sync.aligned;", False),
+    ],
+)  # fmt: skip
+def test_products_that_follow_each_other_are_one(between: str, joined: bool) -> None:
+    text = f"""
+.version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() {{
+.reg .pred %p<2>; .reg .b32 %r<4>; .reg .b32 %c<4>; .reg .b64 %w<4>;
+.loc 1 5 0
+{PRODUCT}
+{between}
+{PRODUCT}
+bra.uni L2; {"" if "L:" in between else "L:"} L2: ret;
+}}
+.file 1 "k.py"
+"""
+    parsed = Program(parse(text)).kernel
+    first, second = (i.pc for i in parsed.instructions if i.op.startswith("wgmma.mma"))
+    stops = frozenset(i.pc for i in parsed.instructions if i.op.startswith("wgmma.commit"))
+    assert _chains(parsed, stops) == (({first}, {second}) if joined else (set(), set()))
+    other = text[::-1].replace(PRODUCT[::-1], PRODUCT.replace("%c0", "%c1", 1)[::-1], 1)[::-1]
+    assert _chains(Program(parse(other)).kernel, stops) == (set(), set())

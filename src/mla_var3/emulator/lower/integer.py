@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mla_var3.emulator.lower import floating
-from mla_var3.emulator.lower.base import NotLowered, Op, family, numpy_name
+from mla_var3.emulator.lower.base import Op, family, numpy_name
 from mla_var3.gpuless.ptx import bits
 
 COMPARE = {
@@ -56,14 +56,12 @@ def addc(op: Op) -> list[str]:
     return [f"x, {store} = {value}", *op.put("x", kind)]
 
 
-@family("mul", "mad", "fma", "mul24", "mad24")
+@family("mul", "mad", "fma")
 def mul(op: Op) -> list[str]:
-    """Lower ``mul``, ``mad``, ``fma``, ``mul24``, ``mad24``."""
+    """Lower ``mul``, ``mad``, ``fma``."""
     if is_float(op):
         return floating.mul(op)
     plus = op.parts[0].startswith("mad")
-    if op.has("cc") or op.parts[0].endswith("24"):
-        raise NotLowered(op.instruction.op)
     if op.parts[1] == "wide":
         wide = f"{op.kind[0]}{2 * bits(op.kind)}"
         product = f"{op.get(1)}.astype({numpy_name(wide)}) * {op.get(2)}"

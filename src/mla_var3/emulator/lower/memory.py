@@ -102,8 +102,6 @@ def st(op: Op) -> list[str]:
         space = "local"
     values = ", ".join(op.get(v, f"u{8 * width}") for v in op.vector(1))
     if op.has("async"):
-        if op.has("mmio"):
-            raise NotLowered(op.instruction.op)
         return [
             f"bulk.store_async({op.address(0)}, {width}, [{values}], {op.address(2)}, {op.s}, "
             f"{op.pc})"
@@ -198,8 +196,6 @@ def _bulk(op: Op) -> list[str]:
 
 def _reduce(op: Op) -> list[str]:
     operation = op.parts[-2] if op.parts[-2] != "noftz" else op.parts[-3]
-    if not op.has("global") or op.has("mbarrier::complete_tx::bytes"):
-        raise NotLowered(op.instruction.op)
     return [
         f"bulk.reduce_out('{operation}', '{op.kind}', {op.address(0)}, {op.address(1)}, "
         f"{op.get(2, 'u32')}, {op.s}, {op.pc})"
@@ -208,8 +204,6 @@ def _reduce(op: Op) -> list[str]:
 
 def _tensor(op: Op) -> list[str]:
     spaces = [p for p in op.parts if p in ("shared::cluster", "shared::cta", "global")]
-    if any(p.startswith(("im2col", "tile::")) for p in op.parts):
-        raise NotLowered(op.instruction.op)
     load = spaces[0] != "global"
     at = op.args[1] if load else op.args[0]
     match = re.match(r"\[\s*([^,]+?)\s*,\s*\{(.*)\}\s*\]", at)

@@ -56,8 +56,6 @@ def elect(op: Op) -> list[str]:
 @family("ldmatrix")
 def ldmatrix(op: Op) -> list[str]:
     """Lower ``ldmatrix``."""
-    if not op.has("m8n8") or op.kind != "b16":
-        raise NotLowered(op.instruction.op)
     targets = op.vector(0)
     call = f"warps.ldmatrix({op.address(1)}, {len(targets)}, {op.has('trans')}, {op.s}, {op.pc})"
     lines = [f"x = {call}"]
@@ -69,8 +67,6 @@ def ldmatrix(op: Op) -> list[str]:
 @family("stmatrix")
 def stmatrix(op: Op) -> list[str]:
     """Lower ``stmatrix``."""
-    if not op.has("m8n8") or op.kind != "b16":
-        raise NotLowered(op.instruction.op)
     values = ", ".join(op.get(v, "u32") for v in op.vector(1))
     return [f"warps.stmatrix({op.address(0)}, [{values}], {op.has('trans')}, {op.s}, {op.pc})"]
 
