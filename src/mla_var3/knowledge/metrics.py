@@ -513,7 +513,8 @@ _ANY_RUN = (
     _run("execution", "sectors_over_least", "", "lower",
          "outcome.correctness.cases[].sectors / least_sectors",
          "Sectors of global memory that warps asked for over those that the bytes fill; 1 where "
-         "all is coalesced. What TMA moves does not count.", _sectors),
+         "all is coalesced, less where threads share bytes. What TMA moves does not count.",
+         _sectors),
     _run("execution", "counted_mma_flops", "FLOP", "lower",
          "outcome.correctness.cases[].mma_flops",
          "Matrix FLOPs executed, over all checked cases.", _counted("mma_flops")),
