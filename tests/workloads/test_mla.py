@@ -28,6 +28,7 @@ from mla_var3.workloads.mla.problems import FAR, MAX_EXTENT
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
 MIXED = registry.find("mla_var6_plus").plan_class()
+PREFIX = registry.find("mla_shared_prefix@cutile-dsl").plan_class()
 PEAK_TFLOPS, PEAK_GBPS = 694.0, 4270.0
 MACHINE = Machine("nvidia-h200-sxm", PEAK_TFLOPS, PEAK_GBPS, 132)
 
@@ -341,3 +342,19 @@ def test_a_token_past_the_end_of_the_cache_is_none():
     one, two = (plan.reference_fn(*inputs, x, lengths) for x in (strays, absent))
     assert torch.equal(one["o"], two["o"])
     assert torch.equal(one["lse"], two["lse"])
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_a_tile_ends_with_the_first_key_of_a_tile(plan_class):
+    (plan,) = plan_class().edges()
+    assert plan.causal
+    assert {(tile + plan.t - plan.s) % tile for tile in (32, 64, 128)} == {1}
+    assert 512 % plan.s
+    assert plan.h * plan.s > 512
+    assert plan.h > 1
+
+
+def test_one_sequence_is_shared_by_many_multiprocessors():
+    plan = LATENT(b=3, h=128, s=5).shared_by(28)
+    assert plan.is_valid()
+    assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 128)

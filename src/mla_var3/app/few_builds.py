@@ -43,6 +43,8 @@ MANY_BLOCKS = 5
 FEW_TILES, LONG = 2, 64
 #: Multiprocessors that are few, and how many new magnitudes they are worth.
 FEW_SMS, WORTH_OF_FEW = 8, 4
+#: Multiprocessors that share one item: kernels merge many parts in other ways than few.
+WIDE_SMS = 28
 #: A setting with more values than this is a size, not a switch.
 MOST_VALUES = 4
 
@@ -62,6 +64,7 @@ class _Built:
     outputs: int
     tilings: Mapping[str, Any]
     grids: frozenset[tuple[str, int]]
+    blocks: int
 
     @property
     def few(self) -> bool:
@@ -85,7 +88,10 @@ def chosen(plan: KernelPlan, builds: int) -> list[Case]:
             break
         best = _best(able, picked, switches)
         most = PROBLEMS if len(picked) < builds else FEWER_PROBLEMS
-        picked.append([*itertools.islice(_sized(best, len(picked)), most)])
+        those = [*itertools.islice(_sized(best, len(picked)), most)]
+        if not any(one.case.plan.target.sm_count == WIDE_SMS for own in picked for one in own):
+            those += _wide(best, those)
+        picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
     # The first goes through most steps; the next is launched twice.
     return [
@@ -172,7 +178,7 @@ def _built(case: Case) -> _Built | None:
     outputs = sum(tensor.numel() for tensor in stages[-1][1].output_tensors.values())
     return _Built(
         case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings,
-        frozenset(_more_blocks(grids)),
+        frozenset(_more_blocks(grids)), math.prod(next(iter(grids.values()), (0,))),
     )  # fmt: skip
 
 
@@ -283,11 +289,23 @@ def _depth(one: _Built) -> float:
     return cost.flops / one.outputs
 
 
+def _wide(one: _Built, those: Sequence[_Built]) -> list[_Built]:
+    """A problem that takes the build and of which many multiprocessors share one item."""
+    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
+    target = dataclasses.replace(plan.target, sm_count=WIDE_SMS)
+    wide = plan.shared_by(WIDE_SMS)
+    if wide is None or not wide.is_valid():
+        return []
+    other = _of(one, dataclasses.replace(wide, machine=target))
+    blocks = max((each.blocks for each in those), default=0)
+    return [other] if other is not None and blocks < other.blocks <= 2 * WIDE_SMS else []
+
+
 def _planned(one: _Built) -> Iterator[_Built]:
     """The workload's own problems that take the very build, which were thought of for a reason."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     flags = {name: value for name, value in plan.problem().items() if isinstance(value, bool)}
-    for known in plan.check_plans():
+    for known in [*plan.check_plans(), *plan.edges()]:
         told = known.problem()
         if {name: told[name] for name in flags} == flags:
             numbers = {name: value for name, value in told.items() if type(value) is int}

@@ -63,7 +63,20 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
     """
     those = [_case(small, i) for i, small in enumerate(plan.check_plans())]
     those[:1] = [dataclasses.replace(case, runs=2) for case in those[:1]]
-    return [*those, *itertools.islice(drawn(plan, len(those)), made)]
+    return [
+        *those,
+        *itertools.islice(drawn(plan, len(those)), made),
+        *(_edges(plan) if made else ()),
+    ]
+
+
+def _edges(plan: KernelPlan) -> Iterator[Case]:
+    """The problems at edges, under the default tilings and those that tuning would time first."""
+    for one in plan.edges():
+        for number in (SIZES.index("default"), SIZES.index("tuned")):
+            case = _case(one, number)
+            if _is_possible(case.plan, MOST_BLOCKS):
+                yield case
 
 
 def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[Case]:

@@ -156,6 +156,17 @@ class Problem(ABC):
     def _takes(self, name: str, value: Any) -> bool:
         return dataclasses.replace(self, **self._fitted({name: value})).is_valid()
 
+    def edges(self) -> list[Self]:
+        """Problems that ``check`` runs beside those that it makes: rare by chance, cheap to run."""
+        return []
+
+    def shared_by(self, sms: int) -> Self | None:
+        """The same kind of problem with one item, long enough for so many multiprocessors.
+
+        None where the problem has no such.
+        """
+        return None
+
     def is_valid(self) -> bool:
         """Whether the sizes make sense."""
         try:

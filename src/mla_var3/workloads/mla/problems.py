@@ -187,6 +187,23 @@ class MlaProblem(Problem):
         pieces = (v for n, v in self.problem().items() if n.endswith(("splits", "parts")))
         return max(-(-self.t // USUAL_TILE), *(v for v in pieces if isinstance(v, int)), 1)
 
+    def edges(self) -> list[Self]:
+        """Heads that end within tiles far on; the last row of a tile sees one key of its last.
+
+        That key is the first of a tile of any usual length.
+        """
+        found = dataclasses.replace(self, b=1, h=5, s=130, t=259, **self._cut(), causal=True)
+        return [found] if found.is_valid() else []
+
+    def _cut(self) -> dict[str, Any]:
+        """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts."""
+        return {}
+
+    def shared_by(self, sms: int) -> Self | None:
+        """One sequence of few rows, of which each has two tiles of keys."""
+        h = min(self.h, USUAL_TILE // 4)
+        return dataclasses.replace(self, b=1, h=h, s=1, t=2 * sms * USUAL_TILE)
+
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
             return Tolerance(LSE_TOLERANCE, LSE_TOLERANCE, "absolute")
@@ -673,6 +690,9 @@ class MixedProblem(MlaProblem):
         # The plans of its parts work out the scale themselves.
         return () if field.name == "sharpness" else super()._tries(field)
 
+    def _cut(self) -> dict[str, Any]:
+        return {"n": 100}
+
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))
         return values if n is None else values | {"n": min(n, t)}
@@ -809,6 +829,9 @@ class SharedPrefixProblem(MlaProblem):
     @property
     def head_dim(self) -> int:
         return self.d
+
+    def _cut(self) -> dict[str, Any]:
+        return {"groups": 1, "shared": 100, "prefix": 70}
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         names = ("s", "t", "causal", "shared", "prefix")
