@@ -16,12 +16,7 @@ from cutlass.utils import SmemAllocator
 
 from mla_var3.kernel.cute_python.kit.epilogue import Epilogue
 from mla_var3.kernel.cute_python.kit.even import EvenSchedule
-from mla_var3.kernel.cute_python.kit.handovers import (
-    CONSUMERS,
-    Handover,
-    arrive,
-    sync,
-)
+from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS, Handover, arrive, sync
 from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
 from mla_var3.kernel.cute_python.kit.pages import (
     PageLoads,
@@ -65,17 +60,13 @@ from mla_var3.kernel.cute_python.kit.warpgroups import (
 
 
 class PagedKernel(LatentKernel):
-    """Host and device half for one box of keys and number of CTAs that share keys.
-
-    The mask is given at launch, as the number of queries that it leaves fewer keys than all.
-    """
+    """Host and device half for a box of keys and CTAs that share them; the mask comes at launch."""
 
     queries = SlabQueries()
     prefetch = True
     relaxed = True
-    #: L2 policy of the loads of keys.
+    #: L2 policy of the loads of keys, and how their places are found.
     policy = EVICT_FIRST
-    #: How places of keys are found.
     loads = PageLoads
 
     def __init__(self, lazy, share, box):
@@ -94,7 +85,6 @@ class PagedKernel(LatentKernel):
         """Scores of a tile to weights, and of places without keys to none."""
         softmax(wg, tile, self.lazy, self.hide)
 
-    # ---- host half -------------------------------------------------------------------------
     @cute.jit
     def __call__(
         self,
@@ -139,7 +129,6 @@ class PagedKernel(LatentKernel):
             min_blocks_per_mp=1,
         )
 
-    # ---- device half -----------------------------------------------------------------------
     @cute.kernel
     def paged_attention(
         self,
@@ -173,7 +162,6 @@ class PagedKernel(LatentKernel):
     def consumed(self, storage, work, outputs, slots):
         """What both consumer warpgroups do after all parts: nothing, unless a version says so."""
 
-    # ---- producer warps --------------------------------------------------------------------
     @cute.jit
     def produce(self, storage, q_tensors, kv_tensors, work, group: cutlass.Constexpr):
         """One warp: half a tile of each pair; of a right half also the rope slab, first."""
@@ -198,15 +186,7 @@ class PagedKernel(LatentKernel):
 
     @cute.jit
     def load_next(
-        self,
-        storage,
-        kv_loads,
-        entries,
-        sequence,
-        length,
-        tile,
-        phase,
-        group: cutlass.Constexpr,
+        self, storage, kv_loads, entries, sequence, length, tile, phase, group: cutlass.Constexpr
     ):
         """Load a tile, and find the pages of the one after it."""
         self.load_tile(storage, kv_loads, entries, tile, length, phase, group)
@@ -244,7 +224,6 @@ class PagedKernel(LatentKernel):
             cute.arch.mbarrier_arrive_and_expect_tx(full + slab, SLAB_BYTES)
         kv_loads.issue(slab, entries, tile, length, first + slab, full + slab)
 
-    # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
     def consume(self, storage, work, scale_log2, outputs, slots, side: cutlass.Constexpr):
         """One warpgroup, from queries to its half of the output, sequence after sequence."""

@@ -1,4 +1,4 @@
-"""Test cases of FlashMLA's and FlashInfer's dense decode, run with v15 in place of their kernels.
+"""Test cases of FlashMLA's and FlashInfer's dense decode, run with v18 in place of their kernels.
 
 Their test files run as they are, from a checkout; what they import of their library are the calls
 of ``mla_var3.serving``, which read the same pages.
