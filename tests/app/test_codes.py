@@ -15,6 +15,7 @@ from mla_var3 import evidence, paths
 from mla_var3.evidence import builds, revisions, states
 from tests.evidence.making import passed, record, stage
 from tests.factories import device
+from tests.test_adding import UNDER_WAY
 
 #: Several processes import torch and compile one after the other.
 pytestmark = pytest.mark.timeout(1500)
@@ -31,7 +32,7 @@ class Copy:
         self.root = root
         package = Path(mla_var3.__file__).parent
         shutil.copytree(
-            package, root / "src/mla_var3", ignore=shutil.ignore_patterns("kernel", "__pycache__")
+            package, root / "src/mla_var3", ignore=shutil.ignore_patterns("kernel", UNDER_WAY)
         )
         (root / "src/mla_var3/kernel").symlink_to(root / "kernels")
         shutil.copytree(paths.repo_root() / "knowledge/devices", root / "knowledge/devices")
@@ -45,7 +46,7 @@ class Copy:
         source, place = paths.kernels_dir() / name, self.root / "kernels" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
+            ignored = shutil.ignore_patterns(UNDER_WAY)
             shutil.copytree(source, place, ignore=ignored, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy(source, place)
