@@ -28,7 +28,7 @@ from mla_var3.knowledge import metrics
 from mla_var3.roofline import svg
 
 #: Part of every cache key: raise it when a drawing changes.
-STYLE_VERSION = 5
+STYLE_VERSION = 6
 _MARKERS = "osD^vPX*"
 #: Widths in inches: of a page's text, and of a phone.
 WIDE, NARROW = 7.4, 3.75
@@ -161,7 +161,7 @@ class Path:
     Attributes:
         label: The design.
         points: FLOP per byte, TFLOP/s and the problem.
-        color: Which colour and marker.
+        color: Which colour and marker; grey and without a label where it is negative.
     """
 
     label: str
@@ -185,13 +185,13 @@ class Roofline:
 
     @property
     def message(self) -> str:
-        """The rates, and the best that each design reached."""
+        """The rates, and the best that each design with a name reached."""
         said = [
             f"{name.capitalize()}: {roof.tflops:g} TFLOP/s and {roof.gbps:g} GB/s, which meet at "
             f"{_per_byte(roof.ridge)}."
             for name, roof in self.roofs
         ]
-        for path in self.paths:
+        for path in (path for path in self.paths if path.color >= 0):
             intensity, reached, problem = max(path.points, key=lambda point: point[1])
             said.append(
                 f"{path.label} reaches {reached:.3g} TFLOP/s at most, "
@@ -228,6 +228,7 @@ class Roofline:
                 [
                     (path.points[-1][:2], path.label, svg.SERIES[path.color % len(svg.SERIES)])
                     for path in self.paths
+                    if path.color >= 0
                 ],
             )
             return svg.text(figure)

@@ -20,6 +20,7 @@ from mla_var3.evidence.compare import NOISE, repeats
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import costs
+from mla_var3.workloads import workloads
 
 EXPLORER = "results/explorer.md"
 
@@ -71,7 +72,8 @@ def _roofline(target: str, layer: str, runs: list[Run]) -> str:
     roofs = [("bound", bound)]
     if (bound.tflops, bound.gbps) != (reference.tflops, reference.gbps):
         roofs.append(("reference", reference))
-    title = f"Roofline of {device.name}, {figures.layer_title(layer)}"
+    where = f"{device.name}, {figures.layer_title(layer)}"
+    title = f"Roofline of {where}, each mark the best of any run"
     return charts.figure(charts.Roofline(title, tuple(roofs), paths))
 
 
@@ -86,9 +88,14 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
                 point = (work.flops / work.bytes, work.flops / time / 1e6)
                 said = f"{_version(run)}{stale} at {problem}"
                 found.setdefault(figures.design_of(run.record), []).append((*point, said))
+    peers = workloads()[runs[0].record.kernel.layer].peers if runs else {}
+    first = next(iter(peers), "")
+    # The library that all compare with has a name, then what reaches most; the rest is grey.
+    named = sorted(found, key=lambda d: (d != first, -max(rate for _, rate, _ in found[d])))
+    colors = {design: color for color, design in enumerate(named[: charts.MOST])}
     return tuple(
-        charts.Path(design, tuple(sorted(points)), color)
-        for color, (design, points) in enumerate(sorted(found.items()))
+        charts.Path(peers.get(design, design), tuple(sorted(points)), colors.get(design, -1))
+        for design, points in sorted(found.items())
     )
 
 
