@@ -56,7 +56,7 @@ def _index(site: Site, roots: Sequence[Path]) -> Page:
         "A campaign works one kernel to its ceiling: each version has a plan that names the record "
         "which asked for it, goes through gates, and is remembered, failures too."
     )
-    parts = ("# Campaigns", text, table(head, rows, right=("Versions", "Failed")))
+    parts = ("# Published campaigns", text, table(head, rows, right=("Versions", "Failed")))
     return Page(INDEX, sections(meta(description="Campaigns, iteration by iteration"), *parts),
                 nav=("Results", "Campaigns"))  # fmt: skip
 
