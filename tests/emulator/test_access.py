@@ -98,3 +98,21 @@ def test_a_loop_without_end_is_named_with_its_line(seed: int | None) -> None:
     ) as told:
         Snippet(steps, words=(16,)).run(options=Options(seed=seed, max_steps=500))
     assert "kernel.py:3" in str(told.value)
+
+
+@pytest.mark.parametrize(("offsets", "first"), [((1, 2), 5), ((2, 1), 5), ((0, 3), 9)])
+def test_the_first_thread_that_is_off_is_named(offsets: tuple[int, int], first: int) -> None:
+    five, nine = offsets
+    where = (
+        f"setp.eq.u32 %p2, %r1, 5; setp.eq.u32 %p3, %r1, 9; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; @%p2 add.u64 %rd4, %rd4, {five}; @%p3 add.u64 %rd4, %rd4, {nine};"
+        f"cvt.u32.u64 %r8, %rd3; add.u32 %r8, %r8, %r2; @%p2 add.u32 %r8, %r8, {five}; @%p3 add.u32 %r8, %r8, {nine};"
+    )
+    for access in ("ld.global.b32 %r4, [%rd4];", "st.shared.b32 [%r8], %r1;"):
+        kernel = Snippet(
+            {**ACCESS.steps, "access": f"{where} {access}"},
+            words=(65,),
+            shared=".shared .align 16 .b8 a[512];",
+        )
+        _, done = kernel.run()
+        (found,) = (d for d in done.diagnostics if d.kind == "misaligned")
+        assert f"thread {first} (warp 0, lane {first})" in str(found)

@@ -231,9 +231,11 @@ def test_stores_and_reductions_in_another_cta(op: str, kind: str, values: int) -
 
 
 def example(rank: int = 5) -> TensorMap:
-    dims = tuple(range(40, 40 + rank))
+    # Every bit of every other field is set, so that one which is cleared shows.
+    dims = tuple(64 << i for i in range(rank))
     strides = (2, *(4096 * 48**i for i in range(rank - 1)))
-    return tiled(1 << 40, dims, strides, (8,) * rank, "f16", 1)
+    made = tiled(1 << 40, dims, strides, (256,) * rank, "f16", 3)
+    return replace(made, steps=(8,) * rank, nan_fill=True)
 
 
 FIELDS = [
@@ -270,7 +272,7 @@ def test_a_field_is_replaced_and_no_other(field: str, at: int, value: int, chang
 
 
 def test_the_rank_is_one_less_than_the_dimensions() -> None:
-    assert TensorMap.decode(replaced(example().encode(), "rank", 0, 1)).dims == (40, 41)
+    assert TensorMap.decode(replaced(example().encode(), "rank", 0, 1)).dims == (64, 128)
 
 
 @pytest.mark.parametrize("space", ["global", "shared::cta"])

@@ -1,5 +1,8 @@
 """Functions compiled with ``--enable-tvm-ffi`` on CPU tensors; needs the DSL and TVM-FFI."""
 
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
 import pytest
 
 pytest.importorskip("tvm_ffi", reason="TVM-FFI is not installed")
@@ -10,7 +13,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from mla_var3.emulator import emulate
-from mla_var3.emulator.ffi import shown
+from mla_var3.emulator.ffi import gpu_view, shown
 
 
 @cute.kernel
@@ -56,3 +59,32 @@ def test_tensors_are_found_in_containers() -> None:
     assert owned == [x.data_ptr()] * 2
     assert out["a"][0].__dlpack_device__() == (2, 0)
     assert (out["a"][1], out["b"][1]) == (3, "text")
+
+
+class Pair(NamedTuple):
+    one: Any
+    two: Any
+
+
+@dataclass
+class Holder:
+    tensor: Any
+    other: int
+    made: Any = field(default=None, init=False)
+
+
+def test_named_tuples_and_dataclasses_are_made_again() -> None:
+    owned: list[int] = []
+    x = torch.zeros(4)
+
+    def own(tensor: torch.Tensor) -> None:
+        owned.append(tensor.data_ptr())
+
+    pair, held = shown(Pair(x, 3), own), shown(Holder(x, 5), own)
+    assert (type(pair), pair.two) == (Pair, 3)
+    assert (type(held), held.other) == (Holder, 5)
+    assert {t.__dlpack_device__() for t in (pair.one, held.tensor)} == {(2, 0)}
+    assert owned == [x.data_ptr()] * 2
+    assert shown(Holder, own) is Holder
+    assert gpu_view("text", own) == "text"
+    assert gpu_view(x, own).__dlpack_device__() == (2, 0)

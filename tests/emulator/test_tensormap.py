@@ -69,9 +69,17 @@ def test_a_swizzle_only_moves_pieces(swizzle: int) -> None:
         assert (chunks[8:16] == 256 + 8 + (np.arange(8) ^ 1)).all()
 
 
-@given(st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 3))
-def test_matrix_descriptors(start: int, leading: int, stride: int, swizzle: int) -> None:
-    d = Descriptor(16 * start, 16 * leading, 16 * stride, 0, swizzle)
+@given(
+    st.integers(0, 0x3FFF),
+    st.integers(0, 0x3FFF),
+    st.integers(0, 0x3FFF),
+    st.integers(0, 7),
+    st.integers(0, 3),
+)
+def test_matrix_descriptors(
+    start: int, leading: int, stride: int, offset: int, swizzle: int
+) -> None:
+    d = Descriptor(16 * start, 16 * leading, 16 * stride, offset, swizzle)
     assert Descriptor.of(d.word()) == d
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,9 @@ def test_at_least_one(flag: str) -> None:
 def test_a_seed_makes_one_program() -> None:
     assert fuzz.make(7).source == fuzz.make(7).source
     assert len({fuzz.make(seed).source for seed in range(20)}) > 15
+
+
+def test_a_finding_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = SimpleNamespace(diagnostics=["the first", "the second"])
+    monkeypatch.setattr(fuzz, "launch", lambda *_, **__: said)
+    assert fuzz.difference(1) == f"{fuzz.make(1).source}\nthe first"

@@ -28,7 +28,7 @@ from mla_var3.interpreter.values import (
     to_scalar,
 )
 
-from .helpers import assert_same, only, refusal, round_to, run, run_clean, wrap
+from .helpers import assert_same, line_of, only, refusal, round_to, run, run_clean, wrap
 
 Int = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -475,3 +475,27 @@ def test_scans_of_each_kind(dtype: torch.dtype) -> None:
     run_clean(scans, x, y, z)
     assert torch.equal(y, x.double().cumsum(0).to(dtype))
     assert torch.equal(z, x.double().flip(1).cumprod(1).flip(1).to(dtype))
+
+
+@ct.kernel
+def traffic(x, y, z):
+    a = ct.load(x, (0,), (4,))  # load
+    b = ct.gather(x, (ct.arange(4, dtype=ct.int32) * 2,))  # gather
+    c = ct.load(x, (9,), (4,), padding_mode=ZERO)  # outside
+    ct.store(y, (0,), a + b + c)  # store
+    ct.scatter(z, (ct.arange(4, dtype=ct.int32) * 3,), a)  # scatter
+
+
+def test_accesses_and_their_bytes_are_counted_at_their_lines() -> None:
+    x, y, z = torch.arange(8.0), torch.zeros(4), torch.zeros(8)
+    report = run(traffic, x, y, z, grid=(3,))
+    found = {line: t for (_, line), t in report.bytes_by_line.items()}
+
+    def told(mark: str) -> tuple[int, int, int, int]:
+        t = found[line_of(traffic, mark)]
+        return t.loads, t.bytes_loaded, t.stores, t.bytes_stored
+
+    assert told("load") == told("gather") == (3, 48, 0, 0)
+    assert told("outside")[:2] == (3, 0)
+    assert told("store") == (0, 0, 3, 48)
+    assert told("scatter") == (0, 0, 3, 36)  # One of four lies outside.

@@ -265,7 +265,7 @@ class Runner:
         gc.freeze()  # A fork that collects would copy everything.
         with tempfile.TemporaryDirectory() as folder:
             for mutant, ended in forked.run(
-                work, folder=Path(folder), workers=self.workers, timeout=4 * self.limit + 60,
+                work, folder=Path(folder), workers=self.workers, timeout=12 * self.limit + 120,
                 explain=lambda error: f"{type(error).__name__}: {error}",
             ):  # fmt: skip
                 if ended.crashed:
@@ -301,12 +301,13 @@ class Runner:
         ):
             self.failed = False
             ends = self.reached.seconds[name] * PATIENCE + GRACE_S
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # Ends the process: killed.
-            signal.setitimer(signal.ITIMER_REAL, ends)
+            # Ends the process: killed. By its own time, since others may have the machine.
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, ends)
             items[name].config.hook.pytest_runtest_protocol(
                 item=items[name], nextitem=items.get(following)
             )
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             if self.failed:
                 return Verdict(name, number)
         return Verdict("", len(asked))

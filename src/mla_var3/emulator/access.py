@@ -203,7 +203,7 @@ class Memory:
         m = self.machine
         address = address.astype(U64)
         if (address & U64(size - 1)).any():
-            i = int(np.argmax(address & U64(size - 1)))
+            i = int(np.argmax((address & U64(size - 1)) != 0))
             m.reporter.add(
                 "misaligned",
                 pc,
