@@ -17,7 +17,7 @@ from mla_var3 import languages
 from mla_var3.app import checking, commands, few_builds
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
-from mla_var3.runtime import cases, registry
+from mla_var3.runtime import cases, registry, unreached
 from mla_var3.workloads.mla.problems import FAR
 
 
@@ -191,6 +191,19 @@ def test_few_builds_are_run_at_many_sizes():
     assert [case.build for case in found if case.plan.rise == FAR] == sorted(builds)
     assert any(plan.h > 1 and plan.s % 2 and plan.h * plan.s > 64 for plan in plans if plan.causal)
     assert found == few_builds.chosen(version.plan_class()(), 2)
+
+
+def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
+    version = registry.find("sparse_mla@cute-dsl", "v1")
+    found = few_builds.chosen(version.plan_class()(), 1)
+    assert {case.plan.target.sm_count for case in found} >= {2, 5, 132}
+
+
+def test_sizes_that_a_design_names_are_run():
+    version = registry.find("flash_mla@cute-dsl", "v15")
+    (named,) = unreached.reaching(version)
+    ran = [case for case in checking.cases_of(version) if case.plan.t == named["t"]]
+    assert [(case.plan.b, case.plan.h, case.plan.s) for case in ran] == [(1, 1, 1)]
 
 
 def test_problems_of_a_build_compile_to_the_same():

@@ -36,6 +36,16 @@ def test_a_gap_is_named_wherever_its_line_stands(file):
     )
 
 
+def test_sizes_that_lines_need_are_named_with_their_reason(file):
+    text = f'[[reach]]\nfields = {{m = 7, n = 1}}\nwhy = "{REASON}"\n'
+    file.write_text(text + 'versions = ["v0"]\n')
+    assert unreached.reaching(registry.find("gemm@cutile-dsl", "v0")) == ({"m": 7, "n": 1},)
+    assert unreached.reaching(VERSION) == ()
+    file.write_text(text.replace(REASON, "not needed"))
+    with pytest.raises(HyperMlaError, match="'not needed' is no reason"):
+        unreached.reaching(VERSION)
+
+
 def test_a_reason_may_hold_for_some_versions_only(file):
     file.write_text(NAMED + 'versions = ["v0"]\n')
     assert unreached.named(VERSION) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads import mla
+from mla_var3.workloads.mla.problems import FAR
 
 
 @given(b=st.integers(1, 64), t=st.integers(16, 5000), kind=st.sampled_from(mla.LENGTHS))
@@ -65,6 +67,40 @@ def test_pages_change_no_result(page, lengths):
         o = torch.einsum("hst,tk->shk", scores.softmax(-1), rows[0])
         assert torch.allclose(found["o"][i].double(), o, atol=1e-4)
         assert torch.allclose(found["lse"][i].double(), scores.logsumexp(-1), atol=1e-4)
+
+
+@pytest.mark.parametrize("page", [None, 1, 64, 100])
+def test_sequences_without_keys_and_pages_without_tokens_change_no_other(page):
+    class Problem(mla.PagedLatentProblem):
+        __abstractmethods__ = frozenset()
+
+    plain = Problem(b=3, h=2, s=2, t=90, k=32, p=16, page=page, causal=True)
+    problem = dataclasses.replace(plain, absent=True, spare=True)
+    *_, z, _, table, keys = inputs = problem.prepare_inputs()
+    assert keys.tolist() == [90, 0, 90]
+    past = table[torch.arange(table.shape[1]) >= -(-keys[:, None] // z.shape[1])]
+    assert len(past) > 3
+    assert z[past.long()].isnan().all()
+    found = problem.reference_fn(*inputs)
+    assert not any(x.isnan().any() for x in found.values())
+    assert found["o"][1].count_nonzero() == 0
+    assert found["lse"][1].eq(-math.inf).all()
+    assert [x.shape for x in problem.prepare_inputs("meta")] == [x.shape for x in inputs]
+    assert problem._algorithmic_flops_bytes().flops < plain._algorithmic_flops_bytes().flops
+
+
+@pytest.mark.parametrize("extreme", [{"shift": FAR}, {"rise": FAR}, {"spread": 48.0}])
+def test_a_list_may_name_a_token_twice_and_have_far_scores(extreme):
+    class Problem(mla.SparseLatentProblem):
+        __abstractmethods__ = frozenset()
+
+    plain = Problem(b=2, h=3, s=2, t=90, topk=20)
+    problem = dataclasses.replace(plain, repeated=True, **extreme)
+    chosen = problem.prepare_inputs()[3]
+    assert all(len(set(row.tolist())) == 10 for row in chosen)
+    before, now = (x.reference_fn(*x.prepare_inputs())["lse"] for x in (plain, problem))
+    assert (now - before)[-1].abs().max() > 20
+    assert not now.isnan().any()
 
 
 def test_unknown_lengths_are_refused():

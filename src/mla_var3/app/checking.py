@@ -247,7 +247,8 @@ def cases_of(version: Version) -> list[Case]:
         return _cases_for_gpu(plan, language.cpu_builds)
     if language.cannot_execute() is None and language.cpu_builds is not None:
         # What cannot be built here says so where it runs.
-        return few_builds.chosen(plan, language.cpu_builds) or cases.cases(plan)[:1]
+        named = unreached.reaching(version)
+        return few_builds.chosen(plan, language.cpu_builds, named) or cases.cases(plan)[:1]
     return cases.cases(plan, MADE)
 
 

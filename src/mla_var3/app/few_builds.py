@@ -22,15 +22,16 @@ from mla_var3.runtime.cases import Case
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
 
-#: Problems by chance of which the builds are chosen, and sizes drawn for each of these.
-DRAWN, SIZES_DRAWN = 40, 60
+#: Problems by chance of which the builds are chosen, with the steps that one may take, and sizes
+#: drawn for each of these.
+DRAWN, STEPS_DRAWN, SIZES_DRAWN = 40, 90, 60
 #: Builds that may come on top of those asked for, where an axis had a single value till then.
 MORE_BUILDS = 2
 #: Problems of each build, how many it has however long they take, and those of one on top.
-PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 8, 5, 4
+PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 16, 10, 8
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
-MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 90, 240, 3, 40
+MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 120, 500, 3, 10
 #: Which of them is one of the workload's own problems.
 PLANNED = 2
 #: What it is worth that a number is one, two or more for the first time, in pairs of values.
@@ -72,12 +73,13 @@ class _Built:
         return self.case.plan.target.sm_count <= FEW_SMS
 
 
-def chosen(plan: KernelPlan, builds: int) -> list[Case]:
+def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = ()) -> list[Case]:
     """The problems, those of a build one after the other.
 
     Args:
         plan: A plan of the version.
         builds: How many ways of compiling it are checked.
+        named: Values of fields of further problems; the first build that can runs each.
     """
     left = [one for case in _candidates(plan) if (one := _built(case)) is not None]
     switches = _told(left)
@@ -93,6 +95,8 @@ def chosen(plan: KernelPlan, builds: int) -> list[Case]:
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
+    for values in named:
+        _add(plan, dict(values), picked)
     # The first goes through most steps; the next is launched twice.
     return [
         dataclasses.replace(
@@ -110,6 +114,19 @@ def _deep(plan: KernelPlan) -> KernelPlan:
     """A problem of many steps with what takes many to show, such as a maximum that rises."""
     fields = {f.name: f.metadata["deep"] for f in dataclasses.fields(plan) if "deep" in f.metadata}
     return dataclasses.replace(plan, **fields)
+
+
+def _add(plan: KernelPlan, values: dict[str, Any], picked: list[list[_Built]]) -> None:
+    """Add a problem with these values to the first build that takes it, else a build for it."""
+    for those in picked:
+        alike = dataclasses.replace(
+            those[0].case.plan, tilings=dict(those[0].tilings), machine=None
+        )
+        if (other := _of(those[0], _with(alike, values))) is not None:
+            those.append(other)
+            return
+    if (alone := _built(Case(_with(plan, values), "default", "forward"))) is not None:
+        picked.append([alone])
 
 
 def _told(found: Sequence[_Built]) -> frozenset[Feature]:
@@ -159,7 +176,7 @@ def _brings(one: _Built, left: Sequence[_Built], picked: Sequence[Sequence[_Buil
 def _candidates(plan: KernelPlan) -> Iterator[Case]:
     those = cases.cases(plan)
     yield from those
-    yield from itertools.islice(cases.drawn(plan, len(those), MOST_STEPS), DRAWN)
+    yield from itertools.islice(cases.drawn(plan, len(those), STEPS_DRAWN), DRAWN)
 
 
 def _built(case: Case) -> _Built | None:
@@ -228,7 +245,7 @@ def _sized(one: _Built, seed: int) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
     pool, met = [*_alike(one, random.Random(cases.SEED + seed))], set[frozenset[str]]()
-    planned = [*_planned(one)]
+    planned, devices = [*_planned(one)], set[int]()
 
     def news(other: _Built) -> int:
         new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(_turns(other) - turns)
@@ -248,6 +265,9 @@ def _sized(one: _Built, seed: int) -> Iterator[_Built]:
         most = max(least if number < LEAST_PROBLEMS else 0, min(left, ALL_STEPS // 4))
         most = most if number else max(ALL_STEPS // 2, least)
         whole = planned if number == PLANNED and planned else whole
+        # Where parts are few on few multiprocessors they are many on many.
+        other_devices = [x for x in whole if x.case.plan.target.sm_count not in devices]
+        whole = other_devices if number > PLANNED and other_devices else whole
         fitting = [other for other in whole if other.steps <= most]
         best = max(fitting, key=best_by.get(number, worth), default=None)
         if best is None:
@@ -255,6 +275,7 @@ def _sized(one: _Built, seed: int) -> Iterator[_Built]:
         pairs.add(best.case.plan)
         turns |= _turns(best)
         met |= _meetings(best)
+        devices.add(best.case.plan.target.sm_count)
         left -= best.steps
         yield best
 
@@ -308,7 +329,7 @@ def _planned(one: _Built) -> Iterator[_Built]:
     for known in [*plan.check_plans(), *plan.edges()]:
         told = known.problem()
         if {name: told[name] for name in flags} == flags:
-            numbers = {name: value for name, value in told.items() if type(value) is int}
+            numbers: dict[str, Any] = {n: v for n, v in told.items() if type(v) is int}
             small = dataclasses.replace(plan, **numbers)
             if small.is_valid() and (other := _of(one, small)) is not None:
                 yield from _if_small(other)

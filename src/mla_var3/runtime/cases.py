@@ -118,7 +118,7 @@ def elsewhere(plan: KernelPlan, rng: random.Random) -> KernelPlan:
     """The plan for a device of as many multiprocessors as chance gives it."""
     sms = rng.choice(SMS)
     if sms is None:
-        return plan
+        return dataclasses.replace(plan, machine=None)
     return dataclasses.replace(plan, machine=dataclasses.replace(plan.target, sm_count=sms))
 
 

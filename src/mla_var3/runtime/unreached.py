@@ -2,8 +2,8 @@
 
 The file names gaps that coverage found, word for word but for the line, why no problem can reach
 them, and for which versions this holds if not for all. A gap that it does not name fails the check.
-Edits that ``check --mutants`` derives and that change no result stand there too, and findings that
-versions were measured with.
+Edits that ``check --mutants`` derives and that change no result stand there too, findings that
+versions were measured with, and sizes of problems that reach what those drawn by chance do not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -68,11 +69,25 @@ class _Finding(BaseModel):
         return _Gap._says_why(why)
 
 
+class _Reach(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fields: dict[str, int | float | bool | str]
+    why: str
+    versions: tuple[str, ...] | None = None
+
+    @field_validator("why")
+    @classmethod
+    def _says_why(cls, why: str) -> str:
+        return _Gap._says_why(why)
+
+
 class _Gaps(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     gap: list[_Gap] = []
     same: list[_Same] = []
+    reach: list[_Reach] = []
     finding: list[_Finding] = []
 
 
@@ -107,6 +122,19 @@ def same(version: Version) -> dict[str, str]:
         if one.versions is None or version.version in one.versions
         for edit in one.edits
     }
+
+
+def reaching(version: Version) -> tuple[dict[str, Any], ...]:
+    """Values of fields that lines of a version need, and that chance does not draw.
+
+    Raises:
+        HyperMlaError: As for ``named``.
+    """
+    return tuple(
+        dict(one.fields)
+        for one in _read(version).reach
+        if one.versions is None or version.version in one.versions
+    )
 
 
 def findings(version: Version) -> tuple[Argued, ...]:

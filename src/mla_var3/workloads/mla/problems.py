@@ -359,6 +359,14 @@ class PagedLatentProblem(LatentProblem):
         "lengths of the sequences: ragged, or one ten times the rest; by default all t",
         tries=(None, "ragged", "one"),
     )
+    #: Whether every third sequence has no keys, from the second on.
+    absent: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
+    #: Whether the table names, past a sequence's pages, one that holds no token.
+    spare: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -367,7 +375,8 @@ class PagedLatentProblem(LatentProblem):
 
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
-        return drawn_lengths(self.b, self.t, self.lengths or "equal")
+        found = drawn_lengths(self.b, self.t, self.lengths or "equal")
+        return [0 if self.absent and i % 3 == 1 else keys for i, keys in enumerate(found)]
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         import torch
@@ -376,18 +385,21 @@ class PagedLatentProblem(LatentProblem):
         page = self.page or max(keys)
         counts = [-(-n // page) for n in keys]
         width, split = self.k + self.p, (self.k, self.p)
-        q, cache = self.random(device, (self.b, self.s, self.h, width), (sum(counts), page, width))
+        pages = sum(counts) + self.spare
+        q, cache = self.random(device, (self.b, self.s, self.h, width), (pages, page, width))
         q, cache = self.rounded(q, cache)
         order = torch.arange(sum(counts), dtype=torch.int32)
         if self.page is not None:  # A page may be anywhere.
             order = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(SEED))]
-        table = torch.zeros(self.b, max(counts), dtype=torch.int32)
+        past = sum(counts) if self.spare else 0
+        table = torch.full((self.b, max(counts) + self.spare), past, dtype=torch.int32)
         for row, count, part in zip(table, counts, order.split(counts), strict=True):
             row[:count] = part
         lengths = torch.tensor(keys, dtype=torch.int32)
         if not q.is_meta:
             self._at_extremes(q, cache)
             self._unwritten(cache, table, keys)
+            cache[sum(counts) :] = math.nan
         return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)
 
     @staticmethod
@@ -525,6 +537,10 @@ class SparseLatentProblem(MlaProblem):
     topk: int = option(
         2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
     )
+    #: Whether lists name tokens twice, which then count twice.
+    repeated: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
     #: Whether lists end early, each elsewhere, with other tokens behind their ends.
     ending: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
@@ -567,11 +583,20 @@ class SparseLatentProblem(MlaProblem):
             cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
         else:
             q[..., : self.k] *= (self.d_qk / width) ** 0.5
+            q[-1] *= self.spread
+            if self.shift:
+                q[-1, ..., self.k] = self.shift / self.scale
+                tokens[..., self.k] = 1.0
+            if self.rise:  # within each page
+                q[-1, ..., self.k + 1] = self.rise / self.scale
+                tokens[..., self.k + 1] = ramp(page)
             cache = fp8_rows(*tokens.split((self.k, self.p), -1))
         draw = torch.Generator().manual_seed(SEED)
         chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
         for i, row in enumerate(chosen):
             own = torch.randperm(self.t, generator=draw)[: self.topk] + i // self.s * self.t
+            if self.repeated:
+                own[1::2] = own[: len(own) // 2]
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
         if self.stray:

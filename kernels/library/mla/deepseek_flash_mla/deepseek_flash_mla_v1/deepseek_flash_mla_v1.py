@@ -48,7 +48,7 @@ class Plan(PagedLatentProblem, LibraryPlan):
 
     @property
     def _has_empty_rows(self) -> bool:
-        return self.causal and self.s > min(self.drawn())
+        return min(self.drawn()) < (self.s if self.causal else 1)
 
     def check_plans(self) -> list[Self]:
         """The shared problems but those with rows that see no key."""
