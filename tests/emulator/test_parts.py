@@ -291,3 +291,22 @@ def test_powers_of_two_without_a_sign() -> None:
     assert formats.encode(made, "ue8m0").tolist() == codes.tolist()
     assert formats.encode(np.array([np.nan, 1e60]), "ue8m0").tolist() == [255, 254]
     assert np.isnan(formats.decode(np.array([255]), "ue8m0")[0])
+
+
+def test_codes_that_are_no_numbers() -> None:
+    five = formats.decode(np.array([0x7B, 0x7C, 0xFC, 0x7D, 0x7F, 0xFF]), "e5m2")
+    assert five[:3].tolist() == [57344.0, np.inf, -np.inf]
+    assert np.isnan(five[3:]).all()
+    four = formats.decode(np.array([0x7E, 0xFE, 0x7F, 0xFF]), "e4m3")
+    assert four[:2].tolist() == [448.0, -448.0]
+    assert np.isnan(four[2:]).all()
+
+
+@pytest.mark.parametrize("below", [0, 1, 2, 5])
+def test_tf32_takes_ties_to_even(below: int) -> None:
+    """Halfway between two codes the one whose last bit is 0 is taken."""
+    code = np.uint32(0x3F800000 + (below << 13))
+    tie = np.array([code + 0x1000, code + 0xFFF, code + 0x1001], np.uint32).view(np.float32)
+    up = code + np.uint32(0x2000)
+    wanted = [up if below % 2 else code, code, up]
+    assert formats.to_tf32(tie, "rn").tolist() == [int(w) for w in wanted]

@@ -499,3 +499,19 @@ def test_accesses_and_their_bytes_are_counted_at_their_lines() -> None:
     assert told("outside")[:2] == (3, 0)
     assert told("store") == (0, 0, 3, 48)
     assert told("scatter") == (0, 0, 3, 36)  # One of four lies outside.
+
+
+@ct.kernel
+def extremes(x, low, high):
+    tile = ct.load(x, (0, 0), (4, 2))
+    ct.store(low, (0,), ct.min(tile, axis=0))
+    ct.store(high, (0,), ct.max(tile, axis=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint64, torch.int64, torch.uint32, torch.uint8])
+def test_the_least_and_the_greatest_of_an_axis(dtype: torch.dtype) -> None:
+    top = torch.iinfo(dtype).max
+    x = torch.tensor([[3, top], [top, 2], [top - 1, 1], [5, top - 2]], dtype=dtype)
+    low, high = torch.zeros(2, dtype=dtype), torch.zeros(2, dtype=dtype)
+    run_clean(extremes, x, low, high)
+    assert (low.tolist(), high.tolist()) == ([3, 1], [top, top])
