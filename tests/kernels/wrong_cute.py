@@ -58,7 +58,7 @@ EDITS = [
      "scores that grow by more than fp16 holds"),
     (MLA, "v4", "stores", "Float32(0.0) if wg.row_sum[r] == 0.0 else Float32(1.0)", "Float32(1.0)",
      "a row that sees no key"),
-    (MLA, "v9", "epilogue", "peer = cta ^ self.share", "peer = cta ^ 1",
+    (MLA, "v10", "epilogue", "peer = cta ^ self.share", "peer = cta ^ 1",
      "clusters of two row tiles"),
     (MLA, "v15", "staged", "acc[e] = acc[e] * shrink[side, row + 8 * (e // 2)]", "acc[e] = acc[e]",
      "more parts of a sequence than shared memory holds at once"),
