@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import types
 
@@ -34,6 +35,28 @@ def test_the_default_and_the_best_by_static_facts_are_timed():
               trial(0, 1.0, version="v1"), trial(1, 0.5, version="v1")]  # fmt: skip
     names = [one.name for one in chosen(trials, 2)]
     assert names == ["v0 default", "v0 tile_m=2", "v0 tile_m=4", "v1 default", "v1 tile_m=1"]
+
+
+def test_stages_take_turns_since_their_scores_do_not_compare():
+    def of(stage, tile, score):
+        one = trial(tile, score)
+        case = one.compiled.case.model_copy(update={"tilings": {stage: {"tile_m": tile}}})
+        return dataclasses.replace(one, compiled=one.compiled.model_copy(update={"case": case}))
+
+    trials = [trial(0, 5.0), of("merge", 1, 9.0), of("merge", 2, 8.0), of("split", 3, 1.0)]
+    assert [one.name for one in chosen(trials, 2)] == [
+        "v0 default", "v0 tile_m=1", "v0 tile_m=3"]  # fmt: skip
+
+
+def test_a_target_ends_a_walk_but_not_one_over_everything(begun, monkeypatch, capsys):
+    play_gpu(monkeypatch)
+    fast = lambda case, say=None: trial(0, 1.0, 1e-6).timed.model_copy(  # noqa: E731
+        update={"case": case})  # fmt: skip
+    monkeypatch.setattr(cases, "run", fast)
+    assert campaign.main(["auto", "mine", "--most=3"]) == 0
+    assert "is reached" in capsys.readouterr().out
+    assert campaign.main(["auto", "mine", "--most=3", "--everything"]) == 0
+    assert "is reached" not in capsys.readouterr().out
 
 
 def test_regret_is_of_those_that_would_have_been_timed():
