@@ -22,6 +22,7 @@ from mla_var3 import evidence
 from mla_var3.devices.model import UNKNOWN
 from mla_var3.evidence import Failed, Skipped
 from mla_var3.knowledge.symptoms import SYMPTOMS
+from mla_var3.runtime import registry
 from mla_var3.workloads import workloads
 from tests.factories import costs_as, passed, stage, static_facts
 from tests.generators.checking import dead_links, see
@@ -275,8 +276,11 @@ def test_every_place_follows_a_changed_record(tmp_path):
 
     def texts() -> dict[str, str]:
         site = engine.load(tmp_path)
-        families = (home, kernels, version_pages, devices, results, record_pages)
-        return {p.path: str(p.content) for family in families for p in family.pages(site)}
+        families = (home, kernels, devices, results, record_pages)
+        made = [page for family in families for page in family.pages(site)]
+        version = registry.find("flash_mla", "v1")
+        return {p.path: str(p.content)
+                for p in (*made, version_pages._version(site, version, None, None))}  # fmt: skip
 
     wanted = {
         "kernels/mla/cutile-dsl/flash_mla/v1.md",
