@@ -331,11 +331,10 @@ class EvidencePair(DocumentCheck):
 
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         for line, item in entries(document, PairEvidence):
-            before, after = (_readable(catalogue, n) for n in (item.before, item.after))
-            if before is None or after is None:
+            if any(_readable(catalogue, name) is None for name in (item.before, item.after)):
                 continue  # evidence-record-missing
             try:
-                check_comparable(before, after, item.metric)
+                check_comparable(*catalogue.pair(item.before, item.after), item.metric)
             except KnowledgeError as error:
                 yield line, str(error)
 
