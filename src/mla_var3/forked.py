@@ -8,12 +8,12 @@ killed with -9.
 from __future__ import annotations
 
 import ctypes
-import gc
 import multiprocessing
 import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -23,10 +23,6 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
-
-#: In a fork, all that its parent made, which lives on there: ending it may take a lock, or wait for
-#: a thread, that only the parent has. An execution engine of the CuTe DSL waited so, for ever.
-_OF_PARENT: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -168,8 +164,9 @@ def _child(
 ) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _OF_PARENT.extend(gc.get_objects())
-    gc.freeze()
+    # What the parent made ends in the parent: here it may wait for a thread that only the parent
+    # has, as execution engines of the CuTe DSL do, for ever. There is no public way to say so.
+    vars(weakref.finalize)["_registry"].clear()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -46,7 +46,7 @@ CLOCK_SCRIPTS = ["./scripts/lock-gpu-clock.sh", "./scripts/reset-gpu-clock.sh"]
 #: Scripts of the sources that take times, and the command whose flags they take.
 BENCH_SCRIPTS = [
     ("tests/benchmark/bench_all_mla.py", "mla_var3.app.commands bench"),
-    ("tests/benchmark/bench_mla.py", "mla_var3.kernel DESIGN"),
+    ("tests/benchmark/bench_mla.py", "mla_var3.app.commands bench"),
     ("tests/benchmark/bench_mla_var6_plus.py", "mla_var3.kernel mla_var6_plus v0"),
     ("tests/benchmark/bench_mla_var6_plus_v3.py", "mla_var3.kernel mla_var6_plus v3"),
     ("tests/benchmark/bench_mla_var6_plus_v4.py", "mla_var3.kernel mla_var6_plus v4"),
