@@ -23,6 +23,7 @@ def test_the_calculator_after_instant_navigation(open_tab: OpenTab):
     tab.page.wait_for_url(f"{BASE}mla/")
     tab.page.wait_for_selector(".calculator tbody tr")
     tab.page.select_option(".calculator select", "nvidia-b200")
+    tab.page.fill(".calculator input[name=b]", "64")
     tab.page.fill(".calculator input[name=s]", "8")
     cell = regimes.cell(regimes.Shape(), 8, 4096, regimes.ceilings_of("nvidia-b200"))
     rows = tab.page.locator(".calculator tbody tr")
