@@ -780,6 +780,25 @@ def test_scaled_products() -> None:
     assert report.mma_flops == 2 * 4 * 4 * 64
 
 
+@ct.kernel
+def scaled_batch(x, xs, y, ys, out):
+    a, b = ct.load(x, (0, 0, 0), (2, 4, 64)), ct.load(y, (0, 0, 0), (2, 64, 8))
+    sa, sb = ct.load(xs, (0, 0, 0), (2, 4, 2)), ct.load(ys, (0, 0, 0), (2, 2, 8))
+    acc = ct.zeros((2, 4, 8), dtype=ct.float32)
+    ct.store(out, (0, 0, 0), ct.mma_scaled(a, sa, b, sb, acc))
+
+
+def test_scaled_products_of_batches() -> None:
+    made = torch.Generator().manual_seed(1)
+    x = torch.randint(-4, 4, (2, 4, 64), generator=made).float()
+    y = torch.randint(-4, 4, (2, 64, 8), generator=made).float()
+    xs, ys = (2.0 ** torch.randint(-2, 3, s, generator=made) for s in ((2, 4, 2), (2, 2, 8)))
+    out, e4m3, e8m0 = torch.zeros(2, 4, 8), torch.float8_e4m3fn, torch.float8_e8m0fnu
+    run(scaled_batch, x.to(e4m3), xs.to(e8m0), y.to(e4m3), ys.to(e8m0), out)
+    wide = x * xs.repeat_interleave(32, 2)
+    assert torch.equal(out, wide @ (y * ys.repeat_interleave(32, 1)))
+
+
 # ------------------------------------------------------------------------ reductions and scans
 
 

@@ -327,6 +327,8 @@ def test_names_of_elements_of_arrays_with_an_axis_of_one() -> None:
     assert [x.index_of(x.start + i) for i in range(4)] == [f"x[0, {i}]" for i in range(4)]
     y = array(torch.zeros(2, 1, 3))
     assert y.index_of(y.start + 5) == "x[1, 0, 2]"
+    z = array(torch.zeros(3, 2))
+    assert [z.index_of(z.start + i) for i in (0, 1, 5)] == ["x[0, 0]", "x[0, 1]", "x[2, 1]"]
 
 
 @pytest.mark.parametrize(

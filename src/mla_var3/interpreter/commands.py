@@ -12,6 +12,7 @@ import tyro
 
 from mla_var3 import arguments
 from mla_var3.arguments import named
+from mla_var3.collecting import uncollected
 from mla_var3.errors import UnknownNameError, UsageError
 
 PROG = "python -m mla_var3.interpreter"
@@ -57,9 +58,10 @@ def run(argv: Sequence[str]) -> int:
     chosen = arguments.parse(settings, options, f"{PROG} run")
     if not rest:
         raise UsageError(f"run needs a script; see {PROG} run --help")
-    from mla_var3.interpreter.launch_report import summary
-    from mla_var3.interpreter.options import using
-    from mla_var3.interpreter.redirect import run_script
+    with uncollected():
+        from mla_var3.interpreter.launch_report import summary
+        from mla_var3.interpreter.options import using
+        from mla_var3.interpreter.redirect import run_script
 
     with using(**chosen):
         reports, ended = run_script(Path(rest[0]), rest[1:])

@@ -292,9 +292,8 @@ class Memory:
         if tensor.is_floating_point():
             tensor.fill_(poison)
         elif tensor.numel():
-            pattern = int_poison.to_bytes(8, "little", signed=int_poison < 0)[:size]
-            value = int.from_bytes(pattern, "little", signed=size > 1)
-            tensor.view(_INTEGERS[size]).fill_(value)
+            held = _INTEGERS[size]
+            tensor.view(held).fill_(torch.tensor(int_poison).to(held))
         for region in self.regions:
             first = tensor.data_ptr() - region.address
             if not 0 <= first <= region.bytes.numel() - span_bytes(tensor):

@@ -322,12 +322,10 @@ class Lowering:
             code.segments.pop()
         return code
 
-    def _open(self, code: Code) -> Segment:
-        segment = Segment(len(self.segments))
-        self.segments.append(segment)
-        code.segments.append(segment)
-        self.segment = segment
-        return segment
+    def _open(self, code: Code) -> None:
+        self.segment = Segment(len(self.segments))
+        self.segments.append(self.segment)
+        code.segments.append(self.segment)
 
     def _operation(self, op: Any, code: Code) -> None:
         from mla_var3.interpreter.ops import HANDLERS

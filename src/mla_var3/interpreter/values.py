@@ -390,6 +390,7 @@ def _round_directed(x: torch.Tensor, target: DType, mode: RoundingMode) -> torch
         below, above = wide - down.double(), up.double() - wide
         away = torch.where(wide < 0, down, up)
         result = torch.where(below == above, away, torch.where(below < above, down, up))
+    result = torch.copysign(result, near)  # What rounds to 0 keeps its sign.
     return torch.where(torch.isfinite(wide) & torch.isfinite(result), result, near)
 
 
@@ -519,11 +520,9 @@ def _directed_scalar(
         down = _neighbour(down, dtype, up=False)
     while sign(up) < 0:
         up = _neighbour(up, dtype, up=True)
-    if mode is RoundingMode.RM:
-        return down[0]
-    if mode is RoundingMode.RP:
-        return up[0]
-    return (up if near < 0 else down)[0]
+    ways = {RoundingMode.RM: down, RoundingMode.RP: up}
+    found = ways.get(mode, up if bool(torch.signbit(near)) else down)
+    return torch.copysign(found, near)[0]  # What rounds to 0 keeps its sign.
 
 
 def _cancels(fn: str, xs: list[float]) -> bool:

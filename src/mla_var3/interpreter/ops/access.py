@@ -211,7 +211,6 @@ def _load_part(
 def tile_load(op: Any, lo: Lowering) -> Any:
     """A tile of an array, with padding where it reaches outside."""
     view, index, r = lo.slot(op.view), lo.slots(op.index), lo.slot(op.result_vars[0])
-    lo.slot(op.result_vars[1])
     where, ordered = line_of(op), strong(op)
     place, moving = place_of(where), _moving(op, lo)
     unchecked = any(op.inbounds)
@@ -280,7 +279,6 @@ def tile_load(op: Any, lo: Lowering) -> Any:
 def tile_store(op: Any, lo: Lowering) -> Any:
     """A tile written to an array; elements outside are left out."""
     view, index, tile = lo.slot(op.view), lo.slots(op.index), lo.slot(op.tile)
-    lo.slot(op.result_var)
     where, ordered = line_of(op), strong(op)
     place, moving = place_of(where), _moving(op, lo)
     unchecked = any(op.inbounds)

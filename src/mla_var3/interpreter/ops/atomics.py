@@ -155,7 +155,6 @@ def apply_atomic(
 def tile_atomic_rmw(op: Any, lo: Lowering) -> Any:
     """Reads, changes and writes elements; the result is what was there."""
     pointer, update, r = lo.slot(op.pointer), lo.slot(op.update), lo.slot(op.result_vars[0])
-    lo.slot(op.result_vars[1])
     mask = None if op.mask is None else lo.slot(op.mask)
     dtype, where = op.update.get_type().dtype, line_of(op)
     apply = _update(op.mode.name, dtype)
@@ -191,7 +190,6 @@ def tile_atomic_cas(op: Any, lo: Lowering) -> Any:
     """Writes where an expected value is found; the result is what was there."""
     pointer, r = lo.slot(op.pointer), lo.slot(op.result_vars[0])
     expected, desired = lo.slot(op.expected), lo.slot(op.desired)
-    lo.slot(op.result_vars[1])
     mask = None if op.mask is None else lo.slot(op.mask)
     dtype, where = op.desired.get_type().dtype, line_of(op)
     order = Ordering(op, op.result_vars[0].name in lo.used)
@@ -228,7 +226,6 @@ def _same_bits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def tile_atomic_red_view(op: Any, lo: Lowering) -> Any:
     """Updates a tile of an array, element by element; elements outside are left out."""
     view, index, update = lo.slot(op.view), lo.slots(op.index), lo.slot(op.update)
-    lo.slot(op.result_var)
     dtype, where = op.update.get_type().dtype, line_of(op)
     apply, order = _update(op.mode.name, dtype), Ordering(op, read=False)
     _count(op, lo, op.update.get_type().shape)

@@ -131,10 +131,8 @@ def _fast_reduction(op: Any, dtype: Any, axis: int) -> Callable[[torch.Tensor], 
         return lambda x: wrap(x.sum(axis, dtype=torch.int64), dtype)
     if inner.fn in ("min", "max") and (dt.is_float(dtype) or (is_int and dtype is not dt.uint64)):
         extreme = torch.amax if inner.fn == "max" else torch.amin
-        if is_int or inner.propagate_nan:
-            return lambda x: extreme(x, axis)
 
-        # fmin and fmax skip NaN, amin and amax do not; None asks for the general way.
+        # A combiner may skip NaN, amin and amax do not; None asks for the general way.
         def skip_nan(x: torch.Tensor) -> torch.Tensor | None:
             out = extreme(x, axis)
             return None if bool(torch.isnan(out).any()) else out

@@ -160,7 +160,6 @@ def _report_collision(
 def load_pointer(op: Any, lo: Lowering) -> Any:
     """Elements that a tile of pointers points to; padding where the mask is false."""
     pointer, r = lo.slot(op.pointer), lo.slot(op.result_vars[0])
-    lo.slot(op.result_vars[1])
     mask = None if op.mask is None else lo.slot(op.mask)
     pad = None if op.padding_value is None else lo.slot(op.padding_value)
     dtype, where = op.result_vars[0].get_type().dtype, line_of(op)
@@ -192,7 +191,6 @@ def load_pointer(op: Any, lo: Lowering) -> Any:
 def store_pointer(op: Any, lo: Lowering) -> Any:
     """A tile written to where a tile of pointers points."""
     pointer, value = lo.slot(op.pointer), lo.slot(op.value)
-    lo.slot(op.result_var)
     mask = None if op.mask is None else lo.slot(op.mask)
     dtype, where = op.value.get_type().dtype, line_of(op)
 

@@ -16,7 +16,7 @@ from mla_var3.interpreter.memory import Pointer, View
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.arithmetic import unary_step
 from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
-from mla_var3.interpreter.values import full, memory_dtype, wrap_int
+from mla_var3.interpreter.values import memory_dtype, wrap_int
 from mla_var3.interpreter.ways import place_of, turn
 
 _PADDING = {
@@ -229,16 +229,11 @@ def tile_num_blocks(op: Any, lo: Lowering) -> Any:
 
 @handler("make_dummy")
 def make_dummy(op: Any, lo: Lowering) -> Any:
-    """Stands for a variable that a loop carries before anything assigned it: zero."""
-    ty, r = op.result_var.get_type(), lo.slot(op.result_var)
-    value: Any = None
-    if lo.is_scalar(op.result_var):
-        value = False if dt.is_boolean(ty.dtype) else 0
-    elif hasattr(ty, "shape") and dt.is_numeric(ty.dtype):
-        value = full(ty.shape, 0, ty.dtype)
+    """Stands for a variable that a loop carries before anything assigned it: nobody reads it."""
+    r = lo.slot(op.result_var)
 
     def step(env: Env, rt: Runtime) -> None:
-        env[r] = value
+        env[r] = None
 
     return step
 

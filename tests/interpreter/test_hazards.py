@@ -1,0 +1,127 @@
+"""Random kernels of loads, stores and ordered atomics: their hazards are those a search finds.
+
+Blocks run one after the other, so an acquire has heard of every release at its element that some
+block made before. The search draws an edge for each such pair, and asks for a path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import cuda.tile as ct
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .helpers import run
+
+PLACES, FLAGS, BLOCKS = 8, 2, 3
+ORDERS = ("RELAXED", "ACQUIRE", "RELEASE", "ACQ_REL")
+
+
+@dataclass
+class Step:
+    """What a block does: loads or stores a place, or adds to a flag."""
+
+    kind: str
+    block: int
+    at: int
+    order: str = ""
+    number: int = -1
+
+    def text(self) -> str:
+        match self.kind:
+            case "load":
+                return f"t = t + ct.load(x, ({self.at},), (1,))"
+            case "store":
+                return f"ct.store(x, ({self.at},), t)"
+        order = f"memory_order=ct.MemoryOrder.{self.order}"
+        return f"t = t + ct.atomic_add(flags, {self.at}, 1, {order}).reshape((1,))"
+
+
+@dataclass
+class Program:
+    steps: list[Step] = field(default_factory=list)
+
+    @classmethod
+    def draw(cls, seed: int) -> Program:
+        """Each place is accessed twice, and stored at least once."""
+        r, made = random.Random(seed), cls()
+        for at in range(PLACES):
+            for kind in r.choice([("store", "load"), ("store", "store")]):
+                made.steps.append(Step(kind, r.randrange(BLOCKS), at))
+        for _ in range(r.randint(4, 16)):
+            made.steps.append(
+                Step("add", r.randrange(BLOCKS), r.randrange(FLAGS), r.choice(ORDERS))
+            )
+        r.shuffle(made.steps)
+        return made
+
+    def source(self) -> str:
+        lines = ["@ct.kernel", "def program(x, flags, y):", "    i = ct.bid(0)"]
+        for block in range(BLOCKS):
+            lines += [f"    if i == {block}:", "        t = ct.full((1,), 1, ct.int32)"]
+            for step in self.steps:
+                if step.block == block:
+                    step.number = len(lines) + 1
+                    lines.append(f"        {step.text()}")
+            lines.append(f"        ct.store(y, ({block},), t)")
+        return "\n".join([*lines, ""])
+
+    def run(self, name: str, order: str) -> set[int]:
+        """The places of which a hazard was reported."""
+        file, text = f"<hazards {name}>", self.source()
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        space: dict[str, Any] = {"ct": ct}
+        try:
+            exec(compile(text, file, "exec"), space)
+            x, flags, y = (torch.zeros(n, dtype=torch.int32) for n in (PLACES, FLAGS, BLOCKS))
+            report = run(space["program"], x, flags, y, grid=(BLOCKS,), order=order)
+        finally:
+            linecache.cache.pop(file)
+        found = set()
+        for d in report.diagnostics:
+            if d.kind == "never-written":
+                continue
+            place = re.search(r"(?:reads|writes) x\[(\d+)\], which \((\d), 0, 0\)", d.message)
+            assert place, d
+            at, other = int(place[1]), int(place[2])
+            found.add(at)
+            pair = {s.block: s for s in self.steps if s.kind != "add" and s.at == at}
+            [mine] = (s for block, s in pair.items() if block != other)
+            assert d.line == mine.number
+            both = {s.kind for s in pair.values()}
+            assert d.kind == ("write-conflict" if both == {"store"} else "read-write-hazard")
+        return found
+
+    def hazards(self, order: str) -> set[int]:
+        """Places that two blocks access, and nothing orders the two."""
+        blocks = range(BLOCKS) if order == "forward" else range(BLOCKS)[::-1]
+        ran = [s for block in blocks for s in self.steps if s.block == block]
+        n = len(ran)
+        before = [[ran[a].block == ran[b].block and a < b for b in range(n)] for a in range(n)]
+        for a, b in itertools.combinations(range(n), 2):
+            one, other = ran[a], ran[b]
+            if one.kind == other.kind == "add" and one.at == other.at:
+                told = one.order in ("RELEASE", "ACQ_REL") and other.order in ("ACQUIRE", "ACQ_REL")
+                before[a][b] |= told
+        for k, a, b in itertools.product(range(n), repeat=3):
+            before[a][b] |= before[a][k] and before[k][b]
+        out = set()
+        for at in range(PLACES):
+            a, b = (k for k, s in enumerate(ran) if s.kind != "add" and s.at == at)
+            if not before[a][b]:
+                out.add(at)
+        return out
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["forward", "reverse"]))
+def test_hazards_are_those_that_nothing_orders(seed: int, order: str) -> None:
+    program = Program.draw(seed)
+    assert program.run(str(seed), order) == program.hazards(order)
