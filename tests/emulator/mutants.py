@@ -464,7 +464,7 @@ MUTANTS = [
             "or.b64 %rd10, %rd10,",
             "add.u64 %rd10, %rd10, 8; or.b64 %rd10, %rd10,",
         ),
-        "descriptor",
+        "race",
         "wgmma",
     ),
     _m(

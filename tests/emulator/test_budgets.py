@@ -75,3 +75,9 @@ def test_register_budgets(few: int, many: int, who: int, said: str | None) -> No
     else:
         assert [d.kind for d in found] == ["register-budget"]
         assert said in found[0].message
+
+
+def test_the_largest_of_what_is_too_much_is_named() -> None:
+    text = TEXT.replace("FEW", "40").replace("MANY", "240").replace("WHO", "4")
+    (found,) = launch(text, [], 1, 384).diagnostics
+    assert found.at.instruction.startswith("setmaxnreg.inc.sync.aligned.u32 240")

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mla_var3.emulator import launch
 from mla_var3.emulator.formats import from_bf16, to_bf16
@@ -491,3 +493,72 @@ def test_a_box_for_both_of_a_pair_signals_the_cta_that_the_barrier_names(side: i
     for cta in (0, 1):
         wanted[4 * cta : 4 * cta + 2, :16] = x[1:3, :16]
     assert z.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from([*BOXES, ((16, 3), 0), ((4, 3), 0)]), st.data())
+def test_bytes_of_a_box_may_not_be_read_before_they_are_there(
+    ctas: int, case: tuple[tuple[int, int], int], data: st.DataObject
+) -> None:
+    """A thread reads one byte while a box comes in; those around it are its own to read."""
+    (wide, high), swizzle = case
+    x = np.ones((9, 32), np.float32)
+    maps = placed_maps(tiled(x.ctypes.data, (20, 9), (4, 128), case[0], "f32", swizzle))
+    count, start = 4 * wide * high, 128
+    at = start + data.draw(
+        st.sampled_from([-1, 0, 1, 3, 15, count // 2, count - 1, count, count + 1])
+    )
+    fill = "mov.u32 %r4, 0; add.u32 %r5, %r1, %r0;" + "".join(
+        f"st.shared.u8 [%r5+{32 * i}], %r4;" for i in range(2 * BYTES // 32)
+    )
+    body = MADE.replace("bar.sync 0;", fill + " fence.proxy.async.shared::cta; bar.sync 0;") + (
+        "@%p0 bra HERE; mov.u32 %r16, 0;\n"
+        f"mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {count};\n"
+        f"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+{start}], [%d1, {{%r16, %r16}}], [%r2];\n"
+        f"ld.shared.u8 %r17, [%r1+{at}];\nHERE:\n" + wait()
+    )
+    done = launch(HEAD + body + TAIL, [x, maps, x], ctas, 32, cluster=ctas)
+    inside = start <= at < start + count
+    assert [d.kind for d in done.diagnostics] == ["race"] * inside
+    if inside:
+        assert (
+            f"shared {0x400 + at:#x} is written by bulk copy of warp 0"
+            in done.diagnostics[0].message
+        )
+        assert "read by thread 0 (warp 0, lane 0)" in done.diagnostics[0].message
+
+
+@pytest.mark.parametrize("kind", WIDTHS)
+def test_a_map_names_its_type(kind: str) -> None:
+    assert str(tiled(0, (20, 9), (WIDTHS[kind], 128), (4, 2), kind)) == (
+        f"{kind} tensor map of [20, 9], box [4, 2]"
+    )
+
+
+@pytest.mark.parametrize("mask", [1, 2, 3])
+def test_a_copy_goes_to_the_ctas_of_its_mask_alone(mask: int) -> None:
+    x, y, z = noise(), noise(), np.zeros(2 * BYTES, np.uint8)
+    body = (
+        FILL
+        + BOTH.format(128).replace(
+            "@%p0 bra READY;",
+            f"shr.u32 %r16, {mask}, %r9; and.b32 %r16, %r16, 1; setp.ne.u32 %p3, %r16, 1; or.pred %p4, %p3, %p0; @%p4 bra READY;",
+        )
+        + (
+            f"setp.ne.u32 %p2, %r9, 1; or.pred %p2, %p2, %p0; @%p2 bra HERE; mov.b16 %h0, {mask};\n"
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1+64], [%d0], 128, [%r2], %h0;\n"
+            "HERE: @%p3 bra TAKE;\n"
+            + wait()
+            + "TAKE:"
+            + MINE
+            + TAKE
+            + "barrier.cluster.arrive; barrier.cluster.wait;"
+        )
+    )
+    assert run(body, x, y, z, ctas=2) == []
+    for cta, rows in enumerate(z.reshape(2, BYTES)):
+        wanted = y.copy()
+        if mask >> cta & 1:
+            wanted[64:192] = x[:128]
+        assert rows.tolist() == wanted.tolist()

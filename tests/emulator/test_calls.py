@@ -60,7 +60,7 @@ KERNEL = """
 .global .align 1 .b8 text[12] = {{108, 97, 110, 101, 32, 37, 100, 32, 37, 103, 10, 0}};
 .visible .entry k(.param .u64 o)
 {{
-.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f64 %f<3>; .local .align 8 .b8 frame[16];
+.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f64 %f<3>; .local .align 8 .b8 before[24]; .local .align 8 .b8 frame[16];
 mov.u32 %r0, %tid.x; ld.param.u64 %d5, [o]; mad.wide.u32 %d5, %r0, 4, %d5; mov.u32 %r2, 77;
 {body}
 st.global.u32 [%d5], %r2; ret;

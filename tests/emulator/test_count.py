@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Counts against what the kernels are known to do."""
 
 import numpy as np
@@ -6,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mla_var3.emulator.count import bank_conflicts, sectors
+from mla_var3.emulator.count import Line, bank_conflicts, sectors
 from mla_var3.emulator.options import Options
+from tests.emulator.events import Snippet
 from tests.emulator.kernels import GEMM, MIRROR, PRODUCT, RING
 from tests.emulator.snippets import run
 
@@ -155,3 +157,61 @@ def test_what_was_counted_is_counted_once() -> None:
     assert (again["warps"] == before["warps"]).all()
     assert (again["threads"] == before["threads"]).all()
     assert int(before["warps"].sum()) > 0
+
+
+COUNTED = Snippet(
+    {
+        "start": "shl.b32 %r4, %r1, 3; mov.u32 %r2, a; mad.lo.u32 %r5, %r1, 32, %r2; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; mov.u32 %r6, 0; setp.lt.u32 %p1, %r1, 40;",
+        "load": "L: ld.global.u32 %r7, [%rd4];",
+        "put": "st.shared.u32 [%r5], %r7;",
+        "guarded": "@%p1 ld.shared.u32 %r8, [%r5];",
+        "float": "fma.rn.f32 %f1, %f1, %f1, %f1;",
+        "twice": "add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 2; @%p2 bra L;",
+    },
+    words=(128,),
+    shared=".shared .align 128 .b8 a[2048];",
+    grid=3,
+)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_all_counts_of_a_line(jobs: int) -> None:
+    """Two warps of three CTAs go twice over each line."""
+    (array,), done = COUNTED.run(options=Options(counting="full", jobs=jobs))
+    first = array.ctypes.data % 32
+    sectors = (first + 251) // 32 + 1  # Every second word of 64.
+    lines = {n: line for (_, n), line in done.counts.lines().items()}
+    runs = 2 * 2 * 3
+    assert lines[COUNTED.line("load")] == Line(
+        {"ld": runs},
+        {"global read": 64 * 4 * 2 * 3},
+        sectors=sectors * runs,
+        ideal_sectors=4 * runs,
+    )
+    # Words 32 bytes apart: eight lanes to a bank.
+    assert lines[COUNTED.line("put")] == Line(
+        {"st": runs}, {"shared write": 64 * 4 * 2 * 3}, bank_conflicts=7 * runs
+    )
+    # All lanes of the first warp, and eight of the second.
+    assert lines[COUNTED.line("guarded")] == Line(
+        {"ld": runs}, {"shared read": 40 * 4 * 2 * 3}, bank_conflicts=(7 + 1) * 2 * 3
+    )
+    assert lines[COUNTED.line("float")] == Line({"fma": runs}, {}, flops=2 * 64 * 2 * 3)
+    assert lines[COUNTED.line("twice")].instructions == {
+        "add": runs,
+        "setp": runs,
+        "bra": runs,
+        "ret": runs // 2,
+    }
+    taken, passed = done.counts.taken, done.counts.passed
+    assert (taken.sum(), passed.sum()) == (64 * 3, 64 * 3)
+    whole = done.counts.as_json()
+    assert whole["flops"] == 2 * 64 * 2 * 3
+    assert whole["tensor_flops"] == 0
+    assert (whole["bank_conflicts"], whole["sectors"]) == (7 * runs + 48, sectors * runs)
+    assert whole["bytes"] == {
+        "global read": 1536, "shared read": 960, "shared write": 1536,
+    }  # fmt: skip
+    assert done.counts.instructions["ld"] == 2 * runs + runs // 2  # And its parameter.
+    assert done.counts.instructions["fma"] == runs
+    assert done.counts.total_flops == done.counts.scalar_flops().sum() == 2 * 64 * 2 * 3

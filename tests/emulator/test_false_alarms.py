@@ -195,3 +195,22 @@ def test_values_of_a_launch_that_never_ends_are_not_discarded() -> None:
     text = TAIL.replace("USE", USES["selected"] + "\nbar.sync 1, 64;")
     kinds = {d.kind for d in launch(text, [x, out, 20], 1, 32).diagnostics}
     assert kinds == {"deadlock", "uninitialized-read"}
+
+
+@pytest.mark.parametrize("race", [False, True])
+def test_values_that_are_discarded_beside_another_mistake(race: bool) -> None:
+    """What is not used is no mistake, and the other one stays."""
+    text = (
+        HEAD.replace("PARAMETERS", ".param .u64 out")
+        + """.shared .align 16 .b8 word[256];
+ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, word; ld.shared.u32 %r3, [%r2+128]; setp.lt.u32 %p1, %r1, 32;
+@%p1 st.shared.u32 [%r2], 1; @!%p1 st.shared.u32 [%r2+PLACE], 2; setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%rd1], 7; ret;
+}
+""".replace("PLACE", "0" if race else "64")
+    )
+    out = np.zeros(1, np.uint32)
+    kinds = ["race"] * race
+    assert [d.kind for d in launch(text, [out], 1, 64).diagnostics] == kinds
+    assert out[0] == 7
+    found = launch(text, [out], 1, 64, options=Options(model=STRICT)).diagnostics
+    assert [d.kind for d in found] == ["uninitialized-read", *kinds]

@@ -12,6 +12,7 @@ import pytest
 
 from mla_var3.emulator import host
 from mla_var3.emulator.commands import _divided
+from mla_var3.emulator.options import Options
 from mla_var3.emulator.script import _untimed
 from mla_var3.emulator.units.tensormap import TensorMap, tiled
 
@@ -49,6 +50,25 @@ assert torch.equal(b, 2 * a)
 def emulated(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mla_var3.emulator", "run", str(script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+OWN_FOLDER = SCRIPT.replace(
+    "host(from_dlpack(a), from_dlpack(b))",
+    """import tempfile
+x, y = from_dlpack(a), from_dlpack(b)
+with tempfile.TemporaryDirectory() as folder:
+    compiled = cute.compile(host, x, y, options=f"--keep-ptx --dump-dir={folder}")
+compiled(x, y)""",
+)
+
+
+@dsl
+def test_what_is_dumped_may_go_elsewhere(tmp_path: Path) -> None:
+    script = tmp_path / "elsewhere.py"
+    script.write_text(OWN_FOLDER)
+    done = emulated(script, "64")
+    assert done.returncode == 0, done.stderr
+    assert "256 bytes read, 256 written, 0 findings" in done.stdout
 
 
 @dsl
@@ -140,9 +160,14 @@ def test_what_a_device_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return out.value
 
-    assert [asked(n) for n in (75, 76, 97, 16, 5)] == [9, 0, 232448, 0, 0]
-    monkeypatch.setattr(host, "_active", SimpleNamespace(count_asked=lambda: 132, failure=None))
+    assert [asked(n) for n in (75, 76, 97, 3, 999)] == [9, 0, 232448, 1024, 0]
+    emulation = host.Emulation(Options(multiprocessors=132))
+    emulation.device = emulation.device_of("sm_120a")
+    monkeypatch.setattr(host, "_active", emulation)
+    assert [asked(n) for n in (75, 76, 97)] == [12, 0, 99 << 10]
+    assert not emulation.counted
     assert asked(16) == 132
+    assert emulation.counted
     for name in ("_cudaGetDevice", "_cuKernelGetAttribute"):
         out.value = 7
         given = [ctypes.addressof(out), 0, None, 0][: len(host.SYMBOLS[name])]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from mla_var3.emulator.identity import Identity, UntoldError
+from mla_var3.emulator.identity import Identity, UntoldError, installed
 from tests.emulator import events
 
 
@@ -134,3 +134,14 @@ def test_the_sources_of_a_module_and_of_what_it_imports_count() -> None:
     seen = Identity()
     seen._module(ours, ())
     assert {file.name for file in seen.files} >= {Path(__file__).name, "events.py"}
+
+
+def test_a_wheel_is_known_by_what_lies_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "site" / "package" / "deep" / "module.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    assert not installed(str(file))
+    other = tmp_path / "wheels" / "package" / "module.py"
+    other.parent.mkdir(parents=True)
+    (tmp_path / "wheels" / "package-1.dist-info").mkdir()
+    assert installed(str(other))

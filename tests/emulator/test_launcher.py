@@ -244,3 +244,30 @@ def test_a_report_names_the_cta_of_a_grid_of_three_axes(seed: int | None) -> Non
     (found,) = done.diagnostics
     assert found.kind == "out-of-bounds"
     assert found.cta == (2, 3, 5)
+
+
+def test_a_seed_makes_an_order_of_its_own() -> None:
+    found = [RING.run(options=Options(seed=seed, timeline=True))[1].timeline for seed in (None, 3)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert difference(found[0], found[1])
+
+
+FIRST = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{
+.reg .b32 %r<4>; .shared .align 4 .b8 word[4];
+st.shared.u32 [word], 7;
+ld.shared.u32 %r1, [word];
+ret;
+}
+"""
+
+
+def test_a_conflict_with_the_first_instruction_names_it() -> None:
+    (found,) = launch(FIRST, [], 1, 64).diagnostics
+    assert found.kind == "race"
+    assert (found.at.pc, found.other.pc) == (1, 0)
+    assert "and ptx#0 (st.shared.u32 [word], 7" in str(found)

@@ -283,6 +283,42 @@ def test_a_swizzle_flips_pieces_of_sixteen_bytes(mode: int, address: int) -> Non
     assert swizzled(np.array([address]), mode)[0] == wanted
 
 
+@pytest.mark.parametrize(
+    ("value", "down", "up"),
+    [
+        (0.0, 0, 0), (1.0, 127, 127), (-1.5, 127, 128), (1.999, 127, 128), (0.75, 126, 127),
+        (2.0**-127, 0, 0), (2.0**-126, 1, 1), (1.5 * 2.0**-127, 0, 1), (2.0**-140, 0, 0),
+        (2.0**127, 254, 254), (1.5 * 2.0**127, 254, 255), (float("inf"), 255, 255),
+        (float("nan"), 255, 255),
+    ],
+)  # fmt: skip
+def test_scales_are_powers_of_two_on_the_side_asked_for(value: float, down: int, up: int) -> None:
+    x = np.array([value])
+    assert formats.encode_scale(x, "rz", False).tolist() == [down]
+    assert formats.encode_scale(x, "rp", False).tolist() == [up]
+    finite = 255 if np.isnan(value) else min(up, 254)
+    assert formats.encode_scale(x, "rp", True).tolist() == [finite]
+
+
+@pytest.mark.parametrize("source", ["f32", "bf16x2"])
+def test_a_pair_of_scales_lies_as_its_operands_do(source: str) -> None:
+    word = int(np.float32(1.5).view(np.uint32)) >> 16 | int(np.float32(8).view(np.uint32))
+    given = "%f1, %f2" if source == "f32" else "%r1"
+    text = f""".version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+.reg .b16 %h<2>; .reg .b32 %r<3>; .reg .f32 %f<3>; .reg .b64 %rd<2>;
+ld.param.u64 %rd1, [out]; mov.f32 %f1, 0f41000000; mov.f32 %f2, 0f3FC00000; mov.b32 %r1, {word};
+cvt.rp.satfinite.ue8m0x2.{source} %h1, {given};
+cvt.u32.u16 %r2, %h1; st.global.u32 [%rd1], %r2; ret;
+}}
+"""
+    out = np.zeros(1, np.uint32)
+    launch(text, [out])
+    assert out[0] == 130 << 8 | 128
+
+
 def test_powers_of_two_without_a_sign() -> None:
     """ue8m0: 2**(code - 127), and one code for what is no number."""
     codes = np.arange(255)

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
-from mla_var3.emulator.regions import Region, _at
+from mla_var3.emulator.regions import (
+    MANY,
+    MOST_SHADOWED,
+    Access,
+    Region,
+    Touched,
+    _at,
+)
 from tests.emulator.events import COPY, Snippet, wait
 
 WHO = "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p2, %r1, 0;"
@@ -170,3 +178,106 @@ def test_neighbors_of_each_width_do_not_race(width: int, op: str, register: str)
 
 def test_a_vector_that_is_too_short_knows_nothing_of_a_chain() -> None:
     assert _at(np.array([5, 6]), np.array([0, 1, 2, 7])).tolist() == [5, 6, 0, 0]
+
+
+# Allocations that begin anywhere -----------------------------------------------------------------
+OFF = Snippet(
+    {
+        "who": "mov.u32 %r9, %ctaid.x; mul.wide.u32 %rd3, %r9, 0; add.u64 %rd4, %rd0, %rd3;",
+        "read": "ld.global.u32 %r4, [%rd4+20];",
+        "write": "st.global.u32 [%rd4+8], %r9;",
+    },
+    words=(16,),
+    block=32,
+    grid=2,
+)
+
+
+@pytest.mark.parametrize("off", [0, 4, 12])
+def test_places_are_counted_from_where_an_allocation_begins(off: int) -> None:
+    room = np.zeros(128, np.uint8)
+    base = room.ctypes.data + -room.ctypes.data % 16 + off
+    region = Region(base, 64, "mine", unwritten=True)
+    done = launch(OFF.text(), [base], 2, 32, regions=[region])
+    assert {d.kind: d.message for d in done.diagnostics if d.kind != "race"} == {
+        "uninitialized-read": "global read of 4 bytes, 20 bytes into mine, that nothing has written",
+        "global-race": "global byte 8 of mine is written by cluster 0, and thread 0 (warp 0, lane 0) of cluster 1 writes it",
+    }
+
+
+#: Lane t takes word t of the array t mod 4; the fourth does not exist.
+MIXED = Snippet(
+    {
+        "choose": "and.b32 %r4, %r1, 3; setp.eq.u32 %p1, %r4, 1; setp.eq.u32 %p2, %r4, 2; setp.eq.u32 %p3, %r4, 3; mul.wide.u32 %rd4, %r1, 4;",
+        "address": "mov.b64 %rd5, %rd0; @%p1 mov.b64 %rd5, %rd1; @%p2 mov.b64 %rd5, %rd2; @%p3 mov.b64 %rd5, 4096; add.u64 %rd5, %rd5, %rd4;",
+        "read": "ld.global.u32 %r5, [%rd5];",
+        "add": "add.u32 %r5, %r5, 1000000; add.u64 %rd6, %rd3, %rd4; st.global.u32 [%rd6], %r5;",
+        "write": "add.u32 %r6, %r1, 7; st.global.u32 [%rd5], %r6;",
+        "count": "atom.global.add.u32 %r7, [%rd5], 5; add.u64 %rd6, %rd6, 128; st.global.u32 [%rd6], %r7;",
+    },
+    words=(40, 33, 64, 64),
+    block=32,
+)
+
+
+def test_lanes_go_to_allocations_of_their_own() -> None:
+    arrays, done = MIXED.run()
+    before = [np.arange(n) + 1000 * i for i, n in enumerate(MIXED.words)]
+    assert [(d.kind, d.at.line) for d in done.diagnostics] == [
+        ("out-of-bounds", MIXED.line(step)) for step in ("read", "write", "count")
+    ]
+    assert all("thread 3 (warp 0, lane 3)" in d.who for d in done.diagnostics)
+    assert all("bytes at 0x100c" in d.message for d in done.diagnostics)
+    for t in range(32):
+        which = t % 4
+        if which < 3:
+            assert arrays[3][t] == before[which][t] + 1000000
+            assert arrays[which][t] == t + 7 + 5
+            assert arrays[3][32 + t] == t + 7
+        else:
+            assert arrays[3][t] == 1000000
+    for which in range(3):
+        own = np.arange(len(before[which])) % 4 == which
+        own[32:] = False
+        assert (arrays[which][~own] == before[which][~own]).all()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_allocation_that_is_too_large_is_not_looked_at(more: int) -> None:
+    """Its first page alone is there: nobody looks at the others."""
+    room = np.zeros(4096, np.uint8)
+    region = Region(room.ctypes.data, 64, "large", content=bytes(64))
+    region.size = MOST_SHADOWED + more
+    assert (MOST_SHADOWED, region.length) == (1 << 28, 64)
+    done = launch(OFF.text({"read": ""}), [region.base], 2, 32, regions=[region])
+    assert [d.kind for d in done.diagnostics] == ["global-race"][more:]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sets(st.integers(0, 9), min_size=1), st.booleans()))
+)
+def test_the_last_reader_of_each_granule_is_kept(
+    reads: list[tuple[int, set[int], bool]],
+) -> None:
+    """Of several clusters no one is; whether they are sorted in between makes no difference."""
+    touched = Touched(10, 2)
+    wanted: dict[int, tuple[int, int]] = {}
+    for number, (cluster, granules, sort) in enumerate(reads, 1):
+        g = np.array(sorted(granules))
+        touched.read(g, Access(None, cluster, 0, 0, number, 0, 5, False))  # type: ignore[arg-type]
+        for q in granules:
+            before = wanted.get(q, (cluster, 0))[0]
+            wanted[q] = (cluster if before == cluster else MANY, number)
+        if sort:
+            touched.settle()
+    touched.settle()
+    assert touched.logged == 0
+    if touched.reads is None:
+        assert not reads
+        return
+    found = {
+        int(q): (int(touched.reads.cluster[q]), int(touched.reads.stamp[q]) >> 30)
+        for q in np.flatnonzero(touched.reads.cluster)
+    }
+    assert found == wanted
+    assert touched.written().tolist() == []

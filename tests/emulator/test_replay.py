@@ -181,3 +181,27 @@ def test_the_other_ctas_shared_memory_is_slower_than_the_own() -> None:
     own, other = (instruction(0, f"st.shared{to}.v4.f32") for to in ("", "::cluster"))
     table = Durations()
     assert table.memory(other) == table.memory(own) * table.shared / table.peer
+
+
+def test_warps_are_of_their_cluster_and_cta() -> None:
+    """Two clusters of two CTAs of two warps; a timeline has those of the first."""
+    trace = Trace(2)
+    for cluster in (0, 1):
+        trace.run(cluster, [0, 1, 2, 3], 0, 2 + 2 * cluster)
+    replay = Replay(trace.close(), PLAIN, TABLE)
+    found = {(s.cta, s.warp, s.start, s.end) for s in replay.spans}
+    assert found == {(cta, warp, 0, 4 + 4 * (cta // 2)) for cta in range(4) for warp in range(2)}
+    assert replay.end == 8
+    drawn = [(s.warp, s.start, s.end) for s in replay.timeline().spans]
+    assert sorted(drawn) == [(warp, 0, 4) for warp in range(4)]
+
+
+def test_a_copy_goes_to_the_cta_that_it_is_for() -> None:
+    """Two copies into one CTA follow each other, one into each goes on beside the other."""
+    for ctas, ends in (((0, 0), {30, 50}), ((0, 1), {30})):
+        trace = Trace(1)
+        for warp, cta in enumerate(ctas):
+            trace.copy(0, warp, f"bytes {warp}", 20, 0, cta)
+        spans = played(trace, [instruction(0, "cp.async.bulk.shared::cluster.global"), *PLAIN[1:]])
+        assert {s.end for s in spans if s.what == "load"} == ends
+        assert sorted(s.cta for s in spans if s.what == "load") == [0, 1]

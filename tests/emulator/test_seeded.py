@@ -22,6 +22,14 @@ def test_there_are_enough_in_enough_kernels():
     assert sum("examples/cute_sync" in (s.script or "") for s in subjects.values()) >= 6
 
 
+def test_kernels_of_tensor_memory_have_bugs_enough():
+    subjects = [s for s in seeded.read().values() if s.arch == "sm_100a"]
+    bugs = [bug for subject in subjects for bug in subject.bugs.values()]
+    assert len(subjects) >= 6
+    assert len(bugs) >= 60
+    assert sum(not bug.strict for bug in bugs) >= 50
+
+
 def test_every_edit_of_our_sources_fits_and_moves_no_line():
     for subject in seeded.read().values():
         for bug in subject.bugs.values():
@@ -98,6 +106,20 @@ def test_an_unmodified_kernel_must_be_right_and_clean(tmp_path):
     assert not seeded.judged("k", CLEAN, None, [], "wrong", "", {}).ok
     report = found(tmp_path, "race", 3, 1, "strict")
     assert not seeded.judged("k", CLEAN, None, [report], "right", "", {}).ok
+
+
+def test_what_is_argued_of_a_kernel_does_not_count_under_the_strict_model(tmp_path):
+    argued = seeded.Argued(kinds=("race",), at=("load(", "read("), why="no fence can stand there")
+    reports = [found(tmp_path, "race", 3, 1, m) for m in ("default", "strict")]
+    reports += [
+        found(tmp_path, kind, 3, line, "strict") for kind, line in (("race", 2), ("deadlock", 1))
+    ]
+    kept = seeded.counted(reports, [argued])
+    assert kept == [reports[0], *reports[2:]]
+
+
+def test_a_bug_that_did_not_run_is_not_well():
+    assert not seeded.Outcome(kernel="k", bug="b", source="s", refused="no").ok
 
 
 def test_a_table_survives_writing(tmp_path):

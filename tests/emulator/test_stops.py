@@ -134,3 +134,32 @@ def test_each_swizzle_flips_as_many_bits_as_it_has(swizzle: str | None, bits: in
     assert [shown[0], shown[-1]] == [wanted[0], wanted[-1]]
     assert wanted[32] in shown
     assert wanted[64] in shown
+
+
+BARRIERS = Snippet(
+    {
+        "start": "mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0; @%p1 bra MET; mbarrier.init.shared.b64 [%r3], 3;",
+        "meet": "MET: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        "arrive": "@!%p1 mbarrier.arrive.shared.b64 _, [%r3];",
+        "last": "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        "here": "mov.u32 %r5, 1;",
+    },
+    words=(1,),
+    block=32,
+    grid=4,
+    cluster=2,
+)  # fmt: skip
+
+
+def test_mbarriers_are_those_of_each_cta():
+    _, done = BARRIERS.run(options=Options(stop=Stop("kernel.py", BARRIERS.line("here"), 1)))
+    assert len(done.printed) == 2, "one per cluster"
+    for index, text in zip(("(0, 0, 0)", "(2, 0, 0)"), done.printed, strict=True):
+        lines = [line.strip() for line in text.splitlines()]
+        place = int(lines[-2].split()[1], 16)
+        state = f"of kernel.py:{BARRIERS.line('start')}: phase 0, 2 of 3 arrivals and 0 bytes still to come"
+        assert lines[-2:] == [
+            f"mbarrier {place:#x} of CTA {cta} of the cluster {state}" for cta in (0, 1)
+        ]
+        assert lines[0].startswith(f"stop at kernel.py:{BARRIERS.line('here')} by warp 0")
+        assert lines[0].endswith(f"CTA {index}")

@@ -328,7 +328,10 @@ def test_neither_of_two_barriers_is_written_over(first: int, over: int) -> None:
     assert said == [f"the mbarrier at shared {0xC00 + over:#x} is overwritten while in use"]
 
 
-@pytest.mark.parametrize(("size", "kinds"), [(4, []), (1, []), (16, ["out-of-bounds"])])
+@pytest.mark.parametrize(
+    ("size", "kinds"),
+    [(4, []), (3, []), (1, []), (5, ["out-of-bounds"]), (16, ["out-of-bounds"])],
+)
 def test_bytes_are_taken_up_to_the_end_of_an_array(size: int, kinds: list[str]) -> None:
     copy = f"setp.ne.u32 %p1, %r1, 0; @!%p1 cp.async.ca.shared.global [%r5], [%rd4], 16, {size};"
     arrays = [np.arange(253, dtype=np.uint32), np.zeros(256, np.uint32)]
@@ -340,3 +343,113 @@ def test_bytes_are_taken_up_to_the_end_of_an_array(size: int, kinds: list[str]) 
     )
     found = launch(text, arrays, 1, 64).diagnostics
     assert [d.kind for d in found] == kinds
+
+
+MISMATCHED = Snippet(
+    {
+        "who": "shr.u32 %r4, %r1, 5; setp.eq.u32 %p1, %r4, 0; setp.eq.u32 %p2, %r4, 1;",
+        "first": "@%p1 bar.sync 3, 64;",
+        "second": "@%p2 bar.sync 3, 96;",
+        "third": "setp.eq.u32 %p3, %r4, 2; @%p3 bar.sync 3, 96;",
+    },
+    words=(1,),
+    block=96,
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({}, ["named barrier 3 is entered with 96 threads and with 64"]),
+        ({"second": "@%p2 bar.sync 3;"}, ["named barrier 3 is entered with all threads and with 64", "named barrier 3 is entered with 96 threads and with all"]),
+        ({"first": "@%p1 bar.arrive 3, 96;"}, []),
+        ({"first": "@%p1 bar.arrive 3, 96; @%p1 bar.arrive 3, 96;", "third": ""}, ["a warp arrives twice at named barrier 3 before it is complete"]),
+        ({"first": "@%p1 bar.sync 3, 96;", "second": "@%p2 bar.arrive 3, 96;"}, []),
+    ],
+)  # fmt: skip
+def test_warps_agree_how_many_threads_a_barrier_has(edits: dict[str, str], said: list[str]) -> None:
+    _, done = MISMATCHED.run(edits)
+    found = [d for d in done.diagnostics if d.kind == "barrier-mismatch"]
+    assert [d.message for d in found] == said
+    assert all(d.at.file == "kernel.py" and d.who.startswith("warp ") for d in found)
+
+
+@pytest.mark.parametrize("threads", [32, 64, 96])
+def test_a_barrier_lets_go_when_so_many_threads_are_there(threads: int) -> None:
+    """Warp 0 waits; of the others as many arrive as are asked for, and no more."""
+    arrive = " ".join(
+        f"setp.eq.u32 %p{4 + w}, %r4, {w}; @%p{4 + w} bar.arrive 3, {threads};"
+        for w in range(1, threads // 32)
+    )
+    edits = {"first": f"{arrive} @%p1 bar.sync 3, {threads};", "second": "", "third": ""}
+    assert MISMATCHED.run(edits)[1].diagnostics == []
+    if threads > 32:
+        few = edits | {"first": f"@%p1 bar.sync 3, {threads};"}
+        assert "deadlock" in {d.kind for d in MISMATCHED.run(few)[1].diagnostics}
+
+
+FETCHED = Snippet(
+    {
+        "start": "mov.u32 %r2, a; shl.b32 %r4, %r1, 4; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; shr.u32 %r6, %r1, 5; setp.eq.u32 %p1, %r6, 1; @!%p1 bra MET;",
+        "fetch": "cp.async.ca.shared.global [%r5], [%rd4], 16; cp.async.commit_group;",
+        "wait": "cp.async.wait_group 0;",
+        "meet": "MET: bar.sync 0;",
+        "over": "@!%p1 st.global.u32 [%rd4+PAST], %r1;",
+    },
+    words=(256,),
+    shared=".shared .align 16 .b8 a[1024];",
+    block=64,
+)
+
+
+@pytest.mark.parametrize(("past", "raced"), [(512, True), (524, True), (496, True), (0, False)])
+def test_what_a_copy_has_not_read_yet_is_not_written_over(past: int, raced: bool) -> None:
+    """Warp 1 copies the second half of an array; warp 0 writes there once they have met."""
+    over = FETCHED.steps["over"].replace("PAST", str(past))
+    assert FETCHED.run({"over": over})[1].diagnostics == []
+    found = FETCHED.run({"over": over, "wait": ""})[1].diagnostics
+    races = [d for d in found if d.kind == "global-race"]
+    assert len(races) == raced
+    if raced:
+        first = max(past, 512)
+        assert (
+            f"global byte {first} of (256,) uint32 is read by cp.async of warp 1"
+            in races[0].message
+        )
+        assert f"thread {(first - past) // 16} " in races[0].message
+        assert (races[0].at.line, races[0].other.line) == (
+            FETCHED.line("over"),
+            FETCHED.line("fetch"),
+        )
+
+
+@pytest.mark.parametrize(("last", "kinds"), [(3, []), (4, []), (5, ["out-of-bounds"])])
+def test_each_thread_takes_as_many_bytes_as_it_says(last: int, kinds: list[str]) -> None:
+    """One thread at the array's end takes fewer bytes than the others, which lie before it."""
+    size = f"setp.eq.u32 %p2, %r1, 63; selp.u32 %r7, {last}, 13, %p2;"
+    copy = f"{size} cp.async.ca.shared.global [%r5], [%rd4], 16, %r7;"
+    source, out = np.arange(253, dtype=np.uint32), np.zeros(256, np.uint32)
+    done = launch(COPIED.text({"copy": copy}), [source, out], 1, 64)
+    assert [d.kind for d in done.diagnostics] == kinds
+    given = source.view(np.uint8)
+    for thread in range(63):
+        start = 16 * thread
+        got = out.view(np.uint8)[start : start + 16]
+        assert got.tolist() == [*given[start : start + 13].tolist(), 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["b8", "u8", "s8", "b16"])
+@pytest.mark.parametrize("register", ["%r7", "%rd9"])
+def test_registers_may_be_wider_than_what_is_stored(kind: str, register: str) -> None:
+    """PTX ISA, st: the low bits of a wider register are stored."""
+    size = int(kind[1:]) // 8
+    store = (
+        f"mad.lo.u32 %r7, %r1, 259, 7; cvt.u64.u32 %rd9, %r7; "
+        f"st.shared.{kind} [%r5], {register}; bar.sync 0;"
+    )
+    arrays = [np.zeros(256, np.uint32), np.zeros(256, np.uint32)]
+    launch(COPIED.text({"copy": store}), arrays, 1, 64)
+    got = arrays[1].view(np.uint8).reshape(64, 16)
+    for thread in range(64):
+        wanted = (259 * thread + 7).to_bytes(4, "little")[:size]
+        assert bytes(got[thread]) == wanted + b"\xff" * (16 - size)

@@ -127,6 +127,20 @@ def test_a_commit_into_a_cta_that_may_have_ended(options):
     assert done.diagnostics[0].at.line == TAIL.line("commit")
 
 
+def test_strict_asks_for_a_wait_at_each_barrier_of_a_commit():
+    """A second commit that is waited for says in practice that the first has arrived."""
+    first = TAIL.steps["commit"]
+    edits = {
+        "commit": first + " " + first.replace("[%r3]", "[%r3+8]"),
+        "tail": TAIL.steps["tail"].replace("%r3", "%r3+8"),
+    }
+    assert not TAIL.run(edits)[1].diagnostics
+    _, done = TAIL.run(edits, strict)
+    assert [d.kind for d in done.diagnostics] == ["cluster-exit"]
+    assert done.diagnostics[0].at.line == TAIL.line("commit")
+    assert "nobody has waited for that when the CTA ends" in done.diagnostics[0].message
+
+
 @pytest.mark.parametrize(
     ("kind", "element", "scaled", "scale", "block"),
     [
@@ -255,11 +269,20 @@ def test_misuse_of_a_copy_is_found(edits, kind, pair):
     assert pair in found if pair else found
 
 
-@pytest.mark.parametrize("at", ["0x10000", "508"])
-def test_a_copy_to_single_lanes_or_past_the_columns_is_refused(at):
+@pytest.mark.parametrize("at", ["0x10000", "2040"])
+def test_a_copy_to_single_lanes_or_far_past_the_columns_is_refused(at):
     copy = f"add.u32 %r24, %r24, {at}; " + COPIED.steps["copy"]
     with pytest.raises(EmulatorError, match=r"a tcgen05\.cp to tensor memory 0x"):
         COPIED.run({"copy": copy})
+
+
+@pytest.mark.parametrize("at", [504, 520])
+def test_a_copy_past_the_columns_is_found(at):
+    copy = f"add.u32 %r24, %r24, {at}; " + COPIED.steps["copy"]
+    _, done = COPIED.run({"copy": copy})
+    found = [d for d in done.diagnostics if d.kind == "out-of-bounds"]
+    assert found[0].at.line == COPIED.line("copy")
+    assert "not all are allocated" in found[0].message
 
 
 def test_a_copy_may_end_at_the_last_column():
@@ -624,3 +647,136 @@ def test_no_matrix_begins_at_another_lane(rows, lane):
         EmulatorError, match=f"{rows} rows in tensor memory cannot begin at lane {lane}"
     ):
         ACCUMULATOR.run(edits)
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_sixty_four_rows_are_written_at_their_lanes_alone(lane: int) -> None:
+    """Of each warp's lanes the other half has nothing: a load of it alone says so."""
+    first = ACCUMULATOR.steps["first"].replace("[%r20]", "[%r31]")
+    load = ACCUMULATOR.steps["load"].replace("32x32b", "16x64b").replace(".x16", ".x8")
+    load = load.replace(", %a8, %a9, %a10, %a11, %a12, %a13, %a14, %a15", "")
+    empty = " ".join(f"mov.b32 %a{i}, 0;" for i in range(8, 16))
+    edits = unfenced(Options()) | {
+        "more": "",
+        "first": f"add.u32 %r31, %r20, {lane << 16}; mov.b32 %r25, {instruction(64, 16, 'f16', 'f16')}; {first}",
+    }
+    edits |= dict.fromkeys(
+        ("again", "commit_again", "wait_again", "load_again", "loaded_again", "use_again"), ""
+    )
+    for other in (0, 16):
+        at = f"add.u32 %r22, %r22, {other << 16}; "
+        _, done = ACCUMULATOR.run(edits | {"load": at + load + empty})
+        said = [d.message for d in done.diagnostics if d.kind == "uninitialized-read"]
+        wrong = [f"lanes {32 * w + other} to {32 * w + other + 15}" for w in range(4)]
+        assert len(said) == (1 if lane != other else 0), said
+        assert all(any(w in text for w in wrong) for text in said)
+
+
+def test_a_second_allocation_may_not_end_while_it_is_read() -> None:
+    """Columns 32 to 63 are given back before the load of them is over."""
+    kernel = Snippet(
+        {
+            "init": "mov.u32 %r3, bars;",
+            "first": f"{ALLOC} [%r3], 32;",
+            "second": f"{ALLOC} [%r3+8], 32;",
+            "where": "ld.shared.u32 %r20, [%r3]; ld.shared.u32 %r21, [%r3+8];",
+            "store": f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21], {{%r1}}; {STORED}",
+            "load": "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r22}, [%r21];",
+            "loaded": LOADED,
+            "free": f"{DEALLOC} %r21, 32;",
+            "end": f"{DEALLOC} %r20, 32;",
+        },
+        words=(1,),
+        block=32,
+    )
+    assert kernel.run()[1].diagnostics == []
+    assert raced(kernel, {"loaded": ""}, Options()) == {("free", "load")}
+    assert raced(kernel, {"store": kernel.steps["store"].replace(STORED, "")}, strict) >= {
+        ("load", "store")
+    }
+
+
+#: Each warp stores to the lanes that are so far from its own.
+LANES_OFF = Snippet(
+    {
+        "init": "mov.u32 %r3, bars; shr.u32 %r6, %r1, 5; setp.ne.u32 %p1, %r6, 0;",
+        "alloc": f"@!%p1 {ALLOC} [%r3], 32; bar.sync 0;",
+        "where": "ld.shared.u32 %r20, [%r3]; shl.b32 %r4, %r6, 5; add.u32 %r4, %r4, OFF; and.b32 %r4, %r4, 127; shl.b32 %r4, %r4, 16; add.u32 %r21, %r20, %r4;",
+        "store": "",
+        "end": f"{STORED} bar.sync 0; @!%p1 {DEALLOC} %r20, 32;",
+    },
+    words=(1,),
+    block=128,
+)
+
+
+@pytest.mark.parametrize("off", [-32, -16, 0, 8, 16, 32, 64])
+@pytest.mark.parametrize(("shape", "fine"), [("32x32b", (0,)), ("16x64b", (0, 16))])
+def test_a_warp_reaches_the_lanes_of_its_quarter(
+    shape: str, fine: tuple[int, ...], off: int
+) -> None:
+    edits = {
+        "where": LANES_OFF.steps["where"].replace("OFF", str(off)),
+        "store": f"tcgen05.st.sync.aligned.{shape}.x1.b32 [%r21], {{%r1}};",
+    }
+    _, done = LANES_OFF.run(edits)
+    found = done.diagnostics
+    assert {d.kind for d in found} == (set() if off in fine else {"tensor-memory-lanes"})
+    assert sum(d.times for d in found) == (0 if off in fine else 4)
+    if found:
+        lane = off % 128
+        said = f"tcgen05.st by warp 0 at lane {lane}, and a warp of this number reaches lanes 0 to 31 only"
+        assert found[0].message == said
+
+
+def test_columns_hold_nothing_when_they_are_allocated_again() -> None:
+    kernel = Snippet(
+        {
+            "init": "mov.u32 %r3, bars;",
+            "first": f"{ALLOC} [%r3], 32; ld.shared.u32 %r20, [%r3];",
+            "store": f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%r20], {{%r1}}; {STORED}",
+            "free": f"{DEALLOC} %r20, 32;",
+            "second": f"{ALLOC} [%r3], 32; ld.shared.u32 %r20, [%r3];",
+            "again": f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%r20], {{%r1}}; {STORED}",
+            "load": f"tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r22}}, [%r20]; {LOADED}",
+            "end": f"{DEALLOC} %r20, 32;",
+        },
+        words=(1,),
+        block=32,
+    )
+    assert kernel.run()[1].diagnostics == []
+    (found,) = kernel.run({"again": ""})[1].diagnostics
+    assert (found.kind, found.at.line) == ("uninitialized-read", kernel.line("load"))
+
+
+def test_where_ctas_work_in_pairs_an_address_names_its_cta() -> None:
+    kernel = Snippet(
+        {
+            "where": "mov.u32 %r3, bars; mov.u32 %r7, %cluster_ctarank; mad.lo.u32 %r8, %r7, 32, %r1; mul.wide.u32 %rd3, %r8, 8; add.u64 %rd4, %rd0, %rd3; xor.b32 %r9, %r7, 1;",
+            "alloc": "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r3], 32; ld.shared.u32 %r20, [%r3];",
+            "ranks": "getctarank.shared::cluster.u32 %r10, %r3; mapa.shared::cluster.u32 %r11, %r3, %r9; getctarank.shared::cluster.u32 %r12, %r11;",
+            "give": f"st.global.v2.u32 [%rd4], {{%r10, %r12}}; {MEET}",
+            "end": "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r20, 32;",
+        },
+        words=(128,),
+        block=32,
+        grid=2,
+        cluster=2,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert out.reshape(2, 32, 2).tolist() == [[[0, 1]] * 32, [[1, 0]] * 32]
+
+
+@pytest.mark.parametrize(("past", "kinds"), [(0, set()), (16, {"out-of-bounds"})])
+def test_a_matrix_may_end_where_shared_memory_does(past: int, kinds: set[str]) -> None:
+    """The first product's A ends with the barriers, which come last."""
+    shared = ACCUMULATOR.shared.replace("a[4096]", "before[16384]; .shared .align 128 .b8 a[4096]")
+    shared = shared.replace("bars[64]", "bars[128]")
+    kernel = Snippet(ACCUMULATOR.steps, words=(256,), shared=shared, block=128)
+    at = 0x400 + 16384 + 4096 + 128 - 4096 + past
+    first = f"mov.u64 %rd20, {matrix(at)}; " + ACCUMULATOR.steps["first"].replace(
+        "%rd10", "%rd20", 1
+    )
+    _, done = kernel.run(unfenced(Options()) | {"first": first})
+    assert {d.kind for d in done.diagnostics} & {"out-of-bounds"} == kinds

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_var3.emulator.units.layouts import Descriptor
-from mla_var3.emulator.units.tensormap import TensorMap, encoded, replaced, tile_chunks, tiled
+from mla_var3.emulator.units.layouts import Descriptor, pieces
+from mla_var3.emulator.units.tensormap import (
+    CODES,
+    ELEMENT,
+    TensorMap,
+    encoded,
+    replaced,
+    tile_chunks,
+    tiled,
+)
 from mla_var3.errors import EmulatorError
 
 
@@ -43,8 +51,24 @@ def test_a_dimension_beyond_the_rank_is_not_looked_at() -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(EmulatorError, match="interleave_layout is not emulated"):
-        replaced(example(2).encode(), "interleave_layout", 0, 1)
+    with pytest.raises(EmulatorError, match="swizzle_atomicity by 1 is not emulated"):
+        replaced(example(2).encode(), "swizzle_atomicity", 0, 1)
+    with pytest.raises(EmulatorError, match="elemtype by 11 is not emulated"):
+        replaced(example(2).encode(), "elemtype", 0, 11)
+
+
+def test_what_says_how_elements_are_read_is_replaced_too() -> None:
+    raw = example(2).encode()
+    assert TensorMap.decode(replaced(raw, "elemtype", 0, 7)).kind == 7
+    assert TensorMap.decode(replaced(raw, "interleave_layout", 0, 1)).interleave == 1
+    assert TensorMap.decode(replaced(raw, "fill_mode", 0, 1)).nan_fill
+    for field in ("elemtype", "interleave_layout", "fill_mode"):
+        kept = TensorMap.decode(replaced(raw, field, 0, 6 if field == "elemtype" else 0))
+        assert (kept.dims, kept.box, kept.strides[1:]) == (
+            example(2).dims,
+            example(2).box,
+            example(2).strides[1:],
+        )
 
 
 @given(st.integers(-12, 80), st.integers(-12, 80))
@@ -96,7 +120,7 @@ def test_the_drivers_arguments_become_the_map(rank: int, swizzle: int, kinds) ->
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"kind": 13}, "data type 13"), ({"base": 8}, "refuses base 0x8"), ({"box": (257, 1)}, "257"),
+    [({"kind": 14}, "data type 14"), ({"base": 8}, "refuses base 0x8"), ({"box": (257, 1)}, "257"),
      ({"strides": (24,)}, "strides"), ({"modes": (1, 0, 0)}, "interleave 1")],
 )  # fmt: skip
 def test_arguments_that_the_driver_refuses(changed, said: str) -> None:
@@ -121,3 +145,85 @@ def test_boxes_of_four_bit_elements_are_counted_in_bytes() -> None:
     assert t.counted((6, 3)) == (6, 3)
     assert replace(t, halves=True).counted((6, 3)) == (3, 3)
     assert replace(t, halves=True).counted((-2, 5)) == (-1, 5)
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> TensorMap:
+    """Any map that the 128 bytes can hold."""
+    rank, halves = draw(st.integers(1, 5)), draw(st.booleans())
+
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple(draw(st.integers(low, high)) for _ in range(rank))
+
+    kind = CODES["u8"] if halves else draw(st.sampled_from(sorted(ELEMENT)))
+    dims, box = each(1, 1 << 32), each(1, 256)
+    if halves:
+        dims, box = (1 + dims[0] // 2 % (1 << 31), *dims[1:]), (1 + box[0] // 2 % 128, *box[1:])
+    strides = (ELEMENT[kind], *(16 * s for s in each(1, (1 << 36) - 1)[1:]))
+    modes = draw(st.integers(0, 3)), draw(st.integers(0, 3)), draw(st.booleans())
+    base, steps = draw(st.integers(0, (1 << 64) - 1)), each(1, 8)
+    return TensorMap(base, kind, dims, strides, box, steps, *modes, halves)
+
+
+@given(maps())
+def test_all_bits_there_and_back(t: TensorMap) -> None:
+    assert TensorMap.decode(t.encode()) == t
+
+
+@given(st.data())
+def test_a_window_has_the_elements_inside(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 3))
+
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple(data.draw(st.integers(low, high)) for _ in range(rank))
+
+    dims, box, steps, at = each(1, 9), each(1, 6), each(1, 3), each(-4, 11)
+    strides = (4, 64, 1024)[:rank]
+    t = replace(tiled(1 << 20, dims, strides, box, "f32"), steps=steps)
+    clip = t.clipped(at)
+    wanted = set()
+    for i in np.ndindex(*(-(-b // s) for b, s in zip(box, steps, strict=True))):
+        place = [c + k * s for c, k, s in zip(at, i, steps, strict=True)]
+        if all(0 <= x < d for x, d in zip(place, dims, strict=True)):
+            wanted.add((1 << 20) + sum(x * s for x, s in zip(place, strides, strict=True)))
+    if wanted:
+        start, span, shape, apart = t.window(at, clip)
+        got = {start + int(np.dot(i, apart)) for i in np.ndindex(*shape)}
+        assert got == wanted
+        assert (start, start + span) == (min(wanted), max(wanted) + 4)
+    else:
+        assert any(first == last for first, last in clip)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("swizzle", range(4))
+@pytest.mark.parametrize("transposed", [False, True])
+def test_pieces_of_an_operand_lie_as_the_canonical_layouts_say(
+    size: int, swizzle: int, transposed: bool
+) -> None:
+    """PTX ISA, "canonical layouts": units of 8 rows by 16 bytes, or by the swizzle."""
+    leading, stride, wide = 4096, 1 << 14, 16 << swizzle
+    rows, depth = (64, 32 // size) if not transposed else (128, 16)
+    found = pieces(leading, stride, swizzle, rows, depth, size, transposed)
+    if not transposed:
+        assert found.shape == (rows, 2)
+        for i, piece in np.ndindex(found.shape):
+            along = piece * 16 if swizzle else piece * leading
+            assert found[i, piece] == i // 8 * stride + i % 8 * wide + along
+        return
+    each = 16 // size
+    assert found.shape == (depth, rows // each)
+    for k, piece in np.ndindex(found.shape):
+        if swizzle:
+            unit, inner = divmod(piece * 16, wide)
+            assert found[k, piece] == unit * leading + inner + k % 8 * wide + k // 8 * stride
+        else:
+            assert found[k, piece] == piece * stride + k % 8 * 16 + k // 8 * leading
+
+
+def test_the_driver_packs_elements_of_four_bits():
+    raw = encoded(13, 4096, (64, 8), (32,), (64, 4), (1, 1), (0, 2, 0))
+    found = TensorMap.decode(raw)
+    assert (found.dims, found.box, found.strides) == ((32, 8), (32, 4), (1, 32))
+    assert found.halves
+    assert found.counted((32, 2)) == (16, 2)

@@ -1,15 +1,10 @@
 """Triton's launches: packed arguments, and its kernels where it is installed."""
 
-import struct
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mla_var3.emulator import triton
-from mla_var3.errors import EmulatorError
 
 KERNELS = Path(__file__).with_name("triton_kernels.py")
 SUBJECTS = ["add", "softmax", "matmul", "dropout", "layer_norm", "attention"]
@@ -69,24 +64,6 @@ times.run(print_data=True)
 """
 
 
-@given(st.integers(-(2**31), 2**31 - 1), st.floats(width=32, allow_nan=False))
-def test_scalars_are_passed_by_their_type(number: int, real: float) -> None:
-    assert struct.unpack("<i", triton.packed("i32", number)) == (number,)
-    assert struct.unpack("<q", triton.packed("i64", number)) == (number,)
-    assert struct.unpack("<f", triton.packed("fp32", real)) == (real,)
-
-
-def test_a_pointer_is_the_tensors_address_or_null() -> None:
-    tensor = SimpleNamespace(data_ptr=lambda: 4096)
-    assert triton.packed("*fp16", tensor) == struct.pack("<Q", 4096)
-    assert triton.packed("*fp16", None) == bytes(8)
-
-
-def test_a_type_that_is_not_known_ends_in_a_sentence() -> None:
-    with pytest.raises(EmulatorError, match="type tensordesc is not emulated"):
-        triton.packed("tensordesc", None)
-
-
 def test_scratch_pointers_that_nobody_uses_are_null() -> None:
     call = triton.Call("k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, [b"\x07\0\0\0"])
     assert call.argument(0, 4) == b"\x07\0\0\0"
@@ -103,6 +80,65 @@ def test_kernels_after_the_tutorials_are_right_and_clean(arch: str) -> None:
     assert emulation.ended.error is None
     assert emulation.diagnostics == []
     assert {launch.kernel for launch in emulation.launches} == set(SUBJECTS)
+
+
+DESCRIPTORS = """
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def by_device(a, b, c, M, N, K, TILE: tl.constexpr, DEPTH: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE, DEPTH])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [TILE, DEPTH])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [TILE, TILE])
+    product(left, right, out, K, TILE, DEPTH)
+
+
+@triton.jit
+def product(left, right, out, K, TILE: tl.constexpr, DEPTH: tl.constexpr):
+    i, j = tl.program_id(0) * TILE, tl.program_id(1) * TILE
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for k in range(0, K, DEPTH):
+        total = tl.dot(left.load([i, k]), right.load([j, k]).T, total)
+    out.store([i, j], total.to(tl.float16))
+
+
+@triton.jit
+def total(parts, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(parts[0] + at) + tl.load(parts[1] + at) * parts[2])
+
+
+triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+a, b = (torch.randn(n, 64, device="cuda", dtype=torch.float16) for n in (120, 72))
+for way in ("host", "device"):
+    c = torch.zeros(120, 72, device="cuda", dtype=torch.float16)
+    if way == "device":
+        by_device[(2, 2)](a, b, c, 120, 72, 64, TILE=64, DEPTH=32)
+    else:
+        made = (TensorDescriptor.from_tensor(x, [64, n]) for x, n in ((a, 32), (b, 32), (c, 64)))
+        product[(2, 2)](*made, 64, TILE=64, DEPTH=32)
+    torch.testing.assert_close(c.float(), a.float() @ b.float().T, atol=0.05, rtol=0.05)
+x, y, z = (torch.randn(64, device="cuda") for _ in range(3))
+total[(1,)]((x, y, 3), z, BLOCK=64)
+torch.testing.assert_close(z, x + 3 * y)
+"""
+
+
+@needs_triton
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_descriptors_of_host_and_device_and_tuples(tmp_path: Path, arch: str) -> None:
+    from mla_var3.emulator.options import Options
+    from mla_var3.emulator.script import run_script
+
+    script = tmp_path / "descriptors.py"
+    script.write_text(DESCRIPTORS)
+    emulation = run_script(script, [], Options(jobs=1), arch)
+    assert emulation.ended.error is None
+    assert {launch.kernel for launch in emulation.launches} == {"by_device", "product", "total"}
 
 
 @needs_triton

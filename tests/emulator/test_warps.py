@@ -302,3 +302,21 @@ def test_lanes_that_take_no_part_do_not_count(op: str) -> None:
     wanted = functools.reduce(fold, [t | 0x70000000 for t in range(20)]) % 2**32
     assert out[:20].tolist() == [wanted] * 20
     assert out[20:].tolist() == list(range(20, 32))
+
+
+@pytest.mark.parametrize(("row", "hits"), [(0, False), (16, True), (24, True), (32, False)])
+def test_a_row_of_a_matrix_may_end_where_a_barrier_begins(row: int, hits: bool) -> None:
+    kernel = Snippet(
+        {
+            "init": "mov.u32 %r2, a; setp.ne.u32 %p1, %r1, 0; @!%p1 mbarrier.init.shared.b64 [%r2+24], 1; bar.sync 0;",
+            "where": f"mad.lo.u32 %r4, %r1, 64, %r2; setp.eq.u32 %p2, %r1, 1; mov.u32 %r5, %r2; add.u32 %r5, %r5, {row // 16 * 16}; selp.b32 %r4, %r5, %r4, %p2; add.u32 %r4, %r4, 0; @!%p1 add.u32 %r4, %r2, 2048;",
+            "store": "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r4], {%r1};",
+        },
+        words=(1,),
+        shared=".shared .align 128 .b8 a[4096];",
+        block=32,
+    )
+    _, done = kernel.run()
+    assert ["is overwritten while in use" in d.message for d in done.diagnostics] == [True] * hits
+    if hits:
+        assert "lane 1" in done.diagnostics[0].who

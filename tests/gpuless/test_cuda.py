@@ -187,3 +187,11 @@ def test_a_tensor_whose_address_is_taken_is_owned() -> None:
         with on_the_cpu():
             x.data_ptr()
     assert [t is y for t in owned] == [True]
+
+
+def test_a_profile_of_a_gpu_alone_is_one_of_the_cpu() -> None:
+    with cuda_on_cpu():
+        activity = torch.profiler.ProfilerActivity.CUDA
+        with torch.profiler.profile(activities=[activity], record_shapes=True) as made:
+            torch.ones(3).add(1)
+        assert "aten::add" in made.key_averages().table(sort_by="cuda_time_total")

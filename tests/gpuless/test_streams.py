@@ -51,3 +51,11 @@ def test_streams_and_events_have_finished() -> None:
         stream.wait_event(event)
         assert (stream.query(), event.query(), stream.cuda_stream) == (True, True, 0)
         assert event.elapsed_time(torch.cuda.Event()) > 0
+
+
+def test_a_tensor_is_used_on_any_stream() -> None:
+    with cuda_on_cpu():
+        x = torch.ones(3, device="cuda")
+        assert x.record_stream(torch.cuda.current_stream()) is None
+        x.record_stream(torch.cuda.Stream())
+        assert x.tolist() == [1.0] * 3

@@ -123,7 +123,7 @@ def test_examples_are_of_the_pinned_tree_and_named_once() -> None:
     suite = find("cutlass-examples")
     runs = suite.runs()
     assert len({(r.test, r.arch) for r in runs}) == len(runs)
-    assert {r.arch for r in runs} == {"sm_80", "sm_90a", "sm_100a", "sm_120a"}
+    assert {r.arch for r in runs} == {"sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a"}
     pin = load(repo_root())
     assert (suite.commit, suite.repository) == (pin.commit, pin.address)
     assert suite.folder in pin.folders

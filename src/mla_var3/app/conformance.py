@@ -44,6 +44,13 @@ def seeded(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+def findings(argv: Sequence[str], prog: str) -> int:
+    """What was found in kernels of others, run again as it is and with its remedy."""
+    from mla_var3.emulator.findings import main
+
+    return main(argv, prog)
+
+
 def counts(argv: Sequence[str], prog: str) -> int:
     """What the emulator counts, held against Nsight Compute's reports of a GPU."""
     from mla_var3.app.counts import main
@@ -70,6 +77,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "cutlass-examples": cutlass_examples,
     "strangers": strangers,
     "seeded": seeded,
+    "findings": findings,
     "counts": counts,
     "--peers": peers,
 }

@@ -197,21 +197,24 @@ class Memory:
 
     # Global -----------------------------------------------------------------------------------
     def global_at(
-        self, address: Any, size: int, s: Any, pc: int, what: str
+        self, address: Any, size: int, s: Any, pc: int, what: str, aligned: int = 0
     ) -> list[tuple[Any, Any, Any]]:
-        """Allocation, offsets in its bytes and which threads, for all accesses inside of one."""
+        """Allocation, offsets in its bytes and which threads, for all accesses inside of one.
+
+        Addresses are multiples of ``aligned``, of the size where it is 0.
+        """
         m = self.machine
-        address = address.astype(U64)
-        if (address & U64(size - 1)).any():
-            i = int(np.argmax((address & U64(size - 1)) != 0))
+        address, aligned = address.astype(U64), aligned or size
+        if (address & U64(aligned - 1)).any():
+            i = int(np.argmax((address & U64(aligned - 1)) != 0))
             m.reporter.add(
                 "misaligned",
                 pc,
                 f"global {what} of {size} bytes at {int(address[i]):#x}",
                 who=m.thread(s, i),
-                missing=f"an address that is a multiple of {size}",
+                missing=f"an address that is a multiple of {aligned}",
             )
-            address = address & ~U64(size - 1)
+            address = address & ~U64(aligned - 1)
         m.counts.memory(pc, len(address), size, what)
         if m.counts.mode == "full":
             m.counts.touched(pc, address, size, m.warp[s])
@@ -235,6 +238,8 @@ class Memory:
             if m.trace is not None:
                 m.trace.read_words(m.number, address, m.warp[s], pc)
             m.scheduler.asks(pc)
+        if m.memory_map.reads.fill is not None and order == "weak":
+            return self._load_filled(groups, len(address), width, count, s, pc)
         if len(groups) == 1 and groups[0][2] is None:
             region, at, _ = groups[0]
             self.note(region, at, size, pc, False, s, order != "weak")
@@ -245,6 +250,25 @@ class Memory:
             self.note(region, at, size, pc, False, s, order != "weak", part)
             for i in range(count):
                 out[i][part] = region.views[width][at // width + i]
+        return out
+
+    def _load_filled(
+        self, groups: list[tuple[Any, Any, Any]], n: int, width: int, count: int, s: Any, pc: int
+    ) -> list[Any]:
+        """The same, but reads that raced in an earlier run give other bytes and leave no trace."""
+        m, size = self.machine, width * count
+        reads, shift = m.memory_map.reads, m.memory_map.shift
+        out = [np.zeros(n, f"u{width}") for _ in range(count)]
+        for region, at, part in groups:
+            threads = np.arange(n) if part is None else np.flatnonzero(part)
+            granules = (at >> shift)[:, None] + np.arange(-(-size >> shift))
+            place = (m.words.cluster, pc, region.base)
+            filled, plain = reads.filled(place, granules, m.warp[m.ids[s][threads]])
+            if plain.any():
+                self.note(region, at[plain], size, pc, False, s, False, threads[plain])
+            for i in range(count):
+                out[i][threads] = region.views[width][at // width + i]
+                out[i][threads[filled]] = int.from_bytes([reads.fill or 0] * width, "little")
         return out
 
     def _store_global(
@@ -297,7 +321,7 @@ class Memory:
             else:
                 m.memory_map.known(region, at, size, pc, m.who(s))
         shift = m.memory_map.shift
-        k = max(1, size >> shift)
+        k = -(-size >> shift)
         g, ids = at >> shift, m.ids[s] if part is None else m.ids[s][part]
         if k > 1:
             g, ids = (g[:, None] + np.arange(k)).ravel(), ids.repeat(k)

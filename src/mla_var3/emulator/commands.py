@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mla_var3 import arguments
+from mla_var3.collecting import uncollected
 from mla_var3.emulator.diagnostics import Diagnostic, Reporter, as_json
 from mla_var3.emulator.options import Options, model
 from mla_var3.emulator.replay import Replay
@@ -101,8 +102,10 @@ def run(
     if not script:
         print(f"error: a script must be given; see {prog} --help", file=sys.stderr)
         return EXIT_BAD_INPUT
-    from mla_var3.emulator.script import run_script
+    with uncollected():
+        from mla_var3.emulator.script import load, run_script
 
+        load()
     one = chosen.seed is not None or chosen.timeline is not None or bool(chosen.stop)
     more = () if one else [chosen.options(s) for s in range(1, chosen.schedules or 3)]
     path, options = Path(script[0]), chosen.options(chosen.seed)

@@ -33,6 +33,9 @@ KINDS = {
     "descriptor": "a matrix or tensor descriptor that cannot mean what it says",
     "cluster-exit": "shared memory of a CTA is accessed that may not have begun, or have ended",
     "left-pending": "a thread ended with copies that nobody waited for",
+    "tensor-memory-allocation": "tcgen05.alloc without the right to it, or a dealloc unlike it",
+    "tensor-memory-left": "a CTA ended and has not given back its columns of tensor memory",
+    "tensor-memory-lanes": "a warp reaches for lanes of tensor memory outside of its quarter",
     "register-budget": "setmaxnreg with a count that is not allowed, or by part of a warpgroup",
 }
 

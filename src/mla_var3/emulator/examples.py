@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from mla_var3 import arguments
+from mla_var3.collecting import uncollected
 from mla_var3.emulator.options import Options, model
 from mla_var3.gpuless import suite_scripts
 from mla_var3.gpuless.suite_scripts import Choice, Product, Ran
@@ -31,7 +32,7 @@ class Conformance(Choice):
         workers: Examples at a time, each in a process of its own.
         limit: Seconds after which an example is stopped.
         memory_model: Assumptions about hardware.
-        schedules: Schedules per example.
+        schedules: Schedules per example, where the suite's file asks for no more.
     """
 
     memory_model: Literal["default", "strict"] = "default"
@@ -52,11 +53,12 @@ def product(chosen: Conformance) -> Product:
 
 def warm() -> None:
     """Load what every script needs."""
-    import torch
+    with uncollected():
+        import torch
 
-    from mla_var3.emulator import host, script  # noqa: F401
+        from mla_var3.emulator.script import load
 
-    host.require_dsl()
+        load()
     torch.set_num_threads(1)
 
 
@@ -71,7 +73,8 @@ def examine(chosen: Conformance, script: Script) -> Ran:
     jobs = 1 if chosen.workers > 1 else 0
     seconds, clusters, instructions = 0.0, 0, 0
     found: dict[tuple[str, str, str | None], Found] = {}
-    for seed in [None, *range(1, chosen.schedules)]:
+    schedules = max(chosen.schedules, script.schedules)
+    for seed in [None, *range(1, schedules)]:
         options = Options(model=model(chosen.memory_model), seed=seed, jobs=jobs)
         run = run_script(Path(script.path), script.arguments.split(), options, script.arch)
         if run.ended.error is not None:
@@ -85,4 +88,4 @@ def examine(chosen: Conformance, script: Script) -> Ran:
         for d in run.diagnostics:
             at, other = str(d.at), str(d.other) if d.other else None
             found[d.kind, at, other] = Found(kind=d.kind, message=d.message, at=at, other=other)
-    return Ran(list(found.values()), seconds, clusters, instructions)
+    return Ran(list(found.values()), seconds, clusters, instructions, schedules)

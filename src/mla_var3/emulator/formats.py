@@ -103,6 +103,16 @@ def encode(values: Array, name: str) -> NDArray[np.uint16]:
     return code.astype(U16)
 
 
+def encode_scale(values: Array, mode: str, saturate: bool) -> NDArray[np.uint16]:
+    """Magnitudes to ``ue8m0``: the power of two at or below, or at or above for mode ``rp``."""
+    x = np.abs(np.asarray(values, F64))
+    fraction, exponent = np.frexp(np.where(np.isfinite(x), x, 1.0))
+    code = np.where(x == 0, 0, exponent + 126 + ((mode == "rp") & (fraction > 0.5)))
+    over = (code > 254) | np.isinf(x)
+    code = np.where(over, 254 if saturate else 255, np.maximum(code, 0))
+    return np.where(np.isnan(x), 255, code).astype(U16)
+
+
 def from_bf16(x: Array) -> NDArray[np.float32]:
     """Codes of bfloat16 to values."""
     return (np.asarray(x).astype(U32) << U32(16)).view(F32)

@@ -337,18 +337,14 @@ def bit_mask(start: Any, length: Any, wrap: bool) -> Any:
 
 
 def dot(a: Any, b: Any, c: Any, kinds: tuple[bool, bool], parts: int) -> Any:
-    """``dp4a`` and ``dp2a``: a dot product of ``parts`` integers in a word, plus ``c``."""
+    """``dp4a`` and ``dp2a``: ``c`` plus a dot product of ``parts`` integers, modulo 2**32."""
     out = np.asarray(c).astype(I64)
     wide = (8, 16)[parts == 2]
     for i in range(parts):
         x = extract(a, wide * i, wide, 32, kinds[0])
         y = extract(b, 8 * i, 8, 32, kinds[1])
-        out = out + _signed(x, kinds[0]) * _signed(y, kinds[1])
+        out = out + x.astype(I64) * y.astype(I64)
     return out
-
-
-def _signed(x: Any, signed: bool) -> Any:
-    return x.view(I32).astype(I64) if signed else x.astype(I64)
 
 
 def halves(word: Any, kind: str) -> Any:

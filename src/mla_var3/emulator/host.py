@@ -32,6 +32,7 @@ from mla_var3.emulator.units.tensormap import encoded
 from mla_var3.emulator.ways import Asked, Repeats
 from mla_var3.errors import EmulatorError, ToolchainError
 from mla_var3.gpuless import streams
+from mla_var3.gpuless.device import Device, capability
 from mla_var3.gpuless.ptx import parse
 from mla_var3.gpuless.scripts import Ended
 
@@ -53,8 +54,6 @@ SYMBOLS: dict[str, tuple[Any, ...]] = {
 #: cudaLaunchConfig_t: grid, block, shared bytes, stream, attributes, their number.
 CONFIG = struct.Struct("<6IQQQI4x")
 ATTRIBUTE_BYTES, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 4, 6
-#: cudaDeviceAttr: multiprocessors, major, minor, opt-in shared memory.
-MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 FAILED = 999
 #: The host function in a compiled module, by the name that an engine finds it under.
 #: Kernels that are kept lowered, for emulations that launch them again.
@@ -90,6 +89,7 @@ class Emulation:
         others: Further ways in which each launch is run first, on memory that is put back.
         where_quick: Ways for launches that synchronize and are soon done.
         launches: One entry per launch and way, in order; that of ``options`` is the last.
+        device: The GPU that host functions see.
         ended: How a script ended which ran in it.
     """
 
@@ -98,6 +98,7 @@ class Emulation:
         self.where_quick: tuple[Options, ...] = ()
         self.launches: list[Launch] = []
         self.repeats = Repeats()
+        self.device = self.device_of("sm_90a")
         #: Whether the host asked how many multiprocessors there are: then a grid may be as large
         #: as those of the emulated device hold.
         self.counted = False
@@ -109,6 +110,11 @@ class Emulation:
         self.memory: dict[int, tuple[int, str, Any, bool]] = {}
         #: Applied to a PTX text before it is run; for experiments.
         self.patch: Callable[[str], str] | None = None
+
+    def device_of(self, arch: str) -> Device:
+        """The GPU that programs see."""
+        count = self.options.multiprocessors
+        return Device(capability(arch), count, counted=self.count_asked)
 
     def count_asked(self) -> int:
         """How many multiprocessors the emulated device says it has, to a host that asks."""
@@ -202,12 +208,12 @@ class Emulation:
             raise EmulatorError("the compiled module has no host function; the DSL changed")
         engine = _engine_of(module)
         runtime = _registered(engine, text)
-        library, device, status = POINTER(0), INT(0), INT(0)
+        library, device, status = POINTER(), INT(), INT()
         place = ctypes.pointer(library)
         for name, cells in (
             ("cuda_init", (place, status)),
             ("cuda_load_to_device", (place, device, status)),
-            (entry[1], (*arguments, POINTER(0), status)),
+            (entry[1], (*arguments, POINTER(), status)),
         ):
             _invoke(engine, name, cells)
             if status.value and self.failure is None:
@@ -293,10 +299,8 @@ class _Runtime:
         ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
 
     def cudaDeviceGetAttribute(self, out: int, attribute: int, _: int) -> None:
-        known = {MAJOR: 9, MINOR: 0, SHARED_OPTIN: 232448}
-        if attribute == MULTIPROCESSORS and _active:
-            known[attribute] = _active.count_asked()
-        ctypes.cast(out, ctypes.POINTER(INT))[0] = known.get(attribute, 0)
+        device = _active.device if _active else Device((9, 0))
+        ctypes.cast(out, ctypes.POINTER(INT))[0] = device.attribute(attribute)
 
     def cuKernelGetAttribute(self, out: int, *_: Any) -> None:
         ctypes.cast(out, ctypes.POINTER(INT))[0] = 0
@@ -437,6 +441,7 @@ def _patched(
     from cutlass.utils.hardware_info import HardwareInfo
 
     arch = arch or os.environ.get("CUTE_DSL_ARCH", "sm_90a")
+    emulation.device = emulation.device_of(arch)
     settings: dict[str, Any] = {
         "arch": arch,
         "keep_ptx": True,
@@ -472,9 +477,16 @@ def _patched(
 
 
 def _newest(folder: Path) -> str:
-    """The PTX that was just compiled: the DSL writes it right before it makes the engine."""
-    texts = sorted(folder.glob("*.ptx"), key=lambda p: p.stat().st_mtime_ns)
-    return texts[-1].read_text(encoding="utf-8") if texts else ""
+    """The PTX that was just compiled: the DSL writes it right before it makes the engine.
+
+    A function may be compiled with a folder of its own for what is dumped.
+    """
+    from cutlass.cutlass_dsl import CuTeDSL, CuteExperimentalDSL
+
+    told = (dsl._get_dsl().compile_options.full_ptx_path for dsl in (CuTeDSL, CuteExperimentalDSL))
+    texts = {*folder.glob("*.ptx"), *(Path(path) for path in told if path)}
+    there = sorted((p for p in texts if p.is_file()), key=lambda p: p.stat().st_mtime_ns)
+    return there[-1].read_text(encoding="utf-8") if there else ""
 
 
 def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:

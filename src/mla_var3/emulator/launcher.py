@@ -26,6 +26,7 @@ from mla_var3.emulator.regions import GlobalMemory, GridBefore, Region, Touched
 from mla_var3.emulator.timeline import Timeline
 from mla_var3.emulator.trace import Trace
 from mla_var3.emulator.turns import in_turns, resident
+from mla_var3.emulator.unused import RacingReads
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import bits, parse
 
@@ -55,6 +56,7 @@ class Launch:
         timeline: What happened when in the first cluster, if asked for.
         trace: The steps of all warps, where the timeline was asked for.
         grid_before: What it is to a launch that may overlap it.
+        reads: Reads that raced, until it is known whether anything uses them.
     """
 
     kernel: str
@@ -69,6 +71,7 @@ class Launch:
     timeline: Timeline | None = None
     trace: Trace | None = field(default=None, repr=False)
     grid_before: GridBefore | None = field(default=None, repr=False)
+    reads: RacingReads | None = field(default=None, repr=False)
 
 
 def dim3(size: int | Sequence[int]) -> Dim3:
@@ -194,26 +197,35 @@ def run(
     _possible(program, grid, block, cluster, shared)
     every = {r.base: r for r in [*_variables(program), *regions]}
 
-    def once(how: Options) -> Launch:
+    def once(how: Options, reads: RacingReads | None = None) -> Launch:
         overlapped = after.grid_before if after is not None else None
-        return _once(program, parameters, grid, block, cluster, shared, every, how, overlapped)
+        shape = (grid, block, cluster, shared)
+        return _once(program, parameters, shape, every, how, overlapped, reads)
 
     excused = options.checks and options.model.unused_reads and options.stop is None
     before = _contents(every) if excused else None
     done = once(options)
-    if before is None or not any(map(_is_unwritten_read, done.diagnostics)):
-        return done
-    if any(d.kind == "deadlock" for d in done.diagnostics):
+    reads, done.reads = done.reads, None  # They take memory.
+    if before is None or any(d.kind == "deadlock" for d in done.diagnostics):
         return done  # What it never came to leave behind says nothing of what was read.
-    if _is_the_same_whatever_was_there(once, options, every, before, done):
-        done.diagnostics = [d for d in done.diagnostics if not _is_unwritten_read(d)]
+    if any(map(_is_unwritten_read, done.diagnostics)):
+        fills = [(replace(options, fill=fill), None) for fill in FILLS]
+        if _the_same(once, fills, every, before, done) is not None:
+            done.diagnostics = [d for d in done.diagnostics if not _is_unwritten_read(d)]
+    if reads is not None and reads.excusable:
+        others = [(options, replace(reads, fill=fill)) for fill in FILLS]
+        again = _the_same(once, others, every, before, done)
+        if again is not None:  # Races are left that are not of such reads.
+            rest = [d for d in done.diagnostics if d.kind != RACE]
+            done.diagnostics = rest + [d for d in again.diagnostics if d.kind == RACE]
     return done
 
 
 #: Bytes of memory above which a launch is not run again to learn what a read does to it.
 MOST_KEPT = 1 << 28
-#: Other bytes that shared memory may have held: in floats a large number, and NaN.
+#: Other bytes that may have been read: in floats a large number, and NaN.
 FILLS = (0x7B, 0xFF)
+RACE = "global-race"
 Contents = list[tuple[bytes, NDArray[np.bool_] | None]]
 
 
@@ -242,48 +254,47 @@ def _is_unwritten_read(d: Diagnostic) -> bool:
     return d.kind == "uninitialized-read" and d.message.startswith("shared ")
 
 
-def _is_the_same_whatever_was_there(
-    once: Callable[[Options], Launch],
-    options: Options,
+def _the_same(
+    once: Callable[[Options, RacingReads | None], Launch],
+    ways: Sequence[tuple[Options, RacingReads | None]],
     regions: Mapping[int, Region],
     before: Contents,
     done: Launch,
-) -> bool:
-    """Whether a launch leaves the same behind with other bytes in unwritten shared memory."""
+) -> Launch | None:
+    """The launch with other bytes where it reads; None where it leaves something else behind."""
     after = _contents(regions)
     assert after is not None
-    left = [data for data, _ in after]
+    left, again = [data for data, _ in after], None
     try:
-        for fill in FILLS:
+        for options, reads in ways:
             _put_back(regions, before)
-            again = once(replace(options, fill=fill, counting="off", timeline=False))
+            again = once(replace(options, counting="off", timeline=False), reads)
             now = [r.data.tobytes() for r in regions.values()]
             if (now, again.printed) != (left, done.printed):
-                return False
+                return None
     except EmulatorError:
-        return False
+        return None
     finally:
         _put_back(regions, after)
-    return True
+    return again
 
 
 def _once(
     program: Program,
     parameters: bytes,
-    grid: Dim3,
-    block: Dim3,
-    cluster: Dim3,
-    shared: int,
+    shape: tuple[Dim3, Dim3, Dim3, int],
     regions: Mapping[int, Region],
     options: Options,
     before: GridBefore | None,
+    reads: RacingReads | None,
 ) -> Launch:
     began = time.perf_counter()
+    grid, block, cluster, shared = shape
     reporter = Reporter(program.kernel, options.schedule, options.model.name)
     counts = Counts(program, options.counting)
     granule = _granule(program)
     memory_map = GlobalMemory(
-        list(regions.values()), reporter, options.model, granule, options.checks, before
+        list(regions.values()), reporter, options.model, granule, options.checks, before, reads
     )
 
     trace = Trace(-(-int(np.prod(block)) // 32)) if options.timeline else None
@@ -325,6 +336,7 @@ def _once(
         timeline,
         trace.close() if trace else None,
         GridBefore(program.kernel.name, reporter.site, touched),
+        memory_map.reads,
     )
 
 
@@ -413,6 +425,8 @@ def _over_processes(
         machine.reporter.merge(result["diagnostics"])
         machine.counts.take(result["counts"])
         printed += result["printed"]
+        if machine.memory_map.reads.fill is None:
+            machine.memory_map.reads.merge(result["reads"])
     touched = [r["touched"] for r in results]
     _between(machine, touched)
     return touched
@@ -441,6 +455,7 @@ def _job(machine: Machine, todo: list[Dim3], job: int, jobs: int, pipe: Any) -> 
                 "counts": machine.counts.plain(),
                 "printed": printed,
                 "touched": touched,
+                "reads": machine.memory_map.reads,
             }
         )
     except Exception as error:  # noqa: BLE001  # Whatever it is, the parent raises it.

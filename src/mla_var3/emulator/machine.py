@@ -36,6 +36,11 @@ Dim3 = tuple[int, int, int]
 #: Registers hold this at the start: a NaN as float32.
 POISON = 0x7FBADBAD
 AXES = "xyz"
+#: Special registers that are 0, or are set where each cluster begins.
+ZERO = (
+    "smid", "gridid", "clock", "clock64", "globaltimer", "globaltimer_lo", "clock_hi",
+    *(f"{name}_{axis}" for name in ("ctaid", "clusterid") for axis in AXES),
+)  # fmt: skip
 
 
 class Machine:
@@ -145,21 +150,15 @@ class Machine:
             "laneid": row(self.lane),
             "warpid": row(self.own // 32),
             "nwarpid": row(self.warps_per_cta),
-            "smid": row(0),
             "nsmid": row(self.options.multiprocessors),
-            "gridid": row(0),
             "dynamic_smem_size": row(self.shared.end - self.program.static_shared),
             "total_smem_size": row(self.shared.end),
             "cluster_ctarank": row(self.cta),
             "shared_window": row(self.cta << 24),
             "cluster_nctarank": row(self.ctas),
             "is_explicit_cluster": row(self.ctas > 1),
-            "clock": row(0),
-            "clock64": row(0),
-            "globaltimer": row(0),
-            "globaltimer_lo": row(0),
-            "clock_hi": row(0),
         }
+        out |= {name: row(0) for name in ZERO}
         for i, mask in enumerate(("eq", "le", "lt", "ge", "gt")):
             lanes = np.arange(32)
             other = lanes[None, :]
@@ -182,8 +181,6 @@ class Machine:
                 f"nclusterid_{axis}": row(self.grid[i] // self.cluster[i]),
                 f"cluster_nctaid_{axis}": row(self.cluster[i]),
                 f"cluster_ctaid_{axis}": row(self.rank[i]),
-                f"ctaid_{axis}": row(0),
-                f"clusterid_{axis}": row(0),
             }
         return out
 
@@ -292,13 +289,10 @@ class Machine:
 
     def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:
         """An atomic on shared memory: ordered with other atomics, checked against the rest."""
-        shared, warp, lane = self.shared, self.warp[s], self.lane[s]
-        plain = ~np.isin(shared.written[granules] & PC_MASK, self.scheduler.atomics).all(1)
-        if plain.any():
-            self.shadow.thread_read(granules[plain], warp[plain], lane[plain], pc)
-        self.shadow.lives(granules, warp, pc)
-        shared.writer[granules] = warp[:, None]
-        shared.written[granules] = self.shadow.stamp(warp, lane, pc)
+        last = self.shared.written[granules] & PC_MASK
+        of_atomics = np.isin(last, self.scheduler.atomics) & self.shared.known[granules]
+        plain = ~np.asarray(of_atomics.all(1))
+        self.shadow.thread_atomic(granules, self.warp[s], self.lane[s], pc, plain)
 
     def warps_of(self, s: Any) -> list[int]:
         """Warps that have a thread in ``s``."""

@@ -31,8 +31,9 @@ class Model:
         copies_publish: The end of a copy tells also what the thread knew that issued it.
         relaxed_keeps: A relaxed arrival at the barrier of a cluster comes after what its warp did
             to shared memory of other CTAs, so that these may end.
-        unused_reads: Shared memory may be read before anything has written it where what the launch
-            leaves behind is the same whatever it held: the values were discarded.
+        unused_reads: A thread may read global memory while another warp of its cluster writes it,
+            where what the launch leaves behind does not depend on what it got: as threads that hold
+            copies of a tile do. Shared memory may be read before anything has written it, likewise.
         budgets_by_warp: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
             the text and with different counts, as long as each does so as often.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
@@ -41,8 +42,10 @@ class Model:
             used, without ``tcgen05.wait::ld``.
         tensor_in_order: All ``tcgen05.mma`` and ``cp`` of a thread run in the order in which they
             are issued, whatever their shapes and accumulators.
-        swizzle_by_address: The swizzle of an operand of ``tcgen05`` goes by the bits of the
-            address, so that a tile need not start where its pattern does.
+        commits_in_order: Once a ``tcgen05.commit`` is seen, those before it of its thread have
+            arrived too, so that the CTA of their barriers may end.
+        swizzle_by_address: The swizzle of an operand of ``tcgen05`` or ``wgmma`` goes by the bits
+            of the address, so that a tile need not start where its pattern does.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Model:
     tensor_thread_sync: bool = True
     loads_done_when_used: bool = True
     tensor_in_order: bool = True
+    commits_in_order: bool = True
     swizzle_by_address: bool = True
 
 
@@ -74,6 +78,7 @@ STRICT = Model(
     tensor_thread_sync=False,
     loads_done_when_used=False,
     tensor_in_order=False,
+    commits_in_order=False,
     swizzle_by_address=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}

@@ -18,6 +18,7 @@ from mla_var3.emulator.diagnostics import Reporter, Site
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
+from mla_var3.emulator.unused import RacingReads
 from mla_var3.emulator.words import Board, Words
 
 ALIGN = 16
@@ -217,7 +218,10 @@ class GlobalMemory:
         granule: int,
         checks: bool,
         before: GridBefore | None = None,
+        reads: RacingReads | None = None,
     ) -> None:
+        #: Reads that raced, in an earlier run or in this one.
+        self.reads = RacingReads() if reads is None else reads
         self.regions = sorted(regions, key=lambda r: r.base)
         self.bases = [r.base for r in self.regions]
         self.reporter, self.model, self.checks = reporter, model, checks
@@ -349,7 +353,30 @@ class GlobalMemory:
         if np.count_nonzero(bad & away):
             self._learned(bad, cluster, chain, number, a)
         if np.count_nonzero(bad):
+            if self.reads.fill is None:
+                self._note(bad, last, region, np.asarray(g), a, was)
             self._race(last, region, int(np.argmax(bad)), g, a, was)
+
+    def _note(
+        self,
+        bad: NDArray[np.bool_],
+        last: Last,
+        region: Region,
+        g: NDArray[np.int64],
+        a: Access,
+        was: str,
+    ) -> None:
+        """Keep racing reads by threads of what other threads of their cluster write."""
+        if a.atomic or a.writing == (was == "written"):
+            return
+        warp, chain = np.broadcast_to(a.warp, bad.shape), last.chain[g]
+        plain = bad & (last.cluster[g] == a.cluster) & (np.broadcast_to(a.chain, bad.shape) == warp)
+        plain &= (chain < a.words.clocks.warps) & ~last.atomic[g]
+        pcs = last.stamp[g] & PC_MASK if a.writing else np.full(bad.shape, a.pc)
+        for pc in np.unique(pcs[plain]).tolist():
+            here = plain & (pcs == pc)
+            writers = (warp if a.writing else chain)[here]
+            self.reads.note((a.cluster, pc, region.base), g[here], writers)
 
     def _learned(
         self, bad: NDArray[np.bool_], cluster: Any, chain: Any, number: Any, a: Access

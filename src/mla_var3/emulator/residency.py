@@ -58,9 +58,9 @@ class Residency:
                 self._report(target, w, pc, "has begun", AFTER_START)
             self._touch(target, w, int(self.clocks.seen[w, w]), w, pc)
 
-    def unit(self, cta: int, event: Event, pc: int) -> None:
-        """An asynchronous operation touches shared memory of a CTA that may be another."""
-        if cta != event.warp // self.clocks.per_cta:
+    def unit(self, cta: int, event: Event, pc: int, own: bool = False) -> None:
+        """An asynchronous operation touches shared memory of a CTA, of another if not ``own``."""
+        if own or cta != event.warp // self.clocks.per_cta:
             self._touch(cta, event.chain, event.number, event.warp, pc)
 
     def _touch(self, cta: int, chain: int, number: int, warp: int, pc: int) -> None:

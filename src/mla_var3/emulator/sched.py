@@ -396,10 +396,11 @@ class Scheduler:
             m.live[w] -= int(count)
             self.torn = self.torn or m.live[w] > 0
         m.progress += 1
-        if m.ctas > 1 and m.checks:
+        if m.checks:
             for cta in {w // m.warps_per_cta for w in f.warps}:
                 if not any(m.live[cta * m.warps_per_cta : (cta + 1) * m.warps_per_cta]):
                     m.residency.end(cta)
+                    m.sync.ended(cta)
         self.fragments.remove(f)
         for other in self.fragments:
             other.refresh(m)

@@ -12,11 +12,23 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mla_var3.emulator import exported, triton
-from mla_var3.emulator.host import Emulation, emulate
+from mla_var3.emulator import driver, exported, triton
+from mla_var3.emulator.host import Emulation, emulate, require_dsl
 from mla_var3.emulator.options import Options
 from mla_var3.gpuless import scripts
-from mla_var3.gpuless.device import Device, capability
+
+
+def load() -> None:
+    """Import what every script needs.
+
+    Raises:
+        ToolchainError: The pinned CuTe DSL is not here.
+    """
+    from mla_var3.gpuless import cuda  # noqa: F401
+
+    require_dsl()
+    import cutlass.cute.testing
+    import cutlass.testing  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -35,8 +47,9 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
             untimed = functools.partial(_untimed, emulation)
             stack.enter_context(mock.patch.object(module, "benchmark", untimed))
         stack.enter_context(mock.patch.object(cutlass.testing, "_benchmark_for_autotune", _once))
-        _driver(stack)
-        device = Device(capability(arch), options.multiprocessors, counted=emulation.count_asked)
+        device = emulation.device
+        for owner, name, value in driver.replacements(device):
+            stack.enter_context(mock.patch.object(owner, name, value))
         stack.enter_context(cuda_on_cpu(device, emulation.own))
         if triton.installed():
             stack.enter_context(triton.triton_on_cpu(emulation, device))
@@ -66,27 +79,6 @@ def _once(
     """One run in place of a timing: the tuner takes its results for the real ones."""
     function(*arguments, **named)
     return 1.0
-
-
-def _driver(stack: contextlib.ExitStack) -> None:
-    """The few driver calls that scripts, and the DSL for them, make themselves."""
-    import cuda.bindings.driver as driver
-
-    answers: dict[str, tuple[Any, ...]] = {
-        "cuInit": (),
-        "cuStreamSynchronize": (),
-        "cuStreamDestroy": (),
-        "cuCtxSynchronize": (),
-        "cuStreamCreate": (driver.CUstream(0),),
-        "cuDeviceGet": (driver.CUdevice(0),),
-        "cuDeviceGetCount": (1,),
-        "cuDriverGetVersion": (driver.CUDA_VERSION,),
-        "cuCtxGetCurrent": (driver.CUcontext(1),),
-        "cuCtxGetDevice": (driver.CUdevice(0),),
-    }
-    for name, values in answers.items():
-        answer = (driver.CUresult.CUDA_SUCCESS, *values)
-        stack.enter_context(mock.patch.object(driver, name, lambda *_, answer=answer: answer))
 
 
 def run_script(

@@ -34,12 +34,22 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Bug(_Model):
-    """One edit.
+class Edit(_Model):
+    """A change of a source that moves no line.
 
     Attributes:
         find: Text that occurs once in the source.
         put: What takes its place, with as many lines.
+    """
+
+    find: str
+    put: str
+
+
+class Bug(Edit):
+    """An edit that is a mistake.
+
+    Attributes:
         kinds: Kinds of report of which one must be made.
         at: Texts of lines; every Python line of that report holds one of them.
         file: The edited module, where it is not the kernel's own.
@@ -47,12 +57,24 @@ class Bug(_Model):
         why: What the edit leaves out, in words.
     """
 
-    find: str
-    put: str
     kinds: tuple[str, ...]
     at: tuple[str, ...]
     file: str | None = None
     strict: bool = False
+    why: str
+
+
+class Argued(_Model):
+    """What the strict model says of an unmodified kernel all the same, and why no edit mends it.
+
+    Attributes:
+        kinds: Kinds of report.
+        at: Texts of lines; every Python line of the report holds one of them.
+        why: The argument.
+    """
+
+    kinds: tuple[str, ...]
+    at: tuple[str, ...]
     why: str
 
 
@@ -62,10 +84,14 @@ class Subject(_Model):
     Attributes:
         script: Path from the top of the checkout; ``cutlass:`` begins one of NVIDIA's.
         arguments: The script's.
-        arch: What the script is compiled for.
+        arch: What the kernel is compiled for.
+        first: Edits made before any bug: what the PTX ISA asks for and the source leaves out, so
+            that the unmodified kernel is clean under the strict model.
         version: Design and version, as users type them.
         problem: Fields of the version's plan.
+        sms: Multiprocessors that the plan sizes its grid for, where not those of the usual device.
         tiling: Fields of its tiling.
+        argued: Reports of the strict model that do not count, in any run of the kernel.
         bugs: The edits, by name.
     """
 
@@ -74,7 +100,10 @@ class Subject(_Model):
     arch: str = "sm_90a"
     version: str | None = None
     problem: dict[str, Any] = {}
+    sms: int | None = None
     tiling: dict[str, Any] = {}
+    first: tuple[Edit, ...] = ()
+    argued: tuple[Argued, ...] = ()
     bugs: dict[str, Bug] = Field(min_length=1)
 
 
@@ -94,6 +123,8 @@ class Outcome(_Model):
         bug: Name of the edit, or ``unmodified``.
         source: The edited file, from the top of the checkout.
         line: First line that the edit changes.
+        arch: What the kernel was compiled for.
+        schedules: Under how many schedules an unmodified kernel ran, per model.
         values: Whether the kernel's outputs were right all the same; ``none`` if it had no end.
         expected: Models under which it must be reported.
         reported: Models under which it was, with one of the kinds at the right lines.
@@ -106,6 +137,8 @@ class Outcome(_Model):
     bug: str
     source: str
     line: int = 0
+    arch: str = "sm_90a"
+    schedules: int = 0
     values: Values = "none"
     expected: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
@@ -123,7 +156,7 @@ class Outcome(_Model):
         """Reported wherever it must be; an unmodified kernel is right and clean."""
         if self.bug == CLEAN:
             return not self.refused and not any(self.found.values()) and self.values == "right"
-        return set(self.expected) <= set(self.reported)
+        return bool(self.expected) and set(self.expected) <= set(self.reported)
 
     def __str__(self) -> str:
         if self.bug == CLEAN:
@@ -167,7 +200,7 @@ def table(path: Path | None = None) -> Table:
         raise EmulatorError(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def edited(text: str, bug: Bug) -> tuple[str, int]:
+def edited(text: str, bug: Edit) -> tuple[str, int]:
     """A source with the edit made, and the line where it begins.
 
     Raises:
@@ -207,7 +240,15 @@ def judged(
     )
 
 
-def _is_right(d: Diagnostic, bug: Bug) -> bool:
+def counted(diagnostics: list[Diagnostic], argued: Iterable[Argued]) -> list[Diagnostic]:
+    """Without what is argued of the kernel, under the strict model."""
+    known = list(argued)
+    return [
+        d for d in diagnostics if d.model != "strict" or not any(_is_right(d, a) for a in known)
+    ]
+
+
+def _is_right(d: Diagnostic, bug: Bug | Argued) -> bool:
     """One of the kinds, and every Python line of the report holds one of the texts."""
     lines = [_line(site.file, site.line) for site in (d.at, d.other) if site is not None]
     return d.kind in bug.kinds and all(any(t in line for t in bug.at) for line in lines)

@@ -45,6 +45,8 @@ class SharedMemory:
         #: Stamps of the last read by each chain; pages of rows that nobody touches are never made.
         self.read = np.zeros((clocks.room, count), np.int64)
         self.known = np.zeros(count, bool)
+        #: Per 16 bytes one more than the swizzle with which a tensor map last wrote them.
+        self.swizzles = np.zeros(total // 16, np.int8)
         #: Chains that have read something.
         self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self.row_set: set[int] = set()
@@ -58,6 +60,7 @@ class SharedMemory:
         """Poison everything for the next cluster."""
         self.bytes[:] = self.fill
         self.known[:] = False
+        self.swizzles[:] = 0
 
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
         """Where addresses lie in ``bytes``; those from ``mapa`` name a CTA in their top byte."""
@@ -118,18 +121,9 @@ class Shadow:
         if not len(g):
             return
         self.lives(g, warp, pc)
-        m, seen = self.memory, self.clocks.seen
-        w = warp[:, None]
-        bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
-        if np.count_nonzero(bad):
-            i, j = np.argwhere(bad)[0]
-            self._race("read", pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
-        known = m.known[g]
-        if np.count_nonzero(known) < known.size:
-            i, j = np.argwhere(~known)[0]
-            self._poison(pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
+        self._after_writes("read", g, warp, lane, pc)
         self._rows(range(int(warp[0]), int(warp[-1]) + 1))
-        m.read[w, g] = self.stamp(warp, lane, pc)
+        self.memory.read[warp[:, None], g] = self.stamp(warp, lane, pc)
 
     def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
         """Stamps [n, 1] of what lanes of warps do now."""
@@ -140,21 +134,60 @@ class Shadow:
     ) -> None:
         """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k]."""
         self.lives(g, warp, pc)
-        m, seen = self.memory, self.clocks.seen
-        w = warp[:, None]
-        bad = (m.written[g] >> NUMBER) > seen[w, m.writer[g]]
+        self._after_writes("write", g, warp, lane, pc)
+        self._after_reads(g, warp, lane, pc)
+        self._write(g, warp, lane, pc)
+
+    def thread_atomic(
+        self,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        plain: NDArray[np.bool_],
+    ) -> None:
+        """Lanes change granules as one; ``plain`` are those that no atomic wrote last."""
+        self.lives(g, warp, pc)
+        if plain.any():
+            self._after_writes("read", g[plain], warp[plain], lane[plain], pc)
+        self._after_reads(g, warp, lane, pc)
+        self._write(g, warp, lane, pc)
+
+    def _after_writes(
+        self,
+        what: str,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+    ) -> None:
+        """Report what nothing orders after the last write, and a read of what has none."""
+        m = self.memory
+        bad = (m.written[g] >> NUMBER) > self.clocks.seen[warp[:, None], m.writer[g]]
         if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
-            self._race("write", pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
-        rows = m.rows
-        if len(rows):
-            stamps = m.read[rows[:, None, None], g[None]] >> NUMBER
-            late = stamps > seen[warp[None, :], rows[:, None]][:, :, None]
-            if np.count_nonzero(late):
-                a, i, j = np.argwhere(late)[0]
-                who = self.clocks.thread(warp[i], lane[i])
-                self._race_read(pc, g[i, j], int(rows[a]), who)
-        m.writer[g] = w
+            self._race(what, pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
+        known = m.known[g]
+        if what == "read" and np.count_nonzero(known) < known.size:
+            i, j = np.argwhere(~known)[0]
+            self._poison(pc, g[i, j], self.clocks.thread(warp[i], lane[i]))
+
+    def _after_reads(
+        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+    ) -> None:
+        """Report a write that nothing orders after a read."""
+        m, rows = self.memory, self.memory.rows
+        stamps = m.read[rows[:, None, None], g[None]] >> NUMBER
+        late = stamps > self.clocks.seen[warp[None, :], rows[:, None]][:, :, None]
+        if np.count_nonzero(late):
+            a, i, j = np.argwhere(late)[0]
+            self._race_read(pc, g[i, j], int(rows[a]), self.clocks.thread(warp[i], lane[i]))
+
+    def _write(
+        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+    ) -> None:
+        m = self.memory
+        m.writer[g] = warp[:, None]
         m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
 
@@ -184,9 +217,9 @@ class Shadow:
         """
         m, clocks = self.memory, self.clocks
         writer = m.writer[g]
-        who = int(writer[0])
+        who, last = int(writer.min()), int(writer.max())
         known = m.known[g]
-        if who < clocks.warps or np.count_nonzero(writer != who):
+        if who < clocks.warps or who != last:
             return False
         if np.count_nonzero(known) < len(known):
             return False

@@ -39,12 +39,16 @@ class MBarrier:
     phase: int = 0
     pc: int = 0
     known_to: set[int] = field(default_factory=set)
+    #: The last phase that a tcgen05.commit arrived in, its event and its instruction; and the last
+    #: phase whose end somebody has seen.
+    committed: tuple[int, Event, int] | None = None
+    passed: int = 0
 
     def state(self) -> str:
         """What it waits for, in words."""
         return (
             f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes "
-            "outstanding"
+            "still to come"
         )
 
 
@@ -311,7 +315,8 @@ class Sync:
             return
         self._init_fence(barrier, event.warp, physical, pc)
         if m.checks:
-            m.residency.unit(physical // m.shared.size, event, pc)
+            m.residency.unit(physical // m.shared.size, event, pc, own=True)
+        barrier.committed = barrier.phase + 1, event, pc
         m.clocks.publish([event.warp], barrier.vector)
         if m.trace is not None:
             m.trace.add(m.number, [event.warp], "arrive", pc, self._phase(physical, barrier))
@@ -389,9 +394,37 @@ class Sync:
     def _passed(self, warps: Any, place: int, pc: int) -> None:
         """Warps have seen the phase of an mbarrier end."""
         m, barrier = self.machine, self.mbarriers[place]
+        barrier.passed = barrier.phase
         m.clocks.join(warps, barrier.done)
         if m.trace is not None:
             m.trace.add(m.number, warps, "wait", pc, self._phase(place, barrier, 1))
+
+    def ended(self, cta: int) -> None:
+        """A CTA has ended: nothing may arrive at its barriers any more."""
+        m = self.machine
+        if m.model.commits_in_order:
+            return
+        known = m.clocks.seen[cta * m.warps_per_cta : (cta + 1) * m.warps_per_cta].max(0)
+        for place, barrier in self.mbarriers.items():
+            if place // m.shared.size != cta or barrier.committed is None:
+                continue
+            phase, event, pc = barrier.committed
+            # What nobody knows to be done is reported with all else from outside of the CTA.
+            if phase > barrier.passed and event.number <= known[event.chain]:
+                self._late(barrier, place, event.warp, pc)
+
+    def _late(self, barrier: MBarrier, place: int, warp: int, pc: int) -> None:
+        m = self.machine
+        m.reporter.add(
+            "cluster-exit",
+            pc,
+            f"tcgen05.commit of {m.warp_name(warp)} arrives at the mbarrier at shared "
+            f"{place % m.shared.size:#x} of CTA {place // m.shared.size} of the cluster, and "
+            "nobody has waited for that when the CTA ends",
+            barrier.pc,
+            m.warp_name(warp),
+            missing="a wait for the last phase of the barrier before the CTA ends",
+        )
 
     def _known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
         """Whether warps have seen all that a phase waited for."""

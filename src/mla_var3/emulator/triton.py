@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
-import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +17,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from mla_var3.emulator.triton_arguments import packed, parameters, tensors
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.device import Device
 
 if TYPE_CHECKING:
     from mla_var3.emulator.host import Emulation
-
-#: How a scalar of a signature is passed; bf16 and smaller floats come as their codes.
-SCALARS = {
-    "i1": "b", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
-    "i64": "q", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d",
-}  # fmt: skip
-
 
 #: What ``cuobjdump --dump-resource-usage`` states of a kernel.
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
@@ -54,23 +47,9 @@ class Call:
     overlaps: bool = False
 
     def argument(self, i: int, size: int) -> bytes:
-        """Bytes of the ``i``-th kernel parameter; Triton's scratch pointers come last, null."""
+        """Bytes of the ``i``-th kernel parameter; null of a scratch pointer that is not used."""
         found = self.arguments[i] if i < len(self.arguments) else b""
         return found[:size].ljust(size, b"\0")
-
-
-def packed(kind: str, value: Any) -> bytes:
-    """A launch argument as the kernel's parameter.
-
-    Raises:
-        EmulatorError: Its type is not emulated.
-    """
-    if kind.startswith("*"):
-        address = value.data_ptr() if hasattr(value, "data_ptr") else int(value or 0)
-        return struct.pack("<Q", address)
-    if kind not in SCALARS:
-        raise EmulatorError(f"a Triton argument of type {kind} is not emulated")
-    return struct.pack(f"<{SCALARS[kind]}", value)
 
 
 class Launcher:
@@ -84,18 +63,31 @@ class Launcher:
         self, x: int, y: int, z: int, _: Any, ptx: str, *rest: Any
     ) -> None:  # rest: packed metadata, launch metadata, two hooks, then the arguments
         m = self.metadata
-        if m.global_scratch_size or m.profile_scratch_size:
-            raise EmulatorError(f"{m.name} needs scratch memory, which is not emulated for Triton")
-        given = [(k, v) for k, v in zip(self.kinds, rest[4:], strict=True) if k != "constexpr"]
-        for _, value in given:
-            if hasattr(value, "untyped_storage"):
-                self.emulation.own(value)
+        if m.profile_scratch_size:
+            raise EmulatorError(f"{m.name} writes a profile, which is not emulated for Triton")
+        values = rest[4:]
+        scratch = self._scratch(x * y * z * m.num_ctas)
+        for tensor in tensors([*values, *scratch]):
+            self.emulation.own(tensor)
+        given = parameters(self.kinds, values, getattr(m, "tensordesc_meta", None))
+        arguments = [packed(kind, value) for kind, value in given]
+        arguments += [packed("*i8", tensor) for tensor in scratch]
         block, cluster = (32 * m.num_warps, 1, 1), (m.num_ctas, 1, 1)
-        arguments = [packed(str(kind), value) for kind, value in given]
         overlaps = bool(getattr(m, "launch_pdl", False))
         grid = (x * m.num_ctas, y, z)
         call = Call(m.name, grid, block, cluster, m.shared, arguments, overlaps)
         self.emulation.launch(ptx, call)
+
+    def _scratch(self, ctas: int) -> list[Any]:
+        """Memory that the kernel asks for, from the allocator that the program has set."""
+        m = self.metadata
+        if not m.global_scratch_size:
+            return []
+        from triton.runtime import _allocation
+
+        allocator: Any = _allocation._allocator
+        allocate = allocator.get() if hasattr(allocator, "get") else allocator
+        return [allocate(ctas * m.global_scratch_size, m.global_scratch_align, 0)]
 
 
 class Driver:

@@ -71,8 +71,8 @@ class Words:
         #: read so.
         self.awaiting: list[dict[Key, int]] = [{} for _ in range(warps)]
         self.read_at = [0] * warps
-        #: Per warp its number at its last fence, and what it knew there.
-        self.at_fence: list[tuple[int, Snapshot] | None] = [None] * warps
+        #: Per warp its number at its last fence, and which of its snapshots it took there.
+        self.at_fence: list[tuple[int, int] | None] = [None] * warps
         #: Chain and number of the end of the grid before.
         self.grid = (0, 0)
         if self.board.overlaps:
@@ -106,8 +106,7 @@ class Words:
             if at_once:
                 self._learn(w, found)
             else:
-                mine = self.awaiting[w]
-                mine.update({k: max(mine.get(k, 0), r) for k, r in found.items()})
+                _add(self.awaiting[w], found)
                 self.read_at[w] = int(clocks.seen[w, w])
                 clocks.tick([w])
 
@@ -149,37 +148,29 @@ class Words:
         keeps it.
         """
         pairs = set(zip(np.asarray(addresses).tolist(), warps.tolist(), strict=True))
-        numbers = {w: self._leave(w, now) for w in {w for _, w in pairs}}
+        told = {w: self._told(w, now) for w in {w for _, w in pairs}}
         held = self.board.held
         if not keeps:
             held.update({address: {} for address, _ in pairs})
         for address, w in pairs:
-            if numbers[w]:
-                held.setdefault(address, {})[self.cluster, w] = numbers[w]
-        self.clocks.tick(numbers)
+            if told[w]:
+                _add(held.setdefault(address, {}), told[w])
+        self.clocks.tick(told)
 
-    def _leave(self, w: int, now: bool) -> int:
-        """A snapshot of a warp; its number, or 0 where there is nothing to tell."""
-        known = self._snapshot(w) if now else self._fenced(w)
-        if known is None:
-            return 0
-        mine = self.board.snapshots.setdefault((self.cluster, w), [])
-        mine.append(known)
-        return len(mine)
-
-    def _snapshot(self, w: int) -> Snapshot:
-        return Snapshot(self.clocks.seen[w].copy(), self.learned)
-
-    def _fenced(self, w: int) -> Snapshot | None:
-        """What was known at those fences, of any warp of the cluster, that a warp knows of."""
+    def _told(self, w: int, now: bool) -> dict[Key, int]:
+        """Snapshots that a warp leaves: its own, or those of the fences of its cluster it knows."""
+        if now:
+            return {(self.cluster, w): self._snapshot(w)}
         seen = self.clocks.seen[w]
-        known = [f[1].vector for v, f in enumerate(self.at_fence) if f and f[0] <= seen[v]]
-        if not known:
-            return None
-        total = known[0]
-        for vector in known[1:]:
-            total = _longest(total, vector)
-        return Snapshot(total, self.learned)
+        return {
+            (self.cluster, v): f[1] for v, f in enumerate(self.at_fence) if f and f[0] <= seen[v]
+        }
+
+    def _snapshot(self, w: int) -> int:
+        """Keep what a warp knows; which of its snapshots that is, from 1."""
+        mine = self.board.snapshots.setdefault((self.cluster, w), [])
+        mine.append(Snapshot(self.clocks.seen[w].copy(), self.learned))
+        return len(mine)
 
     # Fences -----------------------------------------------------------------------------------
     def fence(self, warps: list[int]) -> None:
@@ -191,6 +182,11 @@ class Words:
                     self._learn(w, words)
             self.at_fence[w] = int(clocks.seen[w, w]), self._snapshot(w)
         clocks.tick(warps)
+
+
+def _add(into: dict[Key, int], numbers: dict[Key, int]) -> None:
+    """Let the later snapshot of each warp stand."""
+    into.update({key: max(into.get(key, 0), number) for key, number in numbers.items()})
 
 
 def _longest(a: Vector, b: Vector) -> Vector:

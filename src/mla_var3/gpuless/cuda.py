@@ -109,6 +109,15 @@ def on_the_cpu() -> contextlib.AbstractContextManager[Any]:
     return torch._C.DisableTorchFunction()
 
 
+_Profile = torch.profiler.profile
+
+
+def _profile(activities: object = None, **options: Any) -> torch.profiler.profile:
+    """A profile of the CPU: of a GPU alone, torch makes none without one."""
+    del activities
+    return _Profile(activities=[torch.profiler.ProfilerActivity.CPU], **options)
+
+
 @contextlib.contextmanager
 def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[None]:
     """Runs the ``with`` block as if there were a GPU.
@@ -123,6 +132,8 @@ def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[N
         *((torch.cuda, name, answer) for name, answer in _answers(device or Device()).items()),
         *((torch.cuda.nvtx, name, _always(None)) for name in ("range_push", "range_pop", "mark")),
         (torch, "Generator", _Generator),
+        (torch.profiler, "profile", _profile),
+        (torch.Tensor, "record_stream", _nothing),  # Takes torch's own streams only.
         (torch, "set_default_device", _always(None)),
         (torch.library.Library, "impl", _registering(mode)),
         (torch.autograd, "_engine_run_backward", backward),

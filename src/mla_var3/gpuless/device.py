@@ -82,6 +82,39 @@ class Device:
             gcnArchName="",
         )
 
+    def attribute(self, number: int) -> int:
+        """What the driver's and the runtime's attribute of a number is; 0 for the unknown."""
+        name = _ATTRIBUTES.get(number)
+        told = getattr(self.properties(), name) if name is not None else _FIXED.get(number, 0)
+        return int(told)
+
+
+#: Attributes of the driver by number (``CUdevice_attribute``, the runtime's are the same): torch's
+#: names of what they say.
+_ATTRIBUTES = {
+    1: "max_threads_per_block",
+    8: "shared_memory_per_block",
+    10: "warp_size",
+    12: "regs_per_multiprocessor",
+    13: "clock_rate",
+    16: "multi_processor_count",
+    36: "memory_clock_rate",
+    37: "memory_bus_width",
+    38: "L2_cache_size",
+    39: "max_threads_per_multi_processor",
+    75: "major",
+    76: "minor",
+    81: "shared_memory_per_multiprocessor",
+    82: "regs_per_multiprocessor",
+    97: "shared_memory_per_block_optin",
+}
+#: The largest blocks and grids, and what every GPU here can (cooperative launches, unified
+#: addresses; memory pools and clusters); 1 KiB of shared memory is the system's.
+_FIXED = {
+    2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535,
+    41: 1, 95: 1, 106: 32, 111: 1024, 115: 1, 120: 1, 127: 1,
+}  # fmt: skip
+
 
 def capability(arch: str) -> tuple[int, int]:
     """``sm_90a`` to (9, 0).

@@ -38,12 +38,14 @@ class Ran:
         seconds: Time in what runs the kernels.
         clusters: Clusters that ran; none if the script launches nothing that is run here.
         instructions: Instructions that ran.
+        schedules: Schedules that they ran under.
     """
 
     findings: Sequence[Found] = ()
     seconds: float = 0.0
     clusters: int = 0
     instructions: int = 0
+    schedules: int = 1
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,13 @@ def _kept(
     now = tables.made(suite, (), product.settings)
     if (table.toolchain, table.settings) != (now.toolchain, now.settings):
         return {}
+    asked = {(script.test, script.arch): script.schedules for script in suite.runs()}
     return {
-        (case.test, case.arch): case
+        key: case
         for case in table.cases
-        if case.blob == _blob(folder, case.test.partition(" ")[0])
+        if (key := (case.test, case.arch)) in asked
+        and case.blob == _blob(folder, case.test.partition(" ")[0])
+        and (not choice.resume or case.clusters == 0 or case.schedules >= asked[key])
     }
 
 
@@ -180,6 +185,7 @@ def _examine(suite: Suite, folder: Path, script: Script, product: Product) -> di
         "emulated_seconds": round(ran.seconds, 3),
         "clusters": ran.clusters,
         "instructions": ran.instructions,
+        "schedules": ran.schedules,
     }
     if not ran.clusters:
         return facts | {"outcome": "refused", "reason": "it launches nothing that is run here"}

@@ -66,10 +66,11 @@ class Exempt(_Model):
 
 
 class Scripts(_Model):
-    """Scripts of a folder, each line with its arguments."""
+    """Scripts of a folder, each line with its arguments; run under so many schedules at least."""
 
     folder: str
     arch: str
+    schedules: int = 1
     runs: tuple[str, ...]
 
 
@@ -80,6 +81,7 @@ class Script:
     path: str
     arch: str
     arguments: str = ""
+    schedules: int = 1
 
     @property
     def test(self) -> str:
@@ -129,7 +131,7 @@ class Suite(_Model):
     def runs(self) -> list[Script]:
         """Every run of a script."""
         return [
-            Script(f"{group.folder}/{path}", group.arch, arguments)
+            Script(f"{group.folder}/{path}", group.arch, arguments, group.schedules)
             for group in self.scripts
             for path, _, arguments in (run.partition(" ") for run in group.runs)
         ]

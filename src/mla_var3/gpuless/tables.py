@@ -45,6 +45,7 @@ class Case(_Model):
         emulated_seconds: Of these, in what runs the kernels.
         clusters: Clusters that ran.
         instructions: Instructions that ran.
+        schedules: Schedules that it ran under.
     """
 
     test: str
@@ -59,6 +60,7 @@ class Case(_Model):
     emulated_seconds: float = 0.0
     clusters: int = 0
     instructions: int = 0
+    schedules: int = 1
 
     @property
     def why(self) -> str:

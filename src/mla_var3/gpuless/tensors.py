@@ -103,7 +103,6 @@ _ANSWERS: dict[Any, Any] = {
     torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
     torch.Tensor.device.__get__: DEVICE,
     torch.Tensor.get_device: 0,
-    torch.Tensor.record_stream: None,
 }
 _SPECIAL: dict[Any, _Call] = {
     torch.Tensor.cuda: _first,

@@ -95,6 +95,10 @@ def lower(writer: Writer, instruction: Instruction) -> list[str]:
     return [head, *("  " + line for line in body or ["pass"])]
 
 
+#: Bits of the registers of each group but predicates.
+_WIDTHS = {"h": 16, "r": 32, "q": 64}
+
+
 class Writer:
     """Names of rows and of constants, as the lowered source uses them."""
 
@@ -138,11 +142,11 @@ class Writer:
 
     def _row(self, found: tuple[str, int], kind: str, s: str) -> str:
         group, number = found
-        have, want = {"p": 1, "h": 16, "r": 32, "q": 64}[group], bits(kind)
         if (kind == "pred") != (group == "p"):
             raise NotLowered(kind)
         if kind == "pred":
             return f"p{number}[{s}]"
+        have, want = _WIDTHS[group], bits(kind)
         if want > have:
             raise NotLowered(kind)
         if want < have:
@@ -201,8 +205,7 @@ class Writer:
         if found is None:
             raise NotLowered(name)
         group, number = found
-        have = {"p": 1, "h": 16, "r": 32, "q": 64}[group]
-        if bits(kind) < have and kind != "pred":
+        if kind != "pred" and group != "p" and bits(kind) < (have := _WIDTHS[group]):
             # A wider register takes a narrow value with its sign, or with zeros.
             kind = f"s{have}" if kind[0] == "s" else f"u{have}"
         return [f"{row_name(group, number, kind)}[{s}] = {value}"]

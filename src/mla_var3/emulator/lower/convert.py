@@ -68,7 +68,7 @@ def _exact(text: str, to: str, source: str, mode: str) -> str:
         return text if mode == "rn" or bits(source) < 64 else f"({text}).astype(np.longdouble)"
     if bits(source) == 64:
         return f"fn.odd_integer({text})"
-    return text if to == "f32" else f"({text}).astype(F64)"
+    return f"({text}).astype(F64)"
 
 
 def _to_bf16(text: str, source: str, mode: str) -> str:
@@ -100,6 +100,8 @@ def _integers(op: Op, to: str, source: str) -> list[str]:
 
 
 def _packed(op: Op, to: str, source: str) -> list[str]:
+    if to == "ue8m0x2":
+        return _scales(op, source)
     small = to.removesuffix("x2") in SMALL
     if small and source == "f32":
         low, high = (_relu(op, op.get(i, "f32")) for i in (2, 1))
@@ -117,6 +119,15 @@ def _packed(op: Op, to: str, source: str) -> list[str]:
         high, low = (_half(op, i, to) for i in (1, 2))
         return op.put(f"({high}.astype(U32) << U32(16)) | {low}", "u32")
     raise NotLowered(op.instruction.op)
+
+
+def _scales(op: Op, source: str) -> list[str]:
+    how = f"'{op.rounding()}', {op.has('satfinite')}"
+    if source == "f32":
+        high, low = (f"formats.encode_scale({op.get(i, 'f32')}, {how})" for i in (1, 2))
+        return op.put(f"({high} << U16(8)) | {low}", "u16")
+    code = f"formats.encode_scale(fn.halves({op.get(1, 'u32')}, 'bf16'), {how})"
+    return [f"x = {code}", *op.put("x[:, 0] | (x[:, 1] << U16(8))", "u16")]
 
 
 def _half(op: Op, operand: int, to: str) -> str:

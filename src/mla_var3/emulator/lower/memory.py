@@ -237,7 +237,7 @@ def tensormap(op: Op) -> list[str]:
         return [f"bulk.copy_map({op.address(0)}, {op.address(1)}, {op.s}, {op.pc})"]
     field = op.parts[3]
     numbered = field in ("global_dim", "global_stride", "box_dim", "element_stride")
-    ordinal = int(op.args[1]) if numbered else 0
+    ordinal = int(op.args[1], 0) if numbered else 0
     space = "shared" if op.has("shared::cta", "shared") else "global"
     value = op.get(op.args[-1], "u" + op.kind[1:])
     return [

@@ -66,7 +66,7 @@ def wgmma(op: Op) -> list[str]:
         b_type,
         rows,
         a,
-        -1 if signs[0] * signs[1] < 0 else 1,
+        signs[0] != signs[1],
         bool(major[0]) if major else False,
         bool(major[1]) if len(major) > 1 else False,
         op.has("satfinite"),

@@ -239,6 +239,7 @@ class Bulk(Unit):
         else:
             m.shared.views[16][chunks] = data.view(np.complex128)
         if m.checks:
+            m.shared.swizzles[chunks] = t.swizzle + 1 if t.count % 16 == 0 else 0
             m.shadow.unit_write(granules, event, pc)
             m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
 

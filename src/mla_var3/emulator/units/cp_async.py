@@ -37,6 +37,7 @@ class CpAsync(Unit):
         n = len(ids)
         at, good = m.memory.shared_at(np.broadcast_to(to, n), count, s, pc, "write")
         taken = np.full(n, count) if size is None else np.broadcast_to(size, n).astype(np.int64)
+        taken = np.minimum(taken, count)
         for w in m.warps_of(s):
             self.groups[w].clock = m.clocks.issue(CP_ASYNC, w).number
         data = self._fetch(np.broadcast_to(source, n), taken, count, ids, pc)
@@ -46,26 +47,27 @@ class CpAsync(Unit):
             self._checked(at[keep], count, m.warp[ids][keep], pc)
 
     def _fetch(self, source: Any, taken: Any, count: int, ids: Any, pc: int) -> Any:
-        m = self.machine
+        """What threads read: each the first ``taken`` of ``count`` bytes, and zeros behind."""
         data = np.zeros((len(ids), count), np.uint8)
-        wanted = taken > 0
-        if not wanted.any():
-            return data
-        address, lanes = source[wanted], ids[wanted]
-        read = count if (taken[wanted] == count).all() else int(taken[wanted].min())
-        chosen = np.flatnonzero(wanted)
+        for size in distinct(taken):
+            if size > 0:
+                self._read(data, np.flatnonzero(taken == size), source, size, count, ids, pc)
+        return data
+
+    def _read(
+        self, data: Any, rows: Any, source: Any, size: int, count: int, ids: Any, pc: int
+    ) -> None:
+        """Read ``size`` bytes for the threads of ``rows``."""
+        m, lanes = self.machine, ids[rows]
         for region, offset, part in m.memory.global_at(
-            address, count if read == count else 1, lanes, pc, "read"
+            source[rows], size, lanes, pc, "read", count
         ):
-            rows = chosen if part is None else chosen[part]
-            index = offset[:, None] + np.arange(count)
-            data[rows] = region.data[np.minimum(index, region.length - 1)]
-            warp = m.warp[lanes] if part is None else m.warp[lanes][part]
+            chosen = rows if part is None else rows[part]
+            data[chosen, :size] = region.data[offset[:, None] + np.arange(size)]
+            warp = m.warp[ids[chosen]]
             chain = CP_ASYNC * m.clocks.warps + warp
             events = chain, m.clocks.issued[chain]
-            m.memory.note(region, offset, read, pc, False, lanes, False, part, events)
-        data[np.arange(count)[None, :] >= taken[:, None]] = 0
-        return data
+            m.memory.note(region, offset, size, pc, False, lanes, False, part, events)
 
     def _checked(self, at: Any, count: int, warps: Any, pc: int) -> None:
         m = self.machine

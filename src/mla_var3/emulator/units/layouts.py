@@ -33,9 +33,9 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Wgmma:
-    """A ``wgmma.mma_async``: sizes, types, rows of the accumulator and of A, sign, majors.
+    """A ``wgmma.mma_async``: sizes, types, rows of the accumulator and of A, majors.
 
-    ``saturate`` clamps integer sums (``.satfinite``).
+    ``negative`` products are subtracted. ``saturate`` clamps integer sums (``.satfinite``).
     """
 
     n: int
@@ -45,7 +45,7 @@ class Wgmma:
     b: str
     rows: NDArray[np.int64]
     a_rows: NDArray[np.int64] | None
-    sign: int
+    negative: bool
     a_transposed: bool
     b_transposed: bool
     saturate: bool = False

@@ -178,7 +178,7 @@ class TensorMap:
         """Per dimension the elements of the box at ``at`` that are inside: first, one past last."""
         out = []
         for c, n, d, step in zip(at, self.shape, self.dims, self.steps, strict=True):
-            first = 0 if c >= 0 else -(c // step)
+            first = max(0, -(c // step))
             last = min(n, max(0, -(-(d - c) // step)))
             out.append((min(first, n), max(last, min(first, n))))
         return out
@@ -225,6 +225,8 @@ def tiled(
 
 #: Codes of the driver's CUtensorMapDataType, as the hardware's.
 DRIVER_CODES = {**{code: code for code in range(8)}, 8: 9, 9: 10, 10: 8}
+#: The driver's code of 4-bit elements that lie as densely in shared memory: 16 in 8 bytes.
+PACKED_FOUR_BITS = 13
 
 
 def encoded(
@@ -251,6 +253,8 @@ def encoded(
         EmulatorError: The driver would refuse them, or they are not emulated.
     """
     interleave, swizzle, fill = modes
+    if halves := kind == PACKED_FOUR_BITS:
+        kind, dims, box = CODES["u8"], _bytes(dims), _bytes(box)
     if kind not in DRIVER_CODES or interleave or swizzle > 3:
         raise EmulatorError(
             f"a tensor map of data type {kind}, interleave {interleave} and swizzle {swizzle} "
@@ -263,7 +267,13 @@ def encoded(
         )
     code = DRIVER_CODES[kind]
     every = (ELEMENT[code], *strides)
-    return TensorMap(base, code, dims, every, box, steps, swizzle, 0, bool(fill)).encode()
+    made = TensorMap(base, code, dims, every, box, steps, swizzle, 0, bool(fill), halves)
+    return made.encode()
+
+
+def _bytes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents in bytes, of 4-bit elements."""
+    return (extents[0] // 2, *extents[1:])
 
 
 def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
@@ -296,6 +306,12 @@ def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
             put(1, 13, 2, value)
         case "rank":
             put(1, 4, 3, value)
+        case "elemtype" if value in ELEMENT:
+            put(1, 7, 4, value)
+        case "interleave_layout":
+            put(1, 11, 2, value)
+        case "fill_mode":
+            put(1, 16, 1, value)
         case _:
-            raise EmulatorError(f"tensormap.replace of {field} is not emulated")
+            raise EmulatorError(f"tensormap.replace of {field} by {value} is not emulated")
     return struct.pack("<16Q", *q)

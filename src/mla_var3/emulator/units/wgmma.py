@@ -166,7 +166,7 @@ class WarpgroupProducts(Unit):
         right = self._tile(words, w.n, w.k, element_bytes(w.b), w.b_transposed, base, pc)
         x, reads = self._left(chain, low, lanes, base, pc)
         product = multiplied(x, self._right(right, w, words, base))
-        self._store(w, -product if w.sign < 0 else product, keep, lanes)
+        self._store(w, -product if w.negative else product, keep, lanes)
         m.counts.flops(pc, 2 * 64 * w.n * w.k * len(chain))
         if m.trace is not None:
             terms = w.n * w.k * len(chain) * element_bytes(w.b) // 2
@@ -263,7 +263,8 @@ class WarpgroupProducts(Unit):
                 missing="the right start, leading and stride offsets in the descriptor",
             )
         repeat = 128 << d.swizzle
-        if d.swizzle and d.offset == 0 and d.start % repeat >= 16 << d.swizzle:
+        off = d.swizzle and d.offset == 0 and d.start % repeat >= 16 << d.swizzle
+        if off and not m.model.swizzle_by_address:
             m.reporter.add(
                 "descriptor",
                 pc,

@@ -12,7 +12,7 @@ from mla_var3.emulator.units.tcgen05.descriptors import NotEmulated
 from mla_var3.emulator.units.tcgen05.memory import memory_of
 from mla_var3.emulator.units.tcgen05.operands import SharedOperands
 from mla_var3.emulator.units.tcgen05.products import COLUMN, TensorProducts, at_thread
-from mla_var3.emulator.units.tcgen05.shadow import BLOCKS, COLUMNS, LANES, Place
+from mla_var3.emulator.units.tcgen05.shadow import BLOCKS, LANES, ROOM, Place
 
 if TYPE_CHECKING:
     from mla_var3.emulator.clocks import Event
@@ -66,7 +66,7 @@ class TensorCopies(Unit):
     ) -> None:
         memory, wide = memory_of(self.machine), width // 32
         first = at & COLUMN
-        if at >> 16 & 0x7FFF or first + wide > COLUMNS:
+        if at >> 16 & 0x7FFF or first + wide > ROOM:
             raise NotEmulated(f"a tcgen05.cp to tensor memory {at:#x} is not emulated")
         data = self.shared.codes(word, rows, width // 8, 1, False, cta, event, pc)
         quarters = data.view(np.uint32).reshape(-1, LANES // 4, wide)

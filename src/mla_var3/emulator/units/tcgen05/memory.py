@@ -24,6 +24,7 @@ from mla_var3.emulator.units.tcgen05.shadow import (
     BLOCKS,
     COLUMNS,
     LANES,
+    ROOM,
     Place,
     TensorShadow,
 )
@@ -88,10 +89,10 @@ class TensorMemory(Unit):
         if not self.used:
             return
         n = machine.ctas
-        self.words = np.full((n, LANES, COLUMNS), POISON, np.uint32)
+        self.words = np.full((n, LANES, ROOM), POISON, np.uint32)
         self.floats = self.words.view(F32)
         #: Whether each column is allocated.
-        self.owned = np.zeros((n, COLUMNS), bool)
+        self.owned = np.zeros((n, ROOM), bool)
         self.shadow = TensorShadow(n, machine.clocks, machine.reporter, machine.model)
         self.loading = Operation("a tcgen05.ld", "pending-load", "", self._used)
 
@@ -288,7 +289,7 @@ class TensorMemory(Unit):
             base = own
         starts = [first, first + far] if far else [first]
         parts = [slice(c, c + wide) for c in starts]
-        if parts[-1].stop > COLUMNS:
+        if parts[-1].stop > ROOM:
             raise m.reporter.stop(
                 pc, f"tcgen05.{what} reaches column {parts[-1].stop} of {COLUMNS}"
             )
@@ -357,11 +358,15 @@ def pattern(shape: str, count: int, far: int) -> tuple[NDArray[np.int64], NDArra
     i, t = np.arange(count)[:, None], np.arange(32)[None, :]
     match shape:
         case "32x32b":
-            return t + 0 * i, i + 0 * t, count
+            lanes, columns, wide = t, i, count
         case "16x32bx2":
-            return t % 16 + 0 * i, i + t // 16 * far, count
+            lanes, columns, wide = t % 16, i + t // 16 * far, count
         case "16x64b":
-            return t % 2 * 8 + t // 4 + 0 * i, t // 2 % 2 + 2 * i, 2 * count
+            lanes, columns, wide = t % 2 * 8 + t // 4, t // 2 % 2 + 2 * i, 2 * count
         case "16x128b":
-            return t // 4 + i % 2 * 8, t % 4 + i // 2 * 4, 2 * count
-    return t // 4 + i % 4 // 2 * 8, t % 4 * 2 + i % 2 + i // 4 * 8, 2 * count
+            lanes, columns, wide = t // 4 + i % 2 * 8, t % 4 + i // 2 * 4, 2 * count
+        case _:
+            columns, wide = t % 4 * 2 + i % 2 + i // 4 * 8, 2 * count
+            lanes = t // 4 + i % 4 // 2 * 8
+    lanes, columns = np.broadcast_arrays(lanes, columns)
+    return lanes, columns, wide

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import TENSOR, Event
+from mla_var3.emulator.clocks import BULK, PC_MASK, TENSOR, Event
 from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.shared import ranges
 from mla_var3.emulator.units.tcgen05.descriptors import Matrix
@@ -21,6 +21,7 @@ class Tile(NamedTuple):
 
     chunks: NDArray[np.int64]
     granules: list[Any]
+    swizzle: int
 
 
 class SharedOperands:
@@ -51,6 +52,8 @@ class SharedOperands:
             m.residency.unit(cta, event, pc)
             self._read(tile, base >> m.shared.shift, event, pc)
         pieces = tile.chunks + base // 16 if base else tile.chunks
+        if m.checks:
+            self._same_swizzle(tile, pieces, event, pc)
         codes: NDArray[Any] = m.shared.views[16][pieces].view(f"u{size}")
         return codes
 
@@ -66,6 +69,31 @@ class SharedOperands:
                 shadow.may_read(here, event.warp, TENSOR, pc)
             shadow.mark_read(here, [event], pc)
 
+    def _same_swizzle(self, tile: Tile, pieces: NDArray[np.int64], event: Event, pc: int) -> None:
+        """Report pieces that a tensor map has written with another swizzle."""
+        m = self.machine
+        modes = m.shared.swizzles[pieces]
+        other = (modes != 0) & (modes != tile.swizzle + 1)
+        if not np.count_nonzero(other):
+            return
+        piece = int(pieces[other][0])
+        granule = piece * 16 >> m.shared.shift
+        writer, stamped = int(m.shared.writer[granule]), int(m.shared.written[granule])
+        if m.clocks.units[writer] != BULK:
+            return
+        who = m.clocks.name(event.unit, event.warp)
+        m.reporter.add(
+            "descriptor",
+            pc,
+            f"a matrix descriptor with {_swizzle(tile.swizzle)} reads shared "
+            f"{piece * 16 % m.shared.size:#x}, which a tensor map with "
+            f"{_swizzle(int(modes[other][0]) - 1)} has written",
+            stamped & PC_MASK,
+            who,
+            m.clocks.who(writer, stamped),
+            "the same swizzle in the tensor map and in the descriptor",
+        )
+
     def _tile(self, word: int, rows: int, depth: int, size: int, transposed: bool, pc: int) -> Tile:
         m, matrix = self.machine, Matrix.of(word)
         chunks = matrix.chunks(rows, depth, size, transposed)
@@ -73,7 +101,8 @@ class SharedOperands:
             chunks = np.minimum(chunks, m.shared.size - 16)
         touched = np.zeros(m.shared.size // 16, bool)
         touched[chunks // 16] = True
-        return Tile(chunks // 16, ranges(np.flatnonzero(touched), 16 // m.shared.granule))
+        granules = ranges(np.flatnonzero(touched), 16 // m.shared.granule)
+        return Tile(chunks // 16, granules, matrix.swizzle)
 
     def _inside(self, matrix: Matrix, chunks: NDArray[np.int64], pc: int) -> bool:
         """Check a descriptor; whether its tile is in shared memory."""
@@ -97,3 +126,7 @@ class SharedOperands:
                 missing=f"a tile aligned to {128 << matrix.swizzle} bytes, or the base offset",
             )
         return inside
+
+
+def _swizzle(mode: int) -> str:
+    return f"the {16 << mode}-byte swizzle" if mode else "no swizzle"

@@ -20,7 +20,7 @@ from mla_var3.emulator.units.layouts import element_bytes, values
 from mla_var3.emulator.units.tcgen05.descriptors import Kind, NotEmulated, Product, lanes_of
 from mla_var3.emulator.units.tcgen05.memory import TensorMemory, memory_of
 from mla_var3.emulator.units.tcgen05.operands import SharedOperands
-from mla_var3.emulator.units.tcgen05.shadow import BLOCKS, COLUMNS, LANES, Place
+from mla_var3.emulator.units.tcgen05.shadow import BLOCKS, LANES, ROOM, Place
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -178,6 +178,8 @@ class TensorProducts(Unit):
         first, wide, count = at & COLUMN, -(-rows // 32), w.k // kind.block
         place = Place(cta, slice(0, BLOCKS), slice(first, first + wide))
         self._reads(place, issue)
+        if self.machine.checks:
+            self.memory.shadow.scales(place, issue.event, issue.pc)
         words = np.ascontiguousarray(self.memory.words[cta, :32, place.columns]).view(np.uint8)
         codes = words.reshape(32, wide, 4).transpose(1, 0, 2).reshape(32 * wide, 4)[:rows]
         byte = byte or at >> 30
@@ -185,7 +187,7 @@ class TensorProducts(Unit):
         return np.repeat(chosen, kind.block, 1)
 
     def _reads(self, place: Place, issue: Issue, form: int = 0) -> None:
-        if place.columns.stop > COLUMNS:
+        if place.columns.stop > ROOM:
             raise NotEmulated(f"a matrix in tensor memory reaches column {place.columns.stop}")
         self.memory.allocated([place], issue.pc, "mma")
         if self.machine.checks:
@@ -215,7 +217,7 @@ class TensorProducts(Unit):
     def _touches(self, place: Place, keep: bool, issue: Issue) -> None:
         if keep:
             self._reads(place, issue, issue.form)
-        elif place.columns.stop > COLUMNS:
+        elif place.columns.stop > ROOM:
             raise NotEmulated(f"an accumulator reaches column {place.columns.stop}")
         self.memory.allocated([place], issue.pc, "mma")
         if self.machine.checks:

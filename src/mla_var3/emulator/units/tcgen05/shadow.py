@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from mla_var3.emulator.options import Model
 
 LANES, COLUMNS, BLOCK = 128, 512, 16
+#: Columns that are kept: those behind the last are never allocated, so that whoever touches them is
+#: reported and goes on.
+ROOM = 2 * COLUMNS
 BLOCKS = LANES // BLOCK
 #: A number above that of every event.
 ALWAYS = np.iinfo(np.int64).max
@@ -66,7 +69,7 @@ class Place(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _granules(cta: int, first: int, last: int, step: int, low: int, high: int) -> Any:
-    base = cta * COLUMNS
+    base = cta * ROOM
     if (first, last, step) == (0, BLOCKS, 1):
         return slice((base + low) * BLOCKS, (base + high) * BLOCKS)
     columns = np.arange(base + low, base + high)[:, None] * BLOCKS
@@ -93,7 +96,7 @@ class TensorShadow:
 
     def __init__(self, ctas: int, clocks: Clocks, reporter: Reporter, model: Model) -> None:
         self.clocks, self.reporter, self.model = clocks, reporter, model
-        self.count = ctas * COLUMNS * BLOCKS
+        self.count = ctas * ROOM * BLOCKS
         self.writer = np.zeros(self.count, np.int32)
         self.written = np.zeros(self.count, np.int64)
         self.forms = np.zeros(self.count, np.int64)
@@ -204,6 +207,25 @@ class TensorShadow:
         self._after_write(at, g, over, event, pc, "deallocated", 0)
         self._after_reads(at, g, over, event, pc, "deallocated", 0)
         self.known[g] = False
+
+    def scales(self, at: Place, event: Event, pc: int) -> None:
+        """A product takes scale factors, which no product writes."""
+        g = at.granules()
+        bad = self.known[g] & (self.forms[g] != 0)
+        if not np.count_nonzero(bad):
+            return
+        i = int(np.argmax(bad))
+        stamped = int(self.written[g][i])
+        who = self._who(event)
+        self.reporter.add(
+            "descriptor",
+            pc,
+            f"{_words(at, i)} is read for scale factors by {who}, and a product has written it",
+            stamped & PC_MASK,
+            who,
+            self.clocks.who(int(self.writer[g][i]), stamped),
+            "columns of their own for accumulators and scale factors",
+        )
 
     # Order ------------------------------------------------------------------------------------
     def _after_write(

@@ -1,0 +1,131 @@
+"""Findings in others' kernels: what a run shows of one, and how the remedy is judged."""
+
+from pathlib import Path
+
+import pytest
+
+from mla_var3.emulator import findings
+from mla_var3.emulator.diagnostics import Diagnostic, Site
+from mla_var3.emulator.findings import Finding, Shown
+from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.scripts import Ended
+
+ONE = Finding(
+    title="a race",
+    script="kernel.py",
+    arguments="--m 1",
+    arch="sm_100a",
+    source="kernel.py",
+    kind="race",
+    at=("load(", "store("),
+    happens=("It loads.", "It stores."),
+    follows="Wrong values.",
+    smallest="One tile.",
+    remedy="A barrier.",
+    edits=({"find": "store(x)", "put": "sync(); store(x)"},),
+)
+SOURCE = "load(x)\nstore(x)\nend()\n"
+
+
+def reported(script: Path, lines: tuple[int, int] = (2, 1), kind: str = "race") -> Diagnostic:
+    at, other = (Site(str(script), line, 0, "st") for line in lines)
+    return Diagnostic(kind, f"of {script}", at, other)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kernel.py").write_text(SOURCE)
+    return tmp_path
+
+
+def run_as(monkeypatch: pytest.MonkeyPatch, *found: tuple[tuple[int, int], str]) -> list[str]:
+    """Scripts report this where no barrier was added; returns the texts that ran."""
+    texts: list[str] = []
+
+    def run(finding, script, folder=None):
+        texts.append(script.read_text())
+        fixed = "sync()" in texts[-1]
+        return ([] if fixed else [reported(script, *x) for x in found]), True
+
+    monkeypatch.setattr(findings, "_run", run)
+    return texts
+
+
+def test_a_finding_is_shown_by_kind_and_lines_and_gone_with_the_remedy(monkeypatch, folder):
+    texts = run_as(monkeypatch, ((3, 1), "race"), ((2, 1), "deadlock"), ((2, 1), "race"))
+    shown = findings.show("k", ONE, folder)
+    assert shown.lines == (2, 1)
+    assert shown.report.startswith("race: of kernel.py")
+    assert shown.passes
+    left = findings.mended("k", ONE, folder)
+    assert left.mended == 0
+    assert texts == [SOURCE, SOURCE.replace("store", "sync(); store")]
+    assert shown.model_copy(update={"mended": 0}).ok
+    assert not shown.ok
+
+
+def test_what_is_not_reported_any_more_is_said_to_be_so(monkeypatch, folder):
+    run_as(monkeypatch, ((3, 1), "race"))
+    shown = findings.show("k", ONE, folder)
+    assert not shown.ok
+    assert "no report of this kind" in str(shown)
+
+
+def test_an_edit_that_does_not_fit_ends_in_a_sentence(monkeypatch, folder):
+    run_as(monkeypatch)
+    (folder / "kernel.py").write_text("nothing\n")
+    with pytest.raises(EmulatorError, match="occurs 0 times"):
+        findings.mended("k", ONE, folder)
+
+
+def test_a_module_of_an_installed_package_is_replaced(monkeypatch, tmp_path):
+    import json.decoder
+
+    before = json.decoder
+    copy = tmp_path / "decoder.py"
+    copy.write_text("VALUE = 3\n")
+    monkeypatch.setitem(findings.sys.modules, "json.decoder", before)
+    monkeypatch.setattr(json, "decoder", before)
+    findings._replace("json.decoder", copy)
+    assert json.decoder.VALUE == 3
+    asked = ONE.model_copy(update={"source": "module:json.nothing"})
+    with pytest.raises(EmulatorError, match=r"no module json\.nothing"):
+        findings._source(asked, tmp_path)
+
+
+def test_a_script_that_fails_its_own_check_is_kept_and_one_that_crashes_is_not(monkeypatch, folder):
+    pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+    script = folder / "kernel.py"
+    for error, passes in ((None, True), (AssertionError("off"), False)):
+        monkeypatch.setattr(findings.scripts, "run", lambda *_, e=error: Ended(error=e))
+        assert findings._run(ONE, script) == ([], passes)
+    monkeypatch.setattr(findings.scripts, "run", lambda *_: Ended(error=ValueError("no")))
+    with pytest.raises(ValueError, match="no"):
+        findings._run(ONE, script)
+
+
+def test_what_is_listed_was_shown_and_every_remedy_mends():
+    listed, shown = findings.read(), {one.finding: one for one in findings.table().findings}
+    assert set(listed) == set(shown)
+    assert [key for key, one in shown.items() if not one.ok] == []
+    for key, one in listed.items():
+        assert one.command.startswith("python -m mla_var3.emulator run --arch sm_"), key
+        assert shown[key].report.startswith(f"{one.kind}: ")
+
+
+def test_a_key_that_is_not_listed_ends_in_a_sentence():
+    with pytest.raises(EmulatorError, match="no finding's key contains 'nothing'"):
+        findings.main(["--only=nothing"], "prog")
+
+
+def test_a_table_that_is_not_there_ends_in_a_sentence(tmp_path):
+    with pytest.raises(EmulatorError, match="cannot be read"):
+        findings.table(tmp_path / "none.json")
+
+
+def test_a_line_says_whether_it_is_shown():
+    shown = Shown(finding="k", report="race: x", lines=(2, 1), mended=1)
+    assert str(shown) == "BAD k: shown at lines 2, 1, there still with the remedy"
+    assert str(shown.model_copy(update={"mended": 0})).startswith(
+        "ok  k: shown at lines 2, 1, gone"
+    )
