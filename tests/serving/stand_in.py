@@ -19,8 +19,8 @@ def launched(kind, *values, written):
         values[1].copy_(values[0].sum().expand_as(values[1]))
     elif kind.name == "attention":
         attention(*values)
-    elif kind.name == "sparse":
-        sparse(*values)
+    elif kind.name == "lists":
+        lists(kind.form, *values)
 
 
 def attention(
@@ -53,18 +53,60 @@ def attention(
         lse[i, ..., 0] = sums.masked_fill(sums == -math.inf, none).float()
 
 
-def sparse(
-    q, qpe, cache, indices, lengths, cuts, partial, partial_lse, o, lse, scale_log2, unit, none
-):
-    """Results at once, of each list of tokens."""
-    for i, length in enumerate(lengths.tolist()):
-        tokens = indices[i, :length]
-        tokens = tokens[(tokens >= 0) & (tokens < len(cache) * cache.shape[1])].long()
-        keys = unpacked(cache.flatten(0, 1)[tokens])
-        queries = torch.cat([q[i, 0], qpe[i, 0]], -1)[None]
-        found, sums = wanted(queries, keys, keys[:, :LATENT], scale_log2 * kinds.LN_2, False)
+def lists(form, q, qpe, cache, other, tokens, others, firsts, lengths, *rest):
+    """Results at once, of each list in a form."""
+    _, _, _, o, lse, scale_log2, unit, none = rest
+    width = q.shape[-1] if form in ("584", "584-second", "rows512") else WIDTH
+    keys, more = (as_keys(form, x).flatten(0, 1) for x in (cache, other))
+    for i, (first, length) in enumerate(zip(firsts.tolist(), lengths.tolist(), strict=True)):
+        if form.endswith("table"):
+            pages = tokens[i // (len(firsts) // len(tokens)), : -(-length // cache.shape[1])]
+            own = as_keys(form, cache)[pages.long()].flatten(0, 1)[:length]
+        else:
+            own = keys[named(tokens[i, :first], len(keys))]
+        if form.endswith("second"):
+            past = length - -(-first // kinds.KEYS) * kinds.KEYS
+            own = torch.cat([own, more[named(others[i, :past], len(more))]])
+        queries = torch.cat([q[i, 0], qpe[i, 0]], -1)[None, :, :width]
+        scale = scale_log2 * kinds.LN_2
+        found, sums = wanted(queries, own, own[:, :LATENT], scale, False)
         o[i, 0] = found[0].to(o.dtype)
         lse[i, :, 0, 0] = (sums[0] / kinds.LN_2 * unit).masked_fill(sums[0] == -math.inf, none)
+        if form.startswith("rows"):
+            scores = queries[0].double() @ own.double().T * scale
+            lse[i, :, 0, 1] = scores.amax(-1) if len(own) else -math.inf
+
+
+def named(tokens, count):
+    """Those of a list that a cache has."""
+    return tokens[(tokens >= 0) & (tokens < count)].long()
+
+
+def as_keys(form, cache):
+    """Tokens of a cache in fp32, [pages, page, width]."""
+    if form.startswith("rows"):
+        return cache.contiguous().view(torch.bfloat16).float()
+    if form.startswith("656"):
+        return unpacked(cache)
+    pages, page, row = cache.shape
+    past = cache.as_strided((pages, page, 8), (cache.stride(0), 8, 1), page * row)
+    scale = torch.exp2(past[..., :7].float() - 127)
+    values = cache[..., :448].contiguous().view(torch.float8_e4m3fn).float()
+    rope = cache[..., 448:].contiguous().view(torch.bfloat16).float()
+    return torch.cat([values * scale.repeat_interleave(64, -1), rope], -1)
+
+
+def packed_pages(tokens, page):
+    """Tokens [n,512] in fp32 as pages of 584 bytes per token, [n / page, page, 1, 584]."""
+    values, rope = tokens[:, :448].unflatten(-1, (7, 64)), tokens[:, 448:].bfloat16()
+    scale = (values.abs().amax(-1) / 448).clamp_min(1e-30).log2().ceil()
+    values = (values / torch.exp2(scale)[..., None]).to(torch.float8_e4m3fn).flatten(1)
+    rows = torch.cat([values.view(torch.uint8), rope.view(torch.uint8)], -1)
+    past = torch.zeros(len(tokens), 8, dtype=torch.uint8)
+    past[:, :7] = (scale + 127).to(torch.uint8)
+    pages = [x.unflatten(0, (-1, page)).flatten(1) for x in (rows, past)]
+    found = torch.cat([*pages, past.new_zeros(len(pages[0]), -page * 584 % 576)], -1)
+    return found[:, : page * 584].view(-1, page, 1, 584)
 
 
 def packed(tokens):
@@ -79,9 +121,9 @@ def packed(tokens):
 
 def unpacked(rows):
     """What rows of bytes stand for, in fp32."""
-    scale = rows[:, LATENT : LATENT + 16].contiguous().view(torch.float32)
-    values = rows[:, :LATENT].contiguous().view(torch.float8_e4m3fn).float()
-    rope = rows[:, LATENT + 16 :].contiguous().view(torch.bfloat16).float()
+    scale = rows[..., LATENT : LATENT + 16].contiguous().view(torch.float32)
+    values = rows[..., :LATENT].contiguous().view(torch.float8_e4m3fn).float()
+    rope = rows[..., LATENT + 16 :].contiguous().view(torch.bfloat16).float()
     return torch.cat([values * scale.repeat_interleave(128, -1), rope], -1)
 
 

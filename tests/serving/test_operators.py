@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -67,6 +69,18 @@ def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
     operators.paged_decode(*arguments(s=2, h=80))
     (values,) = (values for kind, values in seen if kind.name != "schedule")
     assert values[7].nbytes == operators.workspace_bytes(160, torch.device("cpu"))
+
+
+def test_the_first_call_does_not_import_a_compiler():
+    """torch's takes seconds, which a server waits for at its first token."""
+    code = (
+        "import sys, torch\n"
+        "from mla_var3.serving import operators\n"
+        "operators.launch = lambda *_, written: None\n"
+        "operators.even_schedule(torch.ones(2, dtype=torch.int32), 16)\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_another_gpu_gets_a_sentence(monkeypatch):

@@ -42,7 +42,7 @@ def test_results(by_reference, sink, counts):
         **given, attn_sink=logits, topk_length=vector(*counts) if counts else None
     )
     assert (o.shape, lse.shape) == ((B, S, H, LATENT), (B, H, S))
-    assert [kind.name for kind in by_reference] == ["schedule", "sparse", "merge"]
+    assert [kind.name for kind in by_reference] == ["schedule", "lists"]
     for i in range(B):
         for j in range(S):
             tokens = given["indices"][i, j, : counts[i] if counts else K]
@@ -62,11 +62,13 @@ def test_results(by_reference, sink, counts):
         ({"is_fp8_kvcache": False}, "indices need a cache in fp8"),
         ({"causal": True}, "a list names the tokens"),
         ({"k_cache": torch.zeros(3, 64, 1, 576)}, "must be .pages, page, 1, 656. in bytes"),
+        ({"q": torch.zeros(2, 2, 64, 512).bfloat16()}, "584. in bytes for queries that are 512"),
         ({"indices": torch.zeros(2, 2, 7)}, "indices must be int32, and is float32"),
         ({"indices": torch.zeros(2, 1, 7, dtype=torch.int32)}, "has lists for .2, 1., and q is"),
         ({"q": torch.zeros(2, 2, 64, 576).half()}, "q must be bfloat16, and is float16"),
         ({"attn_sink": torch.zeros(3)}, "attn_sink must be 64 values in float32"),
-        ({"extra_k_cache": torch.zeros(1)}, "extra_k_cache is not served"),
+        ({"extra_k_cache": torch.zeros(1)}, "come together"),
+        ({"head_dim_v": 576}, "head_dim_v=576: 512 is what"),
     ],
 )
 def test_bad_input_gets_one_sentence(by_reference, changed, said):
@@ -75,7 +77,17 @@ def test_bad_input_gets_one_sentence(by_reference, changed, said):
     assert by_reference == []
 
 
-def test_a_dense_cache_in_fp8_is_refused():
-    given = {**arguments(), "indices": None}
-    with pytest.raises(CallError, match="a cache in fp8 needs indices"):
+def test_in_debug_mode_tokens_are_looked_at(by_reference, monkeypatch):
+    given = arguments()
+    given["indices"][1, 0, 2] = PAGES * 64
+    flashmla.flash_mla_with_kvcache(**given)  # counts as none
+    monkeypatch.setenv("MLA_VAR3_DEBUG", "1")
+    with pytest.raises(CallError, match="indices names token 192 of 192; -1 stands for none"):
         flashmla.flash_mla_with_kvcache(**given)
+
+
+def test_a_sink_without_bounds_leaves_nothing(by_reference):
+    """Of a list without tokens too, whose LSE is infinite as well."""
+    given = {**arguments(), "attn_sink": torch.full((H,), math.inf)}
+    o, _ = flashmla.flash_mla_with_kvcache(**given)
+    assert not o.any()

@@ -28,11 +28,12 @@ class Kind:
     """A kernel.
 
     Attributes:
-        name: ``schedule``, ``attention``, ``sparse`` or ``merge``.
+        name: ``schedule``, ``attention`` or ``lists``.
         dtype: Of queries and cache; none of a schedule.
         share: CTAs that share keys.
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
+        form: Of ``lists``, what tokens are and where their lists come from.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Kind:
     share: int = 0
     box: int = 0
     lazy: float = 0.0
+    form: str = ""
 
     @property
     def key(self) -> str:
@@ -48,6 +50,7 @@ class Kind:
             self.dtype,
             f"share{self.share}" * (self.share > 0),
             f"box{self.box}" * (self.box > 0),
+            self.form,
         ]
         return "-".join([self.name, *filter(None, parts)])
 
@@ -122,15 +125,19 @@ def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
     return Kind("attention", dtype, share, box_of(page, share, one_page), LAZY)
 
 
-def merge(dtype: str, share: int) -> Kind:
-    """The kernel that merges what parts of a list leave."""
-    return Kind("merge", dtype, share)
-
-
-#: The kernel for lists of tokens of a cache in fp8, which shares no keys between CTAs.
-SPARSE = Kind("sparse", "bfloat16", 1, lazy=LAZY)
-#: Bytes of a token of that cache.
+#: Bytes of a token of a cache in fp8.
 SPARSE_ROW = LATENT + 4 * 4 + 2 * ROPE
+#: Bytes of a token whose rotary values count as values, and of those what lies in its row: past the
+#: rows of a page are the scales of its tokens.
+MODEL1, MODEL1_ROW = 584, 576
+#: Tokens in the bytes of either cache, listed in two caches, or found by a page table; and rows of
+#: 16-bit values.
+FORMS = ("656", "656-second", "656-table", "584", "584-second", "rows576", "rows512")
+
+
+def lists(form: str) -> Kind:
+    """The kernel for tokens of a form."""
+    return Kind("lists", "bfloat16", 1, lazy=0.0 if form.startswith("rows") else LAZY, form=form)
 
 
 def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
@@ -142,4 +149,5 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
     attending = [
         Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
     ]
-    return [SCHEDULE, SPARSE, *attending, merge(SPARSE.dtype, 1)]
+    listed = [lists(form) for form in FORMS]
+    return [SCHEDULE, *listed, *attending]

@@ -5,20 +5,43 @@ Beside its outputs a call of attention takes ``workspace_bytes`` for what parts 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
 
 from mla_var3.serving import kinds
 from mla_var3.serving.launching import launch, sms_of
 
 
-@torch.library.custom_op("mla_var3::even_schedule", mutates_args=())
+def operator(mutates: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Any]:
+    """Make a torch operator of a function: ``torch.ops.mla_var3`` has it under its name.
+
+    ``torch.library.custom_op`` does as much, but imports torch's compiler at the first call of all,
+    which takes seconds.
+
+    Args:
+        mutates: Arguments that it writes.
+    """
+
+    def made(function: Callable[..., Any]) -> Any:
+        name = f"mla_var3::{function.__name__}"
+        schema = torch.library.infer_schema(function, mutates_args=mutates)
+        torch.library.define(name, schema, tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.impl(name, "CompositeExplicitAutograd", function)
+        return getattr(torch.ops.mla_var3, function.__name__).default
+
+    return made
+
+
+@operator()
 def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torch.Tensor:
     """Cut the work of sequences into equal parts, on the device.
 
     Args:
         lengths: Keys of each sequence, [b] in int32.
         rows: Heads times queries of a sequence.
-        alone: Whether no CTAs share keys, as in ``sparse_decode``.
+        alone: Whether no CTAs share keys, as in ``list_decode``.
 
     Returns:
         Where each part begins and ends, and what calls tell themselves through, [n, 8] in int32;
@@ -31,14 +54,14 @@ def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torc
     return made
 
 
-@even_schedule.register_fake
+@torch.library.register_fake("mla_var3::even_schedule")
 def _(lengths: torch.Tensor, rows: int, alone: bool = False) -> torch.Tensor:
     return lengths.new_empty(
         kinds.schedule_rows(rows, sms_of(lengths.device), alone), kinds.COLUMNS
     )
 
 
-@torch.library.custom_op("mla_var3::paged_decode", mutates_args=("cuts", "o", "lse"))
+@operator(mutates=("cuts", "o", "lse"))
 def paged_decode(
     q: torch.Tensor,
     qpe: torch.Tensor,
@@ -91,65 +114,78 @@ def paged_decode(
     )  # fmt: skip
 
 
-@paged_decode.register_fake
+@torch.library.register_fake("mla_var3::paged_decode")
 def _(*_: object) -> None:
     return None
 
 
-@torch.library.custom_op("mla_var3::sparse_decode", mutates_args=("o", "lse"))
-def sparse_decode(
+@operator(mutates=("cuts", "o", "lse"))
+def list_decode(
     q: torch.Tensor,
     qpe: torch.Tensor,
     cache: torch.Tensor,
-    indices: torch.Tensor,
+    other: torch.Tensor,
+    lists: torch.Tensor,
+    other_lists: torch.Tensor,
+    firsts: torch.Tensor,
     lengths: torch.Tensor,
     cuts: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
     scale: float,
     empty: float,
+    form: str,
 ) -> None:
-    """Latent attention of each query token over its own list of tokens of a cache in fp8.
+    """Latent attention of each query token over tokens of a form of ``kinds.FORMS``.
 
     Args:
         q: Latent queries [n, 1, h, 512] in bfloat16.
         qpe: Rotary queries [n, 1, h, 64].
-        cache: Tokens [pages, page, 656] in bytes: e4m3 values, scales in fp32, rotary values.
-        indices: Tokens of each list, [n, k] in int32; one that the cache has not counts as none.
-        lengths: How many of each list count, [n] in int32.
-        cuts: By ``even_schedule`` of the same lengths and h rows, alone.
+        cache: Rows of tokens [pages, page, width] in bytes.
+        other: Those of a second cache; not read where the form has none.
+        lists: Tokens of each list, [n, k] in int32, or pages of sequences, [b, m].
+        other_lists: Tokens of the second cache's lists, likewise.
+        firsts: How many of each first list count, [n] in int32.
+        lengths: The same filled up to whole tiles, and how many of the second list count.
+        cuts: By ``even_schedule`` of ``lengths`` and h rows, alone; or ``whole_lists``.
         o: Output [n, 1, h, 512].
-        lse: Natural logarithm of the sum of exponentials, [n, h, 1] in fp32.
+        lse: Natural logarithm of the sum of exponentials [n, h, 1, 1] in fp32; for rows of 16-bit
+            values [n, h, 1, 2] with the highest score.
         scale: Softmax scale.
         empty: The LSE of a list without tokens.
+        form: What tokens are.
     """
     n, _, h, _ = q.shape
     if not n:
         return
-    if not cache.shape[0]:
-        cache = cache.new_zeros(1, *cache.shape[1:])
-        indices = torch.full_like(indices, -1)
     workers = len(cuts) // (1 + 2 * kinds.tiles_of(h, alone=True))
-    cuts, slots = cuts[:workers], 2 * workers * kinds.tiles_of(h, alone=True)
-    partial = q.new_empty(slots, kinds.ROWS, kinds.LATENT, dtype=torch.float32)
-    partial_lse = q.new_empty(slots, kinds.ROWS, dtype=torch.float32)
-    numbers, sums = (kinds.LN_2, empty), lse.unsqueeze(-1)
+    signals, cuts = cuts[workers:].view(-1, kinds.SIGNALS), cuts[:workers]
+    places = parts(q, h, 0 if form.startswith("rows") else workers, alone=True)
     launch(
-        kinds.SPARSE, q, qpe, cache, indices, lengths, cuts, partial, partial_lse, o, sums,
-        scale / kinds.LN_2, *numbers, written=[partial, partial_lse, o, lse],
+        kinds.lists(form), q, qpe, cache, other, lists, other_lists, firsts, lengths, cuts, places,
+        signals, o, lse, scale / kinds.LN_2, kinds.LN_2, empty, written=[places, o, lse],
     )  # fmt: skip
-    merge = kinds.merge(kinds.SPARSE.dtype, 1)
-    launch(merge, cuts, partial, partial_lse, o, sums, *numbers, written=[])
 
 
-@sparse_decode.register_fake
+@torch.library.register_fake("mla_var3::list_decode")
 def _(*_: object) -> None:
     return None
 
 
-def parts(like: torch.Tensor, rows: int, workers: int) -> torch.Tensor:
+def whole_lists(n: int, h: int, device: torch.device) -> torch.Tensor:
+    """A schedule of n lists in which none is cut, each worker about as many."""
+    workers = min(kinds.workers_of(h, sms_of(device), alone=True), max(n, 1))
+    ends = torch.arange(workers + 1, device=device) * n // workers
+    rows = workers * (1 + 2 * kinds.tiles_of(h, alone=True))
+    made = torch.zeros(rows, kinds.COLUMNS, dtype=torch.int32, device=device)
+    cuts = made[:workers]
+    cuts[:, 0], cuts[:, 2], cuts[:, 4:6] = ends[:-1], ends[1:], -1
+    return made
+
+
+def parts(like: torch.Tensor, rows: int, workers: int, alone: bool = False) -> torch.Tensor:
     """Room for what parts of sequences leave: of each half of two per worker and row tile."""
-    places = 4 * workers * kinds.tiles_of(rows)
+    places = max(4 * workers * kinds.tiles_of(rows, alone), 1)
     return like.new_empty((places, kinds.PLACE), dtype=torch.float32)
 
 

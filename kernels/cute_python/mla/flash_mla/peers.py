@@ -1,4 +1,4 @@
-"""Test cases of FlashMLA's and FlashInfer's dense decode, run with v18 in place of their kernels.
+"""Test cases of FlashMLA's and FlashInfer's, run with kernels of ours in place of theirs.
 
 Their test files run as they are, from a checkout; what they import of their library are the calls
 of ``mla_var3.serving``, which read the same pages.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from unittest import mock
 
 import torch
 
+from mla_var3.errors import ToolchainError
 from mla_var3.serving import flashmla as flashmla_calls
 from mla_var3.serving.flashinfer import BatchMLAPagedAttentionWrapper
 from mla_var3.serving.kinds import KEYS, ROWS
@@ -64,7 +66,7 @@ def standing_in(folder: Path, *modules: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def flashmla(checkout: Path) -> Iterator[list[Case]]:
-    """Cases of FlashMLA's test of dense decode, without its timing.
+    """Cases of FlashMLA's tests of decode and of sparse attention, without their timing.
 
     Args:
         checkout: FlashMLA's.
@@ -82,13 +84,66 @@ def flashmla(checkout: Path) -> Iterator[list[Case]]:
         with mock.patch.object(tests, "test_flash_mla", found.append):
             tests.main(torch.bfloat16)
         yield [
-            Case(
-                str(dataclasses.replace(case, test_performance=False)),
-                work(case.b * case.h_kv, case.h_q // case.h_kv, case.s_q, case.s_k),
-                partial(tests.test_flash_mla, dataclasses.replace(case, test_performance=False)),
-            )
-            for case in found
+            *sparse(checkout),
+            *[
+                Case(
+                    str(dataclasses.replace(case, test_performance=False)),
+                    work(case.b * case.h_kv, case.h_q // case.h_kv, case.s_q, case.s_k),
+                    partial(
+                        tests.test_flash_mla, dataclasses.replace(case, test_performance=False)
+                    ),
+                )
+                for case in found
+            ],
         ]
+
+
+def sparse(checkout: Path) -> Iterator[Case]:
+    """Cases of FlashMLA's tests of sparse attention, without those that are there to be timed."""
+    decode = importlib.import_module("test_flash_mla_sparse_decoding")
+    for case in decode.gen_testcase():
+        if case.num_runs == 0:
+            k = case.topk + (case.extra_topk or 0)
+            tiles = work(case.b * case.s_q, case.h_q, 1, k)
+            run = partial(
+                lambda given: decode.test_flash_mla(given).is_correct, case.to_test_param()
+            )
+            yield Case(f"sparse decode {case}", tiles, partial(judged, run))
+    test, cases = prefill(checkout / "tests" / "test_flash_mla_sparse_prefill.py")
+    for case in cases:
+        if case.num_runs == 0:
+            tiles = work(case.s_q, case.h_q, 1, case.topk)
+            yield Case(f"sparse prefill {case}", tiles, partial(judged, partial(test, case)))
+
+
+def decode_is_right(tests: Any, case: Any) -> bool:
+    """Verdict of their test of sparse decode."""
+    return bool(tests.test_flash_mla(case.to_test_param()).is_correct)
+
+
+def judged(run: Callable[[], bool]) -> None:
+    """Raise where a test that returns its verdict says no."""
+    assert run(), "values differ from the reference"
+
+
+class ListedError(Exception):
+    """Ends a script that has listed its cases."""
+
+
+def prefill(script: Path) -> tuple[Callable[[Any], bool], Sequence[Any]]:
+    """A script's test and cases, which it lists before it looks at how to time them."""
+    lib = importlib.import_module("lib")
+    with mock.patch.object(lib, "is_no_cooldown", side_effect=ListedError):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except ListedError as ended:
+            at = ended.__traceback__
+            while at is not None:
+                names = at.tb_frame.f_globals
+                if "testcases" in names:
+                    return names["run_test"], names["testcases"]
+                at = at.tb_next
+    raise ToolchainError(f"{script.name} lists no cases where this commit's did")
 
 
 def triton_modules() -> list[ModuleType]:

@@ -13,10 +13,10 @@ import torch
 
 from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
-from mla_var3.kernel.cute_python.kit.gather import GatherKernel
+from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
+from mla_var3.kernel.cute_python.kit.lists import ListKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
-from mla_var3.kernel.cute_python.kit.slots import MergeSlots
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v18.flash_mla_v18 import (
     BEGIN,
     EACH,
@@ -26,7 +26,21 @@ from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v18.flash_mla_v18 impor
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
-from mla_var3.serving.kinds import COLUMNS, PLACE, SIGNALS, SPARSE_ROW, Kind
+from mla_var3.languages.cute.signature import parameter_names
+from mla_var3.runtime.cute_kernel import Dynamic
+from mla_var3.serving.kinds import COLUMNS, MODEL1_ROW, PLACE, SIGNALS, SPARSE_ROW, Kind
+
+#: As ``paged_plan.GIVEN``: what kernels of lists take beside it.
+GIVEN = {"other": ((0, 1), 16), "other_indices": ((0, 1), 0), "firsts": ((0,), 0)}
+
+
+def given(made: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Values as the arguments that a host function is compiled for."""
+    found = arguments(made, values)
+    return tuple(
+        Dynamic(value, GIVEN[name][0], any_strides=GIVEN[name][1]) if name in GIVEN else value
+        for name, value in zip(parameter_names(made), found, strict=True)
+    )
 
 
 def host(kind: Kind) -> Any:
@@ -34,11 +48,18 @@ def host(kind: Kind) -> Any:
     match kind.name:
         case "schedule":
             return Even(BEGIN, least=LEAST, join=JOIN, each=EACH)
-        case "sparse":
-            return GatherKernel(kind.lazy)
-        case "merge":
-            return MergeSlots(kind.share)
+        case "lists":
+            return listed(kind)
     return ShortKernel(kind.lazy, kind.share, kind.box)
+
+
+def listed(kind: Kind) -> Any:
+    """The host function of lists in a form."""
+    tokens, _, source = kind.form.partition("-")
+    if tokens.startswith("rows"):
+        return RowsKernel(kind.lazy, tokens == "rows576")
+    kernel = Model1Kernel if tokens == "584" else ListKernel
+    return kernel(kind.lazy, source == "second", source == "table")
 
 
 def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) -> None:
@@ -48,7 +69,7 @@ def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) 
         ToolchainError: It does not compile, or a race or an access out of bounds was found.
     """
     made = host(kind)
-    found = emulation.execute(kind.key, made, arguments(made, values), tuple(written))
+    found = emulation.execute(kind.key, made, given(made, values), tuple(written))
     if found.diagnostics:
         raise ToolchainError(f"{kind.key}: {found.diagnostics[0].message}")
 
@@ -56,7 +77,7 @@ def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) 
 def compiled(kind: Kind, arch: str, folder: Path) -> None:
     """Write a kind as a library with its manifest into a folder."""
     made = host(kind)
-    one = Configuration(kind.tiling(), made, arguments(made, examples(kind)))
+    one = Configuration(kind.tiling(), made, given(made, examples(kind)))
     export(kind.key, [one], arch, folder, workers=1)
 
 
@@ -70,17 +91,17 @@ def examples(kind: Kind) -> tuple[Any, ...]:
     lengths, cuts = made(numbers[0], 2), made(numbers[0], 2, COLUMNS)
     if kind.name == "schedule":
         return lengths, cuts
-    slots = made(numbers[1], 4, 64, 512), made(numbers[1], 4, 64)
     o, lse = made(kind.torch_dtype, 2, 1, 64, 512), made(numbers[1], 2, 64, 1, 1)
-    if kind.name == "merge":
-        return cuts, *slots, o, lse, 1.0, 0.0
-    if kind.name == "sparse":
+    left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
+    if kind.name == "lists":
         q = made(kind.torch_dtype, 2, 1, 64, 576)
-        cache = made(torch.uint8, 4, 64, SPARSE_ROW)
-        queries, lists = (q[..., :512], q[..., 512:]), made(numbers[0], 2, 64)
-        return *queries, cache, lists, lengths, cuts, *slots, o, lse, 1.0, 1.0, 0.0
+        tokens = kind.form.partition("-")[0]
+        width = {"656": SPARSE_ROW, "584": MODEL1_ROW, "rows576": 1152, "rows512": 1024}[tokens]
+        cache, lists = made(torch.uint8, 4, 64, width), made(numbers[0], 2, 64)
+        sums = made(numbers[1], 2, 64, 1, 2 if tokens.startswith("rows") else 1)
+        where = cache, cache, lists, lists, lengths, lengths, cuts
+        return q[..., :512], q[..., 512:], *where, *left, o, sums, 1.0, 1.0, 0.0
     q, cache = made(kind.torch_dtype, 2, 1, 64, 576), made(kind.torch_dtype, 4, 64, 576)
     queries, keys = (q[..., :512], q[..., 512:]), (cache[..., :512], cache[..., 512:])
     where = made(numbers[0], 2, 2), lengths, cuts
-    left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
     return *queries, *keys, *where, *left, o, lse, 0, 1.0, 1.0, 0.0

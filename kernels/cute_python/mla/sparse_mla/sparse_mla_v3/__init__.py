@@ -1,0 +1,1 @@
+"""v3: one launch, and the next tokens on their way to L2."""
