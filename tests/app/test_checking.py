@@ -35,7 +35,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 2  # Under the default tilings, and those that tuning would time first.
+    at_edges = 4  # Two sizes, under the default tilings and those that tuning would time first.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     assert len(checking.groups_of(version)) == 9 + checking.MADE + at_edges
 
@@ -198,6 +198,12 @@ def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
     version = registry.find("sparse_mla@cute-dsl", "v1")
     found = few_builds.chosen(version.plan_class()(), 1)
     assert {case.plan.target.sm_count for case in found} >= {2, 5, 132}
+
+
+def test_problems_at_edges_are_run_by_each_build_that_can():
+    found = few_builds.chosen(registry.find("hopper_attention", "v1").plan_class()(), 2)
+    ran = [x.build for x in found if (x.plan.b, x.plan.h, x.plan.s, x.plan.t) == (1, 19, 1, 127)]
+    assert ran == [0, 1]
 
 
 def test_sizes_that_a_design_names_are_run():

@@ -60,7 +60,7 @@ def test_it_needs_nothing_but_torch(wheel):
         env={"PYTHONPATH": str(wheel)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["3", "False"]
+    assert done.stdout.split() == ["4", "False"]
 
 
 def test_a_kernel_that_is_none_is_refused(tmp_path):

@@ -38,7 +38,7 @@ def test_without_a_problem_it_is_the_versions_own(capsys):
 
 
 def test_rates_are_by_the_cost_model_and_as_counted(capsys):
-    told = said(capsys, "utilization", "mla_var6_plus", "v4", "--problem=b=32,s=16")
+    told = said(capsys, "utilization", "mla_var6_plus", "v4", "--problem=b=32,s=16,n=1216")
     shares = [float(share) for share in re.findall(r", ([\d.]+)% of [\d.,]+ TFLOP/s", told)]
     assert shares
     assert all(0 < share <= 100 for share in shares)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mla_var3.app import checking, edited
-from mla_var3.errors import HyperMlaError
+from mla_var3.errors import HyperMlaError, PlanError, TilingError
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
 
@@ -55,6 +55,7 @@ def verdict(wrong: Wrong, budget: float = 60.0) -> str:
 
     Raises:
         TimeoutError: The check said nothing within that many seconds, which is neither.
+        PlanError: A problem makes no sense, whatever the kernel; likewise TilingError.
     """
     # A fork would have the kernel's modules as other tests imported them, without the edit.
     fresh = multiprocessing.get_context("spawn")
@@ -63,12 +64,14 @@ def verdict(wrong: Wrong, budget: float = 60.0) -> str:
     process.start()
     theirs.close()
     ended = ours.poll(budget)
-    said = ours.recv() if ended else ""
+    said: str | HyperMlaError = ours.recv() if ended else ""
     process.kill()
     process.join()
     if not ended:
         raise TimeoutError(f"{wrong.file}: no verdict within {budget:.0f} s: {wrong.why}")
-    return str(said)
+    if isinstance(said, HyperMlaError):
+        raise said
+    return said
 
 
 def _judged(wrong: Wrong, pipe: Any) -> None:
@@ -78,14 +81,16 @@ def _judged(wrong: Wrong, pipe: Any) -> None:
 
     torch.set_num_threads(1)
     edited.play(repo_root() / wrong.file, wrong.text())
-    said = ""
+    said: str | HyperMlaError = ""
     try:
         version = registry.find(wrong.design, wrong.version)
         for case in checking.cases_of(version):
             result = check_plan(case.plan, "cpu", case.order, case.runs)
-            if said := checking.settled(version, case, result).explain():
-                said = f"{case.plan.slug()}: {said}"
+            if wrongs := checking.settled(version, case, result).explain():
+                said = f"{case.plan.slug()}: {wrongs}"
                 break
+    except (PlanError, TilingError) as error:
+        said = error
     except HyperMlaError as error:
         said = str(error)
     except Exception as error:  # noqa: BLE001  # A compiler that refuses the edit has seen it.

@@ -85,6 +85,17 @@ EDITS = [
     ("mla_var6_plus@cute-dsl", "v0", "mla/mla_var6_plus/parts",
      "cutlass.min(wg.limit[i], work[2] - first_key)",
      "wg.limit[i]", "old tokens that end within a tile, and the mask beyond them"),
+    ("hopper_gemm", "v0", "gemm/hopper_gemm/hopper_gemm/hopper_gemm", "wait(full, step & 1)",
+     "wait(full, cutlass.min(step, 4) & 1)", "a sum of more than five steps"),
+    ("hopper_gemm", "v0", "gemm_tiles", "column * 4 + j", "column % 3 * 4 + j",
+     "a fourth tile of columns"),
+    ("hopper_gemm", "v2", "gemm/hopper_gemm/hopper_gemm_v2/hopper_gemm_v2",
+     "self.release(free, step - 1)", "self.release(free, cutlass.min(step - 1, 6))",
+     "a sum of more than eight steps"),
+    ("hopper_attention", "v0", "head_steps", "(tile + 1) * keys > wg.limit[2]",
+     "(tile + 1) * keys > wg.limit[2] + 1", "a last tile that lacks a single key"),
+    ("hopper_attention", "v1", "head_items", "item // pairs % work.heads, item",
+     "item // pairs % work.heads % 16, item", "a seventeenth head"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

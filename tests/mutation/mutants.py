@@ -337,6 +337,7 @@ def _recode(pairs: Iterable[tuple[CodeType, CodeType]]) -> int:
     for before, after in pairs:
         known[_place(before)].append((before, after))
     changed = 0
+    gc.unfreeze()  # What imports froze is not listed.
     for one in gc.get_objects():
         if type(one) is not FunctionType:
             continue

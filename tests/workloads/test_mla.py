@@ -346,12 +346,26 @@ def test_a_token_past_the_end_of_the_cache_is_none():
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
 def test_at_an_edge_a_tile_ends_with_the_first_key_of_a_tile(plan_class):
-    (plan,) = plan_class().edges()
+    plan = plan_class().edges()[0]
     assert plan.causal
     assert {(tile + plan.t - plan.s) % tile for tile in (32, 64, 128)} == {1}
     assert 512 % plan.s
     assert plan.h * plan.s > 512
     assert plan.h > 1
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_the_last_tile_of_keys_lacks_one(plan_class):
+    plan = plan_class().edges()[-1]
+    assert not plan.causal
+    assert {(plan.t + 1) % tile for tile in (32, 64, 128)} == {0}
+    assert plan.h > 17
+
+
+def test_one_list_is_shared_by_many_multiprocessors():
+    plan = registry.find("sparse_mla").plan_class()(b=3, h=128, s=5, topk=3).shared_by(28)
+    assert plan.is_valid()
+    assert (plan.b, plan.s, plan.topk) == (1, 1, 28 * 128)
 
 
 def test_one_sequence_is_shared_by_many_multiprocessors():

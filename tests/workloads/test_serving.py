@@ -103,6 +103,17 @@ def test_a_list_may_name_a_token_twice_and_have_far_scores(extreme):
     assert not now.isnan().any()
 
 
+@pytest.mark.parametrize(("spread", "powers"), [(1.0, False), (48.0, True)])
+def test_scales_of_a_cache_with_far_scores_are_powers_of_two(spread, powers):
+    class Problem(mla.SparseLatentProblem):
+        __abstractmethods__ = frozenset()
+
+    problem = Problem(b=2, h=3, t=90, topk=20, spread=spread)
+    cache = problem.prepare_inputs()[2]
+    scales = cache[..., problem.k :][..., : 4 * problem.k // 128].contiguous().view(torch.float32)
+    assert scales.frexp().mantissa.eq(0.5).all().item() is powers
+
+
 def test_unknown_lengths_are_refused():
     class Problem(mla.PagedLatentProblem):
         __abstractmethods__ = frozenset()

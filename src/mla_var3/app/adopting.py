@@ -17,6 +17,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from mla_var3 import arguments
+from mla_var3.app import launcher
 from mla_var3.errors import UsageError
 from mla_var3.evidence import Record, Scalar
 from mla_var3.evidence.compare import versus
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 #: Patterns that a report names, and columns of tables when the output is not a terminal.
-ADVICE, PIPE_WIDTH = 3, 120
+ADVICE = 3
 
 
 def is_file(name: str | None) -> bool:
@@ -159,8 +160,11 @@ def _shown(
     write_atomic(path, whole)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
-    console.print(Markdown(whole if options.verbose else brief))
+        console = Console(highlight=False, width=launcher.PIPE_WIDTH)
+    if options.verbose:
+        console.print(Markdown(whole))
+    else:
+        launcher.dense(console, brief)
     for written in adopted.write(made):
         print(f"record {relative(written)}")
     print(f"wrote {relative(path)}")

@@ -91,6 +91,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = (
         best = _best(able, picked, switches)
         most = PROBLEMS if len(picked) < builds else FEWER_PROBLEMS
         those = [*itertools.islice(_sized(best, len(picked)), most)]
+        those += _edges(best, those)
         if not any(one.case.plan.target.sm_count == WIDE_SMS for own in picked for one in own):
             those += _wide(best, those)
         picked.append(those)
@@ -324,15 +325,28 @@ def _wide(one: _Built, those: Sequence[_Built]) -> list[_Built]:
 
 def _planned(one: _Built) -> Iterator[_Built]:
     """The workload's own problems that take the very build, which were thought of for a reason."""
+    plan = one.case.plan
+    for known in [*plan.check_plans(), *plan.edges()]:
+        yield from _sized_as(one, known)
+
+
+def _edges(one: _Built, those: Sequence[_Built]) -> list[_Built]:
+    """The problems at edges that take the very build, and are none of those."""
+    had = {other.case.plan.slug() for other in those}
+    found = [other for known in one.case.plan.edges() for other in _sized_as(one, known)]
+    return [other for other in found if other.case.plan.slug() not in had]
+
+
+def _sized_as(one: _Built, known: KernelPlan) -> Iterator[_Built]:
+    """A problem of the sizes of another that takes the very build; none where flags differ."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     flags = {name: value for name, value in plan.problem().items() if isinstance(value, bool)}
-    for known in [*plan.check_plans(), *plan.edges()]:
-        told = known.problem()
-        if {name: told[name] for name in flags} == flags:
-            numbers: dict[str, Any] = {n: v for n, v in told.items() if type(v) is int}
-            small = dataclasses.replace(plan, **numbers)
-            if small.is_valid() and (other := _of(one, small)) is not None:
-                yield from _if_small(other)
+    told = known.problem()
+    if {name: told[name] for name in flags} == flags:
+        numbers: dict[str, Any] = {n: v for n, v in told.items() if type(v) is int}
+        small = dataclasses.replace(plan, **numbers)
+        if small.is_valid() and (other := _of(one, small)) is not None:
+            yield from _if_small(other)
 
 
 def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.text import Text
 
 from mla_var3 import devices, languages
 from mla_var3.app.options import RunOptions
@@ -72,10 +73,22 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
         shown = report.render(result.records, result.steps, known=result.known, brief=True)
     else:
         shown = summary.render(result.records, advice.brief, result.known)
-    console.print(Markdown(shown))
+    if options.verbose:
+        console.print(Markdown(shown))
+    else:
+        dense(console, shown)
     for line in wrote(result):
         print(line)
     return 0 if result.ok else EXIT_FAILED
+
+
+def dense(console: Console, text: str) -> None:
+    """Print Markdown without blank lines, so that it fits a screen."""
+    with console.capture() as kept:
+        console.print(Markdown(text))
+    for line in kept.get().splitlines():
+        if Text.from_ansi(line).plain.strip():
+            console.file.write(f"{line}\n")
 
 
 def wrote(result: ProfileResult) -> Iterator[str]:

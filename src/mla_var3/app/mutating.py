@@ -6,6 +6,7 @@ An edit that no problem shows fails, unless ``unreached.toml`` says why it chang
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -36,8 +37,10 @@ KILLS = 3
 SEED = "7"
 #: Wrong kernels after which what was found is kept.
 OFTEN = 20
-#: What is kept of one that does not run.
-REFUSED = "refused"
+#: What is kept of one that does not run, before the name of the error that it ends with.
+REFUSED = "refused: "
+#: Errors of the machine, not of the sources: they judge nothing.
+NOT_ITS_OWN = (OSError, MemoryError, NotExecutableError)
 #: By file below ``kernels/`` and edit the problem that shows it.
 Shown = dict[str, dict[str, str]]
 
@@ -55,6 +58,26 @@ class Wrong:
     def place(self) -> str:
         """The edited file below ``kernels/``."""
         return _below(self.file)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the problems of a version say of a wrong kernel.
+
+    Attributes:
+        slug: The problem that shows it; None where none does.
+        refusal: What it ended with instead of a result; empty where it ran.
+        error: Name of that error.
+    """
+
+    slug: str | None
+    refusal: str = ""
+    error: str = ""
+
+    @property
+    def kept(self) -> str | None:
+        """What is kept: the problem, or that it was refused."""
+        return f"{REFUSED}{self.error}" if self.refusal else self.slug
 
 
 def _below(file: Path) -> str:
@@ -191,19 +214,48 @@ def _verdicts(version: Version, todo: Sequence[Wrong]) -> Iterator[tuple[Wrong, 
         folder, kills = Path(name), Counter[str]()
         cases = _alone(functools.partial(_pickled, version), folder)
         work = {n: functools.partial(judge, one, cases, kills) for n, one in enumerate(todo)}
-        for number, ended in forked.run(
-            work,
-            folder=folder,
-            workers=os.cpu_count() or 1,
-            timeout=TIMEOUT_S,
-            explain=lambda error: f"{type(error).__name__}: {error}",
-        ):
-            if ended.failure is not None and not ended.crashed:
-                raise HyperMlaError(f"{todo[number].edit}: {ended.failure}")
-            slug = REFUSED if ended.crashed and not ended.late else ended.result
-            if slug:
-                kills[slug] += 1
-            yield todo[number], slug
+        for number, ended in _run(work, folder):
+            one, said = todo[number], _judged(ended)
+            if said.refusal:
+                yield one, said.kept if _is_its_own(one, said, cases, folder) else None
+                continue
+            kills[said.slug or ""] += 1
+            yield one, said.slug
+
+
+def _run(
+    work: Mapping[int, Callable[[], Judged]], folder: Path
+) -> Iterator[tuple[int, forked.Ended[Judged]]]:
+    yield from forked.run(
+        work, folder=folder, workers=os.cpu_count() or 1, timeout=TIMEOUT_S, explain=_sentence
+    )
+
+
+def _judged(ended: forked.Ended[Judged]) -> Judged:
+    """What came of judging; a process that took too long shows nothing, one that died refuses."""
+    if ended.result is not None:
+        return ended.result
+    if ended.late:
+        return Judged(None)
+    if not ended.crashed:
+        raise HyperMlaError(ended.failure or "it was not judged")
+    return Judged(None, ended.failure or "the process died", "crash")
+
+
+def _is_its_own(one: Wrong, said: Judged, cases: bytes, folder: Path) -> bool:
+    """Whether a wrong kernel that does not run has that from its edit.
+
+    It ends so again, and the version as it is goes through the same problem.
+    """
+    if "signal 9" in said.refusal:  # Whoever runs short of memory kills so.
+        return False
+    apart = folder / "again"
+    apart.mkdir(exist_ok=True)
+    unedited = dataclasses.replace(one, text=inputs.read_text(one.file))
+    both = enumerate((one, unedited))
+    work = {n: functools.partial(judge, x, cases, {}, said.slug) for n, x in both}
+    ends = {number: _judged(ended) for number, ended in _run(work, apart)}
+    return (ends[0].kept, ends[1]) == (said.kept, Judged(None))
 
 
 def _imported() -> None:
@@ -233,13 +285,17 @@ def _pickled(version: Version) -> bytes:
     return pickle.dumps(those)
 
 
-def judge(one: Wrong, cases: bytes, kills: Mapping[str, int]) -> str | None:
-    """The problem that shows a wrong kernel; None where none does. For a process of its own.
+def judge(one: Wrong, cases: bytes, kills: Mapping[str, int], only: str | None = None) -> Judged:
+    """What the problems of a version say of a wrong kernel. For a process of its own.
 
     Args:
         one: The wrong kernel.
         cases: The problems, pickled, since they are of the version's own classes.
         kills: How many wrong kernels each problem has shown; such come first.
+        only: The one problem that is tried; all by default.
+
+    Raises:
+        OSError: The machine's fault, as are lack of memory and of the language.
     """
     import torch
 
@@ -247,24 +303,32 @@ def judge(one: Wrong, cases: bytes, kills: Mapping[str, int]) -> str | None:
     edited.play(one.file, one.text)
     try:
         found: list[Case] = pickle.loads(cases)
-    except HyperMlaError:
-        return REFUSED
+    except NOT_ITS_OWN:
+        raise
+    except Exception as error:  # noqa: BLE001  # The edit ends the import.
+        return Judged(None, _sentence(error), type(error).__name__)
     # Problems of one build come one after the other, since each takes a compile.
     found.sort(key=lambda case: (-(kills.get(case.plan.slug(), 0) // KILLS), case.build or 0))
     for case in found:
-        if said := what_is_wrong(one.version, case):
-            return REFUSED if said is REFUSED else case.plan.slug()
-    return None
+        slug = case.plan.slug()
+        if only in (None, slug) and (said := _of_case(one.version, case)) is not None:
+            return dataclasses.replace(said, slug=slug)
+    return Judged(None)
 
 
-def what_is_wrong(version: Version, case: Case) -> str:
-    """What the check of a problem says; empty where it finds nothing."""
+def _of_case(version: Version, case: Case) -> Judged | None:
+    """What one problem says of a version; None where nothing is wrong."""
     from mla_var3.runtime.check import check_plan
 
     try:
         result = check_plan(case.plan, "cpu", case.order, case.runs)
-        return checking.settled(version, case, result).explain()
-    except HyperMlaError:
-        return REFUSED
-    except Exception:  # noqa: BLE001  # A compiler that refuses the edit has seen it.
-        return REFUSED
+        wrong = checking.settled(version, case, result).explain()
+    except NOT_ITS_OWN:
+        raise
+    except Exception as error:  # noqa: BLE001  # Whoever refuses the edit has seen it.
+        return Judged(None, _sentence(error), type(error).__name__)
+    return Judged(None) if wrong else None
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -12,9 +12,9 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mla_var3.errors import HyperMlaError
 from mla_var3.paths import relative
@@ -27,32 +27,29 @@ LEAST_WORDS = 6
 _LINE = re.compile(r"([\w.]+\.py):\d+(:\d+)?")
 
 
+def _reason(why: str) -> str:
+    if len(why.split()) < LEAST_WORDS:
+        raise ValueError(f"{why!r} is no reason: it takes {LEAST_WORDS} words or more")
+    return why
+
+
+_Why = Annotated[str, AfterValidator(_reason)]
+
+
 class _Gap(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gap: str = Field(min_length=1)
-    why: str
+    why: _Why
     versions: tuple[str, ...] | None = None
-
-    @field_validator("why")
-    @classmethod
-    def _says_why(cls, why: str) -> str:
-        if len(why.split()) < LEAST_WORDS:
-            raise ValueError(f"{why!r} is no reason: it takes {LEAST_WORDS} words or more")
-        return why
 
 
 class _Same(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     edits: tuple[str, ...] = Field(min_length=1)
-    why: str
+    why: _Why
     versions: tuple[str, ...] | None = None
-
-    @field_validator("why")
-    @classmethod
-    def _says_why(cls, why: str) -> str:
-        return _Gap._says_why(why)
 
 
 class _Finding(BaseModel):
@@ -60,26 +57,16 @@ class _Finding(BaseModel):
 
     kind: str
     file: str
-    why: str
+    why: _Why
     versions: tuple[str, ...]
-
-    @field_validator("why")
-    @classmethod
-    def _says_why(cls, why: str) -> str:
-        return _Gap._says_why(why)
 
 
 class _Reach(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     fields: dict[str, int | float | bool | str]
-    why: str
+    why: _Why
     versions: tuple[str, ...] | None = None
-
-    @field_validator("why")
-    @classmethod
-    def _says_why(cls, why: str) -> str:
-        return _Gap._says_why(why)
 
 
 class _Gaps(BaseModel):

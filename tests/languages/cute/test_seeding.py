@@ -67,3 +67,14 @@ def test_the_committed_table_holds_listed_bugs_alone_and_every_one_was_reported(
     assert sum("strict" in o.reported for o in bugs) >= 60
     assert sum("default" in o.reported for o in bugs) >= 55
     assert len({o.kernel for o in bugs}) >= 6
+
+
+def test_bugs_for_sm_100_were_reported_and_the_kernels_are_clean():
+    here = [o for o in OUTCOMES.values() if o.arch == "sm_100a"]
+    bugs = [o for o in here if o.bug != CLEAN]
+    assert len(bugs) >= 60
+    assert len({o.kernel for o in bugs}) >= 6
+    assert sum("strict" in o.reported for o in bugs) >= 58
+    assert sum("default" in o.reported for o in bugs) >= 50
+    clean = [o for o in here if o.bug == CLEAN]
+    assert [o.key for o in clean if not o.ok] == []

@@ -103,3 +103,16 @@ def test_wheels_may_be_installed_anywhere(monkeypatch, tmp_path):
     identity.installed.cache_clear()
     sources._files.cache_clear()
     assert {path.name for path in sources.project_files(host)} == {"hosts.py"}
+
+
+def test_an_object_among_the_settings_is_told_by_its_own(module):
+    told = [sources.identity(module.Uses(module.Uses(n))) for n in (1, 1, 2)]
+    assert told[0] is not None
+    assert told[0] == told[1] != told[2]
+    assert sources.identity(module.Uses(module.Plain())) not in told
+
+
+def test_objects_that_hold_each_other_cannot_be_told(module):
+    one = module.Uses(1)
+    one.other = module.Uses(one)
+    assert sources.identity(one) is None

@@ -25,6 +25,7 @@ from mla_var3.languages.cute.compile import (
     refusal,
     waits_often,
 )
+from mla_var3.paths import kernels_dir
 from mla_var3.runtime.execution import Argued, Diagnostic, Execution, Facts, argued
 from mla_var3.static.source import relative_source
 
@@ -41,6 +42,8 @@ ARCHS = ("sm_90", "sm_100")
 JOBS = 1
 
 
+#: A line of PTX that names a source of ours.
+_FILE = re.compile(r'(?m)^(?P<before>\s*\.file\s+\d+\s+")[^"]*/kernels?/(?P<below>[^"]+)"')
 #: An index of a block or of a cluster of them.
 _AXIS = re.compile(r"%(?:ctaid|clusterid)\.([xyz])")
 
@@ -115,16 +118,42 @@ def emulate(
     from mla_var3.emulator.host import emulating
 
     compiled = compile_host(host, arguments, arch, facts=False)
+    with emulating(options) as run:
+        call(run, name, compiled, host, arguments, unwritten)
+    return compiled, run
+
+
+def call(
+    run: Emulation,
+    name: str,
+    compiled: HostCompiled,
+    host: Any,
+    arguments: tuple[Any, ...],
+    unwritten: tuple[torch.Tensor, ...] = (),
+) -> None:
+    """Call what was compiled of a host function, as part of an emulation.
+
+    Raises:
+        ToolchainError: It did not compile.
+    """
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
-    module, text = (compiled.files[file].decode() for file in (HOST, PTX))
-    with emulating(options) as run:
-        for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
-            run.own(tensor)
-        for tensor in unwritten:
-            run.own(tensor, unwritten=True)
-        run.call(module, text, _packed(compiled, host, arguments))
-    return compiled, run
+    module, text = compiled.files[HOST].decode(), _named_here(compiled.files[PTX].decode())
+    for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
+        run.own(tensor)
+    for tensor in unwritten:
+        run.own(tensor, unwritten=True)
+    run.call(module, text, _packed(compiled, host, arguments))
+
+
+def _named_here(text: str) -> str:
+    """PTX with the files of ours named as they lie here: another checkout may have compiled it."""
+
+    def named(found: re.Match[str]) -> str:
+        here = kernels_dir() / found["below"]
+        return f'{found["before"]}{here}"' if here.is_file() else found[0]
+
+    return _FILE.sub(named, text)
 
 
 def _is_tensor(value: Any) -> bool:

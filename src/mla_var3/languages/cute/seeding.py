@@ -13,29 +13,40 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
+from unittest import mock
 
 from mla_var3 import arguments, forked
+from mla_var3.collecting import uncollected
 from mla_var3.emulator import seeded
 from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
-from mla_var3.emulator.seeded import CLEAN, CUTLASS, Bug, Outcome, Subject, Values, edited, judged
+from mla_var3.emulator.seeded import (
+    CLEAN,
+    CUTLASS,
+    Bug,
+    Outcome,
+    Subject,
+    Values,
+    counted,
+    edited,
+    judged,
+)
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless import scripts
-from mla_var3.languages.cute import signature
+from mla_var3.languages.cute import emulation
+from mla_var3.languages.cute.compile import compile_host
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
 
-#: The arch of these kernels.
-TARGET = "sm_90a"
 #: Seconds that one kernel may take.
 LIMIT = 600.0
 #: Segments after which a cluster of these small problems is called endless.
 MAX_STEPS = 100_000
-#: Every kernel runs under both models, and the unmodified ones under two schedules more.
+#: Every kernel runs under both models, and the unmodified ones under more schedules.
 OPTIONS = Options(model=STRICT, counting="off", max_steps=MAX_STEPS)
 OTHERS = (dataclasses.replace(OPTIONS, model=DEFAULT),)
-SEEDS = tuple(dataclasses.replace(OPTIONS, seed=seed) for seed in (1, 2))
+SCHEDULES = 3
 
 
 def source_of(subject: Subject, bug: Bug | None, cutlass: Path | None) -> Path:
@@ -61,6 +72,7 @@ class Seeded:
         only: Run those whose key (``kernel/bug``) contains this, and keep the rest of the table.
         resume: Keep what the table has, and run what is missing.
         workers: Processes at a time.
+        schedules: Under how many schedules unmodified kernels run, in either model.
         out: Where the table goes.
     """
 
@@ -68,6 +80,7 @@ class Seeded:
     only: str = ""
     resume: bool = False
     workers: int = 1
+    schedules: int = SCHEDULES
     out: Path = seeded.TABLE
 
 
@@ -82,14 +95,15 @@ def main(argv: Sequence[str], prog: str) -> int:
     keys = [f"{name}/{bug}" for name, s in subjects.items() for bug in (CLEAN, *s.bugs)]
     if not any(asked.only in key for key in keys):
         raise EmulatorError(f"no seeded bug's key contains {asked.only!r}")
-    if asked.workers < 1:
-        raise EmulatorError(f"--workers={asked.workers} must be positive")
+    for name in ("workers", "schedules"):
+        if (count := getattr(asked, name)) < 1:
+            raise EmulatorError(f"--{name}={count} must be positive")
     out = repo_root() / asked.out
     done = {o.key: o for o in seeded.table(out).outcomes} if out.is_file() else {}
     cutlass = asked.cutlass.resolve() if asked.cutlass.is_dir() else None
     kept = set(done) if asked.resume else set()
     wanted = {key for key in keys if asked.only in key} - kept
-    for outcome in examine_all(subjects, cutlass, wanted, asked.workers):
+    for outcome in examine_all(subjects, cutlass, wanted, asked):
         done[outcome.key] = outcome
         print(outcome, flush=True)
         # The file's order, without what it no longer lists.
@@ -107,8 +121,21 @@ class Seen:
     refused: str = ""
 
 
-def examine(name: str, subject: Subject, bug_name: str, cutlass: Path | None = None) -> Outcome:
+def examine(
+    name: str,
+    subject: Subject,
+    bug_name: str,
+    cutlass: Path | None = None,
+    schedules: int = SCHEDULES,
+) -> Outcome:
     """Run one kernel, edited or not, in this process.
+
+    Args:
+        name: Key of the kernel.
+        subject: The kernel.
+        bug_name: One of its bugs, or ``unmodified``.
+        cutlass: A checkout of NVIDIA/cutlass.
+        schedules: How many the unmodified kernel runs under, in either model.
 
     Raises:
         EmulatorError: The edit does not fit the source.
@@ -117,18 +144,28 @@ def examine(name: str, subject: Subject, bug_name: str, cutlass: Path | None = N
     source = source_of(subject, bug, cutlass)
     shown = _shown(source, cutlass)
     text, line = source.read_text(encoding="utf-8"), 0
+    for edit in subject.first:
+        text, _ = edited(text, edit)
     if bug is not None:
         text, line = edited(text, bug)
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
         copy = Path(folder, source.name)
         copy.write_text(text, encoding="utf-8")
-        others = OTHERS if bug is not None else (*OTHERS, *SEEDS)
+        seeds = range(1, schedules if bug is None else 1)
+        more = [dataclasses.replace(x, seed=n) for n in seeds for x in (OPTIONS, *OTHERS)]
+        others = (*OTHERS, *more)
         run = _run_version if subject.version else _run_script
         seen = run(subject, source, copy, others)
         names = {str(copy): shown}
-        return judged(
-            name, bug_name, bug, seen.diagnostics, seen.values, seen.refused, names
-        ).model_copy(update={"source": shown, "line": line})
+        found = counted(seen.diagnostics, subject.argued)
+        return judged(name, bug_name, bug, found, seen.values, seen.refused, names).model_copy(
+            update={
+                "source": shown,
+                "line": line,
+                "arch": subject.arch,
+                "schedules": schedules if bug is None else 0,
+            }
+        )
 
 
 def _shown(path: Path, cutlass: Path | None) -> str:
@@ -149,7 +186,12 @@ def _run_script(subject: Subject, source: Path, copy: Path, others: Iterable[Opt
         if ended.error is not None:
             raise ended.error
 
-    with environment(OPTIONS, subject.arch, tuple(others)) as run:
+    # NVIDIA's examples look for their own package from where they lie.
+    roots = [str(p) for p in source.resolve().parents if p.name == "CuTeDSL"]
+    with (
+        mock.patch.object(sys, "path", [*sys.path, *roots]),
+        environment(OPTIONS, subject.arch, tuple(others)) as run,
+    ):
         values, refused = _attempt(work)
     return Seen(values, run.diagnostics, refused)
 
@@ -168,52 +210,31 @@ def _attempt(work: Callable[[], object]) -> tuple[Values, str]:
 def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Options]) -> Seen:
     import torch
 
-    from mla_var3.emulator import emulate
+    from mla_var3.emulator.host import emulating
     from mla_var3.runtime.check import compare, poison_outputs
 
     torch.manual_seed(0)
     found = registry.find(*(subject.version or "").split())
     with _module(source, copy):
         plan = found.plan_of(subject.problem)
+        if subject.sms is not None:
+            few = dataclasses.replace(plan.target, sm_count=subject.sms)
+            plan = dataclasses.replace(plan, machine=few)
         inputs = plan.prepare_inputs("cpu")
         kernels = plan.plan(*inputs)
         poison_outputs(kernels)
-        with emulate(OPTIONS, TARGET, tuple(others)) as run:
+        with emulating(OPTIONS, tuple(others)) as run:
             for _, kernel in kernels.stages():
                 kernel.tiling = dataclasses.replace(kernel.tiling, **subject.tiling)
-                _call(*kernel.host())  # type: ignore[attr-defined]
+                host, values = kernel.host()  # type: ignore[attr-defined]
+                # A cache of its own: line numbers are those of this copy.
+                compiled = compile_host(
+                    host, values, subject.arch, cache_dir=copy.parent / "compiled", facts=False
+                )
+                emulation.call(run, kernel.name, compiled, host, values)
         reference, outputs = plan.reference_fn(*inputs), kernels.output_tensors
         errors = [compare(n, outputs[n], x, plan.tolerance(n)) for n, x in reference.items()]
     return Seen("right" if all(e.ok for e in errors) else "wrong", run.diagnostics)
-
-
-def _call(host: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile a host function for these very tensors, and call it, inside of ``emulate``."""
-    import cuda.bindings.driver as cuda
-    from cutlass import cute
-
-    specs = signature.specs(host, arguments)
-    values = [_value(spec, value) for spec, value in zip(specs, arguments, strict=True)]
-    stream = cuda.CUstream(0)
-    compiled = cute.compile(host, *values, stream)
-    constant = signature.ConstantSpec
-    given = [v for spec, v in zip(specs, values, strict=True) if not isinstance(spec, constant)]
-    compiled(*given, stream)
-
-
-def _value(spec: signature.Spec, value: Any) -> Any:
-    """An argument as the DSL takes it; a CPU tensor says which of its axes vary."""
-    import torch
-    from cutlass.cute.runtime import from_dlpack
-
-    tensor = value.tensor if isinstance(value, signature.Dynamic) else value
-    if not isinstance(tensor, torch.Tensor):
-        return signature.fake(spec, value)
-    wrapped = from_dlpack(tensor, assumed_align=signature.ALIGNMENT)
-    order = tuple(range(tensor.ndim))
-    for axis in value.axes if isinstance(value, signature.Dynamic) else ():
-        wrapped = wrapped.mark_compact_shape_dynamic(axis % tensor.ndim, order, value.multiple_of)
-    return wrapped
 
 
 @contextlib.contextmanager
@@ -237,12 +258,12 @@ def _module(source: Path, copy: Path) -> Iterator[None]:
 
 # The whole set ----------------------------------------------------------------------------------
 def examine_all(
-    subjects: Mapping[str, Subject], cutlass: Path | None, wanted: Set[str], workers: int
+    subjects: Mapping[str, Subject], cutlass: Path | None, wanted: Set[str], asked: Seeded
 ) -> Iterator[Outcome]:
     """Run kernels by key, each edit in a process of its own, and give the outcomes as they end."""
     _warm()
     work = {
-        (name, bug): functools.partial(examine, name, subject, bug, cutlass)
+        (name, bug): functools.partial(examine, name, subject, bug, cutlass, asked.schedules)
         for name, subject in subjects.items()
         for bug in (CLEAN, *subject.bugs)
         if f"{name}/{bug}" in wanted
@@ -250,10 +271,11 @@ def examine_all(
     }
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
         ended = forked.run(
-            work, folder=Path(folder), workers=workers, timeout=LIMIT, explain=_sentence
+            work, folder=Path(folder), workers=asked.workers, timeout=LIMIT, explain=_sentence
         )
         for (name, bug), end in ended:
-            failed = Outcome(kernel=name, bug=bug, source="", refused=end.failure or "")
+            arch, why = subjects[name].arch, end.failure or ""
+            failed = Outcome(kernel=name, bug=bug, source="", arch=arch, refused=why)
             yield end.result or failed
 
 
@@ -264,13 +286,13 @@ def _sentence(error: BaseException) -> str:
 
 def _warm() -> None:
     """Load what every kernel needs before processes are forked."""
-    import torch
+    with uncollected():
+        import torch
 
-    from mla_var3.emulator import script  # noqa: F401
-    from mla_var3.emulator.host import require_dsl
+        from mla_var3.emulator.script import load
 
-    require_dsl()
-    import cutlass.cute.runtime
-    import cutlass.utils  # noqa: F401
+        load()
+        import cutlass.cute.runtime
+        import cutlass.utils  # noqa: F401
 
     torch.set_num_threads(1)

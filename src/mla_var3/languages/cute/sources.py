@@ -90,14 +90,26 @@ def identity(host: Any) -> str | None:
         if inspect.unwrap(host).__closure__:
             return None
         return f"{host.__module__}.{host.__qualname__}"
-    settings = ", ".join(f"{key}={_shown(value)}" for key, value in sorted(vars(host).items()))
-    text = f"{type(host).__module__}.{type(host).__qualname__}({settings})"
+    text = _settings(host, ())
     return None if _ADDRESS.search(text) else text
 
 
-def _shown(value: Any) -> str:
-    """An attribute as text; a function by its name and by the values that it has kept."""
-    if not isinstance(value, FunctionType):
-        return repr(value)
-    kept = inspect.getclosurevars(inspect.unwrap(value)).nonlocals
-    return f"{value.__module__}.{value.__qualname__}{kept}"
+def _settings(value: Any, within: tuple[Any, ...]) -> str:
+    """An object by its class and its attributes; ``within`` are those that it is a part of."""
+    around = (*within, value)
+    shown = (f"{key}={_shown(one, around)}" for key, one in sorted(vars(value).items()))
+    return f"{type(value).__module__}.{type(value).__qualname__}({', '.join(shown)})"
+
+
+def _shown(value: Any, within: tuple[Any, ...]) -> str:
+    """An attribute as text; a function by its name and by the values that it has kept.
+
+    An object that shows its address alone is told by its own attributes, as a kernel within one.
+    """
+    if isinstance(value, FunctionType):
+        kept = inspect.getclosurevars(inspect.unwrap(value)).nonlocals
+        return f"{value.__module__}.{value.__qualname__}{kept}"
+    plain = type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__")
+    if plain and not any(value is one for one in within):
+        return _settings(value, within)
+    return repr(value)

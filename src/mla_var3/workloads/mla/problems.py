@@ -190,10 +190,13 @@ class MlaProblem(Problem):
     def edges(self) -> list[Self]:
         """Heads that end within tiles far on; the last row of a tile sees one key of its last.
 
-        That key is the first of a tile of any usual length.
+        That key is the first of a tile of any usual length. Or a last tile lacks a single key.
         """
-        found = dataclasses.replace(self, b=1, h=5, s=130, t=259, **self._cut(), causal=True)
-        return [found] if found.is_valid() else []
+        found = [
+            dataclasses.replace(self, b=1, h=5, s=130, t=259, **self._cut(), causal=True),
+            dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1, causal=False),
+        ]
+        return [one for one in found if one.is_valid()]
 
     def _cut(self) -> dict[str, Any]:
         """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts."""
@@ -449,17 +452,23 @@ class PagedLatentProblem(LatentProblem):
         )  # fmt: skip
 
 
-def fp8_rows(z: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
+def fp8_rows(z: torch.Tensor, kpe: torch.Tensor, *, powers: bool = False) -> torch.Tensor:
     """Latents ``[b,t,k]`` and rotary parts ``[b,t,p]`` as rows of bytes ``[b,t,row]``.
 
     A row holds k values in e4m3, an fp32 scale for every 128 of them, and the rotary part as it is:
     656 bytes with the usual sizes, FlashMLA's layout.
+
+    Args:
+        z: Latents.
+        kpe: Rotary parts.
+        powers: Whether scales are powers of two, by which 16 bits hold each value times its scale.
     """
     import torch
 
     groups = z.float().unflatten(-1, (-1, FP8_GROUP))
     largest = torch.finfo(torch.float8_e4m3fn).max
     scale = groups.abs().amax(-1).clamp_min(torch.finfo(torch.float32).tiny) / largest
+    scale = scale.log2().ceil().exp2() if powers else scale
     values = (groups / scale[..., None]).to(torch.float8_e4m3fn).flatten(-2)
     return torch.cat([x.view(torch.uint8) for x in (values, scale, kpe.contiguous())], dim=-1)
 
@@ -560,6 +569,11 @@ class SparseLatentProblem(MlaProblem):
         lists = self.b * self.s * -(-self.h // USUAL_TILE)
         return lists * -(-self.topk // USUAL_TILE)
 
+    def shared_by(self, sms: int) -> Self | None:
+        """One list, as long as the sequence."""
+        found = super().shared_by(sms)
+        return found and dataclasses.replace(found, topk=found.t)
+
     def check_plans(self) -> list[Self]:
         """Lists longer and shorter than a tile and than what there is; both head counts."""
         rows = [(2, 64, 1, 300, 200), (1, 128, 2, 70, 128), (1, 64, 1, 5, 64), (2, 16, 1, 90, 3)]
@@ -590,7 +604,9 @@ class SparseLatentProblem(MlaProblem):
             if self.rise:  # within each page
                 q[-1, ..., self.k + 1] = self.rise / self.scale
                 tokens[..., self.k + 1] = ramp(page)
-            cache = fp8_rows(*tokens.split((self.k, self.p), -1))
+            # Kernels may round scales to 16 bits, which scores show the more the larger they are.
+            powers = self.spread != 1.0
+            cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
         draw = torch.Generator().manual_seed(SEED)
         chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
         for i, row in enumerate(chosen):

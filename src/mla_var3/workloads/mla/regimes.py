@@ -27,6 +27,12 @@ from mla_var3.workloads.mla import problems
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+#: What each attends to, in words.
+READS: Mapping[Kernel, str] = {
+    "flash_mla": "latent vectors",
+    "flash_attention": "decompressed keys and values",
+    "mla_var6_plus": "latent vectors and the newest keys decompressed",
+}
 #: Kernels whose predictions differ by less than this share count as equally fast.
 TIE = mla.TIE
 DTYPE = "bf16"
@@ -388,7 +394,7 @@ def calculator_spec() -> dict[str, Any]:
             for ceilings in [device.ceilings(DTYPE)]
         ],
         "kernels": [
-            {"name": kernel, "flops": sympy.jscode(table[kernel, "flops"]),
+            {"name": kernel, "reads": READS[kernel], "flops": sympy.jscode(table[kernel, "flops"]),
              "bytes": sympy.jscode(table[kernel, "bytes"])}
             for kernel in KERNELS
         ],
