@@ -32,9 +32,21 @@ def test_a_mean_is_of_all_problems_that_a_run_timed_for_both():
     catalogue = load_all()
     context = Context(catalogue.devlogs["flash_mla@cute-dsl"], catalogue, repo_path)
     said = render_directive(context, "mean", (*SERVED, "total_us"))
-    assert re.fullmatch(r"\[0\.98x\]\(results/\S+\) over 60 problems", said)
+    assert re.fullmatch(r"\[2 % less time\]\(results/\S+\) over 60 problems", said)
     with pytest.raises(KnowledgeError, match="run aaaa holds no problem of both"):
         render_directive(context, "mean", (*SERVED[:2], "aaaa", "total_us"))
+
+
+def test_one_time_against_another_is_less_or_more_of_it():
+    catalogue = load_all()
+    context = Context(catalogue.devlogs["flash_mla@cute-dsl"], catalogue, repo_path)
+    slug = "b8-h64-s4-t4096-p64-k512-page64-bf16-causal/event@361c9f2684aa"
+    mine = f"results/nvidia-h200-sxm/cute_python/mla/flash_mla/v18/{slug}"
+    other = f"results/nvidia-h200-sxm/library/mla/deepseek_flash_mla/v1/{slug}"
+    assert render_directive(context, "takes", (mine, other, "total_us")) == (
+        f"[1.3 % less time]({mine})"
+    )
+    assert "1.3 % more time" in render_directive(context, "takes", (other, mine, "total_us"))
 
 
 def test_stale_values_are_marked(tree):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import posixpath
 import re
 import statistics
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError, UnknownNameError
 from mla_var3.evidence import Record, address
-from mla_var3.evidence.compare import same_work
+from mla_var3.evidence.compare import same_work, time_text
 from mla_var3.knowledge import analysis, evidence, markdown, metrics
 from mla_var3.knowledge.evidence import Change, Link, ratio_text, repo_path
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document
@@ -103,23 +103,81 @@ def _ratio(context: Context, arguments: tuple[str, ...]) -> str:
     return f"[{ratio_text(ratio)}]({context.link(second)})" + (" (stale)" if stale else "")
 
 
-def _mean(context: Context, arguments: tuple[str, ...]) -> str:
-    """Geometric mean over the problems at which a run timed both versions."""
-    first, second, run, metric = arguments
-    before, after = (_of_run(context.catalogue, name, run) for name in (first, second))
-    pairs = [(before[at], record) for at, record in after.items() if at in before]
+def _takes(context: Context, arguments: tuple[str, ...]) -> str:
+    """How much less or more time a record took than another of its run."""
+    mine, other, metric, *stage = arguments
+    before, after = context.catalogue.pair(other, mine)
+    evidence.check_comparable(before, after, [metric])
+    where = stage[0] if stage else None
+    share = _shares([(before, after)], metric, where)[0]
+    stale = any(context.catalogue.is_stale(record) for record in (before, after))
+    return f"[{_said(share, metric)}]({context.link(mine)})" + (" (stale)" if stale else "")
+
+
+def _said(share: float, metric: str) -> str:
+    """A share in words, of a time as less or more of it."""
+    return time_text(share) if metrics.metric(metric).origin == "time" else ratio_text(share)
+
+
+def _shares(
+    pairs: Sequence[tuple[Record, Record]], metric: str, stage: str | None = None
+) -> list[float]:
+    """The second's value over the first's."""
+    found = [
+        Change(metrics.reading(after, metric, stage), metrics.reading(before, metric, stage)).ratio
+        for before, after in pairs
+    ]
+    if any(share is None for share in found):
+        raise KnowledgeError(f"{metric} of these records has no ratio")
+    return [share for share in found if share is not None]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two versions at all problems at which one run timed both.
+
+    Attributes:
+        first: The version that is told of, as ``PACKAGE/WORKLOAD/DESIGN/VERSION``.
+        second: What it is compared with.
+        run: The run.
+        pairs: Records of the second and of the first, by problem.
+    """
+
+    first: str
+    second: str
+    run: str
+    pairs: tuple[tuple[Record, Record], ...]
+
+    @property
+    def address(self) -> str:
+        """What a stated mean links to: where no page lists all, the first record."""
+        return f"{address(self.pairs[0][1])}#{self.run}-beside-{self.second}"
+
+    def mean(self, metric: str) -> float:
+        """Geometric mean of the first's value over the second's."""
+        return statistics.geometric_mean(_shares(self.pairs, metric))
+
+
+def beside(catalogue: Catalogue, first: str, second: str, run: str) -> Beside:
+    """Two versions in a run.
+
+    Raises:
+        KnowledgeError: It holds no problem of both.
+    """
+    mine, other = (_of_run(catalogue, name, run) for name in (first, second))
+    pairs = tuple((other[at], record) for at, record in mine.items() if at in other)
     if not pairs:
         raise KnowledgeError(f"run {run} holds no problem of both {first} and {second}")
-    ratios = [
-        Change(metrics.reading(one, metric, None), metrics.reading(other, metric, None)).ratio
-        for one, other in pairs
-    ]
-    if None in ratios:
-        raise KnowledgeError(f"{metric} of {first} and {second} has no ratio")
-    mean = statistics.geometric_mean(filter(None, ratios))
-    stale = any(context.catalogue.is_stale(record) for pair in pairs for record in pair)
-    said = f"[{ratio_text(mean)}]({context.link(address(pairs[0][1]))})"
-    return f"{said} over {len(pairs)} problems" + (" (stale)" if stale else "")
+    return Beside(first, second, run, pairs)
+
+
+def _mean(context: Context, arguments: tuple[str, ...]) -> str:
+    """Geometric mean over the problems at which a run timed both versions."""
+    *named, metric = arguments
+    found = beside(context.catalogue, *named)
+    stale = any(context.catalogue.is_stale(record) for pair in found.pairs for record in pair)
+    said = f"[{_said(found.mean(metric), metric)}]({context.link(found.address)})"
+    return f"{said} over {len(found.pairs)} problems" + (" (stale)" if stale else "")
 
 
 def _of_run(catalogue: Catalogue, name: str, run: str) -> dict[Hashable, Record]:
@@ -171,9 +229,14 @@ DIRECTIVES = {
             "the value before over the value after", 3, 4, False, _ratio,
         ),
         DirectiveSpec(
+            "takes", "{{ takes AFTER BEFORE METRIC [STAGE] }}",
+            "by how much less or more time AFTER took than BEFORE", 3, 4, False, _takes,
+        ),
+        DirectiveSpec(
             "mean", "{{ mean PACKAGE/WORKLOAD/DESIGN/VERSION PACKAGE/… RUN METRIC }}",
-            "the first version's value over the second's, as the geometric mean over all problems "
-            "at which a run timed both", 4, 4, False, _mean,
+            "by how much less or more time the first version takes than the second, as the "
+            "geometric mean over all problems at which a run timed both, linked to all of them",
+            4, 4, False, _mean,
         ),
         DirectiveSpec(
             "device", "{{ device KEY METRIC }}",

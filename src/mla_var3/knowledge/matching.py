@@ -8,6 +8,7 @@ the stage leaves.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,8 +106,11 @@ class NextStep:
 
     @property
     def brief(self) -> str:
-        """The step in a line: what to do, its page, why, and what it brought."""
-        return f"{self.title} ({self.id}): {self.value or self.because}; {brought(self.measured)}"
+        """The step in a line: what to do, its page, why, and what it brought where measured."""
+        gain = f"; {brought(self.measured)}" if self.measured else ""
+        number = re.match(r"[oa]\d+(?=-)", self.id)  # It names a page, and keeps to one line.
+        page = number.group() if number else self.id
+        return f"{self.title} ({page}): {self.value or self.because}{gain}"
 
 
 def _interval(expected: tuple[float, float]) -> str:
@@ -236,10 +240,14 @@ def steps(made: Record | Sequence[Record], catalogue: Catalogue, top: int = 3) -
             meta = found.page.pattern
             if meta.id not in best or _rank(found) < _rank(best[meta.id][0]):
                 best[meta.id] = found, where, record.is_timed
-    ranked = sorted(
-        best.values(), key=lambda item: (*_rank(item[0])[:2], not item[2], _rank(item[0]))
-    )
+    ranked = sorted(best.values(), key=_order)
     return [_step(found, where) for found, where, _ in ranked[:top]]
+
+
+def _order(item: tuple[Match, str, bool]) -> tuple[bool, object]:
+    """What a timed run asks for first, then by rank."""
+    found, _, timed = item
+    return not timed, _rank(found)
 
 
 def _step(found: Match, where: str) -> NextStep:

@@ -253,6 +253,25 @@ def _sectors(record: Record, outcome: Passed) -> float | None:
     return asked / least if asked and least else None
 
 
+def _moved(record: Record, outcome: Passed) -> int:
+    """Bytes that loads and stores of global memory moved, over all checked cases."""
+    counted = (_counted(name)(record, outcome) or 0 for name in ("bytes_loaded", "bytes_stored"))
+    return sum(counted)
+
+
+def _conflict_share(record: Record, outcome: Passed) -> float | None:
+    extra, moved = _counted("bank_conflicts")(record, outcome), _moved(record, outcome)
+    return None if extra is None or not moved else extra * _WAVEFRONT / moved
+
+
+def _excess_sectors(record: Record, outcome: Passed) -> float | None:
+    asked, least = (_counted(name)(record, outcome) for name in ("sectors", "least_sectors"))
+    moved = _moved(record, outcome)
+    return (
+        None if asked is None or least is None or not moved else (asked - least) * _SECTOR / moved
+    )
+
+
 def _largest_error(record: Record, outcome: Passed) -> float | None:
     return outcome.correctness.max_relative_error if outcome.correctness else None
 
@@ -306,6 +325,8 @@ def _counter_sum(*names: str, scale: float = 1.0) -> _StageReader:
 
 #: Bytes of a sector, the unit in which the L1 cache counts.
 _SECTOR = 32
+#: Bytes that the banks of shared memory deliver at once.
+_WAVEFRONT = 128
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -515,6 +536,15 @@ _ANY_RUN = (
          "Sectors of global memory that warps asked for over those that the bytes fill; 1 where "
          "all is coalesced, less where threads share bytes. What TMA moves does not count.",
          _sectors),
+    _run("execution", "conflict_share", "", "lower",
+         "outcome.correctness.cases[].bank_conflicts, bytes_loaded, bytes_stored",
+         "128 bytes per extra wavefront of shared memory, over the bytes that loads and stores "
+         "move: at 1, conflicts cost as much as passing all of them through once more.",
+         _conflict_share),
+    _run("execution", "excess_sector_share", "", "lower",
+         "outcome.correctness.cases[].sectors, least_sectors, bytes_loaded, bytes_stored",
+         "Bytes of sectors that coalesced accesses would not ask for, over the bytes that loads "
+         "and stores move.", _excess_sectors),
     _run("execution", "counted_mma_flops", "FLOP", "lower",
          "outcome.correctness.cases[].mma_flops",
          "Matrix FLOPs executed, over all checked cases.", _counted("mma_flops")),

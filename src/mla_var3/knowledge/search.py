@@ -23,19 +23,39 @@ _STOP = frozenset(
 
 
 #: Words that engineers use for one thing. A query that says one asks for all of its group.
-_SAME = (
-    ("collide", "collision", "conflict"),
-    ("deadlock", "hang", "stuck"),
-    ("jitter", "noisy", "vary", "fluctuate"),
-    ("multiprocessor", "sm", "sms"),
-    ("smem", "shared"),
-    ("final", "last", "tail"),
+ALIKE = (
+    ("bank", "banks"),
+    ("beyond", "outside", "past"),
+    ("bf16", "bfloat16"),
+    ("block", "cta"),
+    ("busy", "utilization", "utilisation"),
+    ("cast", "convert", "astype"),
     ("catch", "compare", "comparison", "faster", "slower"),
-    ("segfault", "illegal", "invalid"),
-    ("throttle", "throttled", "clock"),
-    ("underutilized", "underutilised", "idle"),
+    ("collide", "collision", "conflict"),
+    ("compilation", "compile", "compiling"),
+    ("deadlock", "hang", "hung", "stuck"),
+    ("error", "exception"),
+    ("final", "last", "tail"),
+    ("fp16", "float16", "half"),
+    ("fp32", "float32"),
+    ("fp8", "float8"),
+    ("gemm", "matmul", "mma", "multiply", "product"),
+    ("global", "gmem"),
+    ("illegal", "invalid", "segfault"),
+    ("jitter", "noisy", "vary", "fluctuate", "differ"),
+    ("jit", "jitted"),
+    ("load", "loading", "read"),
+    ("multiprocessor", "sm", "sms"),
+    ("number", "output", "result"),
+    ("print", "printf"),
+    ("shared", "smem"),
     ("slots", "occupancy"),
+    ("store", "write"),
+    ("throttle", "throttled", "clock", "frequency"),
+    ("tmem", "tcgen05"),
+    ("underutilized", "underutilised", "idle", "unused"),
 )
+
 
 _STEMMER = snowballstemmer.stemmer("english")
 
@@ -70,17 +90,17 @@ def _apart(text: str) -> str:
     return " ".join([text, *(re.sub(r"(?=[A-Z])", " ", name) for name in names)])
 
 
-def _meant(wanted: list[str]) -> list[str]:
+def meant(wanted: list[str]) -> list[str]:
     """The words of a query with those that others use for the same, each once."""
-    more = (other for word in wanted for other in _alike().get(word, ()))
+    more = (other for word in wanted for other in alike().get(word, ()))
     return list(dict.fromkeys([*wanted, *more]))
 
 
 @functools.cache
-def _alike() -> dict[str, list[str]]:
+def alike() -> dict[str, list[str]]:
     """The stems that mean the same, by each of them."""
     found: dict[str, list[str]] = {}
-    for group in _SAME:
+    for group in ALIKE:
         stems = sorted({_stem(word) for word in group})
         for stem in stems:
             found.setdefault(stem, []).extend(stems)
@@ -122,7 +142,7 @@ def query(text: str, catalogue: Catalogue, top: int = 10) -> list[Hit]:
     Raises:
         KnowledgeError: The query has no word to look for.
     """
-    wanted = _meant(words(_apart(text)))
+    wanted = meant(words(_apart(text)))
     if not wanted:
         raise KnowledgeError(f"query {text!r} has no word to look for")
     pages = catalogue.patterns

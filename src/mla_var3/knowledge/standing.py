@@ -147,13 +147,13 @@ def facts(found: Standing) -> list[tuple[str, str]]:
     """What is known, a name and a sentence each: versus others, time, bound, what limits it."""
     if found.measured is None:
         return [("Measured", "never; no record states a time of it.")]
-    return [*_compared(found), ("Measured", _time(found)), *_limit(found)]
+    return [("Measured", _time(found)), *_compared(found), *_limit(found)]
 
 
 def _compared(found: Standing) -> Iterable[tuple[str, str]]:
     if (before := found.before) is not None:
         versus_before = found.against(lambda record: _version(record) == before)
-        yield f"Against {before.version}", f"{_many(versus_before, before.version)}."
+        yield f"Against {before.version}", f"{_many(found, versus_before, before.version)}."
     yield "Against the best", f"{_best(found)}."
     if (peer := found.peer) is not None and found.version.design != peer[0]:
         yield f"Against {peer[1]}", f"{_peer(found, *peer)}."
@@ -164,14 +164,14 @@ def _peer(found: Standing, design: str, name: str) -> str:
     direct = found.against(lambda record: record.kernel.design == design)
     best = _version(found.best) if found.best is not None else None
     if direct.pairs:
-        return _many(direct, name) + _other_work(found.version, direct)
+        return _many(found, direct, name) + _other_work(found.version, direct)
     if best is None or best == found.version:
         return NEVER
     theirs = replace(found, version=best)
     known = theirs.against(lambda record: record.kernel.design == design)
     if not known.pairs:
         return NEVER
-    return f"{NEVER}; {best.key} is {_many(known, name)}{_other_work(best, known)}"
+    return f"{NEVER}; {best.key} is {_many(found, known, name)}{_other_work(best, known)}"
 
 
 def _other_work(version: Version, found: Versus) -> str:
@@ -181,43 +181,37 @@ def _other_work(version: Version, found: Versus) -> str:
     return "" if same else f"; {version.key} covers {covers}"
 
 
-def _many(found: Versus, name: str) -> str:
-    """A comparison over all problems in words."""
+def _many(standing: Standing, found: Versus, name: str) -> str:
+    """A comparison over all problems in words; the device where it is not the measured one."""
     pairs = found.pairs
     if not pairs:
         return NEVER
-    places = " and ".join(sorted({pair.after.target for pair in pairs}))
+    places = {pair.after.target for pair in pairs}
+    here = standing.measured is not None and places == {standing.measured.target}
+    on = "" if here else f" on {' and '.join(sorted(places))}"
     stale = sum(evidence.is_stale(p.before) or evidence.is_stale(p.after) for p in pairs)
     old = f", {stale} of older code" if stale else ""
     if len(pairs) == 1:
-        return (
-            f"{than(pairs[0].gain, 1.0, name)} at {axes(pairs[0].after.problem)} on {places}{old}"
-        )
+        return f"{than(pairs[0].gain, 1.0, name)} at {axes(pairs[0].after.problem)}{on}{old}"
     span = " to ".join(dict.fromkeys((found.worst.said, found.best.said)))
     return (
-        f"{than(found.median, 1.0, name)} at the median of {len(pairs)} problems ({span}) on "
-        f"{places}{old}"
+        f"{than(found.median, 1.0, name)} at the median of {len(pairs)} problems ({span}){on}{old}"
     )
 
 
 def _best(found: Standing) -> str:
     mine, best = found.measured, found.best
     assert mine is not None
-    at = f"at {axes(_shared(found, mine.problem))} on {mine.target}"
     if best is None or _version(best) == found.version:
-        return f"it is the fastest version of its run {at}"
+        return "it is the fastest version of its run there"
     other = _version(best)
     name = other.key if other is not None else f"{best.kernel.design} {best.kernel.version}"
     us, theirs = median_us(mine), median_us(best)
-    said = f"{than(theirs, us, name)} ({theirs:,.1f} us) {at}"
-    if word(theirs, us) == "as fast":
-        return said
+    said = f"{than(theirs, us, name)} ({theirs:,.1f} us there"
     covers = other.plan_class().covers if other is not None else ""
-    more = covers and covers != found.version.plan_class().covers
-    if not more:
-        return said
-    own = found.version.plan_class().covers.partition(",")[0]
-    return f"{said}; that one covers {covers.partition(',')[0]}, and this one {own}"
+    if word(theirs, us) == "as fast" or covers in ("", found.version.plan_class().covers):
+        return f"{said})"
+    return f"{said}, covers {covers.partition(',')[0]})"
 
 
 def _time(found: Standing) -> str:
@@ -227,7 +221,7 @@ def _time(found: Standing) -> str:
     where = load(device.key).name if device is not None else mine.target
     at = axes(_shared(found, mine.problem))
     asked = axes(_shared(found, found.asked))
-    nearest = "" if asked == at else ", the timed problem nearest to the asked one"
+    nearest = "" if asked == at else ", the nearest that was timed"
     own = {k: v for k, v in mine.problem.items() if k not in found.workload.compared}
     chosen = axes({k: v for k, v in own.items() if found.asked.get(k) is None})
     at += f" ({chosen})" if chosen else ""
@@ -250,7 +244,7 @@ def _own_work(mine: Record, least: roofline.Prediction) -> str:
     own = roofline.predict(cost.flops, cost.bytes, rates, least.device)
     if own.time_us <= least.time_us * TELLING_MORE:
         return ""
-    return f"; its own way to the result takes at least {own.time_us:,.1f} us by {SIDES[own.bound]}"
+    return f"; its own way takes at least {own.time_us:,.1f} us"
 
 
 def _sister(found: Standing, bound_us: float) -> str:

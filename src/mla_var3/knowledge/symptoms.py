@@ -55,7 +55,7 @@ SYMPTOMS = (
         "on every step of the loop. Results stay right, and nothing warns.",
         ("spill_instructions", "stack_bytes", "local_memory_bytes"),
         "static",
-        ("register spill", "local memory traffic", "stack frame"),
+        ("register spill", "local memory traffic", "stack frame", "too many registers"),
     ),
     Symptom(
         "slow-tensor-path",
@@ -72,7 +72,14 @@ SYMPTOMS = (
         "Multiprocessors wait while a few blocks finish.",
         ("sms_covered", "idle_loss", "waves", "last_wave_fill", "side_by_side"),
         "static",
-        ("low SM utilization", "too few blocks", "tail wave", "tail effect"),
+        (
+            "low SM utilization",
+            "too few blocks",
+            "tail wave",
+            "tail effect",
+            "SMs are idle",
+            "small batch is slow",
+        ),
     ),
     Symptom(
         "one-block-per-sm",
@@ -95,7 +102,13 @@ SYMPTOMS = (
             "bytes_over_l2",
         ),
         "ncu",
-        ("memory bound", "low L2 hit rate"),
+        (
+            "memory bound",
+            "memory bound but slow",
+            "far below peak bandwidth",
+            "low L2 hit rate",
+            "keys read several times",
+        ),
     ),
     Symptom(
         "no-tma",
@@ -103,7 +116,7 @@ SYMPTOMS = (
         "Threads compute addresses and move data that the copy engine could bring.",
         ("tma_loads",),
         "static",
-        ("uncoalesced loads", "LDG in place of UTMALDG"),
+        ("uncoalesced loads", "LDG in place of UTMALDG", "why is TMA not used"),
     ),
     Symptom(
         "causal-mask",
@@ -128,7 +141,7 @@ SYMPTOMS = (
         "What a kernel reads beyond the end of a tile is not defined, or a wait is missing.",
         ("max_relative_error",),
         "disabled",
-        ("NaN", "wrong numbers", "race"),
+        ("NaN", "wrong numbers", "race", "wrong output"),
     ),
     Symptom(
         "times-vary",
@@ -136,7 +149,7 @@ SYMPTOMS = (
         "Host work, compilation or a warm cache is timed together with the kernel.",
         ("time_spread", "l2_flushed"),
         "event",
-        ("noisy timing", "benchmark jitter"),
+        ("noisy timing", "benchmark jitter", "clock drops"),
     ),
 )
 

@@ -14,7 +14,8 @@ from mla_var3.knowledge.references import asking, cutlass_docs
 
 FILES = {
     "media/docs/cpp/layout.md": "# Layouts\n\n[there](deeper/more.md) [code](../../../include/"
-    "cutlass/thing.h) [gone](nowhere.md) ![p](../../images/a.png)\n",
+    "cutlass/thing.h) [gone](nowhere.md) ![p](../../images/a.png) [start](index#Start) "
+    "[deep](../../examples/) [one up](../examples/other.py)\n",
     "media/docs/cpp/deeper/more.md": "# More\n\n[back](../layout.md) `[no](link.md)`\n",
     "media/docs/cpp/index.rst": "Start\n=====\n\n.. toctree::\n   :maxdepth: 2\n\n"
     "   Layouts<layout.md>\n   deeper/more\n",
@@ -44,6 +45,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'documents = ["include", "media/docs/cpp"]\n'
     )
     monkeypatch.setenv(pin.CHECKOUT_VARIABLE, str(repository))
+    monkeypatch.chdir(root)  # Doxygen shortens paths below the folder that it runs in.
     return root
 
 
@@ -62,6 +64,9 @@ def test_guides_and_headers_become_one_tree(root: Path) -> None:
     assert "[there](deeper/more.md)" in guide
     assert f"/blob/{pin.load(root).commit}/include/cutlass/thing.h)" in guide
     assert f"/blob/{pin.load(root).commit}/media/images/a.png)" in guide
+    assert "[start](index.md#Start)" in guide
+    assert f"/tree/{pin.load(root).commit}/examples)" in guide
+    assert f"/blob/{pin.load(root).commit}/examples/other.py)" in guide
     assert "[Layouts](layout.md)" in (tree / "docs/cpp/index.md").read_text()
     assert "(deeper/more.md)" in (tree / "docs/cpp/index.md").read_text()
     header = (tree / "api/include/cutlass/thing.h.md").read_text()

@@ -48,6 +48,7 @@ class Kernel(_Model):
         problem: Axes that differ from the plan's defaults.
         tiling: Fields of the tilings that differ from the defaults, by stage.
         source: Edits of its sources.
+        counted: Axes of the problem on which its work is counted, where a CPU has to build it.
     """
 
     design: str
@@ -55,6 +56,7 @@ class Kernel(_Model):
     problem: dict[str, Any] = {}
     tiling: dict[str, dict[str, Any]] = {}
     source: tuple[Replaced, ...] = ()
+    counted: dict[str, Any] | None = None
 
 
 class Edit(_Model):
@@ -97,6 +99,7 @@ class Seeded(_Model):
             problem={**self.good.problem, **self.edit.problem},
             tiling=tiling,
             source=self.edit.source,
+            counted=self.good.counted,
         )
 
 

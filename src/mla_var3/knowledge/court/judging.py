@@ -136,8 +136,11 @@ def record_of(seen: Seen, name: Callable[[str], str] = lambda text: text) -> Rec
     checked = None
     if seen.counted is not None:
         case = CheckedCase(
-            problem=seen.counted.problem, max_relative_error=0.0, bytes_stored=0,
+            problem=seen.counted.problem, max_relative_error=0.0,
+            bytes_stored=seen.counted.stored or 0,
             mma_flops=seen.counted.flops, bytes_loaded=seen.counted.loaded,
+            bank_conflicts=seen.counted.conflicts, sectors=seen.counted.sectors,
+            least_sectors=seen.counted.least_sectors,
         )  # fmt: skip
         checked = Correctness(status="passed", against="torch", tolerance=1.0, cases=[case])
     identity = KernelIdentity(

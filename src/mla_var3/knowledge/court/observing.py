@@ -75,12 +75,20 @@ class Counted(_Model):
         flops: Matrix FLOPs that ran.
         loaded: Bytes that loads asked for.
         least: The work of the cost model.
+        stored: Bytes that stores wrote; None where these four were not counted.
+        conflicts: Wavefronts of shared memory beyond the least.
+        sectors: Sectors of global memory that warps asked for.
+        least_sectors: Sectors that the same bytes would fill.
     """
 
     problem: dict[str, Scalar]
     flops: int
     loaded: int
     least: Work
+    stored: int | None = None
+    conflicts: int | None = None
+    sectors: int | None = None
+    least_sectors: int | None = None
 
 
 class Seen(_Model):
@@ -123,6 +131,8 @@ def store(seen: Mapping[str, Seen], root: Path | None = None) -> Path:
     for item in content.values():
         for stage in item["stages"]:
             stage["static"].pop("lines", None)
+        if item["counted"] is not None:
+            item["counted"] = {k: v for k, v in item["counted"].items() if v is not None}
     write_atomic(path, json.dumps(content, indent=1) + "\n")
     return path
 
@@ -227,15 +237,17 @@ def _seen(kernel: Kernel) -> Seen:
         )  # fmt: skip
     return Seen(
         language=version.language, layer=version.layer, problem=plan.problem(),
-        stages=tuple(stages), counted=_counted(version, plan),
+        stages=tuple(stages), counted=_counted(version, plan, kernel),
     )  # fmt: skip
 
 
-def _counted(version: registry.Version, whole: KernelPlan) -> Counted | None:
-    """Work counted on the CPU by a language that counts without compiling."""
+def _counted(version: registry.Version, whole: KernelPlan, kernel: Kernel) -> Counted | None:
+    """Work counted on the CPU: by a language that builds nothing for it, or where a case asks."""
     spoken = languages.find(version.language)
-    if spoken.cpu_builds is not None or spoken.cannot_execute() is not None:
+    if spoken.cannot_execute() is not None:
         return None
+    if spoken.cpu_builds is not None:
+        return None if kernel.counted is None else _built(kernel)
     fewer: dict[str, Any] = dict(COUNTED.get(version.layer, {}))
     repeats = workloads()[version.layer].repeats(whole.problem())
     if "h" in repeats:
@@ -252,6 +264,25 @@ def _counted(version: registry.Version, whole: KernelPlan) -> Counted | None:
         loaded=sum(each.bytes_loaded or 0 for each in executions),
         least=Work(flops=run.cost.flops, bytes=run.cost.bytes),
     )
+
+
+def _built(kernel: Kernel) -> Counted:
+    """Work counted by running a build of the kernel on the problem that its case names."""
+    problem = {**kernel.problem, **(kernel.counted or {})}
+    _, plan = _plan(kernel.model_copy(update={"problem": problem}))
+    run = plan.plan(*plan.prepare_inputs("cpu"))
+    with recording() as executions:
+        run()
+
+    def total(name: str) -> int:
+        return sum(getattr(each, name) or 0 for each in executions)
+
+    return Counted(
+        problem=plan.problem(), flops=total("mma_flops"), loaded=total("bytes_loaded"),
+        least=Work(flops=run.cost.flops, bytes=run.cost.bytes), stored=total("bytes_stored"),
+        conflicts=total("bank_conflicts"), sectors=total("sectors"),
+        least_sectors=total("least_sectors"),
+    )  # fmt: skip
 
 
 def answer() -> int:

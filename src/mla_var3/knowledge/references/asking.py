@@ -75,7 +75,7 @@ def answers(question: str, root: Path, top: int = 8) -> list[Answer]:
     if not wanted:
         raise KnowledgeError(f"query {question!r} has no word to look for")
     documents = list(_documents(root))
-    scored = search.scores([document.words for document in documents], wanted)
+    scored = search.scores([document.words for document in documents], search.meant(wanted))
     asked = question.strip().casefold()
     found = [
         (score * _fit(document, asked, wanted), document.answer)
@@ -98,7 +98,8 @@ def _fit(document: _Document, asked: str, wanted: list[str]) -> float:
     """How much a score counts: most where the question is the name, less for each word missing."""
     if asked in (key.casefold() for key in document.keys):
         return 100.0
-    share = len(set(wanted) & set(document.words)) / len(set(wanted))
+    held, each = set(document.words), set(wanted)
+    share = sum(1 for word in each if held & {word, *search.alike().get(word, ())}) / len(each)
     return share**3
 
 

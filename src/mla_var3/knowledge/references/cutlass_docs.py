@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def convert(root: Path, say: Callable[[str], None]) -> Report:
             _write(file, readdressed(file, made, paths, pinned))
         say("reading headers with Doxygen, which takes minutes")
         pages, said, lost = doxygen.pages(source, Path(temporary) / "xml")
-        report.warnings += said
+        report.warnings += dict.fromkeys(said)
         report.lost += lost
         report.headers = len(pages)
         for path, text in pages.items():
@@ -213,7 +213,7 @@ def _targets(text: str) -> Iterable[str]:
     )
 
 
-def readdressed(file: Path, made: Path, paths: Container[str], pinned: pin.Pin) -> str:
+def readdressed(file: Path, made: Path, paths: Collection[str], pinned: pin.Pin) -> str:
     """A guide with links to other files of the repository turned to where these can be read.
 
     Args:
@@ -227,17 +227,30 @@ def readdressed(file: Path, made: Path, paths: Container[str], pinned: pin.Pin) 
     def turned(found: re.Match[str]) -> str:
         target = found["target"]
         path, mark, anchor = target.partition("#")
-        if (file.parent / path).exists():
+        if re.match(r"[a-z][a-z0-9+.-]*:|0x|#", target) or (file.parent / path).is_file():
             return found.group()
-        if (file.parent / path).with_suffix(".md").exists() and path.endswith(".rst"):
-            return found.group().replace(path, f"{path.removesuffix('.rst')}.md")
-        named = posixpath.normpath(posixpath.join(here, path))
-        if re.match(r"[a-z][a-z0-9+.-]*:|0x|#", target) or named not in paths:
-            return found.group()
-        address = f"{pinned.address}/blob/{pinned.commit}/{named}{mark}{anchor}"
-        return found.group().replace(target, address)
+        page = (file.parent / path).with_suffix(".md")
+        if page.is_file() and not path.endswith(".md"):
+            named = f"{path.removesuffix('.rst')}.md"
+            return found.group().replace(target, f"{named}{mark}{anchor}")
+        # Some guides count their own depth wrong: what is named so below the top is meant.
+        for named in (
+            posixpath.normpath(posixpath.join(here, path)),
+            re.sub(r"^(\.\./)+", "", path),
+        ):
+            if kind := _kind(named.rstrip("/"), paths):
+                address = f"{pinned.address}/{kind}/{pinned.commit}/{named.rstrip('/')}"
+                return found.group().replace(target, f"{address}{mark}{anchor}")
+        return found.group()
 
     return _LINK.sub(turned, file.read_text(encoding="utf-8"))
+
+
+def _kind(named: str, paths: Collection[str]) -> str:
+    """What GitHub calls a path of the repository; empty where it has none."""
+    if named in paths:
+        return "blob"
+    return "tree" if any(path.startswith(f"{named}/") for path in paths) else ""
 
 
 def _write(path: Path, text: str) -> None:

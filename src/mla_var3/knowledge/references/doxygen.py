@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 #: Folders of CUTLASS that hold headers of its API.
@@ -15,8 +16,9 @@ INPUTS = ("include", "tools/util/include", "tools/library/include")
 SUFFIXES = (".h", ".hpp", ".cuh", ".inl", ".cu")
 _SETTINGS = """\
 INPUT = {inputs}
-OUTPUT_DIRECTORY = {out}
-RECURSIVE = YES
+OUTPUT_DIRECTORY = "{out}"
+FULL_PATH_NAMES = YES
+STRIP_FROM_PATH = "{source}"
 FILE_PATTERNS = *.h *.hpp *.cuh *.inl *.cu
 EXTENSION_MAPPING = cu=C++ cuh=C++ inl=C++
 EXTRACT_ALL = YES
@@ -29,7 +31,7 @@ MACRO_EXPANSION = YES
 EXPAND_ONLY_PREDEF = YES
 PREDEFINED = CUTLASS_HOST_DEVICE= CUTLASS_DEVICE= CUTLASS_HOST= CUTE_HOST_DEVICE= CUTE_DEVICE= \\
     CUTE_HOST= CUTE_HOST_RTC= CUTLASS_PRAGMA_UNROLL= "__align__(x)=" __forceinline__= __CUDACC__
-NUM_PROC_THREADS = {jobs}
+NUM_PROC_THREADS = 1
 QUIET = YES
 WARN_IF_UNDOCUMENTED = NO
 WARN_IF_DOC_ERROR = YES
@@ -59,7 +61,24 @@ def pages(source: Path, out: Path) -> tuple[dict[str, str], list[str], list[str]
     ]
     if shutil.which("doxygen") is None:
         return {}, [], [f"{path}: Doxygen is not installed" for path in headers]
-    said = _run(source, out)
+    folders: dict[str, list[str]] = {}
+    for path in headers:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    # Doxygen's time grows faster than what it reads, and no page needs another folder.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 32)) as pool:
+        runs = [
+            pool.submit(_folder, source, paths, out / str(number))
+            for number, paths in enumerate(folders.values())
+        ]
+        told = [run.result() for run in runs]
+    made = {path: page for pages, _ in told for path, page in pages.items()}
+    said = [line for _, lines in told for line in lines]
+    return made, said, [f"{path}: not in Doxygen's output" for path in headers if path not in made]
+
+
+def _folder(source: Path, paths: Sequence[str], out: Path) -> tuple[dict[str, str], list[str]]:
+    """The pages of a folder's headers, and what Doxygen said of them."""
+    said = _run(source, paths, out)
     classes: dict[str, list[ET.Element]] = {}
     files: dict[str, ET.Element] = {}
     free: dict[str, list[ET.Element]] = {}  # What a namespace holds, by header.
@@ -73,19 +92,20 @@ def pages(source: Path, out: Path) -> tuple[dict[str, str], list[str], list[str]
             elif compound.get("kind") == "namespace":
                 for member in compound.iter("memberdef"):
                     free.setdefault(_place(member, source), []).append(member)
-    made = {
+    shutil.rmtree(out / "xml", ignore_errors=True)  # All together are half a gigabyte.
+    pages = {
         path: _page(path, files[path], free.get(path, []), classes.get(path, []))
-        for path in headers
+        for path in paths
         if path in files
     }
-    return made, said, [f"{path}: not in Doxygen's output" for path in headers if path not in made]
+    return pages, said
 
 
-def _run(source: Path, out: Path) -> list[str]:
+def _run(source: Path, paths: Sequence[str], out: Path) -> list[str]:
     """Run Doxygen; returns its warnings, paths as in the repository."""
     out.mkdir(parents=True)
-    inputs = " ".join(str(source / folder) for folder in INPUTS if (source / folder).is_dir())
-    settings = _SETTINGS.format(inputs=inputs, out=out, jobs=min(os.cpu_count() or 1, 32))
+    inputs = " ".join(f'"{source / path}"' for path in paths)
+    settings = _SETTINGS.format(source=source, inputs=inputs, out=out)
     (out / "Doxyfile").write_text(settings, encoding="utf-8")
     done = subprocess.run(
         ["doxygen", str(out / "Doxyfile")], capture_output=True, text=True, check=False
