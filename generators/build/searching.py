@@ -1,8 +1,8 @@
 """mkdocs hook that builds the search index from every page as it is rendered.
 
 The theme's own index is left empty, since every page would fetch it. Here each section keeps its
-prose apart from tables and code, and a term its synonyms; ``docs/assets/js/search-worker.js``
-fetches them at the first key that a reader presses.
+prose apart from tables and code, and a term its synonyms; the first entry holds words that mean the
+same. ``docs/assets/js/search-worker.js`` fetches all at the first key that a reader presses.
 """
 
 from __future__ import annotations
@@ -16,23 +16,32 @@ from typing import Any
 
 from mkdocs.plugins import event_priority
 
+from mla_var3.knowledge import search
+
 #: Words of tables and code that are kept of a section, each once.
 REST_WORDS = 250
 #: Pages that say how to do something: they come before pages that say what something is.
 GUIDES = (
-    "contributing/", "cute-dsl/", "emulator/", "examples/", "interpreter/", "learn/", "profiling/",
+    "cute-dsl/", "emulator/", "examples/", "interpreter/", "learn/", "profiling/",
     "six-steps/", "skills/",
 )  # fmt: skip
 #: How much a hit counts, by where its page lies; the first that fits.
 WEIGHTS = (
     ("contributing/court/", 0.6),  # It names every fault there is.
+    ("contributing/", 1.0),
     *((guide, 2.0) for guide in GUIDES),
     ("learning/examples/", 0.3),
     ("reference/", 0.2),
     ("results/", 0.6),
     ("records/", 0.4),
     ("catalogue/", 1.1),
+    ("messages/", 1.6),
+    ("diagnosis/", 1.3),
+    ("api/", 1.3),
 )
+#: Sections that list what is elsewhere, and how much a hit in them counts.
+LISTS = frozenset({"Versions", "Related", "Interactions", "Performance evidence", "Pages"})
+LISTED = 0.4
 #: Pages of short notes, found as a whole.
 WHOLE = ("learning/examples/",)
 
@@ -60,11 +69,12 @@ def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[
     yield page | ({"names": names} if names else {})
     for head, end in zip(heads, bounds[1:], strict=True):
         if head.group(2):
+            called = _plain(_PERMALINK.sub("", head.group(3)))
             yield {
                 "location": f"{url}#{head.group(2)}",
-                "title": _plain(_PERMALINK.sub("", head.group(3))),
-                "page": title,
-                "weight": _weight(url),
+                "title": called,
+                "page": " ".join([title, *names]),
+                "weight": _weight(url) * (LISTED if called in LISTS else 1),
             } | _words(clean[head.end() : end])
 
 
@@ -112,9 +122,10 @@ def on_post_build(config: Any) -> None:
     folder = Path(config.site_dir) / "search"
     theirs = json.loads((folder / "search_index.json").read_text(encoding="utf-8"))
     offline = "material/offline" in config.plugins
+    found = [{"alike": [list(words) for words in search.ALIKE]}, *_found]
     if not offline:
-        _write(folder / "documents.json", _found)
-    _write(folder / "search_index.json", theirs | {"docs": _found if offline else []})
+        _write(folder / "documents.json", found)
+    _write(folder / "search_index.json", theirs | {"docs": found if offline else []})
 
 
 def _write(path: Path, data: Any) -> None:

@@ -134,6 +134,12 @@ class Schedule:
                 yield lane, max(beside) - lane.end
 
     @property
+    def tells(self) -> bool:
+        """Whether it is more than one block that fills all SMs from start to end."""
+        (first, *others) = self.lanes
+        return bool(others) or first.waves > 1 or first.tail < self.sms
+
+    @property
     def message(self) -> str:
         """What the picture shows, as sentences."""
         said = [f"{lane.said}." for lane in self.lanes]
@@ -266,9 +272,12 @@ def _per_sm(site: Site, version: Version, run: Run, stage: Stage) -> int:
 
 
 def section(site: Site, version: Version, telling: Run | None, link: Link) -> str:
-    """The schedule of a version with where it comes from; empty where no grid is recorded."""
+    """The schedule of a version with where it comes from; empty where it tells nothing.
+
+    That is where no grid is recorded, or where one wave fills the device.
+    """
     found = schedule(site, version, telling)
-    if found is None:
+    if found is None or not found.tells:
         return ""
     shown = shapes.responsive(lambda width: _draw(found, width), WIDE, NARROW)
     at = cell(site.problem_text(found.run))

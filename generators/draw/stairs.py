@@ -12,6 +12,8 @@ from generators.draw import shapes
 from generators.draw.shapes import EDGE, INK, QUIET, rect, text
 
 WIDE, NARROW, HEIGHT = 760, 350, 330
+#: What the axis counts.
+UNIT = "µs for one attention step"
 #: Rows of the axis, and its width.
 ROW, AXIS_WIDTH = 25, 200
 #: Times apart from which on an axis is by logarithms.
@@ -72,7 +74,7 @@ def _columns(flights: Sequence[Flight]) -> str:
     each = (WIDE - room - gap * (len(flights) - 1)) / count
     top, bottom = 46, HEIGHT - 26
     scale = (bottom - top) / max(stair.us for flight in flights for stair in flight.stairs)
-    parts, x = [text(0, 12, "µs for one attention step", fill=QUIET, size=12)], 0.0
+    parts, x = [text(0, 12, UNIT, fill=QUIET, size=12)], 0.0
     for flight in flights:
         start, (edge, below) = x, _colors(flight)
         for stair in flight.stairs:
@@ -116,7 +118,7 @@ def _two(words: str, width: float) -> list[str]:
 def _rows(flights: Sequence[Flight]) -> str:
     longest = max(stair.us for flight in flights for stair in flight.stairs)
     scale = (NARROW - 4) / longest
-    parts, y = [], 0.0
+    parts, y = [text(0, 12, UNIT, fill=QUIET, size=12)], 22.0
     for flight in flights:
         edge, below = _colors(flight)
         parts.append(text(0, y + 13, flight.said, fill=QUIET, size=12))

@@ -29,8 +29,20 @@ CACHES: Mapping[regimes.Kernel, str] = {
     "mla_var6_plus": "latent, and the newest n decompressed",
     "flash_attention": "all keys and values decompressed",
 }
+#: How a latent cache lies in memory, by tokens of a page; of decompressed ones one way is timed.
+PAGES: Mapping[str, str] = {"64": "pages of 64 tokens", "0": "contiguous cache"}
+#: How the lengths of sequences relate.
+LENGTHS: Mapping[str, str] = {
+    "equal": "equal lengths",
+    "ragged": "ragged lengths, t/2 to 3t/2",
+    "one": "one sequence of ten times the others' length",
+}
+#: Which keys a query sees; of one query token it sees all.
+MASKS: Mapping[str, str] = {"causal": "causal mask, bottom-right", "none": "no mask"}
 #: Axes over which the nearest record is sought.
 AXES = ("b", "h", "s", "t")
+#: What else must agree, as the form asks for it.
+CONDITIONS = ("page", "lengths", "mask")
 #: So many of a problem are listed, fastest first.
 LISTED = 3
 #: Sequences of the problem to begin with.
@@ -43,6 +55,11 @@ def measured(site: Site) -> dict[str, Any]:
     return {
         "axes": list(AXES),
         "caches": CACHES,
+        "pages": PAGES,
+        "lengths": LENGTHS,
+        "masks": MASKS,
+        "names": dict(WORKLOAD.peers),
+        "peer": next(iter(WORKLOAD.peers.values())),
         "answers": found,
         "start": _start(found),
         "bounds": {device.key: rates for device in site.devices if (rates := _bound(device))},
@@ -55,15 +72,22 @@ def _start(found: list[dict[str, Any]]) -> dict[str, Any]:
     latent = [answer for answer in found if answer["cache"] == "flash_mla"]
     best = max(
         latent or found,
-        key=lambda a: (a["peer"] is not None, a["s"] == 1, not a["found"][0]["stale"], a["h"],
-                       -abs(a["b"] - _BATCH), -abs(a["t"] - CONTEXT)),
+        key=lambda a: (_beside(a), a["s"] == 1, not a["found"][0]["stale"], a["h"],
+                       -abs(a["b"] - _BATCH), -abs(a["t"] - CONTEXT), a["lengths"] == "equal",
+                       a["page"]),
         default=None,
     )  # fmt: skip
-    return {name: best[name] for name in ("device", "cache", *AXES)} if best else {}
+    return {name: best[name] for name in ("device", "cache", *AXES, *CONDITIONS)} if best else {}
+
+
+def _beside(answer: Mapping[str, Any]) -> bool:
+    """Whether the peer was in the run of an answer."""
+    peer = answer["peer"]
+    return peer is not None and peer["run"] == answer["found"][0]["run"]
 
 
 def answers(site: Site) -> Iterable[dict[str, Any]]:
-    """The fastest at each problem that was timed without a mask, by device and cache."""
+    """The fastest at each problem, by device and cache."""
     groups: dict[tuple[str, regimes.Kernel, tuple[tuple[str, Scalar], ...]], list[Run]] = {}
     kernels = kernels_by_design(site)
     for run in compare.fastest(site.runs):
@@ -73,33 +97,56 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
             record.kernel.layer != WORKLOAD.key
             or record.mode != "event"
             or record.kernel.design not in kernels
-            or record.problem.get("causal")
             or record.problem.get("dtype") != regimes.DTYPE
             or None in sizes.values()
         ):
             continue
         cache = held_by(run, kernels)
+        sizes |= _conditions(record.problem)
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
     for (target, cache, axes), runs in groups.items():
         first = best(runs)
+        known = (run for run in site.earlier if run.record.kernel.design in kernels)
+        ranked = _ranked(first.run, runs, (run for run in known if held_by(run, kernels) == cache))
         yield {
             "device": target,
             "cache": cache,
             **dict(axes),
-            "found": [_found(site, choice, first.run) for choice in _ranked(first.run, runs)],
+            "found": [_found(site, run, ranked[0]) for run in ranked],
+            "newest": _key_of(site, first.run),
             "outdated": _outdated(site, first),
-            "peer": _peer(site, first.run),
+            "peer": _peer(site, ranked[0]),
         }
 
 
+def _conditions(problem: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Pages, lengths and mask of a problem; a query alone sees all keys, masked or not."""
+    masked = problem.get("causal") and problem["s"] != 1
+    return {
+        "page": problem.get("page") or 0,
+        "lengths": problem.get("lengths") or "equal",
+        "mask": "causal" if masked else "none",
+    }
+
+
 def _peer(site: Site, first: Run) -> dict[str, Any] | None:
-    """The library that all compare with, where it was in the run."""
+    """The library that all compare with: in the run of the answer, else in another at its problem.
+
+    Its time in another run is told beside the answer's, and never compared with it.
+    """
     design, name = next(iter(WORKLOAD.peers.items()))
-    beside = site.companions.get(problems.together(first), [])
-    for run in compare.fastest(beside):
-        if run.record.kernel.design == design:
-            return {**_found(site, run, first), "name": name}
-    return None
+    wanted, problem = first.record, problems.problem_of(first.record)
+    timed = [
+        run
+        for run in compare.fastest([*site.runs, *site.earlier])
+        if run.record.kernel.design == design
+        and (run.record.target, run.record.mode) == (wanted.target, wanted.mode)
+        and problems.problem_of(run.record) == problem
+    ]
+    if not timed:
+        return None
+    run = min(timed, key=lambda run: (run.record.run != wanted.run, run.stale, run.total.median_us))
+    return {**_found(site, run, first), "name": name}
 
 
 def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
@@ -108,13 +155,15 @@ def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
     return None if stale is None else _found(site, stale, stale)
 
 
-def _ranked(first: Run, runs: list[Run]) -> list[Run]:
-    """What to use first, then the fastest of other versions."""
-    kept: dict[tuple[str, ...], Run] = {_key(first): first}
-    same = [run for run in runs if run.record.run and run.record.run == first.record.run]
-    for run in same or runs:  # Times of different runs are not compared.
-        kept.setdefault(_key(run), run)
-    return list(kept.values())[:LISTED]
+def _ranked(first: Run, runs: list[Run], earlier: Iterable[Run]) -> list[Run]:
+    """The fastest of the run that the one to use is of, and that one, fastest first."""
+    together = problems.together(first)
+    same = [run for run in [*runs, *earlier] if problems.together(run) == together]
+    kept: dict[tuple[str, ...], Run] = {}
+    for run in compare.fastest(same if first.record.run else runs):
+        kept.setdefault(_key(run), run)  # Times of different runs are not compared.
+    used = kept.pop(_key(first))
+    return compare.fastest([used, *list(kept.values())[: LISTED - 1]])
 
 
 def _key(run: Run) -> tuple[str, ...]:
@@ -123,9 +172,9 @@ def _key(run: Run) -> tuple[str, ...]:
 
 
 def _found(site: Site, run: Run, fastest: Run) -> dict[str, Any]:
-    version, n = site.version_of(run), run.record.problem.get("n")
+    n = run.record.problem.get("n")
     return {
-        "version": version.key if version else run.record.kernel.name,
+        "version": _key_of(site, run),
         "language": run.record.kernel.language,
         "us": run.total.median_us,
         "share": costs.fraction(run.record),
@@ -134,6 +183,11 @@ def _found(site: Site, run: Run, fastest: Run) -> dict[str, Any]:
         "tied": run.stale == fastest.stale and alike(run, fastest),
         "n": n or 0,
     }
+
+
+def _key_of(site: Site, run: Run) -> str:
+    version = site.version_of(run)
+    return version.key if version else run.record.kernel.name
 
 
 def pages(site: Site, known: Mapping[str, Any], link: Link) -> str:

@@ -5,6 +5,7 @@ They stand on the home, workload and design pages; see ``generators.mla.analysis
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -140,18 +141,16 @@ def _is_of(run: Run, version: Version) -> bool:
     return (kernel.language, kernel.design) == (version.language, version.design)
 
 
-def comparison(site: Site, device: devices.Device) -> Comparison:
+def comparison(site: Site, device: devices.Device, heads: int = regimes.Shape().h) -> Comparison:
     """Cost model and records of a device side by side, at ``CONTEXT`` keys and unmasked.
 
     The batch is the one that was timed at most query counts, of equals the largest; without
     records that of the analysis.
     """
     kernels = kernels_by_design(site)
-    timed = [run for run in site.runs if run.record.target == device.key and _comparable(run)]
-    timed = [run for run in timed if run.record.kernel.design in kernels
-             and run.record.kernel.layer == WORKLOAD.key]  # fmt: skip
+    timed = [run for run in _comparable(site, device) if _size(run, "h") == heads]
     batch = _batch(timed)
-    shape = regimes.Shape() if batch is None else regimes.Shape(b=batch)
+    shape = regimes.Shape(h=heads) if batch is None else regimes.Shape(b=batch, h=heads)
     runs: dict[int, list[Run]] = {}
     for run in compare.fastest(run for run in timed if _size(run, "b") == batch):
         runs.setdefault(queries(run), []).append(run)
@@ -206,19 +205,38 @@ def _size(run: Run, name: str) -> int:
     return int(run.record.problem.get(name) or 0)
 
 
-def _comparable(run: Run) -> bool:
-    """Whether a run was timed at the sizes of the analysis, whatever its batch and queries."""
+def _comparable(site: Site, device: devices.Device) -> list[Run]:
+    """Runs at the sizes of the analysis, whatever their batch, heads and queries."""
+    kernels = kernels_by_design(site)
+    return [
+        run
+        for run in site.runs
+        if run.record.target == device.key
+        and run.record.kernel.layer == WORKLOAD.key
+        and run.record.kernel.design in kernels
+        and _is_plain(run)
+    ]
+
+
+def _is_plain(run: Run) -> bool:
+    """Whether a run read a contiguous cache of equal lengths without a mask."""
     problem, sizes = run.record.problem, regimes.Shape()
-    wanted = {"t": CONTEXT, "h": sizes.h, "dtype": regimes.DTYPE}
+    wanted = {"t": CONTEXT, "dtype": regimes.DTYPE}
     own = {name: getattr(sizes, name) for name in ("d", "k", "p")}
     return (
         run.is_timed
-        and not problem.get("causal")
+        and not any(problem.get(name) for name in ("causal", "page", "lengths"))
         and all(problem.get(name) == value for name, value in wanted.items())
         and all(problem.get(name, value) in (None, value) for name, value in own.items())
-        and _size(run, "b") > 0
-        and _size(run, "s") > 0
+        and all(_size(run, name) > 0 for name in ("b", "h", "s"))
     )
+
+
+def _heads(site: Site, versions: list[Version], device: devices.Device) -> int:
+    """Heads of the analysis where a design was timed with them, else those it was timed with."""
+    usual = regimes.Shape().h
+    own = [_size(run, "h") for run in _comparable(site, device) if _is_of(run, versions[0])]
+    return usual if usual in own or not own else statistics.mode(own)
 
 
 def _batch(timed: Iterable[Run]) -> int | None:
@@ -436,7 +454,9 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
     """Where a design is the one to use, by device."""
     if analysed(versions) is None:
         return ""
-    compared = [comparison(site, devices.default_for_arch(arch)) for arch in ARCHS]
+    usual = [devices.default_for_arch(arch) for arch in ARCHS]
+    heads = _heads(site, versions, usual[0])
+    compared = [comparison(site, device, heads) for device in usual]
     rows = [
         [
             f"[{cell(found.device.name)}]({link(f'knowledge/devices/{found.device.key}.toml')})",
@@ -450,8 +470,8 @@ def design(site: Site, versions: list[Version], link: Link) -> str:
     return sections(
         "## Regime",
         f"Query tokens s at which the cost model prefers this design's problem, and at which the "
-        f"records have it fastest of all designs, for b sequences, h={compared[0].shape.h}, "
-        f"t={CONTEXT} (other sizes: [regimes]({link(SOURCE)})):",
+        f"records have it fastest of all designs, for b sequences, h={heads}, t={CONTEXT}, one "
+        f"contiguous cache of equal lengths (other sizes: [regimes]({link(SOURCE)})):",
         table(["Device", "b", "Model prefers at", "Measured fastest at", "Fastest version"], rows),
     )
 
@@ -490,7 +510,7 @@ def _preferred(versions: list[Version], found: Comparison) -> str:
 
 
 def _fastest(design: Version, found: Comparison) -> str:
-    if not found.measured:
+    if not any(_is_of(run, design) for choice in found.measured for run in choice.runs):
         return "not measured"
     counts = found.fastest_at(design)
     return f"s = {', '.join(map(str, counts))}" if counts else "never fastest"

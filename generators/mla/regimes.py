@@ -240,9 +240,12 @@ def calculator(measured: Mapping[str, Any] | None = None) -> str:
     return f"""<div class="calculator" data-spec="{data}" data-measured="{records}">
 <form aria-label="Advisor">
 <p><label>device <select name="device">{options}</select></label></p>
-{_choice("cache", "your cache holds", advisor.CACHES)}
+{_choice("cache", "your cache holds", advisor.CACHES, start)}
+{_choice("page", "a latent cache lies in", advisor.PAGES, start)}
+{_choice("lengths", "its sequences have", advisor.LENGTHS, start)}
+{_choice("mask", "queries of s > 1 have", advisor.MASKS, {"mask": "causal"})}
 {first}
-{_choice("dtype", "data type", DTYPES)}
+{_choice("dtype", "data type", DTYPES, start)}
 <details>
 <summary>Other sizes</summary>
 {rest}
@@ -251,18 +254,21 @@ def calculator(measured: Mapping[str, Any] | None = None) -> str:
 <div class="advice" role="status"></div>
 <p class="calculator-answer">The calculator needs JavaScript; \
 the formulas stand above.</p>
-<table hidden>
+<table data-times hidden>
 <caption>Reference times, from the cost models and the rates of the device</caption>
-<thead><tr><th scope="col">Design</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
+<thead><tr><th scope="col">Attention over</th><th scope="col">FLOPs</th><th scope="col">Bytes</th>\
 <th scope="col">Time</th><th scope="col">Bound by</th></tr></thead>
 <tbody></tbody>
 </table>
 </div>"""
 
 
-def _choice(name: str, label: str, options: Mapping[Any, str]) -> str:
+def _choice(name: str, label: str, options: Mapping[Any, str], start: Mapping[str, Any]) -> str:
+    """A choice; chosen is what the problem to begin with has, else the first."""
+    chosen = str(start.get(name))
     shown = "".join(
-        f'<option value="{html.escape(key)}">{html.escape(text)}</option>'
+        f'<option value="{html.escape(key)}"{" selected" if key == chosen else ""}>'
+        f"{html.escape(text)}</option>"
         for key, text in options.items()
     )
     return f'<p><label>{label} <select name="{name}">{shown}</select></label></p>'

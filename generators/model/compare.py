@@ -154,11 +154,13 @@ class Verdict:
         before: The version before; None for the first.
         negative: Whether its entry is marked as a failure.
         steps: All problems compared, in order.
+        timed: Whether any run timed the version, be it beside none before it.
     """
 
     before: Version | None
     negative: bool
     steps: tuple[Step, ...]
+    timed: bool = False
 
     @cached_property
     def word(self) -> Word:
@@ -203,6 +205,15 @@ class Verdict:
         return most if most.gain * least.gain >= 1 else least
 
 
+def nearest(site: Site, version: Version) -> Verdict:
+    """The verdict against the version before, else the nearest earlier one of a common run."""
+    own = site.designs()[version.design_key]
+    earlier = own[: own.index(version)][::-1]
+    first = of(site, version, next(iter(earlier), None))
+    others = (of(site, version, before) for before in earlier[1:])
+    return first if first.steps else next((found for found in others if found.steps), first)
+
+
 def of(site: Site, version: Version, before: Version | None) -> Verdict:
     """The verdict on a version, from records and its devlog entry."""
     devlog = site.catalogue.devlogs.get(version.design_key)
@@ -212,7 +223,8 @@ def of(site: Site, version: Version, before: Version | None) -> Verdict:
     varying = problems.varying_shared([new.record for _, new in found])
     ordered = sorted(found, key=lambda pair: problems.problem_of(pair[1].record).order)
     steps = tuple(_step(old, new, varying) for old, new in ordered)
-    return Verdict(before, bool(entry and entry.negative), steps)
+    timed = bool(site.timed_of(version))
+    return Verdict(before, bool(entry and entry.negative), steps, timed)
 
 
 def _step(old: Run, new: Run, varying: list[str]) -> Step:

@@ -143,6 +143,10 @@ def _device(site: Site, device: Device) -> Page:
             meta(
                 title=f"{device.name}: its figures",
                 description=f"{device.name}: figures and their sources",
+                found_by=[
+                    f"{device.name} {what}"
+                    for what in ("memory bandwidth", "peak FLOPS", "ridge point", "datasheet")
+                ],
             ),
             f"# {cell(device.name)}: its figures",
             cell(device.note),

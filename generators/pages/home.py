@@ -93,8 +93,9 @@ def _command(site: Site, link: Link) -> str:
         "## Check your own kernel, without a GPU { #check }\n\n"
         "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
         f"CuTe DSLs. [One command]({link('docs/emulator.md')}) runs a script on your CPU as it is, "
-        "and says which two lines race and what would have ordered them. On the right, [an example]"
-        f"({link(hopper.script(page))}) with one wait deleted.\n\n</div>\n\n{output}\n\n</div>"
+        "and says which two lines race and what would have ordered them. Here it is given "
+        f"[an example]({link(hopper.script(page))}) with one wait deleted."
+        f"\n\n</div>\n\n{output}\n\n</div>"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from generators.draw import charts
@@ -36,10 +36,10 @@ _STEPS = 3
 # -- the table -------------------------------------------------------------------------------------
 
 
-def rows_of(designs: Sequence[list[Version]]) -> list[tuple[Version, Version | None]]:
-    """Versions with the one before each, peers last."""
+def rows_of(designs: Sequence[list[Version]]) -> list[Version]:
+    """Versions, peers last."""
     ordered = sorted(designs, key=lambda versions: versions[0].language == PEERS)
-    return [pair for versions in ordered for pair in zip(versions, [None, *versions], strict=False)]
+    return [version for versions in ordered for version in versions]
 
 
 def ladder_table(
@@ -59,8 +59,9 @@ def ladder_table(
         link: Addresses as seen from the page.
     """
     shown, found = _columns(site, designs, where), rows_of(designs)
+    timed = {version for version in found if site.timed_of(version)}
     values, peer = list(shown), _peer(site, designs, where)
-    peers = [version for version, _ in found if version.language == PEERS] + peer
+    peers = [version for version in found if version.language == PEERS] + peer
     last = values[-1]
     head = [
         "Version", "Idea", *(_heading(where, value) for value in values), APART,
@@ -72,16 +73,16 @@ def ladder_table(
         return [
             said,
             idea(version),
-            *(_time(column.runs.get(version), value in apart) for value, column in shown.items()),
-            _apart(apart, where, link),
+            *(_time(column.runs.get(version), version in timed) for column in shown.values()),
+            "<br>".join(_apart(site, version, apart, where, link)),
             _share(shown, version, peers, where),
             _of_bound(shown[last].runs.get(version)),
             verdict,
         ]
 
     made = [
-        row(version, name(version), verdicts.badge(compare.of(site, version, before)))
-        for version, before in found
+        row(version, name(version), verdicts.badge(compare.nearest(site, version)))
+        for version in found
     ]
     made += [row(version, f"[{cell(_peer_name(version))}]({link(repo_name(version.path))})", "")
              for version in peer]  # fmt: skip
@@ -119,12 +120,18 @@ def _peer_name(version: Version) -> str:
     return named.get(version.design, version.design)
 
 
-def _apart(apart: Mapping[float, Run], where: sweep.Setting, link: Link) -> str:
-    """Times of a version that columns lack, each of another run."""
-    return "<br>".join(
-        f"{_at(where, value)}: {figures.record_link(run, link, figures.duration(run.total))}"
-        for value, run in apart.items()
-    )
+def _apart(
+    site: Site, version: Version, apart: Mapping[float, Run], where: sweep.Setting, link: Link
+) -> Iterator[str]:
+    """Times of a version that columns lack, each of another run, and how many other problems."""
+    for value, run in apart.items():
+        yield f"{_at(where, value)}: {figures.record_link(run, link, figures.duration(run.total))}"
+    known = set(where.problems.values())
+    runs = columns.timed(site, version, where)
+    others = {problems.problem_of(run.record) for run in runs} - known
+    if others:
+        many = f"{len(others)} other problems" if len(others) > 1 else "another problem"
+        yield f"[{many}]({link(repo_name(version.path))})"
 
 
 #: A library after which designs of ours are named too.
@@ -151,9 +158,10 @@ def _heading(where: sweep.Setting, value: float) -> str:
     return f"{_at(where, value)}, {regime}" if regime else _at(where, value)
 
 
-def _time(run: Run | None, apart: bool) -> str:
+def _time(run: Run | None, timed: bool) -> str:
+    """A time of a column's run; only what no run timed at all is not measured."""
     if run is None:
-        return "" if apart else "not measured"
+        return "" if timed else "not measured"
     return figures.duration(run.total) + (" (stale)" if run.stale else "")
 
 
@@ -356,6 +364,7 @@ def section(
         return f"[{cell(text)}]({link(repo_name(version.path))})"
 
     rows = ladder_table(site, designs, where, name, link)
+    rows = f'<div class="ladder" markdown="1">\n\n{rows}\n\n</div>'
     steps = sum(map(len, designs))
     if folded:
         opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
@@ -363,7 +372,8 @@ def section(
     return sections(
         staircase(site, designs[0], where) if every else "",
         f"At {cell(where.conditions)}. One row per step. {_each_run(site, designs, where)} The "
-        "verdict compares with the version before, within one run, over all problems measured.",
+        "verdict compares with the version before, or the nearest that a common run timed, over "
+        "all problems measured.",
         rows,
         chart(site, designs, where, title=title, every=every),
         "A kernel that is spared some of the work, by a prefix that sequences share or a smaller "

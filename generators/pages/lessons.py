@@ -158,7 +158,7 @@ def _parts(site: Site, course: Course, number: int, link: Link) -> Iterator[str]
     def prose(text: str) -> str:
         return rebase(neutralise(text), SOURCE, link)
 
-    yield meta(description=lesson.question, found_by=["lesson", "run without a gpu"])
+    yield meta(description=lesson.question, found_by=["lesson"])
     yield f"# {cell(lesson.title)}"
     yield f"Lesson {number} of {count}, about ten minutes, no GPU."
     yield boxed("question", "First a question", cell(lesson.question),

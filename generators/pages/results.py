@@ -154,7 +154,7 @@ def _noise(site: Site) -> str:
     found = len(repeats(site.catalogue.index.records))
     return (
         f"Medians of one run that differ by less than {NOISE:.1%} are as fast as each other: of "
-        f"{found} ratios that a later run measured again, nine of ten had moved by less."
+        f"{found} ratios that a later run measured again, more than nine of ten had moved by less."
     )
 
 
@@ -215,16 +215,23 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
             _about(target, device, link),
             _advisor(site, link),
             *(_layer(site, target, layer, own, link)
-              for layer, own in problems.by_layer(runs).items()),
+              for layer, own in sorted(problems.by_layer(runs).items(), key=_without_figures)),
         ),
         nav=("Results", name),
     )  # fmt: skip
 
 
+def _without_figures(layer: tuple[str, list[Run]]) -> bool:
+    """Whether nothing of a workload ran or compiled, so that its reasons come last."""
+    return not any(run.outcome for run in layer[1])
+
+
 def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> str:
     """What a target has of one workload."""
     parts, only_checked = [_reading(site, runs, link), _roofline(target, layer, runs)], []
-    for problem, group in problems.by_problem(runs).items():
+    for problem, group in sorted(
+        problems.by_problem(runs).items(), key=lambda item: not any(run.outcome for run in item[1])
+    ):
         boards = [_leaderboard(site, group, link), _compiled(site, group, link)]
         if not any(boards):
             only_checked += group

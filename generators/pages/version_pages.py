@@ -33,6 +33,7 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
 from mla_var3.runtime.flattening import flatten, is_composed
 from mla_var3.runtime.registry import Version
+from mla_var3.workloads import workloads
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -67,7 +68,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
     link, runs = site.link(path), site.runs_of(version)
     devlog = site.catalogue.devlogs.get(version.design_key)
     story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
-    found = compare.of(site, version, before)
+    found = compare.nearest(site, version)
     sources = own_files(version)
     neighbors = [other for other in (before, after) if other is not None]
     return Page(
@@ -77,8 +78,10 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             f"# {cell(version.key)}",
             ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
-            bars.section(site, version, before, found),
-            f"## Against {before.version}, problem by problem" if found.steps and before else "",
+            bars.section(site, version, found.before, found),
+            f"## Against {found.before.version}, problem by problem"
+            if found.steps and found.before
+            else "",
             verdicts.chips(found.steps),
             _chips_note(found),
             _over_time(site, version, found, link),
@@ -127,8 +130,11 @@ def _card(
     """Verdict first: how it went, in one sentence, then why, and what to read next."""
     parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
     parts["Measured"] = (
-        f"{headline}." if (headline := verdicts.headline(found)) else _unmeasured(site, version)
+        f"{headline}.{_passed_over(site, version, found)}"
+        if (headline := verdicts.headline(found))
+        else _unmeasured(site, version, link)
     )
+    parts["Right"] = _right(site, version, link)
     if story:
         parts["Learnt"] = story.lead("Insights")
     listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
@@ -148,12 +154,39 @@ def _card(
     )  # fmt: skip
 
 
-def _unmeasured(site: Site, version: Version) -> str:
+def _passed_over(site: Site, version: Version, found: Verdict) -> str:
+    """The version before, where no run timed it beside this one."""
+    own = site.designs()[version.design_key]
+    before = own[own.index(version) - 1]
+    if found.before in (None, before):
+        return ""
+    return f" No run timed it beside {before.version}."
+
+
+def _right(site: Site, version: Version, link: Link) -> str:
+    """Largest error of all records that compared outputs, linked to its record."""
+    checks = [(run, check) for run in site.runs_of(version) if (check := checked(run)) is not None]
+    if not checks:
+        return "No record compares its results with the reference yet."
+    failed = [run for run, check in checks if check.status == "failed"]
+    if failed:
+        listed = figures.record_link(failed[0], link, "the first")
+        return f"Wrong in {len(failed)} of {len(checks)} records: {listed}."
+    run, worst = max(checks, key=lambda pair: (pair[1].max_relative_error or 0) / pair[1].tolerance)
+    error = figures.record_link(run, link, f"{worst.max_relative_error or 0:.1e}")
+    return (
+        f"Yes: largest relative error {error} of {worst.tolerance:.0e} allowed, against "
+        f"{cell(worst.against)}, over {len(checks)} records."
+    )
+
+
+def _unmeasured(site: Site, version: Version, link: Link) -> str:
     timed = [run for run in site.runs_of(version) if run.is_timed]
     if not timed:
         return "Not timed yet."
     first = compare.fastest(timed)[0]
-    return f"{figures.duration(first.total)} at {cell(site.problem_text(first))}."
+    time = figures.record_link(first, link, figures.duration(first.total))
+    return f"{time} at {cell(site.problem_text(first))}."
 
 
 def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
@@ -163,19 +196,34 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     mine = step.run if step else next(iter(compare.fastest(runs)), None)
     if mine is None or mine.record.run is None:
         return ""
-    same = [run for run in site.runs if run.is_timed and together(run) == together(mine)]
+    known = [*site.runs, *site.earlier]
+    same = [run for run in known if run.is_timed and together(run) == together(mine)]
     best = min(same, key=lambda run: run.total.median_us)
-    at = cell(str(problems.problem_of(mine.record)))
+    at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
+    beside = _peer_there(same, mine, best, link)
     if best is mine:
         return (
-            f"At {at} {cell(version.key)} is the fastest of all that this run timed: "
-            f"{figures.duration(mine.total)}."
+            f"At {at} {cell(version.key)} is the fastest of all that this run timed: {own}{beside}."
         )
     behind = than(best.total.median_us, mine.total.median_us, run_version(site, best, link))
     return (
         f"At {at} {cell(version.key)} is {behind}, the fastest of all that the same run timed "
-        f"({figures.duration(mine.total)} against {figures.duration(best.total)})."
+        f"({own} against {_time(best, link)}){beside}."
     )
+
+
+def _time(run: Run, link: Link) -> str:
+    return figures.record_link(run, link, figures.duration(run.total))
+
+
+def _peer_there(same: list[Run], mine: Run, best: Run, link: Link) -> str:
+    """The library that all compare with, where the run had it and it is not named already."""
+    peers = workloads()[mine.record.kernel.layer].peers
+    first = next(iter(peers), None)
+    theirs = next((run for run in same if run.record.kernel.design == first), None)
+    if first is None or theirs in (None, best, mine):
+        return ""
+    return f"; {peers[first]} in that run {_time(theirs, link)}"
 
 
 def _chips_note(found: Verdict) -> str:

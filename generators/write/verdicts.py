@@ -91,6 +91,8 @@ def badge(verdict: Verdict) -> str:
         return mark(verdict.word, spanned)
     if verdict.before and verdict.word == "as fast":
         return mark(verdict.word, f"as fast as {verdict.before.version}")
+    if verdict.before and verdict.word == "not measured" and verdict.timed:
+        return mark(verdict.word, f"not timed beside {verdict.before.version}")
     return mark(verdict.word, ", ".join(filter(None, [verdict.word, spanned])))
 
 

@@ -46,12 +46,12 @@ def test_what_is_faster_one_way_is_slower_the_other(one, other):
 
 
 def test_the_rule_is_what_repetition_says():
-    """Nine of ten ratios moved by less from run to run; the docstring quotes the same records."""
+    """Over nine of ten ratios moved by less from run to run; the docstring quotes the records."""
     found = compare.repeats(evidence.find())
-    shares = [found[int(len(found) * share)] for share in (0.5, 0.75, 0.9)]
-    assert [round(share, 3) for share in shares[:2]] == [0.006, 0.012]
-    assert 0.8 * NOISE < shares[2] < NOISE
-    for figure in ("0.6 %", "1.2 %", "2.5 %", f"{len(found)} repetitions"):
+    shares = [found[int(len(found) * share)] for share in (0.5, 0.75)]
+    assert [round(share, 3) for share in shares] == [0.004, 0.009]
+    assert 0.9 < sum(moved < NOISE for moved in found) / len(found) < 0.95
+    for figure in ("0.4 %", "0.9 %", "2.5 %", f"{len(found)} repetitions"):
         assert figure in " ".join(compare.__doc__.split())
 
 
@@ -197,3 +197,9 @@ def test_the_readme_reads_the_same_rule():
     runs = [run(record.outcome.total, record) for record in made]
     row = "".join(readme._row(1, runs[1], 20.0, 10.0))
     assert Comparison(*made).said in row
+
+
+def test_a_share_of_a_time_reads_as_less_or_more():
+    assert compare.time_text(0.955) == "4.5 % less time"
+    assert compare.time_text(1.12) == "12 % more time"
+    assert compare.time_text(1.0) == "equal time"

@@ -5,6 +5,7 @@
   "use strict";
 
   const MIXED = "mla_var6_plus";
+  const LATENT = "flash_mla";
 
   // Values to a text with three significant digits and a unit prefix.
   function scaled(value, unit) {
@@ -24,11 +25,21 @@
       : Number((us / 1e6).toPrecision(4)) + " s";
   }
 
-  // Work and time of every design at given rates, the mixed one at any n.
-  function model(spec, sizes, device) {
+  // The share of query-key pairs that a mask leaves: query i of s sees keys 0 to t-s+i.
+  function seen(sizes, mask) {
+    if (mask !== "causal") return 1;
+    const { s, t } = sizes;
+    const least = Math.min(s, t);
+    return 1 - (least * (least - 1) / 2 + Math.max(s - t, 0) * t) / (s * t);
+  }
+
+  // Work and time of every design at given rates, the mixed one at any n; of masked problems FLOPs
+  // are the share of pairs that the mask leaves, which none of the designs can undercut.
+  function model(spec, sizes, device, mask) {
     const ceilings = { tflops: device.tflops, gbps: device.gbps };
     const timeOf = formula(spec.time_us);
     const powerOf = formula(device.power);
+    const share = seen(sizes, mask);
     const kernels = spec.kernels.map((kernel) => ({
       name: kernel.name,
       flops: formula(kernel.flops),
@@ -37,7 +48,7 @@
 
     function at(kernel, n) {
       const given = { ...sizes, ...ceilings, n };
-      const flops = kernel.flops(given);
+      const flops = share * kernel.flops(given);
       const bytes = kernel.bytes(given);
       const rated = timeOf({ ...given, flops, bytes });
       const power = powerOf({ flops, bytes });
@@ -98,30 +109,36 @@
     return element;
   }
 
-  function show(root, device, result, t) {
+  // What a kernel of the analysis reads, in words: its name is that of a design as well.
+  const way = (spec, name) => spec.kernels.find((kernel) => kernel.name === name).reads;
+
+  function show(root, spec, device, result, t) {
     const { rows, winner, gain } = result;
     const named = winner.name === MIXED ? " with n = " + winner.n + " of " + t : "";
     root.querySelector(".calculator-answer").textContent =
-      "The cost model prefers " + winner.name + named + ": reference time " + time(winner.us) +
+      "By the cost model attention is fastest over " + way(spec, winner.name) + named +
+      ", with equal lengths and no mask: reference time " + time(winner.us) +
       ", bound by " + winner.bound + (gain > 1.005 ? ", " + gain.toFixed(2) + "x the better pure design" : "") +
       ". Ceilings (" + device.ceiling_kind + "): " + device.tflops + " TFLOP/s, " +
       device.gbps + " GB/s.";
-    const body = root.querySelector("tbody");
-    body.replaceChildren(
+    // The advice has tables of its own.
+    const table = root.querySelector("[data-times]");
+    table.tBodies[0].replaceChildren(
       ...rows.map((row) => {
         const line = document.createElement("tr");
         line.dataset.kernel = row.name;
         line.dataset.us = String(row.us);
         line.dataset.n = String(row.n);
         if (row === winner) line.className = "calculator-winner";
-        const name = cell(row.name === MIXED ? row.name + ", n = " + row.n : row.name, "th");
+        const reads = way(spec, row.name);
+        const name = cell(row.name === MIXED ? reads + ", n = " + row.n : reads, "th");
         name.scope = "row";
         line.append(name, cell(scaled(row.flops, "FLOP")), cell(scaled(row.bytes, "B")),
           cell(time(row.us)), cell(row.bound));
         return line;
       })
     );
-    root.querySelector("table").hidden = false;
+    table.hidden = false;
   }
 
   // How far a record is from the inputs, in factors of two. Rows (heads, query tokens) decide what
@@ -135,43 +152,70 @@
 
   // A record older than its sources says less about other sizes: so many factors of two.
   const STALE = 2;
+  // A mask changes little while queries are few.
+  const MASKED = 1;
 
-  function nearest(measured, sizes, device, cache, suits = () => true) {
-    return measured.answers
-      .filter((answer) => answer.device === device && answer.cache === cache && suits(answer))
+  // Whether a record has another mask; a query alone sees all keys.
+  const otherMask = (answer, asked) =>
+    asked.sizes.s > 1 && answer.s > 1 && answer.mask !== asked.mask;
+
+  // Records of the same device and cache, pages and lengths among it: of other pages a kernel may
+  // read nothing.
+  function kept(measured, asked) {
+    return measured.answers.filter((answer) =>
+      answer.device === asked.device && answer.cache === asked.cache);
+  }
+
+  const sameMemory = (answer, asked) =>
+    answer.page === asked.page && answer.lengths === asked.lengths;
+
+  function nearest(measured, asked, suits = () => true) {
+    return kept(measured, asked)
+      .filter((answer) => sameMemory(answer, asked) && suits(answer))
       .map((answer) => {
-        const far = distance(measured, answer, sizes);
+        const far = distance(measured, answer, asked.sizes) +
+          (otherMask(answer, asked) ? MASKED : 0);
         return { answer, far, rank: far + (far && answer.found[0].stale ? STALE : 0) };
       })
       .reduce((one, other) => (!one || other.rank < one.rank ? other : one), null);
   }
 
   // The least of all designs, which no kernel of theirs can beat, and that of one design at an n.
-  function bounds(spec, measured, sizes, device, kernel, n) {
-    const rates = measured.bounds[device];
+  // Of unequal lengths the work is not known here, so that nothing bounds it.
+  function bounds(spec, measured, asked, kernel, n) {
+    const rates = measured.bounds[asked.device];
     if (!rates) return null;
-    const { kernels, at, least } = model(spec, sizes, rates);
+    const { kernels, at, least } = model(spec, asked.sizes, rates, asked.mask);
     const all = kernels.map(least).reduce((one, other) => (other.us < one.us ? other : one));
-    return { all, own: at(kernels.find((item) => item.name === kernel), n) };
+    const own = at(kernels.find((item) => item.name === kernel), n);
+    return { all: asked.lengths === "equal" ? all : null, own };
   }
 
-  function confidence(far, answer, sizes, dtype, best) {
-    if (far === 0 && dtype === "bf16" && !best.stale) return "high: this very problem was measured";
-    if (far <= 2 && answer.h === sizes.h && dtype === "bf16") {
+  function confidence({ far, answer }, asked, other) {
+    if (far === 0 && !other && !answer.found[0].stale) {
+      return "high: this very problem was measured";
+    }
+    if (far <= 2 && answer.h === asked.sizes.h && !other) {
       return "medium: the nearest record is at most four times off in all, with as many heads";
     }
     return "low: the nearest record is far away, so measure before you rely on it";
   }
 
+  // A version as people call it: a library's kernel by the library's name.
+  function display(measured, version) {
+    return measured.names[version.split(/[ @]/)[0]] || version;
+  }
+
   // Text of which versions are links to their pages, as the list after the advisor has them.
-  function paragraph(text, kind) {
+  function paragraph(measured, text, kind) {
     const element = document.createElement("p");
     const pages = [...document.querySelectorAll(".advice-pages a")];
     const of = new Map(pages.map((anchor) => [anchor.textContent, anchor.href]));
     for (const part of text.split(/([\w@-]+ v\d+)/)) {
       const address = of.get(part);
-      const shown = address ? document.createElement("a") : document.createTextNode(part);
-      if (address) Object.assign(shown, { href: address, textContent: part });
+      const called = display(measured, part);
+      const shown = address ? document.createElement("a") : document.createTextNode(called);
+      if (address) Object.assign(shown, { href: address, textContent: called });
       element.append(shown);
     }
     if (kind) element.className = kind;
@@ -182,24 +226,58 @@
     return found.version + (found.n ? " with n = " + found.n : "");
   }
 
+  // How a record's cache, lengths and mask are, in words.
+  function conditions(measured, answer) {
+    const said = [];
+    if (answer.cache === LATENT) {
+      said.push(measured.pages[answer.page], measured.lengths[answer.lengths]);
+    }
+    if (answer.s > 1) said.push(measured.masks[answer.mask]);
+    return said.join(", ");
+  }
+
   function placed(measured, answer) {
-    return measured.axes.map((axis) => axis + "=" + answer[axis]).join(" ");
+    const sizes = measured.axes.map((axis) => axis + "=" + answer[axis]).join(" ");
+    const said = conditions(measured, answer);
+    return said ? sizes + ", " + said : sizes;
   }
 
   // The nearest record with as many query tokens, where the nearest of all has another number.
-  function sameQueries(measured, sizes, device, cache, answer) {
-    if (answer.s === sizes.s) return [];
-    const near = nearest(measured, sizes, device, cache, (other) => other.s === sizes.s);
+  function sameQueries(measured, asked, answer) {
+    const { s } = asked.sizes;
+    if (answer.s === s) return [];
+    const near = nearest(measured, asked, (other) => other.s === s);
     if (!near) return [];
     const [best] = near.answer.found;
-    return [paragraph("The nearest record with s=" + sizes.s + " is further off: " +
+    return [paragraph(measured, "The nearest record with s=" + s + " is further off: " +
       described(best) + ", " + time(best.us) + (best.stale ? " (stale)" : "") + " at " +
       placed(measured, near.answer) + ".")];
   }
 
-  function command(version, sizes, device, n) {
+  // What was the fastest at the same sizes where the cache, lengths or mask are others.
+  function otherwise(measured, asked, answer) {
+    const others = kept(measured, asked).filter((other) => other !== answer &&
+      measured.axes.every((axis) => other[axis] === answer[axis]));
+    if (!others.length) return [];
+    const list = document.createElement("ul");
+    for (const other of others) {
+      const [best] = other.found;
+      const line = document.createElement("li");
+      line.append(...paragraph(measured, conditions(measured, other) + ": " + described(best) + " " +
+        time(best.us) + "." + against(measured, other)).childNodes);
+      list.append(line);
+    }
+    return [paragraph(measured, "The fastest at the same sizes otherwise, each of its own run:"), list];
+  }
+
+  function command(version, asked, n) {
+    const { sizes } = asked;
     const flags = ["b", "h", "s", "t"].map((name) => "--" + name + "=" + sizes[name]);
     if (n) flags.push("--n=" + n);
+    if (asked.page) flags.push("--page=" + asked.page);
+    if (asked.lengths !== "equal") flags.push("--lengths=" + asked.lengths);
+    if (asked.mask === "causal" && sizes.s > 1) flags.push("--causal");
+    if (asked.dtype !== "bf16") flags.push("--dtype=" + asked.dtype);
     const element = document.createElement("pre");
     element.append(document.createElement("code"));
     element.firstChild.textContent = "nox -s profile -- " + version + " " + flags.join(" ");
@@ -228,45 +306,85 @@
   }
 
   // What was timed beside the best, the library that all compare with, and the bound there.
-  function beside(spec, measured, answer, sizes, tied, next) {
+  function beside(spec, measured, answer, tied, next) {
     const [best] = answer.found;
-    const rows = tied.map((found) => ({ name: described(found), us: found.us, kind: "own" }));
+    const named = (found) => described(found).replace(found.version, display(measured, found.version));
+    const rows = tied.map((found) => ({ name: named(found), us: found.us, kind: "own" }));
     if (next && next.run === best.run) {
-      rows.push({ name: described(next), us: next.us, kind: "before" });
+      rows.push({ name: named(next), us: next.us, kind: "before" });
     }
     const { peer } = answer;
-    if (peer && !answer.found.slice(0, rows.length).some((found) => found.version === peer.version)) {
+    if (isBeside(answer) && !answer.found.slice(0, rows.length).some((found) => found.version === peer.version)) {
       rows.push({ name: peer.name, us: peer.us, kind: "peer" });
     }
-    const there = { ...sizes };
-    for (const axis of measured.axes) there[axis] = answer[axis];
-    const least = bounds(spec, measured, there, answer.device, answer.cache, best.n);
-    if (least) rows.push({ name: "the bound", us: least.all.us, kind: "bound" });
+    const sizes = Object.fromEntries(spec.inputs.map((input) => [input.name, input.default]));
+    for (const axis of measured.axes) sizes[axis] = answer[axis];
+    const least = bounds(spec, measured, { ...answer, sizes }, answer.cache, best.n);
+    if (least && least.all) rows.push({ name: "the bound", us: least.all.us, kind: "bound" });
     return bars("One run, at " + placed(measured, answer), rows);
   }
 
-  // How the library did in that run, in words.
-  function against(answer) {
+  const isBeside = (answer) => answer.peer && answer.peer.run === answer.found[0].run;
+
+  // How the library did in that run, in words; a time of another run is told and not compared.
+  function against(measured, answer) {
     const [best] = answer.found;
     const { peer } = answer;
-    if (!peer || best.version === peer.version) return "";
+    if (!peer) {
+      return best.language === "library" ? "" :
+        " No time to compare with: " + measured.peer + " was not timed at this problem.";
+    }
+    if (best.version === peer.version) return "";
+    if (!isBeside(answer)) return " " + peer.name + " was not in that run; in another: " + time(peer.us) + ".";
     return " " + peer.name + " in that run: " + time(peer.us) + " (" +
       (peer.tied ? "as fast" : compared(peer.us, best.us)) + ").";
   }
 
+  // Which of versions that are as fast is what.
+  function tieBroken(answer, tied) {
+    if (tied.length < 2) return "";
+    const newest = tied.find((found) => found.version === answer.newest);
+    const library = tied.find((found) => found.language === "library");
+    return " These are as fast within noise" +
+      (newest && newest.language !== "library" ? "; " + newest.version + " is our newest" : "") +
+      (library ? "; " + library.version + " is a library" : "") + ".";
+  }
+
+  // What all records have and the reader has not.
+  function unlike(spec, measured, asked) {
+    const said = spec.inputs
+      .filter(({ name }) => !measured.axes.includes(name))
+      .filter((input) => asked.sizes[input.name] !== input.default)
+      .map((input) => input.name + " is " + asked.sizes[input.name] + ", measured " + input.default);
+    if (asked.dtype !== "bf16") said.push("only bf16 was measured");
+    return said;
+  }
+
+  // Why no version is advised.
+  function unmeasured(measured, asked, name) {
+    const known = kept(measured, asked);
+    const had = [...new Set(known.map((answer) => conditions(measured, { ...answer, s: 1 })))];
+    const said = conditions(measured, { ...asked, s: 1 });
+    return [
+      paragraph(measured, "Nothing was measured on " + name +
+        (said ? " with such a cache: " + said : " with such a cache") + ".", "advice-answer"),
+      paragraph(measured, known.length && said ? "Records have: " + had.join("; ") + "." :
+        "No kernel is advised: the times below are the model's, and where records exist they " +
+        "differ from it. Measure there first."),
+    ];
+  }
+
   // What the records say, as elements in the order in which they are read.
-  function advice(spec, measured, sizes, device, cache, dtype, preferred) {
-    const name = (key) => (spec.devices.find((item) => item.key === key) || { name: key }).name;
-    const near = nearest(measured, sizes, device, cache);
+  function advice(spec, measured, asked, preferred) {
+    const { sizes, device, cache } = asked;
+    const name = (spec.devices.find((item) => item.key === device) || { name: device }).name;
+    const say = (text, kind) => paragraph(measured, text, kind);
+    const near = nearest(measured, asked);
     if (!measured.runs[device] || !measured.runs[device].length) {
-      return [paragraph("No kernel here runs on " + name(device) + ".", "advice-answer"),
-        paragraph("Its times below are reference times of the cost model, for planning only.")];
+      return [say("No kernel here runs on " + name + ".", "advice-answer"),
+        say("Its times below are reference times of the cost model, for planning only.")];
     }
-    if (!near) {
-      return [paragraph("Nothing was measured on " + name(device) + " with such a cache.",
-        "advice-answer"), paragraph("No kernel is advised: the times below are the model's, and " +
-        "where records exist they differ from it. Measure there first.")];
-    }
+    if (!near) return unmeasured(measured, asked, name);
     const { answer, far } = near;
     const [best] = answer.found;
     const tied = answer.found.filter((found) => found.tied || found === best);
@@ -274,47 +392,58 @@
     const where = placed(measured, answer);
     const off = measured.axes.filter((axis) => answer[axis] !== sizes[axis])
       .map((axis) => axis + " is " + sizes[axis] + ", measured " + answer[axis]);
-    if (dtype !== "bf16") off.push("only bf16 was measured");
-    const parts = [paragraph((tied.length > 1 ? "Tie: " : "Use ") +
+    if (otherMask(answer, asked)) off.push("measured with " + measured.masks[answer.mask]);
+    const other = unlike(spec, measured, asked);
+    off.push(...other);
+    const parts = [say((tied.length > 1 ? "Tie: " : "Use ") +
       tied.map(described).join(" or "), "advice-answer")];
-    parts.push(paragraph("Confidence " + confidence(far, answer, sizes, dtype, best) + ". " +
+    parts.push(say("Confidence " + confidence(near, asked, other.length > 0) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
-    if (tied.length > 1) {
-      parts.push(paragraph(best.language === "library" ?
-        "The first is a library: the others are as fast, within noise." :
-        "The first is the newest version: start with it."));
-    }
-    parts.push(paragraph("Measured there (" + where + "): " +
+    parts.push(say("Measured there (" + where + "): " +
       tied.map((found) => described(found) + " " + time(found.us)).join(", ") +
-      (best.stale ? " (stale)" : "") + "." +
+      (best.stale ? " (stale)" : "") + "." + tieBroken(answer, tied) +
       (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
-        " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "") + against(answer)));
-    parts.push(beside(spec, measured, answer, sizes, tied, next));
+        " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "") + against(measured, answer)));
+    parts.push(beside(spec, measured, answer, tied, next));
     if (answer.outdated) {
-      parts.push(paragraph("Faster there before its sources changed: " +
+      parts.push(say("Faster there before its sources changed: " +
         described(answer.outdated) + ", " + time(answer.outdated.us) + " (stale)."));
     }
-    parts.push(...sameQueries(measured, sizes, device, cache, answer));
-    const least = bounds(spec, measured, sizes, device, answer.cache, best.n);
+    parts.push(...sameQueries(measured, asked, answer), ...otherwise(measured, asked, answer));
+    const least = bounds(spec, measured, asked, answer.cache, best.n);
     if (least) {
-      parts.push(paragraph("Bound for your sizes: " + time(least.all.us) +
-        ", which no kernel of these designs can beat." +
+      parts.push(say((least.all ? "Bound for your sizes: " + time(least.all.us) +
+        ", which no kernel of these designs can beat." : "") +
         (best.share && far ? " The record reached " + Math.round(best.share * 100) +
           " % of its own bound; at that share yours would take about " +
           time(least.own.us / best.share) + ": an estimate. The reference times below are the " +
           "cost model's, which a good kernel can beat." : "")));
     }
-    const other = preferred !== cache && nearest(measured, sizes, device, preferred);
-    const rival = other && other.far === far && other.answer.found[0];
+    const rivals = preferred !== cache &&
+      nearest(measured, { ...asked, ...memoryOf(asked, preferred), cache: preferred });
+    const rival = rivals && rivals.far === far && rivals.answer.found[0];
     if (rival && rival.us > best.us) {
-      parts.push(paragraph("Not advised: " + rival.version + ". The cost model prefers its way, " +
+      parts.push(say("Not advised: " + rival.version + ". The cost model prefers its way, " +
         "the record refutes it: " + time(rival.us) + " there" +
         (rival.run === best.run ? ", " + compared(rival.us, best.us) + "." : ".")));
     }
-    parts.push(paragraph("Not in this answer: a causal mask, other data types, a prefix that " +
+    parts.push(say("Not in this answer: other data types, a prefix that " +
       "sequences share, the product with Wv after a latent kernel, and decompressing a cache."));
-    parts.push(command(best.version, sizes, device, best.n));
+    parts.push(command(best.version, asked, best.n));
     return parts;
+  }
+
+  // Only latent caches were timed in pages and with unequal lengths.
+  function memoryOf({ page, lengths }, cache) {
+    return cache === LATENT ? { page, lengths } : { page: 0, lengths: "equal" };
+  }
+
+  function askedOf(form, sizes) {
+    const { device, cache, dtype, page, lengths, mask } = form.elements;
+    for (const field of [page, lengths]) field.disabled = cache.value !== LATENT;
+    const memory = memoryOf({ page: Number(page.value), lengths: lengths.value }, cache.value);
+    return { sizes, device: device.value, cache: cache.value, dtype: dtype.value,
+      mask: mask.value, ...memory };
   }
 
   // The address names heads in full: the theme marks words of a page that ``h`` names.
@@ -349,17 +478,17 @@
       }
       if (fault) {
         root.querySelector(".calculator-answer").textContent = fault;
-        root.querySelector("table").hidden = true;
+        root.querySelector("[data-times]").hidden = true;
         root.querySelector(".advice").replaceChildren();
         return;
       }
       const device = spec.devices.find((item) => item.key === form.elements.device.value);
       const result = solve(spec, sizes, device);
-      show(root, device, result, sizes.t);
+      show(root, spec, device, result, sizes.t);
+      const asked = askedOf(form, sizes);
       if (measured) {
-        const { cache, dtype } = form.elements;
-        root.querySelector(".advice").replaceChildren(...advice(
-          spec, measured, sizes, device.key, cache.value, dtype.value, result.winner.name));
+        root.querySelector(".advice").replaceChildren(
+          ...advice(spec, measured, asked, result.winner.name));
       }
     }
 

@@ -4,9 +4,14 @@
 
 const hypermlaSearch = (() => {
   const SETUP = 0, READY = 1, QUERY = 2, RESULT = 3;
-  const STOP = new Set(("a an and are as at be by can do does for from how i in is it my of on or " +
-    "that the this to was what when which why with not").split(" "));
+  const STOP = new Set(("a am an and any are as at be but by can could do does done for from get give had " +
+    "has have how i if in inside into is it its me my no not of on only or our own should some than that " +
+    "the then there they this to too was we were what when which who why will with would you your").split(" "));
   const FIELDS = { title: 6, names: 9, page: 2, prose: 1, rest: 0.4 };
+  /* How much a word counts that means the same as one that was asked for. */
+  const ALIKE = 0.6;
+  /* How much more a hit counts that is called exactly what was asked for. */
+  const EXACT = 12;
   const SHOWN = 30;
   const SNIPPET = 180;
 
@@ -31,6 +36,7 @@ const hypermlaSearch = (() => {
     return words.flatMap((word) => (/[_.]/.test(word) ? [word, ...word.split(/[_.]/)] : [word]));
   }
 
+  /* The index over sections; the first entry is no section but words that mean the same. */
   function make(docs) {
     const index = new MiniSearch({
       fields: Object.keys(FIELDS),
@@ -40,35 +46,81 @@ const hypermlaSearch = (() => {
       extractField: (doc, name) =>
         name === "names" ? (doc.names || []).join(" ; ") : doc[name],
     });
-    const known = new Map(docs.map((doc) => [doc.location, doc]));
+    const known = new Map(docs.filter((doc) => !doc.alike).map((doc) => [doc.location, doc]));
     index.addAll([...known.values()]);
-    return { index, known };
+    const alike = new Map();
+    for (const group of docs.flatMap((doc) => doc.alike || [])) {
+      const stems = group.map(process).filter(Boolean);
+      for (const term of stems) alike.set(term, [...new Set([...(alike.get(term) || []), ...stems])]);
+    }
+    return { index, known, alike, commonness: commonness(known) };
+  }
+
+  /* In how many sections each word stands. */
+  function commonness(known) {
+    const found = new Map();
+    for (const doc of known.values()) {
+      const text = [doc.title, ...(doc.names || []), doc.page, doc.prose, doc.rest].join(" ");
+      for (const term of new Set(tokenize(text).map(process))) found.set(term, (found.get(term) || 0) + 1);
+    }
+    return found;
   }
 
   const plain = (text) => tokenize(text).map(process).filter(Boolean).join(" ");
 
-  function search({ index, known }, query) {
+  function search({ index, known, alike, commonness }, query) {
     const wanted = plain(query);
     if (!wanted) return { items: [] };
-    const terms = new Set(wanted.split(" "));
-    const found = index.search(query, {
+    const asked = [...new Set(wanted.split(" "))];
+    const own = new Set(asked);
+    const meant = asked.flatMap((term) => [term, ...(alike.get(term) || [])]);
+    const last = asked[asked.length - 1];
+    const found = index.search([...new Set(meant)].join(" "), {
+      tokenize: (text) => text.split(" "),
+      processTerm: (term) => term,
       boost: FIELDS,
-      prefix: (term, at, all) => at === all.length - 1 && term.length > 2,
-      fuzzy: (term) => (term.length > 5 ? 0.17 : false),
+      boostTerm: (term) => (own.has(term) ? 1 : ALIKE),
+      prefix: (term) => term === last && term.length > 2,
+      fuzzy: (term) => (own.has(term) && term.length > 5 && !commonness.has(term) ? 0.17 : false),
       weights: { prefix: 0.5, fuzzy: 0.2 },
       boostDocument: (id) => known.get(id).weight * (id.includes("#") ? 0.8 : 1),
     });
-    const scored = found.map((hit) => rank(hit, known.get(hit.id), terms, wanted));
-    scored.sort((one, other) => other.score - one.score);
+    const terms = asked.map((term) => ({ any: [term, ...(alike.get(term) || [])], weight: weight(term) }));
+    function weight(term) {
+      return Math.log(1 + known.size / (1 + (commonness.get(term) || known.size / 50)));
+    }
+    const scored = ranked(found, known, terms, wanted, weight);
     return { items: grouped(scored, known, query), suggest: [] };
   }
 
-  /* Hits that have all words come first, those that are called so before them. */
-  function rank(hit, doc, terms, wanted) {
-    const share = new Set(hit.queryTerms).size / terms.size;
-    const called = [doc.title, ...(doc.names || [])].map(plain);
-    const exact = called.includes(wanted) ? 12 : called.some((name) => name.startsWith(wanted)) ? 1.5 : 1;
-    return { doc, score: hit.score * share ** 6 * exact, words: new Set(hit.terms) };
+  /* Hits that have all words come first, those that are called so before them. What a section lacks
+     and its page has counts for half. */
+  function ranked(found, known, terms, wanted, weight) {
+    const pages = new Map();
+    const pageOf = (hit) => hit.id.split("#")[0];
+    for (const hit of found) {
+      pages.set(pageOf(hit), new Set([...(pages.get(pageOf(hit)) || []), ...hit.queryTerms]));
+    }
+    const all = terms.reduce((sum, { weight }) => sum + weight, 0);
+    const share = (has) => terms.reduce(
+      (sum, { any, weight }) => sum + (any.some((term) => has.has(term)) ? weight : 0), 0) / all;
+    /* How well a name is the question: by the words that both have, of those that either has. */
+    function fit(name) {
+      if (name === wanted) return EXACT;
+      const has = new Set(name.split(" "));
+      const here = [...has].filter((word) => terms.some(({ any }) => any.includes(word)));
+      const part = (words) => words.reduce((sum, word) => sum + weight(word), 0);
+      const overlap = share(has) * (part(here) / (part([...has]) || 1));
+      const start = name.startsWith(wanted) ? 1.5 : 1;
+      return Math.max(start, EXACT * overlap ** 3);
+    }
+    const scored = found.map((hit) => {
+      const doc = known.get(hit.id);
+      const exact = Math.max(...[doc.title, ...(doc.names || [])].map((name) => fit(plain(name))));
+      const whole = (share(new Set(hit.queryTerms)) + share(pages.get(pageOf(hit)))) / 2;
+      return { doc, score: hit.score * whole ** 3 * exact, words: new Set(hit.terms) };
+    });
+    return scored.sort((one, other) => other.score - one.score);
   }
 
   /* Hits by page, as the theme shows them: the page itself, then its sections. */

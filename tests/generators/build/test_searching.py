@@ -28,7 +28,11 @@ def test_prose_stands_apart_from_tables_and_code():
         "rest": "LDL STL",
         "names": ["register spill"],
     }
-    assert (section["location"], section["title"], section["page"]) == ("a/b/#why", "Why", "Spills")
+    assert (section["location"], section["title"], section["page"]) == (
+        "a/b/#why",
+        "Why",
+        "Spills register spill",
+    )
     assert (section["prose"], section["rest"]) == ("One. Two.", "ct.load(x)")
 
 
@@ -60,6 +64,14 @@ def test_the_theme_s_index_is_empty_where_pages_would_fetch_it(tmp_path, offline
     assert index["config"] == {"lang": ["en"]}
     found = tmp_path / "search" / "documents.json"
     docs = index["docs"] if offline else json.loads(found.read_text())
+    alike, *docs = docs
+    assert ["gemm", "matmul", "mma", "multiply", "product"] in alike["alike"]
     assert [doc["location"] for doc in docs] == ["a/b/", "a/b/#why"]
     assert (index["docs"] == []) is not offline
     assert found.exists() is not offline
+
+
+def test_sections_that_list_what_is_elsewhere_weigh_less():
+    page = '<h1>O1</h1><h2 id="v">Versions</h2><p>All.</p><h2 id="m">Mechanism</h2><p>How.</p>'
+    _, listed, told = searching.documents(page, "catalogue/optimizations/o1/", "O1", [])
+    assert listed["weight"] == searching.LISTED * told["weight"]

@@ -264,7 +264,9 @@ def test_a_path_has_a_mark_per_version_and_follows_its_records(site):
         outcome = run.outcome.model_copy(update={"total": total})
         return replace(run, record=run.record.model_copy(update={"outcome": outcome}))
 
-    slow = replace(site, runs=tuple(map(halved, site.runs)))
+    slow = replace(
+        site, runs=tuple(map(halved, site.runs)), earlier=tuple(map(halved, site.earlier))
+    )
     after = climb.mountain(slow, versions)
     assert climb.figure(slow, versions) != before
     for one, other in zip(found.climbs, after.climbs, strict=True):

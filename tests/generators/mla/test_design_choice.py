@@ -88,6 +88,7 @@ def test_the_batch_is_the_one_with_most_query_counts(site, batches, wanted):
 
 @pytest.mark.parametrize("other", [
     {"causal": True}, {"dtype": "fp16"}, {"h": 16}, {"t": 8192}, {"k": 256}, {"p": 32},
+    {"page": 64}, {"lengths": "ragged"},
 ])  # fmt: skip
 def test_other_problems_are_left_out(site, other):
     runs = [at("flash_mla", "v1", 1, 10.0), at("flash_mla", "v2", 1, 5.0, **other)]
@@ -340,6 +341,83 @@ def test_the_advisor_marks_ties_and_links_to_what_it_names(site):
     )
 
 
+@pytest.mark.parametrize("run", ["aaaa", "bbbb"])
+def test_the_advisor_names_the_peer_of_its_run_before_that_of_another(site, run):
+    peers = [
+        timed("v0", us, run=name, design="deepseek_flash_mla", slug=name,
+              problem={**RUNS[0].record.problem, "n": None})
+        for name, us in (("aaaa", 340.0), ("bbbb", 320.0))
+        if name in ("bbbb", run)
+    ]  # fmt: skip
+    (answer,) = [
+        answer
+        for answer in advisor.answers(on(site, *RUNS, *peers))
+        if (answer["s"], answer["cache"]) == (1, "flash_mla")
+    ]
+    assert answer["found"][0]["run"] == "aaaa"
+    assert (answer["peer"]["run"], answer["peer"]["name"]) == (run, "FlashMLA")
+
+
+LATENT = {**RUNS[0].record.problem, "n": None}
+
+
+def latent(name: str, median: float, run: str = "aaaa", **sizes) -> Run:
+    """A run of a latent kernel at the sizes of the first of ``RUNS`` and others."""
+    design, number = name.split()
+    problem = {**LATENT, **sizes}
+    slug = f"{run}-" + "-".join(f"{key}{value}" for key, value in problem.items())
+    return timed(number, median, run=run, design=design, problem=problem, slug=slug)
+
+
+def test_the_advisor_keeps_pages_lengths_and_masks_apart(site):
+    paged, ragged = {"page": 64}, {"page": 64, "lengths": "ragged"}
+    made = on(
+        site,
+        latent("thin_mla v3", 51.6, h=16),
+        latent("deepseek_flash_mla v0", 55.0, h=16, **paged),
+        latent("flash_mla v2", 71.5),
+        latent("flash_mla v2", 73.2, **paged),
+        latent("flash_mla v2", 85.1, **ragged),
+        latent("flash_mla v2", 44.3, s=4, causal=True, **paged),
+    )
+    found = {
+        (a["h"], a["s"], a["page"], a["lengths"], a["mask"]): a["found"][0]["us"]
+        for a in advisor.answers(made)
+    }
+    assert found == {
+        (16, 1, 0, "equal", "none"): 51.6,
+        (16, 1, 64, "equal", "none"): 55.0,
+        (128, 1, 0, "equal", "none"): 71.5,
+        (128, 1, 64, "equal", "none"): 73.2,
+        (128, 1, 64, "ragged", "none"): 85.1,
+        (128, 4, 64, "equal", "causal"): 44.3,
+    }
+
+
+def test_the_advisor_asks_for_all_that_records_differ_in(site):
+    for answer in advisor.answers(site):
+        assert str(answer["page"]) in advisor.PAGES
+        assert answer["lengths"] in advisor.LENGTHS
+        assert answer["mask"] in advisor.MASKS
+
+
+def test_the_faster_of_a_tie_comes_first(site):
+    made = on(site, latent("flash_mla v1", 72.2), latent("flash_mla v2", 73.2))
+    (answer,) = advisor.answers(made)
+    assert [found["us"] for found in answer["found"]] == [72.2, 73.2]
+    assert all(found["tied"] for found in answer["found"])
+    assert answer["newest"] == "flash_mla v2"
+
+
+def test_what_was_timed_again_since_is_still_compared_in_its_run(site):
+    ours = latent("flash_mla v1", 72.2), latent("flash_mla v2", 74.9)
+    peers = latent("deepseek_flash_mla v0", 73.7), latent("deepseek_flash_mla v0", 75.0, run="b")
+    made = replace(on(site, *ours, peers[1]), earlier=(peers[0],))
+    (answer,) = advisor.answers(made)
+    assert [found["us"] for found in answer["found"]] == [72.2, 73.7, 74.9]
+    assert answer["peer"]["us"] == 73.7
+
+
 def test_home_without_records_names_the_model_s_designs(site):
     text = home.pages(on(site))[0].content
     assert "nothing is measured yet" in text
@@ -374,6 +452,18 @@ def test_kernels_show_what_was_measured_beside_the_model(site):
     assert h200[1:] == ["32", "s = 1, 2, 4, 8, 16", "s = 1, 16", "[v1](v1.md)"]
     assert b200[1] == str(regimes.Shape().b)
     assert b200[3:] == ["not measured", "not measured"]
+
+
+def test_the_regime_of_a_design_is_read_where_it_was_measured(site):
+    few = [at("thin_mla", "v3", 1, 51.6, h=16), at("flash_mla", "v2", 1, 60.0, h=16)]
+    made = on(site, *RUNS, *few)
+    text = kernels._design(made, made.designs()["thin_mla"]).content
+    row = rows(text, "## Regime")[0]
+    assert "h=16" in text[text.index("## Regime") :].partition("|")[0]
+    assert row[-2:] == ["s = 1", "[v3](v3.md)"]
+    unmeasured = on(site, *RUNS)
+    row = rows(kernels._design(unmeasured, made.designs()["thin_mla"]).content, "## Regime")[0]
+    assert row[-2:] == ["not measured", "not measured"]
 
 
 def test_versions_that_lead_at_different_queries_are_all_named(site):

@@ -7,8 +7,12 @@ import shutil
 
 import pytest
 
+from generators.mla import advisor
 from generators.mla import regimes as regimes
 from generators.pages import catalogue
+from generators.write import diff
+from mla_var3.knowledge import changes
+from mla_var3.workloads import mla
 from mla_var3.workloads.mla import regimes as library
 from tests.generators.checking import ROOT, html_of
 
@@ -103,7 +107,8 @@ def test_the_calculator_equals_the_library(show, key):
             assert shown[0] == scaled(work.flops, "FLOP")
             assert shown[1] == scaled(work.bytes, "B")
         answer = page.locator(".calculator-answer").inner_text()
-        assert answer.startswith(f"The cost model prefers {cell.winner}"), sizes
+        reads = library.READS[cell.winner]
+        assert answer.startswith(f"By the cost model attention is fastest over {reads}"), sizes
         bound = {"compute": "arithmetic"}.get(cell.bound, cell.bound)
         assert f"bound by {bound}" in answer
         if cell.gain > 1.005:
@@ -112,11 +117,20 @@ def test_the_calculator_equals_the_library(show, key):
         assert page.locator("tr.calculator-winner").get_attribute("data-kernel") == cell.winner
 
 
-ANSWER = {"device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 32, "t": 4096}
+ANSWER = {
+    "device": "nvidia-h200-sxm", "b": 32, "h": 128, "s": 32, "t": 4096,
+    "page": 0, "lengths": "equal", "mask": "causal",
+}  # fmt: skip
 MEASURED = {
     "axes": ["b", "h", "s", "t"],
+    "pages": advisor.PAGES,
+    "lengths": advisor.LENGTHS,
+    "masks": advisor.MASKS,
+    "names": {"deepseek_flash_mla": "FlashMLA"},
+    "start": {"page": 0},
     "bounds": {"nvidia-h200-sxm": {"tflops": 989.5, "gbps": 4800.0, "power": "0"}},
     "runs": {"nvidia-h200-sxm": ["cutile-dsl"], "nvidia-b200": ["cutile-dsl"]},
+    "peer": "FlashMLA",
     "answers": [
         {**ANSWER, "cache": "flash_mla", "found": [
             {"version": "fast v1", "us": 400.0, "share": 0.5, "run": "a", "stale": False, "n": 0},
@@ -137,9 +151,9 @@ MEASURED = {
 }  # fmt: skip
 
 
-def advice(page, **inputs) -> str:
+def advice(page, /, **inputs) -> str:
     for name, value in inputs.items():
-        if name in ("device", "cache", "dtype"):
+        if name in ("device", "cache", "dtype", "page", "lengths", "mask"):
             page.select_option(f"select[name={name}]", value)
         else:
             page.fill(f"input[name={name}]", str(value))
@@ -151,20 +165,24 @@ def test_the_advisor_names_what_was_measured(show):
     said = advice(page, b=32, s=32)
     assert said.startswith("Use fast v1")
     assert "Confidence high" in said
-    assert "Measured there (b=32 h=128 s=32 t=4096): fast v1 400 us." in said
+    where = "b=32 h=128 s=32 t=4096, contiguous cache, equal lengths, causal mask, bottom-right"
+    assert f"Measured there ({where}): fast v1 400 us." in said
     assert "Next: next v2, 800 us (2x slower)" in said
-    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096" in said
+    assert "nox -s profile -- fast v1 --b=32 --h=128 --s=32 --t=4096 --causal" in said
     # The model prefers the mix at s=32; the record refutes it.
     assert "Not advised: mixed v4" in said
     assert "2.1x slower" in said
 
 
+PEER = {
+    "version": "deepseek_flash_mla v0", "name": "FlashMLA", "us": 450.0, "run": "a", "tied": False,
+}  # fmt: skip
+
+
 def test_the_advisor_names_flashmla_where_it_was_in_the_run(show):
     [first, *rest] = MEASURED["answers"]
-    peer = {"version": "deepseek_flash_mla v0", "name": "FlashMLA", "us": 450.0, "tied": False}
-    start = {"device": "nvidia-h200-sxm", "cache": "flash_mla", "b": 32, "h": 128, "s": 32,
-             "t": 4096}  # fmt: skip
-    answers = [{**first, "peer": peer}, *rest]
+    start = {"cache": "flash_mla", **ANSWER}
+    answers = [{**first, "peer": PEER}, *rest]
     page = show(regimes.calculator({**MEASURED, "answers": answers, "start": start}),
                 "calculator.js")  # fmt: skip
     said = page.inner_text(".advice")
@@ -172,6 +190,22 @@ def test_the_advisor_names_flashmla_where_it_was_in_the_run(show):
     assert "FlashMLA in that run: 450 us (13 % slower)." in said
     shown = page.locator(".bars th").all_inner_texts()
     assert shown == ["fast v1", "next v2", "FlashMLA", "the bound"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [
+        ({**PEER, "run": "z"}, "FlashMLA was not in that run; in another: 450 us."),
+        (None, "No time to compare with: FlashMLA was not timed at this problem."),
+    ],
+)
+def test_the_advisor_compares_no_time_of_another_run(show, peer, told):
+    [first, *rest] = MEASURED["answers"]
+    answers = [{**first, "peer": peer}, *rest]
+    page = show(regimes.calculator({**MEASURED, "answers": answers}), "calculator.js")
+    said = advice(page, b=32, s=32)
+    assert told in said
+    assert page.locator(".bars th").all_inner_texts() == ["fast v1", "next v2", "the bound"]
 
 
 def test_the_advisor_says_how_near_its_record_is(show):
@@ -191,7 +225,7 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
     [first, *rest] = MEASURED["answers"]
     near = {**first["found"][1], "us": 408.0, "tied": True}
     stale = {**near, "version": "old v0", "us": 300.0, "stale": True}
-    tie = {**first, "found": [first["found"][0], near], "outdated": stale}
+    tie = {**first, "found": [first["found"][0], near], "outdated": stale, "newest": "next v2"}
     measured = {**MEASURED, "answers": [tie, *rest]}
     links = '<div class="advice-pages" hidden><a href="v/next/">next v2</a></div>'
     page = show(regimes.calculator(measured) + links, "calculator.js")
@@ -203,10 +237,93 @@ def test_the_advisor_says_a_tie_and_what_was_faster_before(show):
     link = page.locator(".advice-answer a")
     assert link.inner_text() == "next v2"
     assert link.evaluate("link => link.href.endsWith('v/next/')")
-    assert "The first is the newest version" in said
-    peer = {**tie, "found": [{**tie["found"][0], "language": "library"}, near]}
+    assert "These are as fast within noise; next v2 is our newest." in said
+    library = {**tie["found"][0], "language": "library", "version": "deepseek_flash_mla v1"}
+    peer = {**tie, "found": [library, near]}
     page = show(regimes.calculator({**MEASURED, "answers": [peer, *rest]}) + links, "calculator.js")
-    assert "The first is a library" in advice(page, b=32, s=32)
+    said = advice(page, b=32, s=32)
+    assert said.startswith("Tie: FlashMLA or next v2")
+    assert "next v2 is our newest; FlashMLA is a library." in said
+    assert "nox -s profile -- deepseek_flash_mla v1 " in said
+
+
+PAGED = {**ANSWER, "cache": "flash_mla", "page": 64, "found": [
+    {"version": "paged v3", "us": 300.0, "share": 0.5, "run": "c", "stale": False, "n": 0},
+]}  # fmt: skip
+RAGGED = {**PAGED, "lengths": "ragged", "found": [{**PAGED["found"][0], "us": 350.0}]}
+
+
+def test_the_table_below_the_advice_follows_what_is_typed(show):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    advice(page, b=32, s=1, t=4096)
+    advice(page, t=32768)
+    shape = library.Shape(b=32)
+    cell = library.cell(shape, 1, 32768, library.ceilings_of("nvidia-h200-sxm"))
+    rows = page.locator("[data-times] tbody tr")
+    assert [float(row.get_attribute("data-us")) for row in rows.all()] == pytest.approx(
+        [cell.time_us[kernel] for kernel in library.KERNELS]
+    )
+    page.fill("input[name=t]", "no number")
+    assert not page.locator("table:visible").count()
+
+
+def test_the_advisor_answers_by_pages_lengths_and_mask(show):
+    answers = [*MEASURED["answers"], PAGED, RAGGED]
+    page = show(regimes.calculator({**MEASURED, "answers": answers}), "calculator.js")
+    assert advice(page, b=32, s=32, page="0").startswith("Use fast v1")
+    said = advice(page, page="64")
+    assert said.startswith("Use paged v3")
+    assert "(b=32 h=128 s=32 t=4096, pages of 64 tokens, equal lengths, causal mask" in said
+    assert "--t=4096 --page=64 --causal" in said
+    assert "ragged lengths, t/2 to 3t/2, causal mask, bottom-right: paged v3 350 us." in said
+    assert "contiguous cache, equal lengths, causal mask, bottom-right: fast v1 400 us." in said
+    assert "Bound for your sizes" in said
+    said = advice(page, lengths="ragged")
+    assert "paged v3 350 us." in said
+    assert "--page=64 --lengths=ragged --causal" in said
+    assert "Bound for your sizes" not in said
+    assert "Confidence high" in said
+    said = advice(page, page="0")
+    assert "Nothing was measured on NVIDIA H200 SXM with such a cache: contiguous cache" in said
+    assert "Records have: contiguous cache, equal lengths; pages of 64 tokens, equal" in said
+    said = advice(page, lengths="equal", mask="none")
+    assert said.startswith("Use fast v1")
+    assert "Confidence medium" in said
+    assert "measured with causal mask, bottom-right" in said
+    assert "--causal" not in said
+
+
+def test_a_decompressed_cache_has_no_pages(show):
+    page = show(regimes.calculator({**MEASURED, "start": PAGED}), "calculator.js")
+    assert page.input_value("select[name=page]") == "64"
+    said = advice(page, cache="mla_var6_plus")
+    assert said.startswith("Use mixed v4 with n = 320")
+    assert "pages" not in said
+    assert page.locator("select[name=page]").is_disabled()
+    assert "--page" not in said
+
+
+def test_sizes_that_no_record_has_are_named(show):
+    page = show(regimes.calculator({**MEASURED, "start": ANSWER}), "calculator.js")
+    page.locator("summary").click()
+    assert "Confidence high" in page.inner_text(".advice")
+    said = advice(page, k=256)
+    assert "Confidence low" in said
+    assert "k is 256, measured 512" in said
+
+
+@pytest.mark.parametrize(("s", "t"), [(1, 4096), (4, 8192), (4096, 4096), (700, 100)])
+def test_the_bound_of_masked_problems_counts_what_the_mask_leaves(show, s, t):
+    page = show(regimes.calculator(MEASURED), "calculator.js")
+    said = advice(page, b=8, s=s, t=t, mask="causal")
+    shape, rates = library.Shape(b=8), MEASURED["bounds"]["nvidia-h200-sxm"]
+    share = mla.seen_pairs(s, t, causal=True) / (s * t)
+    mixes = [library.cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, 64), t)]
+    works = [*mixes, *(library.cost(k, shape, s, t) for k in ("flash_mla", "flash_attention"))]
+    least = min(max(share * work.flops / rates["tflops"] / 1e6, work.bytes / rates["gbps"] / 1e3)
+                for work in works)  # fmt: skip
+    shown = re.search(r"Bound for your sizes: ([\d.]+) (us|ms)", said)
+    assert float(shown[1]) * {"us": 1, "ms": 1e3}[shown[2]] == pytest.approx(least, rel=1e-3)
 
 
 def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
@@ -217,7 +334,7 @@ def test_the_advisor_names_the_nearest_record_with_as_many_queries(show):
     page = show(regimes.calculator({**MEASURED, "answers": [far, wide]}), "calculator.js")
     said = advice(page, b=32, s=32, t=4096)
     assert said.startswith("Use wide v1")
-    assert "with s=32 is further off: fast v1, 400 us at b=1024 h=128 s=32 t=4096." in said
+    assert "with s=32 is further off: fast v1, 400 us at b=1024 h=128 s=32 t=4096, " in said
 
 
 def test_a_stale_record_elsewhere_is_further_off(show):
@@ -231,7 +348,7 @@ def test_a_stale_record_elsewhere_is_further_off(show):
 
 def test_the_bound_is_the_least_of_all_designs(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
-    said = advice(page, b=8, s=4, t="32k")
+    said = advice(page, b=8, s=4, t="32k", mask="none")
     shape, rates = library.Shape(b=8), MEASURED["bounds"]["nvidia-h200-sxm"]
     works = [library.cost("mla_var6_plus", shape, 4, 32768, n) for n in range(0, 32769, 64)]
     works.append(library.cost("flash_attention", shape, 4, 32768))
@@ -378,3 +495,48 @@ def test_metrics_filter(show, site):
     page.select_option("select[name=origin]", "static")
     assert any(text.startswith("spill_instructions") for text in rows_of(page))
     assert page.get_by_role("search", name="Filter metrics").is_visible()
+
+
+# -- on a phone ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def phone(browser, tmp_path):
+    """Opens HTML with the site's own style on a phone."""
+
+    def open_(body: str):
+        style = (ROOT / "docs/assets/css/site.css").read_text()
+        (tmp_path / "page.html").write_text(
+            f'<!doctype html><meta charset="utf-8"><style>{style}</style>'
+            f'<body class="md-typeset">{body}</body>'
+        )
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.goto((tmp_path / "page.html").as_uri())
+        return page
+
+    return open_
+
+
+def test_both_sides_of_a_change_are_in_sight_on_a_phone(phone):
+    before, after = (changes.Line("v", "a.py", 1, text) for text in ("old = 1", "new = 2"))
+    same = changes.Line("v", "a.py", 2, "same = 3")
+    rows = [changes.Row("changed", before, after), changes.Row("same", same, same)]
+    table = "".join(diff._row(row) for row in rows)
+    page = phone(f'<div class="diff"><table><tbody>{table}</tbody></table></div>')
+    for text in ("old = 1", "new = 2"):
+        box = page.get_by_text(text).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    assert page.locator("code:visible", has_text="same = 3").count() == 1
+
+
+def test_a_ladder_shows_times_before_ideas_on_a_phone(phone):
+    cells = "".join(f"<td>{text}</td>" for text in ("v1", "An idea " * 9, *["9 us"] * 6))
+    head = "".join("<th>x</th>" for _ in range(8))
+    page = phone(
+        '<div class="ladder"><div class="md-typeset__table"><table><thead><tr>'
+        f"{head}</tr></thead><tbody><tr>{cells}</tr></tbody></table></div></div>"
+    )
+    assert not page.get_by_text("An idea").is_visible()
+    box = page.locator("td:visible").nth(1).bounding_box()
+    assert box["x"] + box["width"] <= 390

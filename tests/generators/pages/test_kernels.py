@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from generators import families as engine
+from generators.draw import schedule
 from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.pages import kernels, ladder, version_pages
@@ -289,6 +291,41 @@ def test_what_rests_on_a_stale_record_says_so(site):
 
 def test_a_verdict_compares_within_one_run_only(site):
     assert steps_of(site, (10.0, 5.0), run_after="bbbb").word == "not measured"
+
+
+def test_a_version_without_a_common_run_is_compared_with_the_nearest_that_has_one(site):
+    runs = [timed("v0", 20.0), timed("v2", 10.0), timed("v1", 11.0, run="bbbb")]
+    made = on(site, *runs)
+    found = compare.nearest(made, registry.find("flash_mla", "v2"))
+    assert found.before.version == "v0"
+    page = version_page(made, "v2")
+    assert "2x faster than v0" in page
+    assert "No run timed it beside v1." in page
+    alone = compare.nearest(made, registry.find("flash_mla", "v1"))
+    assert "not timed beside v0" in verdicts.badge(alone)
+    nothing = compare.nearest(on(site), registry.find("flash_mla", "v1"))
+    assert "not measured" in verdicts.badge(nothing)
+
+
+def test_a_verdict_tells_its_error_its_record_and_the_library_s_time(site):
+    case = correctness().cases[0].model_copy(update={"max_relative_error": 3e-3})
+    checked = passed(total=duration(10.0), correctness=correctness(cases=[case]))
+    peer = timed("v1", 12.0, design="deepseek_flash_mla", slug="peer")
+    made = on(site, timed("v0", 20.0), timed("v1", 10.0, outcome=checked), peer)
+    card = version_page(made, "v1").partition("## The story")[0]
+    assert re.search(r"Yes: largest relative error \[3.0e-03\]\(\S+\) of \S+ allowed", card)
+    assert re.search(r"timed: \[10 us\]\(\S+records/\S+\); FlashMLA in that run \[12 us\]", card)
+    wrong = on(site, timed("v0", 20.0, outcome=passed(correctness=correctness("failed"))))
+    assert "Wrong in 1 of 1 records" in version_page(wrong, "v0")
+
+
+def test_a_picture_of_one_full_wave_is_left_out(site):
+    full = schedule.Lane("all", 132, 1, 9.0, 0, 132, 0.0)
+    told = {"run": None, "sms": 132, "overlap": None, "from_plan": False}
+    assert not schedule.Schedule(lanes=(full,), **told).tells
+    assert schedule.Schedule(lanes=(replace(full, blocks=100),), **told).tells
+    assert schedule.Schedule(lanes=(replace(full, blocks=200),), **told).tells
+    assert schedule.Schedule(lanes=(full, replace(full, start=9.0)), **told).tells
 
 
 def test_a_verdict_compares_each_version_at_its_best(site):

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from generators.committed import timelines as making
+from generators.draw import stairs
 from generators.model import stories, story_times, timelines
 from generators.model.stories import MOST_LINES, Excerpt
 from generators.pages import home
@@ -71,6 +72,8 @@ def test_no_axis_mixes_runs_and_no_share_divides_two(site) -> None:
     assert found.of("v2") is None
     flights = told.flights(on(site, *runs), FIRST)
     assert [[s.us for s in f.stairs] for f in flights] == [[120, 110], [80, 75, 70]]
+    shown = stairs.figure(flights, "")
+    assert shown.count(f">{stairs.UNIT}<") == 2  # On a wide and on a narrow screen.
     assert [f.peer for f in flights] == [None, ("FlashMLA", 100.0)]
 
 
