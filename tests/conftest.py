@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -46,6 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(part in item.path.as_posix() for part in UNCOUNTED):
             item.add_marker(pytest.mark.no_cover)
     items.sort(key=lambda item: _place(item.path.as_posix()))
+
+
+def pytest_collection_finish() -> None:
+    """Nothing that is imported by now is garbage: a search of it takes 0.3 s, over and over."""
+    gc.freeze()
 
 
 def _sample(items: list[pytest.Item]) -> None:

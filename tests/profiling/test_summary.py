@@ -113,5 +113,5 @@ def test_an_axis_that_targets_differ_in_is_told_as_help_tells_it():
     kernel = {"design": "mla_var6_plus", "version": "v4", "language": "cutile-dsl",
               "package": "cutile", "layer": "mla"}  # fmt: skip
     made = [timed_record(problem={**problem, "n": n}, slug=f"n{n}", kernel=kernel) for n in (0, 32)]
-    assert "n: newest tokens kept decompressed, 0 to t; by default" in render(made)
+    assert "(n: newest tokens kept decompressed, 0 to t):" in render(made)
     assert "n: newest" not in render(made[:1])

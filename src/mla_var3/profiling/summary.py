@@ -39,9 +39,10 @@ def render(
     facts = [*known, *([("Limited by", held)] if held else [])]
     lines = [f"**{cell(first.kernel.name)}**: {_verdict(found)}."]
     lines += ["", facts_list(facts), ""] if facts else [""]
-    lines += [f"At {cell(at)}:", ""] if (at := axes(_common(found))) else []
+    meant = "; ".join(_meanings(found))
+    at = axes(_common(found))
+    lines += [f"At {cell(at)}{f' ({meant})' if meant else ''}:", ""] if at else []
     lines += [table(HEADER, [_row(record, found) for record in found]), ""]
-    lines += _meanings(found)
     if steps := numbered(next_steps):
         lines += ["**Try next**", "", *steps, ""]
     return "\n".join(lines)
@@ -70,8 +71,7 @@ def _meanings(found: Sequence[Record]) -> list[str]:
     except UnknownNameError:  # An adopted file.
         return []
     helps = {f.name: f.metadata.get("help", "") for f in dataclasses.fields(version.plan_class())}
-    told = [f"{name}: {helps[name]}." for name in sorted(own) if helps.get(name)]
-    return [*told, ""] if told else []
+    return [f"{name}: {helps[name].partition(';')[0]}" for name in sorted(own) if helps.get(name)]
 
 
 def _verdict(found: Sequence[Record]) -> str:
