@@ -7,11 +7,13 @@ the next sequence are under way while the output of this one leaves.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, const_expr, range_constexpr
-from cutlass.cute.nvgpu import cpasync
+from cutlass import Float32, Int32, range_constexpr
+from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.utils import SmemAllocator
 
 from mla_var3.kernel.cute_python.kit.pages import as_token_rows, page_loads
@@ -24,6 +26,7 @@ from mla_var3.kernel.cute_python.kit.slabs import (
     SLAB_BYTES,
     SLABS,
     shared_slabs,
+    slab_layout,
 )
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
 from mla_var3.kernel.cute_python.kit.thin_parts import (
@@ -44,6 +47,10 @@ from mla_var3.kernel.cute_python.kit.thin_slabs import (
     thin_parts,
     thin_slabs,
 )
+from mla_var3.kernel.cute_python.kit.thin_steps import Warpgroup, transposed_layout
+
+#: Views of whichever warpgroup runs the code of both, and which one it is.
+Group = NamedTuple("Group", [*Warpgroup.__annotations__.items(), ("group", Int32)])
 
 
 class ThinPagedKernel(ThinParts):
@@ -94,7 +101,7 @@ class ThinPagedKernel(ThinParts):
             q_full: memory[cutlass.Int64, 1]
             q_free: memory[cutlass.Int64, 1]
             full: memory[cutlass.Int64, GROUPS * SLABS]
-            free: memory[cutlass.Int64, GROUPS * SLABS]
+            free: memory[cutlass.Int64, GROUPS]
             staged: memory[cutlass.Int64, 1]
             by_warp: memory[Float32, GROUPS * 4 * n]
             results: memory[Float32, GROUPS * 2 * n]
@@ -111,7 +118,10 @@ class ThinPagedKernel(ThinParts):
         ]
         load_z, load_kpe = [page_loads(x, self.box, 1) for x in (z, kpe)]
         loads = (*load_q, *load_qpe), (*load_z, *load_kpe)
-        where, slots, outputs = (table, lengths, cuts), (places, signals, o), (lse, lse_unit, lse_empty)
+        store = cpasync.CopyBulkTensorTileS2GOp()
+        store_o = cpasync.make_tiled_tma_atom(store, as_token_rows(o), thin, (n, SLAB))
+        outputs = (*store_o, lse, lse_unit, lse_empty)
+        where, slots = (table, lengths, cuts), (places, signals, o)
         self.paged_attention(*loads, where, slots, outputs, masked, scale_log2).launch(
             **self.schedule.launch(q, cuts),
             block=(CONSUMERS + 128, 1, 1),
@@ -135,20 +145,18 @@ class ThinPagedKernel(ThinParts):
         """Grid as the schedule says; loads are TMA atoms and their tensors, latent part first."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
-        self.set_up(storage, warp_index, (*q_loads[::2], *kv_loads[::2]))
-        work = self.schedule.work(where, outputs[0], masked)
+        self.set_up(storage, warp_index, (*q_loads[::2], *kv_loads[::2], outputs[0]))
+        work = self.schedule.work(where, outputs[2], masked)
         if warp_index >= CONSUMERS // 32:
             cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
-            for group in range_constexpr(GROUPS):
-                if warp_index == CONSUMERS // 32 + group:
-                    self.produce(storage, kv_loads, work, group)
+            group = warp_index - CONSUMERS // 32
+            if group < GROUPS:
+                self.produce(storage, kv_loads, work, group)
             if warp_index == CONSUMERS // 32 + GROUPS:
                 self.load_queries(storage, q_loads, work)
         else:
             cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            for group in range_constexpr(GROUPS):
-                if warp_index // 4 == group:
-                    self.consume(storage, work, scale_log2, outputs, slots, group)
+            self.consume(storage, work, scale_log2, outputs, slots)
             self.merge(storage, work, outputs, slots)
 
     @cute.jit
@@ -164,13 +172,14 @@ class ThinPagedKernel(ThinParts):
                 cute.arch.mbarrier_init(storage.staged.data_ptr(), 1)
                 for i in range_constexpr(GROUPS * SLABS):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + i, 1)
+                for i in range_constexpr(GROUPS):
                     cute.arch.mbarrier_init(storage.free.data_ptr() + i, 4)  # warps
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
-    def produce(self, storage, kv_tensors, work, group: cutlass.Constexpr):
+    def produce(self, storage, kv_tensors, work, group):
         """One warp: the tiles of one warpgroup, slab by slab, sequence after sequence."""
         shared = shared_slabs(storage.kv, self.dtype, GROUPS * SLABS)
         loads = self.loads(kv_tensors, shared, work.table, self.box, 1, 0, self.policy)
@@ -192,17 +201,18 @@ class ThinPagedKernel(ThinParts):
         loads.look_up(entries, sequence, length, tile)
 
     @cute.jit
-    def load_tile(
-        self, storage, loads, entries, sequence, tile, length, phase, group: cutlass.Constexpr
-    ):
-        """Load a tile, each slab as it comes free, and find the pages of the one after it."""
-        full, free = storage.full.data_ptr(), storage.free.data_ptr()
+    def load_tile(self, storage, loads, entries, sequence, tile, length, phase, group):
+        """Load a tile once all of its place is free, and find the pages of the one after it.
+
+        Slab by slab, as places come free, memory would come in rows of 128 bytes, not of 1152.
+        """
+        full, free = storage.full.data_ptr() + group * SLABS, storage.free.data_ptr() + group
+        cute.arch.mbarrier_wait(free, phase)
         for j in range_constexpr(SLABS):
-            place = group * SLABS + ORDER[j]
-            cute.arch.mbarrier_wait(free + place, phase)
+            slab = ORDER[j]
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + place, SLAB_BYTES)
-            loads.issue(ORDER[j], entries, tile, length, place, full + place)
+                cute.arch.mbarrier_arrive_and_expect_tx(full + slab, SLAB_BYTES)
+            loads.issue(slab, entries, tile, length, group * SLABS + slab, full + slab)
         loads.go_on(entries, sequence, length, tile + 2)
 
     @cute.jit
@@ -227,27 +237,88 @@ class ThinPagedKernel(ThinParts):
 
     # ---- consumer warpgroups ---------------------------------------------------------------
     @cute.jit
-    def consume(self, storage, work, scale_log2, outputs, slots, group: cutlass.Constexpr):
-        """One warpgroup, sequence after sequence: its tiles, then its half of the output."""
-        wg = self.warpgroup(storage, scale_log2, group)
-        wg = wg._replace(limit=cute.make_rmem_tensor(cute.make_layout(self.mine + 2), Int32))
+    def consume(self, storage, work, scale_log2, outputs, slots):
+        """Either warpgroup, sequence after sequence: its tiles, then its half of the output."""
+        wg = self.views(storage, scale_log2)
         taken, done = Int32(0), Int32(0)  # sequences and tiles before this one
         for sequence in cutlass.range(work.first, work.last + 1, unroll=1):
             length = work.lengths[sequence]
             start, stop, whole = self.schedule.part(work, sequence, length)
             self.begin(wg, work, length)
-            count = (stop - start + 1 - group) // 2
+            count = (stop - start + 1 - wg.group) // 2
             for i in cutlass.range(count, unroll=1):
                 cute.arch.mbarrier_wait(storage.q_full.data_ptr(), taken & 1)
                 self.scores(wg, (done + i) & 1)
                 if i + 1 == count:
                     self.release_queries(storage)
-                self.softmax(wg, start + 2 * i + group, group)
+                self.softmax(wg, start + 2 * i + wg.group, 0)
                 self.accumulate(wg)
             if count == 0:
                 self.release_queries(storage)
-            self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole), group)
+            self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole))
             taken, done = taken + 1, done + count
+
+    @cute.jit
+    def views(self, storage, scale_log2):
+        """Views and registers of the warpgroup that runs this, whose tiles are one of two."""
+        group = cute.arch.make_warp_uniform(cute.arch.warp_idx()) // 4
+        wg = self.warpgroup(storage, scale_log2, 0)
+        n, score, out = self.columns, self.score_mma(), self.output_mma()
+        in_score, in_out = score.get_slice(wg.thread), out.get_slice(wg.thread)
+        slabs = GROUPS * SLABS
+        s_k, s_v = [
+            self.slot(storage, layout(self.dtype, slabs), 0)
+            for layout in (slab_layout, transposed_layout)
+        ]
+        s_p = thin_slabs(storage.weights, self.dtype, n, GROUPS)
+        own = s_p[None, None, group]
+        turned = cute.make_tensor(own.iterator, cute.select(own.layout, mode=[1, 0]))
+        by_warp = storage.by_warp.get_tensor(cute.make_layout((4, n, GROUPS), stride=(n, 1, 4 * n)))
+        given = {
+            **wg._asdict(),
+            "full": wg.full + group * SLABS,
+            "free": wg.free + group,
+            "k": in_score.make_fragment_A(in_score.partition_A(s_k)),
+            "v": in_out.make_fragment_A(in_out.partition_A(s_v)),
+            "p": in_out.make_fragment_B(in_out.partition_B(s_p)),
+            "weights": wg.store_thread.partition_D(turned),
+            "by_warp": by_warp[None, None, group],
+            "limit": cute.make_rmem_tensor(cute.make_layout(self.mine + 2), Int32),
+        }
+        return Group(**given, group=group)
+
+    @cute.jit
+    def scores(self, wg, phase):
+        """S = K Q^T, slab by slab as each one lands."""
+        mma = self.score_mma()
+        for j in range_constexpr(SLABS):
+            slab = ORDER[j]
+            cute.arch.mbarrier_wait(wg.full + slab, phase)
+            warpgroup.fence()
+            for step in range_constexpr(4):
+                mma.set(warpgroup.Field.ACCUMULATE, j != 0 or step != 0)
+                k, q = wg.k[None, None, step, wg.group * SLABS + slab], wg.q[None, None, step, slab]
+                cute.gemm(mma, wg.score, k, q, wg.score)
+            warpgroup.commit_group()
+        warpgroup.wait_group(0)
+
+    @cute.jit
+    def accumulate(self, wg):
+        """O += V^T P^T by blocks of 64 dimensions, beginning with those that are kept."""
+        mma = self.output_mma()
+        mma.set(warpgroup.Field.ACCUMULATE, True)
+        warpgroup.fence()
+        for block in range_constexpr(BLOCKS):
+            # The left warpgroup keeps slabs 0 to 3, the right one 4 to 7.
+            half = wg.group if block < HALF_BLOCKS else 1 - wg.group
+            slab = wg.group * SLABS + half * HALF_BLOCKS + block % HALF_BLOCKS
+            for step in range_constexpr(4):
+                v, p = wg.v[None, None, step, slab], wg.p[None, None, step, wg.group]
+                cute.gemm(mma, wg.out[block], v, p, wg.out[block])
+        warpgroup.commit_group()
+        warpgroup.wait_group(0)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(wg.free)
 
     @cute.jit
     def release_queries(self, storage):

@@ -22,7 +22,15 @@ from mla_var3.kernel.cute_python.kit.members import MembersSchedule, MembersWork
 from mla_var3.kernel.cute_python.kit.slabs import SLAB
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
 from mla_var3.kernel.cute_python.kit.staged import copy
-from mla_var3.kernel.cute_python.kit.thin_slabs import BLOCKS, BOTH, CONSUMERS, GROUPS
+from mla_var3.kernel.cute_python.kit.thin_slabs import (
+    BLOCKS,
+    BOTH,
+    CONSUMERS,
+    GROUPS,
+    OWN,
+    thin_layout,
+    thin_parts,
+)
 from mla_var3.kernel.cute_python.kit.thin_steps import ThinSteps
 
 #: Blocks of the output that a warpgroup keeps of what both have.
@@ -53,36 +61,41 @@ class ThinSchedule(MembersSchedule):
 
 
 class ThinParts(ThinSteps):
-    """What a CTA does with its sums and outputs; see ``ThinPagedKernel`` for what it is made of."""
+    """What a CTA does with its sums and outputs; see ``ThinPagedKernel`` for what it is made of.
+
+    Both warpgroups run the same code, so that what runs once is fetched once. Block ``b`` of the
+    output is slab ``b`` of the left one and slab ``b ^ 4`` of the right one: each keeps its first
+    four blocks and hands the others over.
+    """
 
     # ---- the warpgroups of a CTA -----------------------------------------------------------
     @cute.jit
-    def finish(self, wg, storage, work, outputs, slots, sequence, part, group: cutlass.Constexpr):
+    def finish(self, wg, storage, work, outputs, slots, sequence, part):
         """The output of a whole sequence, or a part of one for those that merge it."""
-        _, _, whole = part
-        self.over_keys(wg, wg.row_sum, operator.add, group)
+        start, _, whole = part
+        final = (sequence != work.last) | (work.last_tile == 0)
+        slot = 2 * work.worker + Int32(final)
+        self.over_keys(wg, wg.row_sum, operator.add, 0)
         for first in range_constexpr(0, self.quads, self.exchanged):
             if const_expr(first > 0):
                 self.meet(BOTH, CONSUMERS)  # the other has read what was there
-            self.hand_over(wg, storage, first, group)
+            self.hand_over(wg, storage, first)
             self.meet(BOTH, CONSUMERS)
             if const_expr(first == 0):
-                self.weigh_both(wg, storage, group)
-            self.add_other(wg, storage, first, group)
+                self.weigh_both(wg, storage)
+                self.keep_sum(wg, storage, work, outputs, slots[0], sequence, slot, whole)
+            self.add_other(wg, storage, first)
         if whole:
-            self.store(wg, work, outputs, slots[2], sequence, group)
-            self.meet(BOTH, CONSUMERS)
+            self.send(wg, storage, outputs, sequence)
         else:
-            owner = work.begun if sequence == work.first else work.worker
-            owner = work.worker if part[0] == 0 else owner
-            final = (sequence != work.last) | (work.last_tile == 0)
-            self.leave(wg, slots, 2 * work.worker + Int32(final), group)
-            self.meet(BOTH, CONSUMERS)  # all that was written is before the release
-            if (group == 0) & (wg.thread == 0):
-                counter = self.counter(slots, owner)
-                cute.arch.red(
-                    counter, Int32(1), op="add", dtype=Int32, sem="release", scope="gpu"
-                )
+            self.leave(wg, slots[0], slot)
+        self.meet(BOTH, CONSUMERS)  # all that was written is before the release
+        if (whole == 0) & (cute.arch.thread_idx()[0] == 0):
+            owner = work.worker if start == 0 else work.begun
+            cute.arch.red(
+                self.counter(slots, owner),
+                Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",
+            )  # fmt: skip
 
     def results(self, storage):
         """Maximum and sum of each column, by warpgroup: [groups, 2, columns]."""
@@ -91,80 +104,129 @@ class ThinParts(ThinSteps):
 
     def handed(self, wg, storage, group):
         """Four values of this thread by quad and block, as warpgroup ``group`` has left them."""
-        values = storage.handed.data_ptr() + group * HALF_BLOCKS * self.exchanged * GROUP
+        size = HALF_BLOCKS * self.exchanged * GROUP
+        values = cute.make_tensor(
+            storage.handed.data_ptr(), cute.make_layout((4, 128, size // GROUP, GROUPS))
+        )
+        own = values[None, wg.thread, None, group]
         shape = (4, self.exchanged, HALF_BLOCKS)
         stride = (1, GROUP, GROUP * self.exchanged)
-        return cute.make_tensor(values + wg.thread * 4, cute.make_layout(shape, stride=stride))
+        return cute.make_tensor(own.iterator, cute.make_layout(shape, stride=stride))
 
     @cute.jit
-    def hand_over(self, wg, storage, first: cutlass.Constexpr, group: cutlass.Constexpr):
+    def hand_over(self, wg, storage, first: cutlass.Constexpr):
         """Some columns of the half that the other warpgroup keeps, and first of all the sums."""
-        place = self.handed(wg, storage, group)
+        place = self.handed(wg, storage, wg.group)
         for block in range_constexpr(HALF_BLOCKS):
             for j in range_constexpr(self.exchanged):
-                given = self.quad(wg, (1 - group) * HALF_BLOCKS + block, first + j)
+                given = self.quad(wg, HALF_BLOCKS + block, first + j)
                 cute.autovec_copy(given, place[None, j, block])
         if const_expr(first == 0):
             results = self.results(storage)
             if (wg.warp == 0) & (wg.lane < 4):
                 for c in range_constexpr(self.mine):
-                    results[group, 0, self.column(wg, c)] = wg.row_max[c]
-                    results[group, 1, self.column(wg, c)] = wg.row_sum[c]
+                    results[wg.group, 0, self.column(wg, c)] = wg.row_max[c]
+                    results[wg.group, 1, self.column(wg, c)] = wg.row_sum[c]
 
     @cute.jit
-    def weigh_both(self, wg, storage, group: cutlass.Constexpr):
-        """What both are worth, divided by the sums of both; ``top`` is their LSE to base 2."""
+    def both(self, results, group, column):
+        """What the sums of a warpgroup and of the other are worth, the sum of both, its maximum."""
+        own, other = results[group, 0, column], results[1 - group, 0, column]
+        top = cute.arch.fmax(own, other)
+        mine = cute.math.exp2(own - top, fastmath=True)
+        theirs = cute.math.exp2(other - top, fastmath=True)
+        total = results[group, 1, column] * mine + results[1 - group, 1, column] * theirs
+        return mine, theirs, total, top
+
+    @cute.jit
+    def weigh_both(self, wg, storage):
+        """What both warpgroups are worth, divided by the sums of both."""
         results = self.results(storage)
         for c in range_constexpr(self.mine):
-            peer_max, peer_sum = [results[1 - group, i, self.column(wg, c)] for i in range(2)]
-            top = cute.arch.fmax(wg.row_max[c], peer_max)
-            mine = cute.math.exp2(wg.row_max[c] - top, fastmath=True)
-            theirs = cute.math.exp2(peer_max - top, fastmath=True)
-            total = wg.row_sum[c] * mine + peer_sum * theirs
+            mine, theirs, total, _ = self.both(results, wg.group, self.column(wg, c))
             inverse = Float32(0.0) if total == 0.0 else cute.arch.rcp_approx(total)
             wg.shrink[c], wg.row_sum[c] = mine * inverse, theirs * inverse
-            wg.top[c] = top + cute.math.log2(total, fastmath=True)
 
     @cute.jit
-    def add_other(self, wg, storage, first: cutlass.Constexpr, group: cutlass.Constexpr):
+    def keep_sum(self, wg, storage, work, outputs, places, sequence, slot, whole):
+        """The LSE of each column, by a thread each: as it is, or to base 2 with a part."""
+        column = cute.arch.thread_idx()[0]
+        if column < self.columns:
+            _, _, total, top = self.both(self.results(storage), 0, column)
+            value = top + cute.math.log2(total, fastmath=True)
+            if whole == 0:
+                places[2 * slot, column] = value
+            elif column < work.heads * work.queries:
+                self.store_lse(work, outputs, sequence, column, value)
+
+    @cute.jit
+    def add_other(self, wg, storage, first: cutlass.Constexpr):
         """Add what the other has handed over of the kept half."""
-        place = self.handed(wg, storage, 1 - group)
+        place = self.handed(wg, storage, 1 - wg.group)
         other = cute.make_rmem_tensor(4, Float32)
         for block in range_constexpr(HALF_BLOCKS):
             for j in range_constexpr(self.exchanged):
                 cute.autovec_copy(place[None, j, block], other)
-                own = self.quad(wg, group * HALF_BLOCKS + block, first + j)
+                own = self.quad(wg, block, first + j)
                 for i in range_constexpr(4):
                     c = 2 * (first + j) + i % 2
                     own[i] = own[i] * wg.shrink[c] + other[i] * wg.row_sum[c]
 
     # ---- outputs ---------------------------------------------------------------------------
+    def out_slabs(self, storage):
+        """Where outputs leave from, in place of what was handed over: [columns, 64, slabs]."""
+        layout = thin_layout(self.dtype, self.columns, 2 * self.area)
+        start = cute.recast_ptr(storage.handed.data_ptr(), layout.inner, self.dtype)
+        return cute.make_tensor(start, layout.outer)
+
+    @property
+    def area(self) -> int:
+        """Slabs that fit what a warpgroup hands over at once."""
+        return HALF_BLOCKS * self.exchanged * GROUP * 4 // (self.columns * SLAB * 2)
+
+    @cute.jit
+    def send(self, wg, storage, outputs, sequence):
+        """The kept half of the output, by way of the place that this warpgroup has read."""
+        store_o, o = outputs[:2]
+        slabs, first = self.out_slabs(storage), (1 - wg.group) * self.area
+        self.meet(OWN, 128)  # all of it has been read
+        for block in range_constexpr(HALF_BLOCKS):
+            rounded = cute.make_rmem_tensor(wg.score.layout, self.dtype)
+            rounded.store(wg.out[block].load().to(self.dtype))
+            slab = slabs[None, None, first + block]
+            turned = cute.make_tensor(slab.iterator, cute.select(slab.layout, mode=[1, 0]))
+            target = wg.store_thread.partition_D(turned)
+            cute.copy(wg.store, wg.store_thread.retile(rounded), target)
+        cute.arch.fence_proxy("async.shared", space="cta")
+        self.meet(OWN, 128)
+        if wg.warp == 0:
+            shared, out = thin_parts(store_o, slabs, o, self.columns)
+            for block in range_constexpr(HALF_BLOCKS):
+                to = out[None, 0, HALF_BLOCKS * wg.group + block, sequence]
+                cute.copy(store_o, shared[None, first + block], to)
+            cute.arch.cp_async_bulk_commit_group()
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
     def out_row(self, work, o, sequence, row):
         """A row of the output; past the last, the first."""
         row = cutlass.select_(row < work.heads * work.queries, row, 0)
         return o[sequence, row // work.heads, row % work.heads, None]
 
     @cute.jit
-    def store(self, wg, work, outputs, o, sequence, group: cutlass.Constexpr):
-        """The kept half of the output; the first warpgroup stores the LSE."""
-        for c in range_constexpr(self.mine):
-            row = self.column(wg, c)
-            if row < work.heads * work.queries:
-                out = self.out_row(work, o, sequence, row)
-                for block in range_constexpr(HALF_BLOCKS):
-                    at = (group * HALF_BLOCKS + block) * SLAB + 16 * wg.warp + wg.lane // 4
-                    for r in range_constexpr(2):
-                        value = self.quad(wg, group * HALF_BLOCKS + block, c // 2)[c % 2 + 2 * r]
-                        out[at + 8 * r] = value.to(o.element_type)
-                if const_expr(group == 0) and (wg.warp == 0) & (wg.lane < 4):
-                    self.store_lse(work, outputs, sequence, row, wg.top[c])
-
-    @cute.jit
     def store_lse(self, work, outputs, sequence, row, value):
         """An LSE to base 2 in the unit that is asked for; minus infinity is that of no key."""
-        lse, unit, empty = outputs
+        lse, unit, empty = outputs[2:]
         value = empty if value == -Float32.inf else value * unit
         lse[sequence, row % work.heads, row // work.heads, 0] = value
+
+    @cute.jit
+    def meet(self, barrier: cutlass.Constexpr, threads: cutlass.Constexpr):
+        """Of ``OWN`` each warpgroup has one, which the code of both does not tell apart."""
+        if const_expr(barrier == OWN):
+            group = cute.arch.make_warp_uniform(cute.arch.warp_idx()) // 4
+            cute.arch.barrier(barrier_id=OWN + group, number_of_threads=threads)
+        else:
+            cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
 
     # ---- parts of a sequence ---------------------------------------------------------------
     def counter(self, slots, owner):
@@ -172,19 +234,16 @@ class ThinParts(ThinSteps):
         return cute.domain_offset((4 * owner, 0), slots[1]).iterator
 
     @cute.jit
-    def leave(self, wg, slots, slot, group: cutlass.Constexpr):
-        """Write a part to a slot: the LSE of each column, then quads, which a warp moves whole."""
-        place = slots[0][2 * slot, None]
-        quads = cute.local_tile(cute.domain_offset(NUMBERS, place), (4,), (wg.thread,))
-        units = cute.make_layout((4, BLOCKS * self.quads), stride=(1, GROUP))
+    def leave(self, wg, places, slot):
+        """Write the kept half to a slot, in quads, which a warp moves whole."""
+        values = cute.domain_offset(NUMBERS, places[2 * slot, None])
+        first = HALF_BLOCKS * self.quads * 128 * wg.group
+        quads = cute.local_tile(values, (4,), (first + wg.thread,))
+        units = cute.make_layout((4, HALF_BLOCKS * self.quads), stride=(1, GROUP))
         into = cute.make_tensor(quads.iterator, units)
         for block in range_constexpr(HALF_BLOCKS):
             for j in range_constexpr(self.quads):
-                at = group * HALF_BLOCKS + block
-                cute.autovec_copy(self.quad(wg, at, j), into[None, at * self.quads + j])
-        if const_expr(group == 0) and (wg.warp == 0) & (wg.lane < 4):
-            for c in range_constexpr(self.mine):
-                place[self.column(wg, c)] = wg.top[c]
+                cute.autovec_copy(self.quad(wg, block, j), into[None, block * self.quads + j])
 
     @cute.jit
     def merge(self, storage, work, outputs, slots):
