@@ -145,8 +145,8 @@ class ThinPagedKernel(ThinParts):
         """Grid as the schedule says; loads are TMA atoms and their tensors, latent part first."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
-        self.set_up(storage, warp_index, (*q_loads[::2], *kv_loads[::2], outputs[0]))
         work = self.schedule.work(where, outputs[2], masked)
+        self.set_up(storage, warp_index, (*q_loads[::2], *kv_loads[::2], outputs[0]))
         if warp_index >= CONSUMERS // 32:
             cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
             group = warp_index - CONSUMERS // 32
@@ -156,8 +156,9 @@ class ThinPagedKernel(ThinParts):
                 self.load_queries(storage, q_loads, work)
         else:
             cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            self.consume(storage, work, scale_log2, outputs, slots)
-            self.merge(storage, work, outputs, slots)
+            shared = self.schedule.members(work, where[2])
+            self.consume(storage, shared, scale_log2, outputs, slots)
+            self.merge(storage, shared, outputs, slots)
 
     @cute.jit
     def set_up(self, storage, warp_index, loads):

@@ -1,10 +1,11 @@
 """Results of few-row attention over pages: outputs, and parts of sequences merged in one launch.
 
-The two warpgroups of a CTA merge first. What is whole then leaves from registers; a part goes to
-L2, and all workers that end with its sequence merge a range of its values each. All parts of a
-range come by bulk copies to where keys were, under way at once, whatever their number.
+The two warpgroups of a CTA merge first. What is whole then leaves from registers, also where one
+other worker has a part, which is added to them. Where more have one, each leaves its part in L2,
+and all that end with the sequence merge some of its units.
 
-One counter per sequence says that parts have come and who has seen it; it is zero between launches.
+One counter per sequence says how many parts have come, and who has seen them; it is zero between
+launches.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr, range_constexpr
 
 from mla_var3.kernel.cute_python.kit.even import Cut
-from mla_var3.kernel.cute_python.kit.members import MembersSchedule, MembersWork
+from mla_var3.kernel.cute_python.kit.members import MembersWork
+from mla_var3.kernel.cute_python.kit.prompt import PromptSchedule
 from mla_var3.kernel.cute_python.kit.slabs import SLAB
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
-from mla_var3.kernel.cute_python.kit.staged import copy
 from mla_var3.kernel.cute_python.kit.thin_slabs import (
     BLOCKS,
     BOTH,
@@ -43,6 +44,8 @@ NUMBERS = 128
 GROUP, WARP = 512, 128
 #: Consumer warps, and lanes of each.
 WARPS, LANES = CONSUMERS // 32, 32
+#: Parts of a unit that a warp asks for at once.
+AT_ONCE = 4
 #: What a reader adds to a counter of parts, more than there are of these.
 READER = 1 << 16
 
@@ -50,13 +53,13 @@ ThinWork = NamedTuple("ThinWork", [*MembersWork.__annotations__.items(), ("begun
 
 
 @dataclass(frozen=True)
-class ThinSchedule(MembersSchedule):
+class ThinSchedule(PromptSchedule):
     """The even schedule, with the worker that began what this one begins in the middle of."""
 
     @cute.jit
     def work(self, where, lse, masked):
-        """The work of this CTA."""
-        work = MembersSchedule.work(self, where, lse, masked)
+        """The work of this CTA, as its worker's own row says."""
+        work = PromptSchedule.work(self, where, lse, masked)
         return ThinWork(*work, begun=where[2][work.worker, int(Cut.OWNER)])
 
 
@@ -72,9 +75,10 @@ class ThinParts(ThinSteps):
     @cute.jit
     def finish(self, wg, storage, work, outputs, slots, sequence, part):
         """The output of a whole sequence, or a part of one for those that merge it."""
-        start, _, whole = part
-        final = (sequence != work.last) | (work.last_tile == 0)
-        slot = 2 * work.worker + Int32(final)
+        start, _, _ = part
+        goes_on = (sequence == work.last) & (work.last_tile > 0)
+        alone = (start == 0) & ((goes_on == 0) | (work.final == work.owner + 1))
+        slot = 2 * work.worker + 1 - Int32(goes_on)
         self.over_keys(wg, wg.row_sum, operator.add, 0)
         for first in range_constexpr(0, self.quads, self.exchanged):
             if const_expr(first > 0):
@@ -83,19 +87,22 @@ class ThinParts(ThinSteps):
             self.meet(BOTH, CONSUMERS)
             if const_expr(first == 0):
                 self.weigh_both(wg, storage)
-                self.keep_sum(wg, storage, work, outputs, slots[0], sequence, slot, whole)
             self.add_other(wg, storage, first)
-        if whole:
+        if alone:
+            if goes_on:
+                self.take(wg, storage, work, slots)
+            self.store_sums(storage, work, outputs, slots, sequence, goes_on)
             self.send(wg, storage, outputs, sequence)
+            self.meet(BOTH, CONSUMERS)  # what was handed over may be written again
         else:
-            self.leave(wg, slots[0], slot)
-        self.meet(BOTH, CONSUMERS)  # all that was written is before the release
-        if (whole == 0) & (cute.arch.thread_idx()[0] == 0):
-            owner = work.worker if start == 0 else work.begun
-            cute.arch.red(
-                self.counter(slots, owner),
-                Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",
-            )  # fmt: skip
+            self.leave(wg, storage, slots[0], slot)
+            self.meet(BOTH, CONSUMERS)  # all that was written is before the release
+            if cute.arch.thread_idx()[0] == 0:
+                owner = work.worker if start == 0 else work.begun
+                cute.arch.red(
+                    self.counter(slots, owner),
+                    Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",
+                )  # fmt: skip
 
     def results(self, storage):
         """Maximum and sum of each column, by warpgroup: [groups, 2, columns]."""
@@ -147,17 +154,10 @@ class ThinParts(ThinSteps):
             inverse = Float32(0.0) if total == 0.0 else cute.arch.rcp_approx(total)
             wg.shrink[c], wg.row_sum[c] = mine * inverse, theirs * inverse
 
-    @cute.jit
-    def keep_sum(self, wg, storage, work, outputs, places, sequence, slot, whole):
-        """The LSE of each column, by a thread each: as it is, or to base 2 with a part."""
-        column = cute.arch.thread_idx()[0]
-        if column < self.columns:
-            _, _, total, top = self.both(self.results(storage), 0, column)
-            value = top + cute.math.log2(total, fastmath=True)
-            if whole == 0:
-                places[2 * slot, column] = value
-            elif column < work.heads * work.queries:
-                self.store_lse(work, outputs, sequence, column, value)
+    def sum_of(self, storage, column):
+        """LSE to base 2 of a column over both warpgroups."""
+        _, _, total, top = self.both(self.results(storage), 0, column)
+        return top + cute.math.log2(total, fastmath=True)
 
     @cute.jit
     def add_other(self, wg, storage, first: cutlass.Constexpr):
@@ -207,10 +207,16 @@ class ThinParts(ThinSteps):
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
-    def out_row(self, work, o, sequence, row):
-        """A row of the output; past the last, the first."""
-        row = cutlass.select_(row < work.heads * work.queries, row, 0)
-        return o[sequence, row // work.heads, row % work.heads, None]
+    @cute.jit
+    def store_sums(self, storage, work, outputs, slots, sequence, taken):
+        """The LSE of each column, by a thread each, with that of a part that was taken."""
+        column = cute.arch.thread_idx()[0]
+        if column < work.heads * work.queries:
+            value = self.sum_of(storage, column)
+            if taken:
+                _, _, top, total = self.two(value, self.left(work, slots, work.final)[column])
+                value = top + cute.math.log2(total, fastmath=True)
+            self.store_lse(work, outputs, sequence, column, value)
 
     @cute.jit
     def store_lse(self, work, outputs, sequence, row, value):
@@ -233,122 +239,199 @@ class ThinParts(ThinSteps):
         """Address of the counter of the sequence that a worker began."""
         return cute.domain_offset((4 * owner, 0), slots[1]).iterator
 
+    def left(self, work, slots, worker):
+        """What a worker has left of the sequence that this one ends with: LSEs, then quads."""
+        return slots[0][2 * (2 * worker + Int32(worker == work.final)), None]
+
+    def quads_of(self, place, first):
+        """The thread's quads of a part, from one on: [4, quads]; a warp moves 512 bytes."""
+        values = cute.domain_offset(NUMBERS, place)
+        quads = cute.local_tile(values, (4,), (first * 128 + cute.arch.thread_idx()[0] % 128,))
+        layout = cute.make_layout((4, HALF_BLOCKS * self.quads), stride=(1, GROUP))
+        return cute.make_tensor(quads.iterator, layout)
+
     @cute.jit
-    def leave(self, wg, places, slot):
-        """Write the kept half to a slot, in quads, which a warp moves whole."""
-        values = cute.domain_offset(NUMBERS, places[2 * slot, None])
-        first = HALF_BLOCKS * self.quads * 128 * wg.group
-        quads = cute.local_tile(values, (4,), (first + wg.thread,))
-        units = cute.make_layout((4, HALF_BLOCKS * self.quads), stride=(1, GROUP))
-        into = cute.make_tensor(quads.iterator, units)
+    def leave(self, wg, storage, places, slot):
+        """Write the kept half to a slot, and the LSE of each column."""
+        place = places[2 * slot, None]
+        into = self.quads_of(place, HALF_BLOCKS * self.quads * wg.group)
         for block in range_constexpr(HALF_BLOCKS):
             for j in range_constexpr(self.quads):
                 cute.autovec_copy(self.quad(wg, block, j), into[None, block * self.quads + j])
+        column = cute.arch.thread_idx()[0]
+        if column < self.columns:
+            place[column] = self.sum_of(storage, column)
+
+    @cute.jit
+    def two(self, own, other):
+        """What two parts of a column are worth by their LSEs, the maximum of these, and the sum."""
+        # Rows that see no key: any weight of their zeros is right, but none is a NaN.
+        top = cute.arch.fmax(cute.arch.fmax(own, other), Float32(LOWEST))
+        mine = cute.math.exp2(own - top, fastmath=True)
+        theirs = cute.math.exp2(other - top, fastmath=True)
+        total = mine + theirs
+        inverse = Float32(0.0) if total == 0.0 else cute.arch.rcp_approx(total)
+        return mine * inverse, theirs * inverse, top, total
+
+    @cute.jit
+    def take(self, wg, storage, work, slots):
+        """Add the one other part to the kept half in registers."""
+        if cute.arch.thread_idx()[0] == 0:
+            counter = self.counter(slots, work.owner)
+            while cute.arch.load(counter, Int32, sem="acquire", scope="gpu") == 0:
+                pass
+            cute.arch.store(counter, Int32(0), sem="relaxed", scope="gpu")
+        self.meet(BOTH, CONSUMERS)
+        place = self.left(work, slots, work.final)
+        for c in range_constexpr(self.mine):
+            own = self.sum_of(storage, self.column(wg, c))
+            mine, theirs, _, _ = self.two(own, place[self.column(wg, c)])
+            wg.shrink[c], wg.row_sum[c] = mine, theirs
+        quads = self.quads_of(place, HALF_BLOCKS * self.quads * wg.group)
+        other = cute.make_rmem_tensor((4, HALF_BLOCKS * self.quads), Float32)
+        for j in range_constexpr(HALF_BLOCKS * self.quads):
+            cute.autovec_copy(quads[None, j], other[None, j])
+        for block in range_constexpr(HALF_BLOCKS):
+            for j in range_constexpr(self.quads):
+                own = self.quad(wg, block, j)
+                for i in range_constexpr(4):
+                    c = 2 * j + i % 2
+                    given = other[i, block * self.quads + j] * wg.row_sum[c]
+                    own[i] = own[i] * wg.shrink[c] + given
+
+    # ---- merges of three parts and more ----------------------------------------------------
+    @property
+    def units(self) -> int:
+        """Warps' quads of an output, two blocks each: what members of a merge share."""
+        return HALF_BLOCKS * self.quads * (GROUP // WARP)
 
     @cute.jit
     def merge(self, storage, work, outputs, slots):
-        """Merge a range of the sequence that this worker ends with, where others have parts."""
+        """Merge some units of the sequence that this worker ends with, if three or more have it."""
         stays = (work.last_tile > 0) | ((work.worker == work.final) & (work.ends > 0))
-        if stays & (work.final > work.owner):
+        if stays & (work.final - work.owner > 1):
             members = work.final - work.owner + work.ends
-            units = cute.ceil_div(self.units, members)
-            first = (work.worker - work.owner) * units
+            each = cute.ceil_div(self.units, members)
+            first = (work.worker - work.owner) * each
             if first < self.units:
-                readers = cute.ceil_div(self.units, units)
-                units = cutlass.min(units, self.units - first)
-                self.gather(storage, work, slots, first, units, readers)
-                self.weigh_parts(storage, work, outputs, first)
-                self.meet(BOTH, CONSUMERS)
-                self.add_parts(storage, work, slots[2], first, units)
-
-    @property
-    def units(self) -> int:
-        """Values of a warp's quads in an output, of which a member merges a range."""
-        return BLOCKS * self.quads * (GROUP // WARP)
+                self.await_parts(work, slots, cute.ceil_div(self.units, each))
+                self.merge_units(
+                    storage, work, outputs, slots, first, cutlass.min(each, self.units - first)
+                )
 
     @cute.jit
-    def gather(self, storage, work, slots, first, units, readers):
-        """Wait for all parts, and copy a range of each to shared memory, all under way at once."""
-        thread, parts = cute.arch.thread_idx()[0], work.final - work.owner + 1
-        staged = storage.staged.data_ptr()
-        if thread == 0:
-            counter = self.counter(slots, work.owner)
+    def await_parts(self, work, slots, readers):
+        """Wait for all parts; the last reader clears the counter."""
+        if cute.arch.thread_idx()[0] == 0:
+            counter, parts = self.counter(slots, work.owner), work.final - work.owner + 1
             while cute.arch.load(counter, Int32, sem="acquire", scope="gpu") % READER < parts:
                 pass
+        self.meet(BOTH, CONSUMERS)
+        if cute.arch.thread_idx()[0] == CONSUMERS - 1:
+            counter = self.counter(slots, work.owner)
             before = cute.arch.atomic_add(counter, Int32(READER), sem="relaxed", scope="gpu")
             if before // READER == readers - 1:
                 cute.arch.store(counter, Int32(0), sem="relaxed", scope="gpu")
-            size = parts * (units * WARP + self.columns) * 4
-            cute.arch.mbarrier_arrive_and_expect_tx(staged, size)
-        self.meet(BOTH, CONSUMERS)
-        cute.arch.fence_proxy("async.global")
-        values, numbers = self.gathered(storage), storage.handed.data_ptr()
-        for i in cutlass.range(thread, parts, CONSUMERS, unroll=1):
-            copy(self.part(work, slots, i), 0, numbers + i * self.columns, self.columns, staged)
-        for i in cutlass.range(thread, parts * units, CONSUMERS, unroll=1):
-            start = NUMBERS + (first + i % units) * WARP
-            copy(self.part(work, slots, i // units), start, values + i * WARP, WARP, staged)
-        cute.arch.mbarrier_wait(staged, 0)
-
-    def part(self, work, slots, i):
-        """What the sequence's worker number ``i`` left of it."""
-        worker = work.owner + i
-        return slots[0][2 * (2 * worker + Int32(worker == work.final)), None]
-
-    def gathered(self, storage):
-        """Where the values of parts come to: where keys were."""
-        return cute.recast_ptr(storage.kv.data_ptr(), dtype=Float32)
 
     @cute.jit
-    def weigh_parts(self, storage, work, outputs, first):
-        """What each part of a column is worth, in place of its LSE; a warp per column."""
-        thread, parts = cute.arch.thread_idx()[0], work.final - work.owner + 1
-        lane = thread % LANES
-        numbers = self.numbers(storage)
-        for column in cutlass.range(thread // LANES, self.columns, WARPS, unroll=1):
-            top, total = Float32(LOWEST), Float32(0.0)
-            for i in cutlass.range(lane, parts, LANES, unroll=1):
-                top = cute.arch.fmax(top, numbers[column, i])
-            for distance in (1, 2, 4, 8, 16):
-                top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, distance))
-            for i in cutlass.range(lane, parts, LANES, unroll=1):
-                total = total + cute.math.exp2(numbers[column, i] - top, fastmath=True)
-            for distance in (1, 2, 4, 8, 16):
-                total = total + cute.arch.shuffle_sync_bfly(total, distance)
-            inverse = Float32(0.0) if total == 0.0 else cute.arch.rcp_approx(total)
-            for i in cutlass.range(lane, parts, LANES, unroll=1):
-                weight = cute.math.exp2(numbers[column, i] - top, fastmath=True)
-                numbers[column, i] = weight * inverse
-            if (first == 0) & (lane == 0) & (column < work.heads * work.queries):
-                value = top + cute.math.log2(total, fastmath=True)
-                self.store_lse(work, outputs, work.last, column, value)
+    def merge_units(self, storage, work, outputs, slots, first, units):
+        """A unit per warp, or of few units some warps each, which then add what they have."""
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        lane = cute.arch.thread_idx()[0] % LANES
+        team = cutlass.max(WARPS // units, 1)
+        at_once = WARPS // team
+        sums = cute.make_rmem_tensor((2, 2), Float32)  # maximum and sum of two columns
+        acc = cute.make_rmem_tensor((4, 2), Float32)
+        shared = cute.make_tensor(
+            storage.handed.data_ptr(), cute.make_layout((LANES, 12, WARPS))
+        )[lane, None, None]  # fmt: skip
+        for n in cutlass.range(cute.ceil_div(units, at_once), unroll=1):
+            number = warp // team + n * at_once
+            unit = first + cutlass.min(number, units - 1)
+            self.add_parts(work, slots, unit, warp % team, team, lane, sums, acc)
+            if team > 1:
+                for i in range_constexpr(4):
+                    shared[i, warp] = sums[i]
+                for i in range_constexpr(8):
+                    shared[4 + i, warp] = acc[i]
+                self.meet(BOTH, CONSUMERS)
+                if warp % team == 0:
+                    for other in cutlass.range(warp + 1, warp + team, unroll=1):
+                        self.add_shared(shared[None, other], sums, acc)
+            if (warp % team == 0) & (number < units):
+                self.store_unit(work, outputs, slots[2], unit, lane, sums, acc)
 
-    def numbers(self, storage):
-        """LSEs of parts, later their weights: [columns, parts]."""
-        most = HALF_BLOCKS * self.exchanged * GROUP * GROUPS // self.columns
-        layout = cute.make_layout((self.columns, most))
-        return cute.make_tensor(storage.handed.data_ptr(), layout)
+    def place_of_unit(self, unit):
+        """First block, quad of columns, and warp of a unit."""
+        warps = GROUP // WARP
+        return unit // (self.quads * warps) * 2, unit // warps % self.quads, unit % warps
 
     @cute.jit
-    def add_parts(self, storage, work, o, first, units):
-        """Add the parts of a range by their weights, and store what they give."""
-        thread, parts = cute.arch.thread_idx()[0], work.final - work.owner + 1
-        numbers, values = self.numbers(storage), self.gathered(storage)
-        lane = thread % LANES
-        acc, quad = cute.make_rmem_tensor(4, Float32), cute.make_rmem_tensor(4, Float32)
-        for i in cutlass.range(thread // LANES, units, WARPS, unroll=1):
-            unit = (first + i) // (GROUP // WARP)
-            dimension = unit // self.quads * SLAB + (first + i) % (GROUP // WARP) * 16 + lane // 4
-            column = unit % self.quads * 8 + 2 * (lane % 4)
-            acc.fill(0.0)
-            own = cute.make_tensor(values + i * WARP + 4 * lane, cute.make_layout(4))
-            for part in cutlass.range(parts, unroll=4):
-                given = cute.make_tensor(own.iterator + part * units * WARP, cute.make_layout(4))
-                cute.autovec_copy(given, quad)
-                for e in range_constexpr(4):
-                    acc[e] = acc[e] + quad[e] * numbers[column + e % 2, part]
+    def add_parts(self, work, slots, unit, first, step, lane, sums, acc):
+        """Add every ``step``-th part of a unit; loads of some stand before the first use of one."""
+        block, j, warp = self.place_of_unit(unit)
+        for c in range_constexpr(2):
+            sums[0, c], sums[1, c] = Float32(LOWEST), Float32(0.0)
+        acc.fill(0.0)
+        pairs = cute.make_rmem_tensor((2, AT_ONCE), Float32)
+        quads = cute.make_rmem_tensor((4, 2, AT_ONCE), Float32)
+        parts = work.final - work.owner + 1
+        for part in cutlass.range(first, parts, step * AT_ONCE, unroll=1):
+            for n in range_constexpr(AT_ONCE):
+                worker = work.owner + cutlass.min(part + n * step, parts - 1)
+                place = self.left(work, slots, worker)
+                pair = cute.local_tile(place, (2,), (4 * j + lane % 4,))
+                cute.autovec_copy(pair, pairs[None, n])
+                values = cute.domain_offset(NUMBERS, place)
+                for b in range_constexpr(2):
+                    at = ((block + b) * self.quads + j) * 128 + warp * LANES + lane
+                    cute.autovec_copy(cute.local_tile(values, (4,), (at,)), quads[None, b, n])
             for c in range_constexpr(2):
-                if column + c < work.heads * work.queries:
-                    out = self.out_row(work, o, work.last, column + c)
+                top = sums[0, c]
+                for n in range_constexpr(AT_ONCE):
+                    there = part + n * step < parts
+                    pairs[c, n] = cutlass.select_(there, pairs[c, n], -Float32.inf)
+                    top = cute.arch.fmax(top, pairs[c, n])
+                kept = cute.math.exp2(sums[0, c] - top, fastmath=True)
+                sums[0, c], sums[1, c] = top, sums[1, c] * kept
+                for i in range_constexpr(c, 4, 2):
+                    for b in range_constexpr(2):
+                        acc[i, b] = acc[i, b] * kept
+                for n in range_constexpr(AT_ONCE):
+                    weight = cute.math.exp2(pairs[c, n] - top, fastmath=True)
+                    sums[1, c] = sums[1, c] + weight
+                    for i in range_constexpr(c, 4, 2):
+                        for b in range_constexpr(2):
+                            acc[i, b] = acc[i, b] + quads[i, b, n] * weight
+
+    @cute.jit
+    def add_shared(self, other, sums, acc):
+        """Add what another warp of the team has of the same unit."""
+        for c in range_constexpr(2):
+            theirs, mine = other[2 * c], sums[0, c]
+            top = cute.arch.fmax(mine, theirs)
+            theirs = cute.math.exp2(theirs - top, fastmath=True)
+            mine = cute.math.exp2(mine - top, fastmath=True)
+            sums[0, c], sums[1, c] = top, sums[1, c] * mine + other[2 * c + 1] * theirs
+            for i in range_constexpr(c, 4, 2):
+                for b in range_constexpr(2):
+                    acc[i, b] = acc[i, b] * mine + other[4 + 4 * b + i] * theirs
+
+    @cute.jit
+    def store_unit(self, work, outputs, o, unit, lane, sums, acc):
+        """Two dimensions of two columns, of two blocks; of the first unit of columns the LSE."""
+        block, j, warp = self.place_of_unit(unit)
+        for c in range_constexpr(2):
+            column = 8 * j + 2 * (lane % 4) + c
+            total = sums[1, c]
+            inverse = Float32(0.0) if total == 0.0 else cute.arch.rcp_approx(total)
+            if column < work.heads * work.queries:
+                row, head = column // work.heads, column % work.heads
+                out = o[work.last, row, head, None]
+                for b in range_constexpr(2):
+                    at = (block + b) * SLAB + 16 * warp + lane // 4
                     for r in range_constexpr(2):
-                        out[dimension + 8 * r] = acc[c + 2 * r].to(o.element_type)
+                        out[at + 8 * r] = (acc[c + 2 * r, b] * inverse).to(o.element_type)
+                if (block == 0) & (warp == 0) & (lane < 4):
+                    value = sums[0, c] + cute.math.log2(total, fastmath=True)
+                    self.store_lse(work, outputs, work.last, column, value)
