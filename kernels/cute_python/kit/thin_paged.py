@@ -38,17 +38,18 @@ from mla_var3.kernel.cute_python.kit.thin_parts import (
 )
 from mla_var3.kernel.cute_python.kit.thin_slabs import (
     BLOCKS,
-    CONSUMER_REGISTERS,
     CONSUMERS,
     GROUPS,
     ORDER,
-    PRODUCER_REGISTERS,
+    WIDE,
     thin_layout,
     thin_parts,
     thin_slabs,
 )
 from mla_var3.kernel.cute_python.kit.thin_steps import Warpgroup, transposed_layout
 
+#: Registers of consumer and producer threads, with few columns and with many.
+REGISTERS, WIDE_REGISTERS = (232, 40), (240, 24)
 #: Views of whichever warpgroup runs the code of both, and which one it is.
 Group = NamedTuple("Group", [*Warpgroup.__annotations__.items(), ("group", Int32)])
 
@@ -69,6 +70,8 @@ class ThinPagedKernel(ThinParts):
         #: Of a thread: columns, and groups of four values of one block of the output.
         self.mine, self.quads = columns // 4, columns // 8
         self.exchanged = min(columns, ROUND) // 8
+        #: Of consumer and producer threads; an output of 32 columns takes more.
+        self.registers = WIDE_REGISTERS if columns >= WIDE else REGISTERS
         self.schedule = ThinSchedule(1)
 
     # ---- host half -------------------------------------------------------------------------
@@ -145,18 +148,19 @@ class ThinPagedKernel(ThinParts):
         """Grid as the schedule says; loads are TMA atoms and their tensors, latent part first."""
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
-        work = self.schedule.work(where, outputs[2], masked)
         self.set_up(storage, warp_index, (*q_loads[::2], *kv_loads[::2], outputs[0]))
         if warp_index >= CONSUMERS // 32:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(self.registers[1])
+            work = self.schedule.work(where, outputs[2], masked)
             group = warp_index - CONSUMERS // 32
             if group < GROUPS:
                 self.produce(storage, kv_loads, work, group)
             if warp_index == CONSUMERS // 32 + GROUPS:
                 self.load_queries(storage, q_loads, work)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            shared = self.schedule.members(work, where[2])
+            cute.arch.setmaxregister_increase(self.registers[0])
+            own = self.schedule.work(where, outputs[2], masked)
+            shared = self.schedule.members(own, where[2])
             self.consume(storage, shared, scale_log2, outputs, slots)
             self.merge(storage, shared, outputs, slots)
 
