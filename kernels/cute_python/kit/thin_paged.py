@@ -29,13 +29,9 @@ from mla_var3.kernel.cute_python.kit.slabs import (
     slab_layout,
 )
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
-from mla_var3.kernel.cute_python.kit.thin_parts import (
-    GROUP,
-    HALF_BLOCKS,
-    ROUND,
-    ThinParts,
-    ThinSchedule,
-)
+from mla_var3.kernel.cute_python.kit.thin_merge import ThinMerge
+from mla_var3.kernel.cute_python.kit.thin_parts import GROUP, HALF_BLOCKS, ROUND
+from mla_var3.kernel.cute_python.kit.thin_schedule import ThinSchedule
 from mla_var3.kernel.cute_python.kit.thin_slabs import (
     BLOCKS,
     CONSUMERS,
@@ -54,7 +50,7 @@ REGISTERS, WIDE_REGISTERS = (232, 40), (240, 24)
 Group = NamedTuple("Group", [*Warpgroup.__annotations__.items(), ("group", Int32)])
 
 
-class ThinPagedKernel(ThinParts):
+class ThinPagedKernel(ThinMerge):
     """Host and device half for a box of keys; the mask comes at launch.
 
     Args:
@@ -97,21 +93,20 @@ class ThinPagedKernel(ThinParts):
     ):
         """Launch on q [b,s,h,512], qpe [b,s,h,64], z [pages,page,512], kpe [pages,page,64]."""
         dtype = self.dtype = q.element_type
-        n, memory, align = self.columns, cute.struct.MemRange, cute.struct.Align
+        n, exchanged = self.columns, GROUPS * HALF_BLOCKS * self.exchanged * GROUP
 
         @cute.struct
         class Storage:
-            q_full: memory[cutlass.Int64, 1]
-            q_free: memory[cutlass.Int64, 1]
-            full: memory[cutlass.Int64, GROUPS * SLABS]
-            free: memory[cutlass.Int64, GROUPS]
-            staged: memory[cutlass.Int64, 1]
-            by_warp: memory[Float32, GROUPS * 4 * n]
-            results: memory[Float32, GROUPS * 2 * n]
-            q: align[memory[dtype, SLABS * n * SLAB], 1024]
-            kv: align[memory[dtype, GROUPS * SLABS * SLAB * SLAB], 1024]
-            weights: align[memory[dtype, GROUPS * n * SLAB], 1024]
-            handed: align[memory[Float32, GROUPS * HALF_BLOCKS * self.exchanged * GROUP], 1024]
+            q_full: cute.struct.MemRange[cutlass.Int64, 1]
+            q_free: cute.struct.MemRange[cutlass.Int64, 1]
+            full: cute.struct.MemRange[cutlass.Int64, GROUPS * SLABS]
+            free: cute.struct.MemRange[cutlass.Int64, GROUPS]
+            by_warp: cute.struct.MemRange[Float32, GROUPS * 4 * n]
+            results: cute.struct.MemRange[Float32, GROUPS * 2 * n]
+            q: cute.struct.Align[cute.struct.MemRange[dtype, SLABS * n * SLAB], 1024]
+            kv: cute.struct.Align[cute.struct.MemRange[dtype, GROUPS * SLABS * SLAB * SLAB], 1024]
+            weights: cute.struct.Align[cute.struct.MemRange[dtype, GROUPS * n * SLAB], 1024]
+            handed: cute.struct.Align[cute.struct.MemRange[Float32, exchanged], 1024]
 
         self.storage = Storage
         load = cpasync.CopyBulkTensorTileG2SOp()
@@ -174,7 +169,6 @@ class ThinPagedKernel(ThinParts):
             with cute.arch.elect_one():
                 cute.arch.mbarrier_init(storage.q_full.data_ptr(), 1)
                 cute.arch.mbarrier_init(storage.q_free.data_ptr(), CONSUMERS // 32)  # warps
-                cute.arch.mbarrier_init(storage.staged.data_ptr(), 1)
                 for i in range_constexpr(GROUPS * SLABS):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + i, 1)
                 for i in range_constexpr(GROUPS):

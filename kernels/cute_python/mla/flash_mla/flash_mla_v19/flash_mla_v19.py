@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mla_var3.kernel.cute_python.kit.prompt import PromptKernel
+from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 
@@ -17,7 +17,7 @@ from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
 
 
-class Kernel(PromptKernel):
+class Kernel(ShortKernel):
     """Rows are rows of the matrix instructions."""
 
 
