@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from mla_var3.errors import TilingError
 from mla_var3.kernel.cute_python.kit.joined_plan import JoinedPlan, JoinedTiling, exchanged
@@ -57,6 +58,22 @@ class EitherPlan(JoinedPlan):
         if not self.columns:
             return super().default_tiling(stage)
         return EitherTiling(columns=self.columns, box=min(self.page or KEYS, KEYS))
+
+    def check_plans(self) -> list[Self]:
+        """The shared problems, and few rows: of each number of columns, that see no key, cut."""
+        plans = super().check_plans()
+        few = [
+            # b, h, s, t, causal, lengths, page
+            (3, 8, 4, 300, True, "ragged", 16),
+            (2, 4, 2, 1, True, None, 64),  # rows that see no key
+            (1, 8, 2, 700, False, None, 32),
+        ]
+        return plans + [
+            dataclasses.replace(
+                plans[0], b=b, h=h, s=s, t=t, causal=causal, lengths=lengths, page=page, shift=0.0
+            )
+            for b, h, s, t, causal, lengths, page in few
+        ]
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         found = super()._autotune_configs()
