@@ -60,19 +60,21 @@ class EitherPlan(JoinedPlan):
         return EitherTiling(columns=self.columns, box=min(self.page or KEYS, KEYS))
 
     def check_plans(self) -> list[Self]:
-        """The shared problems, and few rows: of each number of columns, that see no key, cut."""
+        """The shared problems; few rows that are cut or see no key, and more rows that are cut."""
         plans = super().check_plans()
-        few = [
+        more = [
             # b, h, s, t, causal, lengths, page
             (3, 8, 4, 300, True, "ragged", 16),
             (2, 4, 2, 1, True, None, 64),  # rows that see no key
             (1, 8, 2, 700, False, None, 32),
+            (1, 40, 1, 900, False, None, 64),  # in parts of four tiles, with a warp without rows
+            (1, 64, 1, 900, False, None, 64),
         ]
         return plans + [
             dataclasses.replace(
                 plans[0], b=b, h=h, s=s, t=t, causal=causal, lengths=lengths, page=page, shift=0.0
             )
-            for b, h, s, t, causal, lengths, page in few
+            for b, h, s, t, causal, lengths, page in more
         ]
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
