@@ -21,8 +21,8 @@ from mla_var3.workloads.observing import name_of, problem_of
 #: Most threads of a block on every arch (CUDA programming guide, "Compute Capabilities").
 BLOCK_THREADS = 1024
 #: How far above its published boost clock and power a device may be: committed records are at 1.0
-#: times the clock at most, and at 1.09 times the power in windows of a second. The counter of energy
-#: moves in steps, which are a larger share of a shorter window: 1.21 times in half a second.
+#: times the clock at most, and at 1.09 times the power in windows of a second. The counter of
+#: energy moves in steps, which are a larger share of a shorter window: 1.21 times in half a second.
 CLOCK_ROOM, POWER_ROOM, POWER_WINDOW_S = 1.05, 1.2, 1.0
 
 
