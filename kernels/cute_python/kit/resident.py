@@ -205,6 +205,19 @@ class ResidentKernel(MergedKernel):
         warpgroup.wait_group(0)
         self.release(wg, Free.EVEN_RIGHT)
 
+    @cute.jit
+    def right_alone(self, wg):
+        """Left's even tile that no odd one follows."""
+        arrive(Handover.ODD_MAX)
+        sync(Handover.EVEN_MAX)
+        adopt_max(wg, Side.LEFT)
+        rescale(wg.out, wg.shrink)
+        if const_expr(self.fenced):  # it has taken over nothing itself
+            cute.arch.fence_proxy("async.shared", space="cta")
+        sync(Handover.EVEN_WEIGHTS)
+        accumulate(wg, SMEM, wg.peer_weights, Side.LEFT)
+        warpgroup.wait_group(0)
+
 
 @cute.jit
 def rescale_halves(wg):
