@@ -60,7 +60,9 @@ def highest(score):
 
 
 @cute.jit
-def exponentials(score, row, top, lazy: cutlass.Constexpr, scale_log2, boost: cutlass.Constexpr = 0):
+def exponentials(
+    score, row, top, lazy: cutlass.Constexpr, scale_log2, boost: cutlass.Constexpr = 0
+):
     """Scores to weights, where ``top`` is the highest; gives what older sums are worth.
 
     Weights are 2**boost times as large as they would be, and so are the sums of them.
