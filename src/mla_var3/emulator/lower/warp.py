@@ -68,6 +68,8 @@ def ldmatrix(op: Op) -> list[str]:
 def stmatrix(op: Op) -> list[str]:
     """Lower ``stmatrix``."""
     values = ", ".join(op.get(v, "u32") for v in op.vector(1))
+    if op.kind == "b8":
+        return [f"warps.stmatrix_bytes({op.address(0)}, [{values}], {op.s}, {op.pc})"]
     return [f"warps.stmatrix({op.address(0)}, [{values}], {op.has('trans')}, {op.s}, {op.pc})"]
 
 
