@@ -715,7 +715,9 @@ LANES_OFF = Snippet(
 )
 
 
-@pytest.mark.parametrize(("options", "kinds"), [(Options(), set()), (lanes_only, {"tensor-memory-lanes"})])
+@pytest.mark.parametrize(
+    ("options", "kinds"), [(Options(), set()), (lanes_only, {"tensor-memory-lanes"})]
+)
 def test_lane_0_names_a_warps_own_quarter_but_under_the_strict_model(options, kinds) -> None:
     """Each warp's numbers come back: in one quarter the last warp's would."""
     where = "ld.shared.u32 %r20, [%r3]; mov.u32 %r21, %r20;"

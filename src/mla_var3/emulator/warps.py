@@ -160,15 +160,32 @@ class Warps(Unit):
         self, address: Any, count: int, trans: bool, s: Any, pc: int
     ) -> list[NDArray[np.uint32]]:
         """``ldmatrix``: ``count`` matrices of 8 by 8 halves over the lanes."""
-        m = self.machine
-        rows, warp, lane = self._rows(address, count, s, pc, "read")
-        if m.checks:
-            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
-        x = m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
+        rows = self._seen(address, count, s, pc)
+        x = self.machine.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
         if trans:
             x = x.swapaxes(2, 3)
         words = np.ascontiguousarray(x).view(U32)
         return [words[:, i].reshape(-1) for i in range(count)]
+
+    def ldmatrix_bytes(self, address: Any, count: int, s: Any, pc: int) -> list[NDArray[np.uint32]]:
+        """``ldmatrix`` of 16 by 16 bytes, transposed: two registers each of ``count``.
+
+        Bytes 0 and 1 of register k of lane l are column l / 4 of rows 4 (l % 4) + 2 k and its next,
+        bytes 2 and 3 the same of the column 8 further on.
+        """
+        rows = self._seen(address, count, s, pc)
+        x = self.machine.shared.views[1][rows[..., None] + np.arange(16)]
+        x = x.reshape(len(rows), count // 2, 4, 2, 2, 2, 8).transpose(0, 1, 3, 6, 2, 5, 4)
+        words = np.ascontiguousarray(x).view(U32).reshape(len(rows), count, 32)
+        return [words[:, i].reshape(-1) for i in range(count)]
+
+    def _seen(self, address: Any, count: int, s: Any, pc: int) -> NDArray[np.int64]:
+        """Addresses of the rows that are read; tells of them."""
+        m = self.machine
+        rows, warp, lane = self._rows(address, count, s, pc, "read")
+        if m.checks:
+            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
+        return rows
 
     def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
         """``stmatrix`` of 8 by 8 halves."""
