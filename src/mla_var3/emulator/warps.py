@@ -176,7 +176,7 @@ class Warps(Unit):
         rows = self._seen(address, count, s, pc)
         x = self.machine.shared.views[1][rows[..., None] + np.arange(16)]
         x = x.reshape(len(rows), count // 2, 4, 2, 2, 2, 8).transpose(0, 1, 3, 6, 2, 5, 4)
-        words = np.ascontiguousarray(x).view(U32).reshape(len(rows), count, 32)
+        words = np.ascontiguousarray(x).reshape(-1).view(U32).reshape(len(rows), count, 32)
         return [words[:, i].reshape(-1) for i in range(count)]
 
     def _seen(self, address: Any, count: int, s: Any, pc: int) -> NDArray[np.int64]:
