@@ -250,7 +250,7 @@ def test_matrices_are_stored(count: int, trans: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_matrices_of_bytes_are_loaded_by_columns(count: int) -> None:
-    """As CUTLASS's layouts of the instruction have it (SM100_U8x8_LDSM_T, SM100_U8x16_LDSM_T)."""
+    """As ``trans`` of 16 bits, four rows per register; CUTLASS's mixed-input decode is right so."""
     names = [f"%r{20 + i}" for i in range(2 * count)]
     body = (
         f"{ROWS} ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{', '.join(names)}}}, [%r9];\n"
@@ -262,7 +262,7 @@ def test_matrices_of_bytes_are_loaded_by_columns(count: int) -> None:
     for i in range(2 * count):
         for lane in range(32):
             for byte in range(4):
-                row, column = 4 * (lane % 4) + 2 * (i % 2) + byte % 2, lane // 4 + 8 * (byte // 2)
+                row, column = 4 * (lane % 4) + byte, lane // 4 + 8 * (i % 2)
                 wanted[128 * i + 4 * lane + byte] = given[at[i // 2, row] + column]
     assert matrices(body, HALVES).tolist() == wanted.view(np.uint16).tolist()
 

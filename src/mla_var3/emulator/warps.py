@@ -170,12 +170,11 @@ class Warps(Unit):
     def ldmatrix_bytes(self, address: Any, count: int, s: Any, pc: int) -> list[NDArray[np.uint32]]:
         """``ldmatrix`` of 16 by 16 bytes, transposed: two registers each of ``count``.
 
-        Bytes 0 and 1 of register k of lane l are column l / 4 of rows 4 (l % 4) + 2 k and its next,
-        bytes 2 and 3 the same of the column 8 further on.
+        Byte j of register k of lane l is row 4 (l % 4) + j, column l / 4 + 8 k.
         """
         rows = self._seen(address, count, s, pc)
         x = self.machine.shared.views[1][rows[..., None] + np.arange(16)]
-        x = x.reshape(len(rows), count // 2, 4, 2, 2, 2, 8).transpose(0, 1, 3, 6, 2, 5, 4)
+        x = x.reshape(len(rows), count // 2, 4, 4, 2, 8).transpose(0, 1, 4, 5, 2, 3)
         words = np.ascontiguousarray(x).reshape(-1).view(U32).reshape(len(rows), count, 32)
         return [words[:, i].reshape(-1) for i in range(count)]
 
