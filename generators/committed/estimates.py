@@ -20,31 +20,49 @@ BEGIN = "<!-- estimates: python -m generators.committed.estimates -->"
 END = "<!-- /estimates -->"
 
 
-def text(found: Sequence[Compared], device: str) -> str:
-    """Verdict, and a line per design."""
-    shares = correlation([(one.bound / one.estimated, one.bound / one.measured) for one in found])
-    ratios = sorted(one.measured / one.estimated for one in found)
-    designs = list(dict.fromkeys(one.design for one in found))
+def text(found: Sequence[Compared]) -> str:
+    """Verdict, a line per design that was measured, and what the clock says of the others."""
+    timed = [(one, one.measured) for one in found if one.measured is not None]
+    shares = correlation([(one.bound / one.estimated, one.bound / us) for one, us in timed])
+    ratios = sorted(us / one.estimated for one, us in timed)
+    designs = list(dict.fromkeys(one.design for one, _ in timed))
     verdict = (
-        f"Of {len(found)} versions at {len(designs)} problems the clock orders shares of the bound "
-        f"as an {device} does, with a rank correlation of {shares:.2f}. "
-        f"Measured times are {statistics.median(ratios):.2f} times the clock's in the median, "
-        f"{ratios[0]:.2f} to {ratios[-1]:.2f} times at the ends."
+        f"Of {len(timed)} versions at {len(designs)} problems the clock orders shares of the bound "
+        f"as an {devices.load(timed[0][0].device).name} does, with a rank correlation of "
+        f"{shares:.2f}. Measured times are {statistics.median(ratios):.2f} times the clock's in "
+        f"the median, {ratios[0]:.2f} to {ratios[-1]:.2f} times at the ends."
     )
-    rows = [_row([one for one in found if one.design == name]) for name in designs]
+    rows = [_row([(one, us) for one, us in timed if one.design == name]) for name in designs]
     header = ("Design and problem", "Versions", "Rank correlation", "Measured over the clock's")
-    return "\n\n".join([verdict, table(header, rows, right=header[1:], all_columns=True)])
+    others = [one for one in found if one.measured is None]
+    names = " and ".join(dict.fromkeys(devices.load(one.device).name for one in others))
+    parts = [verdict, table(header, rows, right=header[1:], all_columns=True)]
+    if others:
+        lines = [_other(one) for one in others]
+        header = ("Version and problem", "us by the clock", "bound, us", "share of the bound")
+        parts += [f"Of {names} there is no time to hold it against:"]
+        parts += [table(header, lines, right=header[1:], all_columns=True)]
+    return "\n\n".join(parts)
 
 
-def _row(found: Sequence[Compared]) -> tuple[str, ...]:
-    ratios = sorted(one.measured / one.estimated for one in found)
-    own = correlation([(one.estimated, one.measured) for one in found])
+def _row(found: Sequence[tuple[Compared, float]]) -> tuple[str, ...]:
+    ratios = sorted(us / one.estimated for one, us in found)
+    pairs = [(one.estimated, us) for one, us in found]
+    # A clock that gives all the same time says nothing of their order.
+    own = f"{correlation(pairs):.2f}" if len({clock for clock, _ in pairs}) > 1 else "none"
+    first = found[0][0]
     return (
-        f"{code(found[0].design)}<br>{cell(found[0].problem)}",
+        f"{code(first.design)}<br>{cell(first.problem)}",
         str(len(found)),
-        f"{own:.2f}",
+        own,
         f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
     )
+
+
+def _other(one: Compared) -> tuple[str, ...]:
+    share = one.bound / one.estimated
+    name = f"{code(f'{one.design} {one.version}')}<br>{cell(one.problem)}"
+    return name, f"{one.estimated:.1f}", f"{one.bound:.1f}", f"{share:.2f}"
 
 
 def page(old: str, words: str) -> str:
@@ -64,7 +82,7 @@ def main() -> int:
     """Write the table of this checkout's page; returns the exit code."""
     path: Path = repo_root() / PAGE
     known = read(repo_root() / TARGET)
-    words = text(compared(known, cases()), devices.load(known.device).name)
+    words = text(compared(known, cases()))
     write_atomic(path, page(path.read_text(encoding="utf-8"), words))
     print(f"wrote {PAGE}")
     return 0

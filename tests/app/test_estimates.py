@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from generators.committed import estimates as written
-from mla_var3 import devices
 from mla_var3.app import estimates
 from mla_var3.app.estimates import Case, Compared, Stage, correlation, cycles_of
 from mla_var3.errors import EmulatorError, KnowledgeError
@@ -56,19 +55,18 @@ def everything() -> list[Compared]:
 def test_every_listed_version_is_in_the_table():
     listed = [(case.design, version) for case in estimates.cases() for version in case.versions]
     assert [(one.design, one.version) for one in everything()] == listed
-    assert len(listed) >= 20
 
 
 def test_the_clock_orders_versions_as_a_gpu_does():
-    found = everything()
+    found = [one for one in everything() if one.measured is not None]
     shares = [(one.bound / one.estimated, one.bound / one.measured) for one in found]
+    assert len(found) >= 20
     assert correlation(shares) >= 0.8
     assert all(one.bound <= one.measured for one in found)
 
 
 def test_the_page_says_what_the_table_holds():
-    known = estimates.read(repo_root() / estimates.TARGET)
-    words = written.text(everything(), devices.load(known.device).name)
+    words = written.text(everything())
     old = (repo_root() / written.PAGE).read_text(encoding="utf-8")
     assert written.page(old, words) == old, "run python -m generators.committed.estimates"
 

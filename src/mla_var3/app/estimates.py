@@ -33,13 +33,15 @@ class _Model(BaseModel):
 
 
 class Case(_Model):
-    """Versions of a design that one run has timed at one problem, and the small ones to run.
+    """Versions of a design at one problem, timed by one run or by none, and the small ones to run.
 
     Attributes:
         design: As users type it.
         versions: Of the design.
-        record: The run's file, from the top of the checkout.
+        device: The GPU that the time is of.
+        record: The run's file, from the top of the checkout; empty where nothing was measured.
         problem: Name of the measured problem in it.
+        fields: The problem's fields, where nothing was measured.
         small: Fields of the small problems.
         axis: The field that grows.
         sizes: Its two values.
@@ -49,8 +51,10 @@ class Case(_Model):
 
     design: str
     versions: tuple[str, ...]
-    record: str
+    device: str = DEVICE
+    record: str = ""
     problem: str
+    fields: dict[str, int | bool] = {}
     small: dict[str, int | bool]
     axis: str
     sizes: tuple[int, int]
@@ -79,15 +83,13 @@ class Estimated(_Model):
 
     design: str
     version: str
-    problem: str
     stages: tuple[Stage, ...]
 
 
 class Table(_Model):
-    """All that was run, and on which device's clock."""
+    """All that was run."""
 
     schema_version: int = 1
-    device: str
     estimated: tuple[Estimated, ...]
 
 
@@ -109,15 +111,13 @@ def main(argv: Sequence[str], prog: str) -> int:
     asked: Estimates = arguments.parse(Estimates, argv, prog)
     target = repo_root() / TARGET
     done = {(e.design, e.version): e for e in read(target).estimated} if target.is_file() else {}
-    every = [(case, version) for case in cases() for version in case.versions]
-    for case, version in every:
-        key = case.design, version
+    every = {(case.design, v): case for case in reversed(cases()) for v in case.versions}
+    for key, case in every.items():
         if asked.only not in " ".join(key) or (asked.resume and key in done):
             continue
-        done[key] = run(case, version)
-        print(f"{case.design} {version}: {done[key].stages}", flush=True)
-        kept = [done[c.design, v] for c, v in every if (c.design, v) in done]
-        table = Table(device=DEVICE, estimated=tuple(kept))
+        done[key] = run(case, key[1])
+        print(f"{' '.join(key)}: {done[key].stages}", flush=True)
+        table = Table(estimated=tuple(done[one] for one in sorted(done)))
         write_atomic(target, table.model_dump_json(indent=1) + "\n")
     print(f"wrote {TARGET}")
     return 0
@@ -155,9 +155,7 @@ def run(case: Case, version: str) -> Estimated:
         Stage(name=name, blocks=blocks, cycles=(cycles, more[2]), flops=(flops, more[3]))
         for (name, blocks, cycles, flops), more in zip(*both, strict=True)
     ]
-    return Estimated(
-        design=case.design, version=version, problem=case.problem, stages=tuple(stages)
-    )
+    return Estimated(design=case.design, version=version, stages=tuple(stages))
 
 
 def _clocked(found: Any, fields: dict[str, Any], sms: int) -> list[tuple[str, int, float, int]]:
@@ -186,40 +184,44 @@ def _clocked(found: Any, fields: dict[str, Any], sms: int) -> list[tuple[str, in
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A version's times in microseconds: by the clock, as measured, and the least there is."""
+    """A version's times in microseconds: by the clock, the least there is, and as measured."""
 
+    device: str
     design: str
     version: str
     problem: str
     estimated: float
-    measured: float
     bound: float
+    measured: float | None
 
 
 def compared(table: Table, listed: Sequence[Case]) -> list[Compared]:
     """Estimated beside measured times, in the order of the cases."""
     known = {(e.design, e.version): e for e in table.estimated}
-    device, out = devices.load(table.device), []
-    clock = device.figure("boost_clock").value
+    out = []
     for case in listed:
-        run_of = store.read(repo_root() / case.record)
-        timed = [e for e in run_of.entries if (e.slug, e.mode) == (case.problem, "event")]
-        entries = {entry.version: entry for entry in timed}
+        timed = {}
+        if case.record:
+            every = store.read(repo_root() / case.record).entries
+            timed = {e.version: e for e in every if (e.slug, e.mode) == (case.problem, "event")}
         for version in case.versions:
-            entry, one = entries[version], known[case.design, version]
-            plan = registry.find(case.design, version).plan_of(dict(entry.problem))
-            cost = plan._algorithmic_flops_bytes()
-            rates = device.bound(plan.dtype)
-            memory = cost.bytes / rates.gbps / 1e3
-            cycles = sum(cycles_of(stage, case, plan, device.sm_count) for stage in one.stages)
-            clocked = cycles / clock
-            out.append(
-                Compared(
-                    case.design, version, case.problem, max(clocked, memory),
-                    entry.outcome.total.median_us, max(memory, cost.flops / rates.tflops / 1e6),
-                )
-            )  # fmt: skip
+            entry = timed.get(version)
+            fields = dict(entry.problem) if entry else case.fields
+            plan = registry.find(case.design, version).plan_of(fields)
+            times = _times(known[case.design, version], case, plan)
+            measured = entry.outcome.total.median_us if entry else None
+            out.append(Compared(case.device, case.design, version, case.problem, *times, measured))
     return out
+
+
+def _times(one: Estimated, case: Case, plan: Any) -> tuple[float, float]:
+    """By the clock, not below the bytes; and the bound."""
+    device, cost = devices.load(case.device), plan._algorithmic_flops_bytes()
+    rates = device.bound(plan.dtype)
+    memory = cost.bytes / rates.gbps / 1e3
+    cycles = sum(cycles_of(stage, case, plan, device.sm_count) for stage in one.stages)
+    clocked = cycles / device.figure("boost_clock").value
+    return max(clocked, memory), max(memory, cost.flops / rates.tflops / 1e6)
 
 
 def cycles_of(stage: Stage, case: Case, plan: Any, sms: int) -> float:
