@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
-from mla_var3.emulator.clocks import BULK, Event
+from mla_var3.emulator.clocks import BULK, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 
@@ -300,6 +300,8 @@ class Sync:
         self._init_fence(barrier, event.warp, physical, pc)
         if m.trace is not None:
             key, cta = self._phase(physical, barrier), physical // m.shared.size
+            if "cta_group::2" in m.program.kernel.instructions[pc].op:
+                cta = event.warp // m.warps_per_cta  # The barrier may be the other CTA's.
             m.trace.copy(m.number, event.warp, key, count, pc, cta)
         barrier.tx -= count
         if m.model.copies_publish:
@@ -319,7 +321,8 @@ class Sync:
         barrier.committed = barrier.phase + 1, event, pc
         m.clocks.publish([event.warp], barrier.vector)
         if m.trace is not None:
-            m.trace.add(m.number, [event.warp], "arrive", pc, self._phase(physical, barrier))
+            kind = "told" if event.unit == TENSOR else "arrive"
+            m.trace.add(m.number, [event.warp], kind, pc, self._phase(physical, barrier))
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.count_down(barrier, 1, physical, pc)
 
