@@ -372,3 +372,5 @@ def test_one_sequence_is_shared_by_many_multiprocessors():
     plan = LATENT(b=3, h=128, s=5).shared_by(28)
     assert plan.is_valid()
     assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 128)
+    both = LATENT(b=3, h=128, s=5).shared_by(28, 2)
+    assert (both.b, both.s, both.t) == (2, 1, 28 * 64)
