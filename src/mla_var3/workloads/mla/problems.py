@@ -376,6 +376,12 @@ class PagedLatentProblem(LatentProblem):
         if self.lengths is not None and self.lengths not in LENGTHS:
             raise PlanError(f"lengths={self.lengths!r} is not one of {', '.join(LENGTHS)}")
 
+    def edges(self) -> list[Self]:
+        """Pages of three tiles too, so that steps of two tiles end within pages."""
+        page, t = 3 * USUAL_TILE, 7 * USUAL_TILE + 2
+        cut = dataclasses.replace(self, b=2, h=3, s=1, t=t, page=page, causal=False)
+        return super().edges() + [one for one in (cut,) if one.is_valid()]
+
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
         found = drawn_lengths(self.b, self.t, self.lengths or "equal")
