@@ -1,8 +1,9 @@
-"""Runs pieces of a sweep in a process beside a worker's, so that a case that crashes ends no worker.
+"""Runs pieces of a sweep in a process beside a worker's, so that a crash ends no worker.
 
-The process is kept from piece to piece, since its start (torch, the driver) takes as long as several
-cases. It ends where a case failed in it: what a faulty kernel left on a GPU would fail the next ones.
-``python -m mla_var3.campaign.helper`` reads a list of cases per line and prints a line per outcome.
+The process is kept from piece to piece, since its start (torch, the driver) takes as long as
+several cases. It ends where a case failed in it: what a faulty kernel left on a GPU would fail the
+next ones. ``python -m mla_var3.campaign.helper`` reads a list of cases per line and prints a line
+per outcome.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Helper:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = tempfile.TemporaryFile(  # noqa: SIM115 - Closed with the process.
+            "w+", encoding="utf-8", errors="replace"
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mla_var3.campaign.helper"], text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._errors, preexec_fn=forked.die_with_parent,

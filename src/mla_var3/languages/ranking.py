@@ -12,10 +12,10 @@ does for each instruction that its warps must issue, MMA FLOPs / (warps * instru
 no MMA), both counted once in the code. Ties go to more resident warps, then to the order of the
 configurations.
 
-A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what an SM has
-under way divided by the latency. Asynchronous loads wait in shared memory, so that what a block can
-have under way is its shared memory, and no more than it moves at all; the ``density`` is the share of
-an SM's shared memory that its resident blocks fill so. Its warps say little: the merge of
+A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what an SM
+has under way divided by the latency. Asynchronous loads wait in shared memory, so that what a block
+can have under way is its shared memory, and no more than it moves at all; the ``density`` is the
+share of an SM's shared memory that its resident blocks fill so. Its warps say little: the merge of
 ``flash_mla_split_kv`` has 8 blocks of 6 KB per SM or 4 blocks of 39 KB, by a hint, where the launch
 gives each SM 4 blocks. Where loads go through registers it is the share of warps that are resident.
 """
