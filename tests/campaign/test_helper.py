@@ -1,14 +1,20 @@
-"""The process beside a worker: kept from piece to piece, ended by a failure, started again."""
+"""The process beside a worker: kept from piece to piece, and started again where it ended."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import sys
 
+import pytest
+import torch
+
 from mla_var3.campaign import helper
 from mla_var3.campaign.cases import Case, Outcome
 from mla_var3.campaign.helper import Helper
+from mla_var3.errors import ToolchainError
 
 
 def content(**problem):
@@ -26,7 +32,7 @@ def outcomes(found):
     return [Outcome.model_validate(one) for one in found]
 
 
-def test_pieces_share_a_process_until_a_case_fails_in_it():
+def test_pieces_share_a_process_until_a_case_ends_it():
     mine = Helper()
     assert [one.status for one in outcomes(mine.run([REFUSED, REFUSED]))] == ["refused"] * 2
     first = mine._process
@@ -39,6 +45,23 @@ def test_pieces_share_a_process_until_a_case_fails_in_it():
     assert first.poll() not in (None, 0)
     assert [one.status for one in outcomes(mine.run([REFUSED]))] == ["refused"]  # A new one.
     mine._end()
+
+
+@pytest.mark.parametrize(("answers", "ended"), [(True, False), (False, True)])
+def test_after_a_failed_case_the_process_ends_where_its_gpu_is_lost(monkeypatch, answers, ended):
+    failed = Outcome(case=Case.model_validate(REFUSED), status="failed", reason="wrong")
+    lines = [json.dumps([REFUSED, REFUSED])]
+
+    def synchronize():
+        if not answers:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(helper.cases, "run", lambda case: failed)
+    monkeypatch.setattr(helper.sys, "stdin", lines)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(ToolchainError) if ended else contextlib.nullcontext():
+        assert helper.main() == 0
 
 
 def test_a_process_that_is_killed_between_pieces_is_started_again():
