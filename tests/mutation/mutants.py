@@ -15,6 +15,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -39,6 +40,8 @@ _SIGNS = {
 _CHANGES = {"progress", "changes"}
 #: Arguments of zip and print: an assertion, and when text is written.
 _NOTHING_DEPENDS_ON = {"strict", "flush"}
+#: Decorators that keep results.
+_CACHES = {"cache", "lru_cache"}
 #: Where text is made that runs.
 _WRITES_CODE = "emulator/lower/"
 
@@ -112,15 +115,43 @@ class Module:
             seen[site.where, change] += 1
         return found
 
+    def kept(self, where: str) -> str | None:
+        """The name of a table, or of a function whose results are kept; None for all else."""
+        if where.startswith("="):
+            return where[1:]
+        scope: ast.AST = self.tree
+        for part in where.split("."):
+            scope = next(
+                node
+                for node in ast.iter_child_nodes(scope)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part
+            )
+        kept = isinstance(scope, ast.FunctionDef) and any(
+            _CACHES & {n.id if isinstance(n, ast.Name) else n.attr}
+            for decorator in scope.decorator_list
+            for n in ast.walk(decorator)
+            if isinstance(n, ast.Name | ast.Attribute)
+        )
+        return where if kept else None
+
     def readers(self, name: str) -> list[int]:
-        """Lines of functions that name a table of the module."""
+        """Lines of functions that name a table or a function, of this module or another."""
+        last = name.rpartition(".")[2]
         return [
             node.lineno
-            for function in ast.walk(self.tree)
-            if isinstance(function, ast.FunctionDef)
+            for function in self._functions
             for node in ast.walk(function)
-            if isinstance(node, ast.Name) and node.id == name
+            if (isinstance(node, ast.Name) and node.id == name)
+            or (
+                isinstance(node, ast.Attribute)
+                and node.attr == last
+                and (last == name or ast.unparse(node) == name)
+            )
         ]
+
+    @cached_property
+    def _functions(self) -> list[ast.FunctionDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
 
     def apply(self, mutant: Mutant) -> int:
         """Let every function of the running module do what the mutant does.

@@ -59,19 +59,26 @@ class Reached:
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
-    def of(self, mutant: Mutant, readers: Sequence[int] = ()) -> list[str]:
-        """The tests that reach a mutant: one case of each test first, the fast before the slow.
+    def of(self, mutant: Mutant, readers: Sequence[tuple[str, int]] = ()) -> list[str]:
+        """The tests that reach a mutant: those named after its module, then the fast ones.
 
-        Of a table they are those that reach a line which names it, or where there is none its
-        module.
+        One case of each test comes first.
+
+        Args:
+            mutant: What is reached.
+            readers: File and line of whatever names a table, or a function whose results are kept:
+                of those that use it, few are seen to reach it. Where nobody names a table, whoever
+                reaches its module.
         """
         lines = self.lines.get(mutant.file, {})
         names = set(lines.get(mutant.line, []))
-        if mutant.where.startswith("="):
-            named = [lines.get(line, []) for line in readers] or lines.values()
-            names = set(itertools.chain.from_iterable(named))
+        named = [self.lines.get(file, {}).get(line, []) for file, line in readers]
+        if mutant.where.startswith("=") and not named:
+            named = list(lines.values())
+        names.update(itertools.chain.from_iterable(named))
+        own = f"/test_{Path(mutant.file).stem}.py"
         cases: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(sorted(names), key=self.seconds.__getitem__):
+        for name in sorted(names, key=lambda n: (not _file(n).endswith(own), self.seconds[n], n)):
             cases[name.partition("[")[0]].append(name)
         rounds = itertools.zip_longest(*cases.values())
         return [name for one in rounds for name in one if name is not None]
@@ -254,10 +261,12 @@ class Runner:
 
     def _run(self, items: dict[str, pytest.Item]) -> None:
         modules: dict[str, Module] = {}
+        everywhere = [Module(p, p.relative_to(PACKAGE).as_posix()) for p in _files(PACKAGE, ROOMS)]
         work = {}
         for mutant in self.mutants:
             module = modules.setdefault(mutant.file, Module(PACKAGE / mutant.file, mutant.file))
-            names = [name for name in self._tests_of(mutant, module) if name in items]
+            tests = self._tests_of(mutant, module, everywhere)
+            names = [name for name in tests if name in items]
             if not names:
                 self.tell(mutant, Verdict("", 0))
                 continue
@@ -276,12 +285,16 @@ class Runner:
                     verdict = ended.result
                 self.tell(mutant, verdict)
 
-    def _tests_of(self, mutant: Mutant, module: Module) -> list[str]:
+    def _tests_of(self, mutant: Mutant, module: Module, everywhere: Sequence[Module]) -> list[str]:
         """The tests that reach a mutant; in another process, those that start one."""
         starts = self.elsewhere.get(f"{mutant.file} {mutant.where}")
-        if starts is None:
-            return self.reached.of(mutant, module.readers(mutant.where[1:]))
-        return self.reached.of(next(m for m in module.mutants() if m.where == starts))
+        if starts is not None:
+            return self.reached.of(next(m for m in module.mutants() if m.where == starts))
+        name = module.kept(mutant.where)
+        if name is None:
+            return self.reached.of(mutant)
+        readers = [(one.file, line) for one in everywhere for line in one.readers(name)]
+        return self.reached.of(mutant, readers)
 
     def _attempt(
         self, module: Module, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]
