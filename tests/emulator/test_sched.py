@@ -162,3 +162,14 @@ def test_threads_that_run_off_the_end_have_ended() -> None:
     done = launch(text, [out, out], 1, 64)
     assert done.diagnostics == []
     assert out.tolist() == [0] * 20 + list(range(20, 64))
+
+
+def test_neighbors_run_the_code_that_is_made_for_slices() -> None:
+    """Statements alike on rows that follow each other are one there."""
+    unrolled = " ".join(f"add.f32 %f{i}, %f{i}, %f{8 + i};" for i in range(8))
+    m = machine((64, 1, 1), snippet=Snippet({"load": "cvt.rn.f32.u32 %f20, %r1;", "add": unrolled}))
+    slices, others = (m.scheduler._function(0, whole) for whole in (True, False))
+    assert "bank_rf" in slices.__code__.co_names
+    assert "bank_rf" not in others.__code__.co_names
+    assert m.scheduler._function(0, True) is slices
+    assert len(m.functions) == 2
