@@ -8,12 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from mla_var3.emulator.clocks import BULK, GENERIC, Clocks
+from mla_var3.emulator.clocks import BULK, GENERIC, GRID, Clocks
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import BETWEEN_CLUSTERS, Access, GlobalMemory, Region, Touched
+from mla_var3.emulator.regions import (
+    BETWEEN_CLUSTERS,
+    Access,
+    GlobalMemory,
+    GridBefore,
+    Region,
+    Touched,
+)
 from mla_var3.emulator.words import Words
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet
@@ -221,6 +228,67 @@ def test_processes_are_compared_granule_by_granule(first: str, second: str, said
         [f"global byte 16 of mine is written by cluster 0, and cluster 1 {said} it"] if said else []
     )
     assert [(d.at.pc, d.other.pc) for d in grid.reporter.diagnostics] == ([(7, 2)] if said else [])
+
+
+# A grid that this one overlaps --------------------------------------------------------------------
+class Second(Grid):
+    """The same memory in the next launch; the first may run still."""
+
+    def __init__(self, first: Grid, model: str = "default") -> None:
+        super().__init__(model)
+        shadow = first.region.shadow
+        assert shadow is not None
+        before = GridBefore("early", first.reporter.site, [{BASE + 512: shadow}, {BASE: shadow}])
+        self.memory = GlobalMemory(
+            [self.region], self.reporter, MODELS[model], 4, True, before=before
+        )
+        self.words = []
+        for cluster in (1, 2):
+            words = Words(Clocks(4, 2), self.memory.board, lambda s: list(s))
+            words.start(cluster)
+            self.words.append(words)
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(KINDS, KINDS)))
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_grid_may_still_run_until_it_is_waited_for(first: str, second: str, waits: bool) -> None:
+    one = Grid()
+    one.touch(first, 1, 0, [3, 4, 5], 2)
+    two = Second(one)
+    if waits:
+        two.words[0].wait_for_grid([1])
+    two.touch(second, 1, 1, [7, 2], 8)
+    assert two.reporter.diagnostics == []  # Nobody has touched these.
+    two.touch(second, 1, 1, [7, 5, 4], 6)
+    alike = (first, second) in (("read", "read"), ("atomic", "atomic"))
+    found = two.reporter.diagnostics
+    if alike or waits:
+        assert found == []
+        return
+    (race,) = found
+    did, does = "read" if first == "read" else "written", "reads" if second == "read" else "writes"
+    who = "thread 33 (warp 1, lane 1) of CTA 0 of the cluster"
+    assert race.message == (
+        f"global byte 20 of mine is {did} by the grid before (early at {one.reporter.site(2)}), "
+        f"and {who} {does} it while that may still run"
+    )
+    assert (race.kind, race.at.pc, race.other, race.who) == ("global-race", 6, None, who)
+    assert race.missing == AFTER_WRITE[GRID]
+
+
+def test_a_warp_that_waits_says_nothing_of_others() -> None:
+    one = Grid()
+    one.touch("write", 1, 0, [3], 2)
+    two = Second(one)
+    two.words[0].wait_for_grid([0])
+    two.touch("read", 1, 0, [3], 4)
+    assert two.reporter.diagnostics == []
+    two.touch("read", 1, 1, [3], 5)
+    two.touch("read", 2, 0, [3], 6)
+    assert [(d.at.pc, d.who.split(" of ")[0]) for d in two.reporter.diagnostics] == [
+        (5, "thread 32 (warp 1, lane 0)"),
+        (6, "thread 0 (warp 0, lane 0)"),
+    ]
 
 
 # Addresses --------------------------------------------------------------------------------------
