@@ -15,10 +15,13 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+#: File, name and line of a function.
+Place = tuple[str, str, int]
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -364,24 +367,35 @@ def _recode(pairs: Iterable[tuple[CodeType, CodeType]]) -> int:
     A function is known by file, name and line; of several lambdas on a line by its code. Code
     objects are never hashed: the hash of one changes as it runs (Python 3.11).
     """
-    known: dict[tuple[str, str, int], list[tuple[CodeType, CodeType]]] = defaultdict(list)
+    known: dict[Place, list[tuple[CodeType, CodeType]]] = defaultdict(list)
     for before, after in pairs:
         known[_place(before)].append((before, after))
     changed = 0
-    gc.unfreeze()  # What imports froze is not listed.
-    for one in gc.get_objects():
-        if type(one) is not FunctionType:
-            continue
-        those = known.get(_place(one.__code__), [])
-        for before, after in those:
-            if before != after and (len(those) == 1 or one.__code__ == before):
-                one.__code__ = after
-                changed += 1
-                break
+    for place, those in known.items():
+        for one in living().get(place, ()):
+            for before, after in those:
+                if before != after and (len(those) == 1 or one.__code__ == before):
+                    one.__code__ = after
+                    changed += 1
+                    break
     return changed
 
 
-def _place(code: CodeType) -> tuple[str, str, int]:
+@cache
+def living() -> dict[Place, list[FunctionType]]:
+    """The functions that live, by file, name and line; of those that are made later none.
+
+    To look for them takes longer than most tests, so that forks share what their parent has found.
+    """
+    gc.unfreeze()  # What imports froze is not listed.
+    found = defaultdict(list)
+    for one in gc.get_objects():
+        if type(one) is FunctionType:
+            found[_place(one.__code__)].append(one)
+    return found
+
+
+def _place(code: CodeType) -> Place:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 

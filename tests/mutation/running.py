@@ -29,7 +29,7 @@ import pytest
 from mla_var3 import forked
 from mla_var3.paths import out_dir, repo_root, write_atomic
 
-from .mutants import Module, Mutant
+from .mutants import Module, Mutant, living
 
 PACKAGE = repo_root() / "src/mla_var3"
 #: What is mutated, and which tests are about it.
@@ -271,6 +271,7 @@ class Runner:
                 self.tell(mutant, Verdict("", 0))
                 continue
             work[mutant] = functools.partial(self._attempt, module, mutant, names, items)
+        living(), _caches()  # Once for all forks.
         gc.freeze()  # A fork that collects would copy everything.
         with tempfile.TemporaryDirectory() as folder:
             for mutant, ended in forked.run(
@@ -300,7 +301,6 @@ class Runner:
         self, module: Module, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]
     ) -> Verdict:
         """Run a mutant's tests until one fails; in a process of its own."""
-        gc.unfreeze()
         try:
             applied = module.apply(mutant)
         except Exception as error:  # noqa: BLE001  # So would the import of its module.
@@ -340,9 +340,18 @@ def _forget() -> None:
     from mla_var3.interpreter import frontend
 
     frontend.clear_cache()
-    for one in gc.get_objects():
-        if isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("mla_var3"):
-            one.cache_clear()
+    for one in _caches():
+        one.cache_clear()
+
+
+@functools.cache
+def _caches() -> list[Any]:
+    """The functions of the package that keep their results."""
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("mla_var3")
+    ]
 
 
 def _file(test: str) -> str:
