@@ -12,6 +12,7 @@ import pytest
 from mla_var3.emulator import launch
 from mla_var3.emulator.options import Options
 from tests.emulator.events import Snippet
+from tests.emulator.machines import machine
 from tests.emulator.snippets import evaluate
 
 RANDOM = np.random.default_rng(20)
@@ -358,3 +359,19 @@ def test_a_row_of_a_matrix_may_end_where_a_barrier_begins(row: int, hits: bool) 
     assert ["is overwritten while in use" in d.message for d in done.diagnostics] == [True] * hits
     if hits:
         assert "lane 1" in done.diagnostics[0].who
+
+
+def test_whole_warps_need_no_places_of_their_own() -> None:
+    """The usual case, which has to be fast: nothing is looked up."""
+    m = machine((96, 1, 1))
+    warps = m.units["warps"]
+    for s, whole in (
+        (slice(0, 96), True),
+        (slice(32, 64), True),
+        (slice(0, 40), False),
+        (np.r_[0:32, 64:96], True),
+    ):
+        values, how = warps._spread(np.arange(len(m.ids[s])), s)
+        assert (how is None) is whole
+        assert values.shape[1] == 32
+        assert warps._back(values, how).tolist() == list(range(len(m.ids[s])))
