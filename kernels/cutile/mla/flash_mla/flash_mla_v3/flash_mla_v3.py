@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cuda.tile as ct
 
@@ -16,6 +16,8 @@ from mla_var3.workloads.mla import LatentProblem
 
 if TYPE_CHECKING:
     import torch
+
+    Tiles = tuple[Any, ...]
 
 #: Registers of an SM by those a thread may have when eight worker warps and four that load share
 #: it: 65536 / (12 * 32), rounded down to a multiple of 8 (CUDA Programming Guide, compute
@@ -125,7 +127,8 @@ def attention(
     keys = z.shape[1]
     zero = ct.PaddingMode.ZERO
     C = K // CHUNKS
-    query, acc = (), ()
+    query: Tiles = ()
+    acc: Tiles = ()
     for c in ct.static_iter(range(CHUNKS)):
         chunk = ct.load(q, (batch, tile_r, c), (1, TILE_M, C), padding_mode=zero)
         query = (*query, chunk.reshape((TILE_M, C)))
@@ -154,7 +157,7 @@ def attention(
         for j in range(full if masked else 0, stop if masked else full):
             # Each chunk is key and value, has its own slots in shared memory, and is let go of
             # when its own product is done.
-            latent = ()
+            latent: Tiles = ()
             for c in ct.static_iter(range(CHUNKS)):
                 part = ct.load(z, (batch, j, c), (1, TILE_N, C), padding_mode=zero)
                 latent = (*latent, part.reshape((TILE_N, C)))
@@ -172,7 +175,7 @@ def attention(
             rescale = ct.exp2(row_max - new_max, flush_to_zero=True)
             sums = sums * rescale + weight
             weight = weight.astype(z.dtype)
-            moved = ()
+            moved: Tiles = ()
             for c in ct.static_iter(range(CHUNKS)):
                 moved = (*moved, ct.mma(weight, latent[c], acc[c] * rescale))
             acc, row_max = moved, new_max

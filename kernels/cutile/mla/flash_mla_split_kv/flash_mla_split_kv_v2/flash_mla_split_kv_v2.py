@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import cuda.tile as ct
 
@@ -16,6 +16,8 @@ from mla_var3.workloads import option
 
 if TYPE_CHECKING:
     import torch
+
+    Tiles = tuple[Any, ...]
 
 #: What a block costs beyond its steps, in steps of 64 keys by 576 dimensions in bf16 (72 KiB): the
 #: queries it loads are as large as one step, and its pipeline has to fill.
@@ -146,7 +148,8 @@ def split(
     keys, splits = z.shape[1], o.shape[1]
     zero = ct.PaddingMode.ZERO
     C = K // CHUNKS
-    query, acc = (), ()
+    query: Tiles = ()
+    acc: Tiles = ()
     for c in ct.static_iter(range(CHUNKS)):
         chunk = ct.load(q, (batch, tile_r, c), (1, TILE_M, C), padding_mode=zero)
         query = (*query, chunk.reshape((TILE_M, C)))
@@ -178,7 +181,7 @@ def split(
         for j in range(full if masked else begin, end if masked else full):
             # Each chunk is key and value, has its own slots in shared memory, and is let go of
             # when its own product is done.
-            latent = ()
+            latent: Tiles = ()
             for c in ct.static_iter(range(CHUNKS)):
                 part = ct.load(z, (batch, j, c), (1, TILE_N, C), padding_mode=zero)
                 latent = (*latent, part.reshape((TILE_N, C)))
@@ -197,7 +200,7 @@ def split(
             rescale = ct.exp2(row_max - new_max, flush_to_zero=True)
             sums = sums * rescale + weight
             weight = weight.astype(z.dtype)
-            moved = ()
+            moved: Tiles = ()
             for c in ct.static_iter(range(CHUNKS)):
                 moved = (*moved, ct.mma(weight, latent[c], acc[c] * rescale))
             acc, row_max = moved, new_max
