@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.diagnostics import KINDS, as_json
-from mla_var3.emulator.launcher import dim3, launch
+from mla_var3.emulator.launcher import dim3, launch, pack
 from mla_var3.emulator.options import Options
+from mla_var3.emulator.program import Program
 from mla_var3.emulator.sched import ASKING
 from mla_var3.emulator.timeline import difference
 from mla_var3.emulator.turns import QUANTUM
 from mla_var3.errors import EmulatorError
+from mla_var3.gpuless.ptx import parse
 from tests.emulator.kernels import GEMM, MIRROR, PAIR, RING, SPLIT
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -271,3 +273,15 @@ def test_a_conflict_with_the_first_instruction_names_it() -> None:
     assert found.kind == "race"
     assert (found.at.pc, found.other.pc) == (1, 0)
     assert "and ptx#0 (st.shared.u32 [word], 7" in str(found)
+
+
+def test_arguments_lie_where_the_parameters_do() -> None:
+    text = (
+        ".version 8.6\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u32 a, .param .u64 b, .param .align 16 .b8 c[20], .param .f32 d)\n"
+        "{\nret;\n}\n"
+    )
+    block = pack(Program(parse(text)), [7, 1 << 40, bytes(range(20)), 1.5])
+    assert len(block) == 40
+    assert block[:16] == (7).to_bytes(8, "little") + (1 << 40).to_bytes(8, "little")
+    assert block[16:] == bytes(range(20)) + np.float32(1.5).tobytes()

@@ -10,6 +10,7 @@ from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
+from tests.emulator.machines import machine
 
 STORE = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r6;"
 START = "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0;"
@@ -453,3 +454,20 @@ def test_registers_may_be_wider_than_what_is_stored(kind: str, register: str) ->
     for thread in range(64):
         wanted = (259 * thread + 7).to_bytes(4, "little")[:size]
         assert bytes(got[thread]) == wanted + b"\xff" * (16 - size)
+
+
+def test_a_barrier_that_a_warp_does_not_know_is_told_of_once() -> None:
+    m = machine((64, 1, 1))
+    m.sync.init(np.uint32(0x800), np.uint32(1), slice(0, 1), 0)
+    for warps in ([0], [1], [0, 1], [1]):
+        assert m.sync.at(0x800, 0, warps) is m.sync.mbarriers[0x800]
+    (one,) = m.reporter.diagnostics
+    assert (one.kind, one.who, one.other_who, one.times) == (
+        "barrier-unordered", "warp 1", "warp 0", 1,
+    )  # fmt: skip
+    assert one.message == (
+        "the mbarrier at shared 0x800 is used by warp 1 with no barrier since its initialization by "
+        "warp 0"
+    )
+    assert m.sync.at(0x810, 0, [1]) is None
+    assert m.reporter.diagnostics[1].message == "there is no mbarrier at shared 0x810"
