@@ -93,7 +93,7 @@ def test_a_contiguous_tensor() -> None:
 @pytest.mark.xfail(
     strict=True,
     reason="a launch of cuda-tile 1.7.0 on an H200 compiled extents of one as constants"
-    " (2026-11-26); ours are left open until fingerprints and static records are compiled anew with it",
+    " (2026-11-26); ours are left open until fingerprints and records are compiled anew with it",
 )
 def test_an_extent_of_one_is_a_constant() -> None:
     """The symbol of such a launch began ``attention_Kt2_A3bf16_1s1_3v8l0_4t1_6i16_p16``."""
