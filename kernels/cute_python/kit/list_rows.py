@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cutlass
 import cutlass.cute as cute
 from cutlass import (
     BFloat16,
@@ -12,9 +13,11 @@ from cutlass import (
     const_expr,
     range_constexpr,
 )
+from cutlass.cute.nvgpu import cpasync
 
 from mla_var3.kernel.cute_python.kit.gather import PIECE, PIECES
 from mla_var3.kernel.cute_python.kit.lists import ListKernel
+from mla_var3.kernel.cute_python.kit.merged import LINE
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
 from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
@@ -43,6 +46,49 @@ class RowsKernel(ListKernel):
     def element(self):
         """Type of what is multiplied."""
         return BFloat16
+
+    # ---- producer warps --------------------------------------------------------------------
+    @cute.jit
+    def token(self, work, caches, sequence, length, place):
+        """The token at a place of a list, on its way to L2; -1 where there is none."""
+        cache, lists = caches[0], work.table
+        found = lists[sequence, cutlass.max(cutlass.min(place, lists.shape[1] - 1), 0)]
+        here = (place >= 0) & (place < cutlass.min(length, lists.shape[1])) & (found >= 0)
+        here = here & (found < cache.shape[0] * cache.shape[1])
+        found = found if here else Int32(-1)
+        self.send_for(caches, found)
+        return found
+
+    @cute.jit
+    def send_for(self, caches, token):
+        """Bytes of 16 tokens to L2; of a token two lanes ask for half each."""
+        width, row = caches[0].shape[2], self.address(caches, token)
+        half, lines = cute.arch.lane_idx() // TOKENS, -(-width // LINE // 2)
+        for i in range_constexpr(lines):
+            at = row + Int64(cutlass.min((lines * half + i) * LINE, width - 1))
+            if token >= 0:
+                cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[at])
+
+    def address(self, caches, token):
+        """Where a token's row begins; the first token's where there is none."""
+        page, place = caches[0].shape[1], cutlass.max(token, 0)
+        return Int64(caches[0][place // page, place % page, None].iterator.toint())
+
+    @cute.jit
+    def row(self, low, high, turn, width: cutlass.Constexpr):
+        """The row of the token of lane ``turn``, by the halves of addresses: [width] bytes."""
+        low, high = cute.arch.shuffle_sync(low, turn), cute.arch.shuffle_sync(high, turn)
+        address = (Int64(high) << 32) | (Int64(low) & Int64(0xFFFFFFFF))
+        at = cute.make_ptr(Uint8, address, cute.AddressSpace.gmem, assumed_align=PIECE)
+        return cute.make_tensor(at, cute.make_layout(width))
+
+    def copy_atom(self):
+        """Sixteen bytes from the cache to shared memory."""
+        return cute.make_copy_atom(
+            cpasync.CopyG2SOp(cache_mode=cpasync.LoadCacheMode.GLOBAL),
+            Uint8,
+            num_bits_per_copy=8 * PIECE,
+        )
 
     @cute.jit
     def fetch_tokens(self, storage, caches, token, odd, group):
