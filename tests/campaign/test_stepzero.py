@@ -38,6 +38,7 @@ def test_power_is_a_ceiling_and_the_target_is_of_the_least():
     assert found.ceilings()[0] == ("power", max(times.values()))
     assert found.target_us == pytest.approx(max(times.values()) / 0.9)
     assert "The least ceiling is power" in found.text()
+    assert "us at the least, back to back" in found.text()
     assert found.data()["least_ceiling"] == "power"
 
 

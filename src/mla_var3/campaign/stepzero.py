@@ -43,6 +43,8 @@ _TYPED = re.compile(
 )
 #: How the line begins that Step 0 works out itself, which states no hardware.
 _WORKED_OUT = "The least ceiling is "
+#: What a ceiling holds for, where that is not every run.
+_WHEN = {"power": ", back to back; runs with pauses between them draw less on average"}
 _NAMES: dict[str, str] = {"compute": "tensor", "memory": "DRAM", "power": "power"}
 
 
@@ -144,7 +146,10 @@ class StepZero:
             "",
             "## Ceilings",
             "",
-            *(f"- {name}: {time:,.2f} us at the least" for name, time in self.ceilings()),
+            *(
+                f"- {name}: {time:,.2f} us at the least{_WHEN.get(name, '')}"
+                for name, time in self.ceilings()
+            ),
         ]
         if found.rates.power is None:
             lines.append(f"- power: UNKNOWN for {self.work.dtype}")
