@@ -6,6 +6,7 @@ the same answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -41,6 +42,17 @@ LENGTHS: Mapping[str, str] = {
 MASKS: Mapping[str, str] = {"causal": "causal mask, bottom-right", "none": "no mask"}
 #: Axes over which the nearest record is sought.
 AXES = ("b", "h", "s", "t")
+#: How far a record is from a reader's sizes: factors of two in each product of axes, weighted. Rows
+#: (heads times query tokens) decide what limits a kernel and keys (sequences times length) how much
+#: each multiprocessor has to do; b=8 t=32768 is nearer to b=64 t=4096 than to b=8 t=4096. Query
+#: tokens count once more, since they share a causal mask, and a little so does length, since long
+#: sequences are split. ``tests/generators/mla/test_advisor.py`` holds that the nearest record, so
+#: chosen, foretells the share of the bound that each record reached.
+NEAR: tuple[tuple[tuple[str, ...], float], ...] = (
+    (("h", "s"), 1.0), (("b", "t"), 1.0), (("s",), 0.5), (("t",), 0.25),
+)  # fmt: skip
+#: How far another mask is: while queries are few they see nearly all keys.
+MASKED = 0.5
 #: What else must agree, as the form asks for it.
 CONDITIONS = ("page", "lengths", "mask")
 #: So many of a problem are listed, fastest first.
@@ -53,7 +65,7 @@ def measured(site: Site) -> dict[str, Any]:
     """Answers, the rates behind bounds, and the devices on which each language runs."""
     found = list(answers(site))
     return {
-        "axes": list(AXES),
+        **nearness(),
         "caches": CACHES,
         "pages": PAGES,
         "lengths": LENGTHS,
@@ -65,6 +77,22 @@ def measured(site: Site) -> dict[str, Any]:
         "bounds": {device.key: rates for device in site.devices if (rates := _bound(device))},
         "runs": {device.key: _languages(device.sm) for device in site.devices},
     }
+
+
+def nearness() -> dict[str, Any]:
+    """By what the nearest record is found."""
+    near = [{"axes": list(axes), "weight": weight} for axes, weight in NEAR]
+    return {"axes": list(AXES), "near": near, "masked": MASKED}
+
+
+def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """How far apart two problems are, as the page reckons it."""
+    far = sum(
+        weight * abs(math.log2(math.prod(one[a] for a in axes) / math.prod(other[a] for a in axes)))
+        for axes, weight in NEAR
+    )
+    unlike = one["mask"] != other["mask"] and min(one["s"], other["s"]) > 1
+    return far + MASKED * unlike
 
 
 def _start(found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -95,7 +95,11 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
     return Page(
         INDEX,
         sections(
-            meta(title="Diagnosis", description="From a symptom to what confirms and mends it"),
+            meta(
+                title="Diagnosis",
+                description="From a symptom to what confirms and mends it",
+                found_by=["why is my kernel slow", "what is wrong with my kernel", "slow kernel"],
+            ),
             "# What is wrong with my kernel?",
             "Start from what you see. Each page gives a command that tells whether your kernel "
             "has the fault. Then it lists what to try; what gained most in our measurements on "

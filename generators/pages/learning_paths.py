@@ -10,6 +10,7 @@ from generators.pages.catalogue import label
 from generators.write.page import Page
 from generators.write.text import (
     at_line,
+    at_words,
     boxed,
     cell,
     choices,
@@ -21,7 +22,7 @@ from generators.write.text import (
     table,
 )  # fmt: skip
 from mla_var3.examples import course, show
-from mla_var3.examples.learning import EXAMPLES, PATHS, Example, Learning, LearningPath, Step
+from mla_var3.examples.learning import EXAMPLES, PATHS, Example, Learning, LearningPath, Place, Step
 from mla_var3.examples.model import PATTERN_TITLES
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
@@ -173,7 +174,7 @@ def _seen(site: Site, step: Step, link: Link, prose: _Prose) -> list[str]:
         found = [(course.place_of(site.root, step.version, x), x) for x in step.places]
         return [
             f"[{f'{place.file}, line' if place.file else 'Line'} {line}]"
-            f"({link(at_line(source, line))}), "
+            f"({_at(place, source, line, link)}), "
             f"{code(place.find)}: {prose(place.text)}"
             for (source, line), place in found
         ]
@@ -182,6 +183,13 @@ def _seen(site: Site, step: Step, link: Link, prose: _Prose) -> list[str]:
         f"[Line {note.line}]({example.address(note.line)}): {prose(note.text)}"
         for note in site.learning.notes(step)
     ]
+
+
+def _at(place: Place, source: str, line: int, link: Link) -> str:
+    """Address of a place: a version's lines have anchors, of a file of the kit a copy is shown."""
+    if place.file:
+        return at_words(link(source), place.find)
+    return link(at_line(source, line))
 
 
 def _pattern(site: Site, id_: str, link: Link) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, KnowledgeError
@@ -17,8 +18,8 @@ from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.tables import cell, code, table
 
 __all__ = [
-    "at_line", "boxed", "capital", "cell", "choices", "code", "docstring", "factored", "fence",
-    "fold", "meta", "rebase", "rendered", "sections", "table", "us",
+    "at_line", "at_words", "boxed", "capital", "cell", "choices", "code", "docstring", "factored",
+    "fence", "fold", "meta", "rebase", "rendered", "sections", "table", "us",
 ]  # fmt: skip
 
 
@@ -109,6 +110,12 @@ def fence(text: str, language: str, anchor: str = "", **options: str) -> str:
 def at_line(file: str, line: int) -> str:
     """Address of a line of a source where a page shows it: the file's, with the line's anchor."""
     return f"{file}#__span-{Path(file).stem}-{line}"
+
+
+def at_words(file: str, words: str) -> str:
+    """Address of the first line of ``words`` in a file without anchors: browsers scroll to it."""
+    first = words.strip().splitlines()[0]
+    return f"{file}#:~:text={quote(first, safe='').replace('-', '%2D')}"
 
 
 def rendered(

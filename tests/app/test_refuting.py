@@ -49,12 +49,23 @@ def test_a_tiling_that_the_version_refuses(real):
 
 
 @pytest.mark.parametrize(
-    ("clock", "watts", "faults"),
-    [(1980.0, 757.5, 0), (5000.0, 700.0, 1), (1980.0, 5000.0, 1), (None, 700.0, 0)],
+    ("clock", "watts", "window_s", "faults"),
+    [
+        (1980.0, 757.5, 1.0, 0),
+        (5000.0, 700.0, 1.0, 1),
+        (1980.0, 5000.0, 1.0, 1),
+        (None, 700.0, 1.0, 0),
+        (1980.0, 850.0, 1.0, 1),
+        (1980.0, 850.0, 0.5, 0),  # a step of the counter is a larger share of half a second
+        (1980.0, 1000.0, 0.5, 1),
+    ],
 )
-def test_clocks_and_power_beyond_the_device(real, clock, watts, faults):
+def test_clocks_and_power_beyond_the_device(real, clock, watts, window_s, faults):
     record, _ = real
-    energy = record.outcome.energy.model_copy(update={"watts": watts, "sm_clock_mhz": clock})
+    timed = {"launches": 1000, "launch_us": window_s * 1e3}
+    energy = record.outcome.energy.model_copy(
+        update={"watts": watts, "sm_clock_mhz": clock, **timed}
+    )
     made = record.model_copy(
         update={"outcome": record.outcome.model_copy(update={"energy": energy})}
     )

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mla_var3.app import campaign
-from mla_var3.campaign import memory, seeding, workspace
+from mla_var3.campaign import memory, seeding, subjects, workspace
 from mla_var3.errors import DeviceFigureError, HyperMlaError, UsageError
 from mla_var3.runtime import registry
 from tests.test_adding import checkout, run
@@ -49,6 +49,18 @@ def test_no_macro_and_no_link_is_left(known):
         for text in (entry.change, entry.hypothesis):
             assert "{{" not in text
             assert "](" not in text
+
+
+def test_the_first_version_has_the_time_that_a_record_states(tmp_path):
+    def subject(**problem):
+        return subjects.DesignSubject(tmp_path, problem, "hopper_gemm@cute-dsl", "nvidia-h200-sxm")
+
+    size = {"m": 8192, "n": 8192, "k": 8192}
+    record = subject(**size).recorded("v4")
+    assert record is not None
+    assert (record.target, record.mode) == ("nvidia-h200-sxm", "event")
+    assert size.items() <= record.problem.items()
+    assert subject(**{**size, "k": 7}).recorded("v4") is None
 
 
 @pytest.fixture

@@ -59,6 +59,8 @@ FAULTS = [
     ({"evidence": []}, "evidence"),
     ({"evidence": [""]}, "evidence"),
     ({"evidence": "results/x"}, "evidence"),
+    ({"evidence": ["../../x.json"]}, "leads out of the workspace"),
+    ({"evidence": ["/etc/passwd"]}, "leads out of the workspace"),
     ({"subject": ""}, "subject"),
     ({"hypothesis": ""}, "hypothesis"),
     ({"hypothesis": 3}, "hypothesis"),
@@ -82,6 +84,7 @@ FAULTS = [
     ({"verdict": "faster", "performance": {**TIMES, "median_us": 0}}, "performance.median_us"),
     ({"verdict": "faster", "performance": {**TIMES, "run": "A-1"}}, "performance.run"),
     ({"verdict": "faster", "performance": {**TIMES, "gpu": 1}}, "performance.gpu"),
+    ({"verdict": "faster", "performance": {**TIMES, "device": "h999"}}, "unknown device 'h999'"),
     ({"verdict": "faster", "performance": 50.0}, "performance"),
     ({"verdict": "wrong", "correctness": {"status": "failed"}, "performance": TIMES},
      "a wrong kernel has no time"),
@@ -117,6 +120,10 @@ def test_a_fault_is_one_sentence_with_file_and_field(found, change, field):
         ("[" * 100_000, "nested too deeply"),
         (json.dumps({**V1, "version": "v2"}), "memory/v1.json: version: it is of v2"),
         (json.dumps({**V1, "parent": "x"}), "memory/v1.json: parent"),
+        (
+            json.dumps(V1)[:-1] + ', "parent": "v1"}',
+            "memory/v1.json: entry: parent v1",
+        ),
     ],
 )
 def test_a_file_that_is_not_sound_is_named(found, text, said):
@@ -124,6 +131,13 @@ def test_a_file_that_is_not_sound_is_named(found, text, said):
     with pytest.raises(InputError) as raised:
         found.entries()
     assert said in str(raised.value)
+
+
+def test_an_entry_whose_parent_is_gone_is_named(found):
+    found.create(V1)
+    found.path("v0").unlink()
+    with pytest.raises(InputError, match=r"memory/v1\.json: parent: there is no v0\.json"):
+        found.entries()
 
 
 def test_masked_entries_are_invisible_to_planning(found):

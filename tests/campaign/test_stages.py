@@ -125,7 +125,9 @@ def test_a_large_change_warns(based, capsys):
     ("field", "value", "said"),
     [
         ("Hypothesis", "TBD", "plans/v1_plan.md: Hypothesis: TBD"),
+        ("Hypothesis", "tbd", "plans/v1_plan.md: Hypothesis: TBD"),
         ("Hypothesis", "", "plans/v1_plan.md: Hypothesis: it is missing"),
+        ("Lines", "1\nLines: 2", "plans/v1_plan.md: Lines: it is stated 2 times"),
         ("Evidence", "", "plans/v1_plan.md: Evidence: it is missing"),
         ("Evidence", "results/none", "Evidence: there is no record results/none"),
         ("Pattern", "o999-none", "Pattern: there is no page o999-none"),
@@ -166,6 +168,8 @@ def test_a_typed_figure_is_refused(based, capsys):
         ("{", "campaign.json cannot be read"),
         ("{}", "campaign.json: name"),
         ('{"name": "mine", "device": "x", "source": "y", "target_us": -1}', "target_us"),
+        ('{"name": "mine", "device": "h999", "source": "y"}', "campaign.json: device: unknown"),
+        ('{"name": "other", "device": "nvidia-h200-sxm", "source": "y"}', "campaign.json: name"),
         ('{"name": "mine", "device": "x", "source": "y", "extra": 1}', "extra"),
     ],
 )
@@ -174,6 +178,14 @@ def test_settings_that_are_not_sound_are_named(begun, text, said):
     with pytest.raises(InputError) as raised:
         campaign.main(["next", "mine"])
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["README.md", "plans/v1_plan.md"])
+def test_a_text_that_is_not_utf_8_is_named(based, name):
+    campaign.main(["plan", "mine", *PLAN])
+    (based.root / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=f"{name} cannot be read: byte 0 is not UTF-8"):
+        campaign.main(["gate", "mine", "v1"])
 
 
 def test_killed_between_two_writes_it_goes_on(based, capsys):

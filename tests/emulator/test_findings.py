@@ -129,3 +129,76 @@ def test_a_line_says_whether_it_is_shown():
     assert str(shown.model_copy(update={"mended": 0})).startswith(
         "ok  k: shown at lines 2, 1, gone"
     )
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_every_finding_is_run_as_it_is_and_mended(works, monkeypatch, tmp_path, capsys):
+    """What is not asked for stays in the table, and the table keeps the order of the list."""
+    listed = {"first": ONE, "second": ONE, "third": ONE}
+    old = Shown(finding="third", report="race: old", lines=(1, 2), mended=0)
+    path = tmp_path / findings.TABLE
+    path.parent.mkdir(parents=True)
+    path.write_text(findings.Table(findings=(old,)).model_dump_json())
+
+    def show(key, finding, folder):
+        if not works and key == "second":
+            raise EmulatorError("it does not run\nat all")
+        return Shown(finding=key, report=f"race: {key}", lines=(2, 1), passes=True)
+
+    def mended(key, finding, folder):
+        if not works and key == "first":
+            raise ValueError("no fit")
+        return Shown(finding=key, mended=0)
+
+    monkeypatch.setattr(findings, "read", lambda: listed)
+    monkeypatch.setattr(findings, "repo_root", lambda: tmp_path)
+    monkeypatch.setattr(findings, "sources", lambda suite, checkout: tmp_path)
+    monkeypatch.setattr(findings, "show", show)
+    monkeypatch.setattr(findings, "mended", mended)
+    assert findings.main(["--only=s"], "prog") == (0 if works else 1)
+    said = capsys.readouterr().out.splitlines()
+    rows = findings.table(path).findings
+    assert [r.finding for r in rows] == ["first", "second", "third"]
+    assert rows[2] == old
+    if works:
+        assert said == [
+            "ok  first: shown at lines 2, 1, gone with the remedy",
+            "ok  second: shown at lines 2, 1, gone with the remedy",
+            f"3 of 3 shown and mended; wrote {findings.TABLE}",
+        ]
+        assert [r.mended for r in rows] == [0, 0, 0]
+    else:
+        assert [r.mended for r in rows] == [-1, 0, 0]
+        assert rows[1].refused == "EmulatorError: it does not run"
+        assert said == [
+            "BAD first: shown at lines 2, 1, there still with the remedy",
+            "BAD second: EmulatorError: it does not run",
+            f"1 of 3 shown and mended; wrote {findings.TABLE}",
+        ]
+
+
+def test_the_copy_of_a_module_is_run_in_its_place(monkeypatch, folder, tmp_path):
+    """The script stays where it is, and other modules of its folder are found."""
+    seen = []
+
+    def run(finding, script, where=None):
+        seen.append((script, where, str(folder) in findings.sys.path))
+        return [], True
+
+    installed = ONE.model_copy(update={"source": "module:kernel"})
+    monkeypatch.setattr(findings, "_run", run)
+    monkeypatch.setattr(findings, "_source", lambda finding, where: where / "kernel.py")
+    replaced = []
+    monkeypatch.setattr(
+        findings, "_replace", lambda name, copy: replaced.append((name, copy.read_text()))
+    )
+    assert findings.mended("k", installed, folder).mended == 0
+    assert seen == [(folder / "kernel.py", folder, True)]
+    assert replaced == [("kernel", SOURCE.replace("store", "sync(); store"))]
+    assert findings._source is not None
+    monkeypatch.undo()
+    assert findings._source(ONE, folder) == folder / "kernel.py"
+    assert (
+        findings._source(ONE.model_copy(update={"source": "module:json.decoder"}), folder).name
+        == "decoder.py"
+    )

@@ -93,6 +93,8 @@ def _set(op: str, parts: list[str], kind: str) -> str:
 def _cvt(op: str, parts: list[str], kind: str) -> str:
     if parts[0] == "pack":
         return "%r0, %r1, %r2, %r3"
+    if kind == "s2f6x2":
+        return "%r0, %h1" + (", %h2" if "scaled::n2::ue8m0" in parts else "")
     to, two = parts[-2], parts[-1] == "f32" and parts[-2].endswith("x2")
     if to == "e2m1x2" or kind == "e2m1x2":
         return (
@@ -285,7 +287,7 @@ OPERANDS = {
     "vote": lambda op, parts, kind: f"{register(kind, 0)}, %p1, -1",
     "match": lambda op, parts, kind: f"%r0{'|%p0' if 'all' in parts else ''}, {register(kind, 1)}, -1",
     "activemask": "%r0", "redux": "%r0, %r1, -1", "elect": "%r0|%p0, -1",
-    "ldmatrix": lambda op, parts, kind: f"{{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}, [%r9]",
+    "ldmatrix": lambda op, parts, kind: f"{{{', '.join(f'%r{i}' for i in range((2 if kind == 'b8' else 1) * int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}, [%r9]",
     "stmatrix": lambda op, parts, kind: f"[%r9], {{{', '.join(f'%r{i}' for i in range(int(next(p for p in parts if p in ('x1', 'x2', 'x4'))[1])))}}}",
     "movmatrix": "%r0, %r1", "setmaxnreg": "32", "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05, "clusterlaunchcontrol": _launch_control,
     "nanosleep": "32", "pmevent": "1", "griddepcontrol": "",
@@ -633,6 +635,25 @@ def test_conversions_against_exact_rationals(op: str) -> None:
             assert decoded(got, to)[0] == "nan", (op, hex(code), hex(got))
         else:
             assert got == wanted, (op, hex(code), hex(got), hex(wanted))
+
+
+@pytest.mark.parametrize("relu", ["", ".relu"])
+def test_fixed_point_against_exact_rationals(relu: str) -> None:
+    """Every byte and every scale, the second of two with another one; bf16 has all exactly."""
+    low, scale = np.arange(1020) % 256, np.arange(1020) * 7 % 255
+    high, other = 255 - low, 254 - scale
+    words = [(y << 8 | x).astype(np.uint32) for x, y in ((low, high), (scale, other))]
+    body = (
+        "cvt.u16.u32 %h1, %i0; cvt.u16.u32 %h2, %i1;"
+        f"cvt.rn.satfinite{relu}.scaled::n2::ue8m0.bf16x2.s2f6x2 %o, %h1, %h2;"
+    )
+    out = evaluate(body, words, np.uint32).tolist()
+    for got, *both in zip(out, *(x.tolist() for x in (low, scale, high, other)), strict=True):
+        for i in range(2):
+            byte, power = both[2 * i : 2 * i + 2]
+            value = Fraction(number(byte, "s8"), 64) * Fraction(2) ** (power - 127)
+            value = max(value, Fraction(0)) if relu else value
+            assert got >> 16 * i & 0xFFFF == encoded(value, "bf16", "rn", False)
 
 
 # Integers ------------------------------------------------------------------------------------------

@@ -156,3 +156,13 @@ def test_an_outcome_in_a_line(outcome, ok, said):
     assert made.ok is ok
     assert str(made).replace(CLEAN, "clean") == said
     assert made.key == f"k/{outcome['bug']}"
+
+
+@pytest.mark.parametrize(("before", "line"), [("", 1), ("a\n", 2), ("a\nb\n\nc ", 4)])
+def test_an_edit_says_at_which_line_it_begins(before: str, line: int):
+    assert seeded.edited(f"{before}wait(x)\nwait(y)\n", BUG) == (f"{before}pass\nwait(y)\n", line)
+
+
+def test_the_committed_table_is_read_where_no_other_is_named():
+    assert seeded.table().outcomes
+    assert seeded.table() == seeded.table(repo_root() / seeded.TABLE)

@@ -12,6 +12,7 @@ import pytest
 from mla_var3.emulator import launch
 from mla_var3.emulator.options import Options
 from tests.emulator.events import Snippet
+from tests.emulator.machines import machine
 from tests.emulator.snippets import evaluate
 
 RANDOM = np.random.default_rng(20)
@@ -248,6 +249,44 @@ def test_matrices_are_stored(count: int, trans: str) -> None:
     assert matrices(body, HALVES).tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_matrices_of_bytes_are_loaded_by_columns(count: int) -> None:
+    """As ``trans`` of 16 bits, four rows per register; CUTLASS's mixed-input decode is right so."""
+    names = [f"%r{20 + i}" for i in range(2 * count)]
+    body = (
+        f"{ROWS} ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{', '.join(names)}}}, [%r9];\n"
+        "bar.warp.sync -1; shl.b32 %r10, %r0, 2; add.u32 %r10, %r10, %r2;\n"
+        + "".join(f"st.shared.b32 [%r10+{128 * i}], {name};\n" for i, name in enumerate(names))
+    )
+    given, wanted = HALVES.view(np.uint8), HALVES.view(np.uint8).copy()
+    at = rows(2 * count)[..., 0].reshape(count, 16) * 2  # bytes of the first of each row
+    for i in range(2 * count):
+        for lane in range(32):
+            for byte in range(4):
+                row, column = 4 * (lane % 4) + byte, lane // 4 + 8 * (i % 2)
+                wanted[128 * i + 4 * lane + byte] = given[at[i // 2, row] + column]
+    assert matrices(body, HALVES).tolist() == wanted.view(np.uint16).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_matrices_of_bytes_are_stored_by_columns(count: int) -> None:
+    """PTX ISA, stmatrix: bytes 0 and 1 of lane l are row l / 4, columns 2 (l % 4) and its next."""
+    names = [f"%r{20 + i}" for i in range(count)]
+    body = (
+        "shl.b32 %r10, %r0, 2; add.u32 %r10, %r10, %r2;\n"
+        + "".join(f"ld.shared.b32 {name}, [%r10+{128 * i}];\n" for i, name in enumerate(names))
+        + f"bar.warp.sync -1; {ROWS}\n"
+        f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [%r9], {{{', '.join(names)}}};"
+    )
+    given, wanted = HALVES.view(np.uint8), HALVES.view(np.uint8).copy()
+    for i, at in enumerate(rows(count)[..., 0] * 2):  # bytes of the first of each row
+        for lane in range(32):
+            for byte in range(4):
+                row, column = lane // 4 + 8 * (byte // 2), 2 * (lane % 4) + byte % 2
+                wanted[at[column] + row] = given[128 * i + 4 * lane + byte]
+    assert matrices(body, HALVES).tolist() == wanted.view(np.uint16).tolist()
+
+
 def test_a_matrix_is_transposed_among_lanes() -> None:
     out = evaluate("movmatrix.sync.aligned.m8n8.trans.b16 %o, %i0;", [WORDS], np.uint32)
     for given, got in zip(WORDS.reshape(-1, 32), out.reshape(-1, 32), strict=True):
@@ -320,3 +359,19 @@ def test_a_row_of_a_matrix_may_end_where_a_barrier_begins(row: int, hits: bool) 
     assert ["is overwritten while in use" in d.message for d in done.diagnostics] == [True] * hits
     if hits:
         assert "lane 1" in done.diagnostics[0].who
+
+
+def test_whole_warps_need_no_places_of_their_own() -> None:
+    """The usual case, which has to be fast: nothing is looked up."""
+    m = machine((96, 1, 1))
+    warps = m.units["warps"]
+    for s, whole in (
+        (slice(0, 96), True),
+        (slice(32, 64), True),
+        (slice(0, 40), False),
+        (np.r_[0:32, 64:96], True),
+    ):
+        values, how = warps._spread(np.arange(len(m.ids[s])), s)
+        assert (how is None) is whole
+        assert values.shape[1] == 32
+        assert warps._back(values, how).tolist() == list(range(len(m.ids[s])))

@@ -16,6 +16,7 @@ def test_what_a_program_is_told_about_its_gpu() -> None:
     device = Device(capability=(9, 0), multiprocessors=3)
     with cuda_on_cpu(device):
         assert torch.cuda.get_device_capability("cuda") == (9, 0)
+        assert torch.version.cuda is not None
         assert torch.cuda.get_device_properties(0).multi_processor_count == 3
         x = torch.ones(4, device="cuda:0", requires_grad=True)
         assert x.device == torch.device("cuda", 0)

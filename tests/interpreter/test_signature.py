@@ -6,6 +6,8 @@ cuda-tile 1.7.0 for the same shapes, strides and addresses.
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import cuda.tile as ct
@@ -17,7 +19,13 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import kernel_signature
-from mla_var3.interpreter.signature import annotated_function, signature_key, span_bytes
+from mla_var3.interpreter.signature import (
+    _any_overlap,
+    _static_axes,
+    annotated_function,
+    signature_key,
+    span_bytes,
+)
 
 
 @ct.kernel
@@ -228,3 +236,138 @@ def test_a_signature_that_cutile_refuses(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_span() -> None:
     assert span_bytes(torch.zeros(0, 3)) == 0
     assert span_bytes(torch.zeros(4, 5)[:, :2]) == (3 * 5 + 2) * 4
+    assert span_bytes(torch.zeros(())) == 4
+    assert span_bytes(torch.zeros(3, 1, 2, dtype=torch.float16)) == 12
+    assert span_bytes(torch.zeros(1, 4).expand(5, 4)) == 16
+
+
+# Limits -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("kernel", "bits"), [(one, 31), (long_scalar, 63)], ids=["int32", "int64"])
+def test_integers_up_to_both_ends_of_their_range(kernel: Any, bits: int) -> None:
+    low, high = -(2**bits), 2**bits - 1
+    for value in (low, high, 0, -1):
+        assert parameter(kernel, value).dtype is (ct.int32 if bits == 31 else ct.int64)
+    for value in (low - 1, high + 1):
+        with pytest.raises(InterpreterError) as caught:
+            kernel_signature(kernel, (value,))
+        assert f"is {value}, which does not fit int{bits + 1} [{low}, {high}]" in str(caught.value)
+        assert ("annotate it with ct.ScalarInt64" in str(caught.value)) is (bits == 31)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("more", [0, 1])
+def test_sizes_and_strides_up_to_the_largest_index(strided: bool, more: int) -> None:
+    size = 2**31 - 1 + more
+    shape, strides = ((2, 1), (size, 1)) if strided else ((size,), (1,))
+    x = torch.empty_strided(shape, strides, device="meta", dtype=torch.int8)
+    if not more:
+        assert parameter(one, x).index_dtype is ct.int32
+        return
+    with pytest.raises(InterpreterError, match="exceeds 32-bit indices"):
+        kernel_signature(one, (x,))
+    assert parameter(long_index, x).index_dtype is ct.int64
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_axes_count_from_either_end(ndim: int) -> None:
+    for count in range(ndim + 1):
+        for axes in itertools.permutations(range(-ndim, ndim), count):
+            annotation = SimpleNamespace(static_shape_dims=axes)
+            wanted = {axis if axis >= 0 else axis + ndim for axis in axes}
+            if len(wanted) == len(axes):
+                assert _static_axes(annotation, "static_shape_dims", ndim, "x") == wanted
+            else:
+                with pytest.raises(InterpreterError, match="has a duplicate axis in"):
+                    _static_axes(annotation, "static_shape_dims", ndim, "x")
+    for axis in (-ndim - 1, ndim):
+        annotation = SimpleNamespace(static_shape_dims=(axis,))
+        with pytest.raises(
+            InterpreterError, match=f"has {ndim} dimensions, static_shape_dims names axis {axis}"
+        ):
+            _static_axes(annotation, "static_shape_dims", ndim, "x")
+    assert _static_axes(None, "static_shape_dims", ndim, "x") == set()
+
+
+def test_a_tensor_without_axes_has_no_static_ones() -> None:
+    assert _static_axes(SimpleNamespace(static_shape_dims=()), "static_shape_dims", 0, "x") == set()
+    with pytest.raises(InterpreterError, match="has 0 dimensions, static_shape_dims names axis 0"):
+        _static_axes(SimpleNamespace(static_shape_dims=(0,)), "static_shape_dims", 0, "x")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.float64])
+def test_what_is_divisible(dtype: torch.dtype) -> None:
+    """Strides by 16 bytes, sizes by 16 elements, addresses by 16 bytes."""
+    each = 16 // dtype.itemsize
+    for size, stride in itertools.product((0, 1, 15, 16, 17, 32), (2, 8, 15, 16, 17, 48)):
+        x = torch.empty_strided((3, size), (stride, 1), device="meta", dtype=dtype)
+        c = parameter(one, x)
+        assert c.shape_divisible_by == (1, 16 if size % 16 == 0 else 1)
+        assert c.stride_divisible_by == (each if stride % each == 0 else 1, 1)
+    room = torch.zeros(64, dtype=dtype)
+    first = -room.data_ptr() % 16 // dtype.itemsize
+    for off in range(each + 1):
+        c = parameter(one, room[first + off : first + off + 8])
+        assert c.base_addr_divisible_by == (16 if off % each == 0 else 1)
+
+
+def test_static_strides_are_constants_and_no_others() -> None:
+    c = parameter(static_stride, torch.zeros(2, 32))
+    assert (c.stride_constant, c.stride_divisible_by) == ((32, None), (1, 1))
+    c = parameter(static_shape, torch.zeros(16, 32, 48))
+    assert (c.shape_constant, c.shape_divisible_by) == ((16, None, 48), (1, 16, 1))
+
+
+def test_of_a_list_what_holds_for_one_may_not_for_all() -> None:
+    plain, twice = torch.zeros(4, 32), torch.zeros(1, 32).expand(4, 32)
+    for items in ([plain, twice], [twice, plain]):
+        c = parameter(one, items).element
+        assert c.may_alias_internally
+        assert c.stride_constant == (None, 1)
+        assert c.stride_divisible_by == (4, 1)
+    assert not parameter(one, [plain, plain.clone()]).element.may_alias_internally
+    shapes = [torch.zeros(n, 16) for n in (16, 32, 5)]
+    assert parameter(one, shapes[:2]).element.shape_divisible_by == (16, 16)
+    assert parameter(one, shapes).element.shape_divisible_by == (1, 16)
+    with pytest.raises(
+        InterpreterError, match=r"mixes float32 of rank 2 with float32 of rank 1 \(item 2\)"
+    ):
+        kernel_signature(one, ([plain, plain, torch.zeros(3)],))
+
+
+def test_arrays_of_a_list_overlap_where_bytes_are_shared() -> None:
+    room = torch.zeros(40)
+    for first, second, shared in (
+        ((0, 8), (8, 16), False),
+        ((0, 9), (8, 16), True),
+        ((20, 30), (0, 21), True),
+        ((3, 5), (0, 40), True),
+    ):
+        assert _any_overlap([room[slice(*first)], room[slice(*second)]]) is shared
+    assert _any_overlap([room[0:4], room[30:34], room[3:5]])
+    assert not _any_overlap([room[0:4]])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ((torch.zeros(1), "text"), r"argument 'x\[1\]' is a str"),
+        (torch.Size([1]), "'x' is a Size; a kernel takes plain tuples"),
+        (torch.zeros(2, 2).to_sparse(), r"layout torch\.sparse_coo; kernels take strided ones"),
+        ([torch.zeros(1), 3], "'x' is a list; it must hold tensors, at least one"),
+    ],
+    ids=str,
+)
+def test_an_argument_is_named_with_its_place(value: Any, said: str) -> None:
+    with pytest.raises(InterpreterError, match=said):
+        kernel_signature(one, (value,))
+
+
+def test_static_shapes_within_lists_and_tuples_need_the_second_convention() -> None:
+    for kernel, value, version in (
+        (one, torch.zeros(2), 1),
+        (one, [torch.zeros(2)], 1),
+        (one, (torch.zeros(2),), 2),
+        (one, 3, 1),
+        (static_stride, torch.zeros(2, 2), 1),
+    ):
+        assert kernel_signature(kernel, (value,)).calling_convention.version == version

@@ -49,6 +49,8 @@ FORMS = {"latent": ("flash_mla@cutile-dsl", "v0", f"{LATENT}/flash_mla/flash_mla
     "both": ("mla_var6_plus@cutile-dsl", "v1", f"{MIXED}/both_paths.py"),
     "pieces": ("mla_var6_plus@cutile-dsl", "v2", f"{MIXED}/mla_var6_plus_v2/mla_var6_plus_v2.py"),
     "turned": ("mla_var6_plus@cutile-dsl", "v3", f"{MIXED}/mla_var6_plus_v3/mla_var6_plus_v3.py"),
+    "members": ("mla_shared_prefix@cutile-dsl", "v0", f"{PREFIX}/common.py"),
+    "merge": ("flash_mla_split_kv", "v1", f"{SPLIT}/common.py"),
 }  # fmt: skip
 #: Form, text, what stands in its place, and why one would overlook it.
 EDITS = [
@@ -149,6 +151,30 @@ EDITS = [
     ("fp8", "kpe, at,", "kpe, (batch, ct.minimum(j, 8), 0),", "a tenth tile of keys"),
     ("own", "lse, (split, batch, tile_r)", "lse, (split % 12, batch, tile_r)",
      "more pieces than twelve"),
+    ("own", "stop * split // splits, stop * (split + 1) // splits",
+     "stop * split // splits, stop * split // splits + stop // splits",
+     "tiles that pieces do not divide"),
+    ("members", "-(-self.group_size // tiling.tile_b)", "max(self.group_size // tiling.tile_b, 1)",
+     "a last tile of fewer members"),
+    ("combine", "top = ct.full((ROWS, 1), -1e30, ct.float32)",
+     "top = ct.zeros((ROWS, 1), ct.float32)", "parts whose LSE are all far below zero"),
+    ("combine", "base = ct.where(empty, 0.0, log_sum)", "base = log_sum",
+     "a row that sees no key of any part"),
+    ("reduce", "padding_mode=ct.PaddingMode.NEG_INF,", "padding_mode=ct.PaddingMode.ZERO,",
+     "pieces that fill no whole tile"),
+    ("persistent", "ct.minimum(tiles_m - group * GROUP_M, GROUP_M)",
+     "ct.minimum(tiles_m - group * GROUP_M, 8)", "groups of other than eight row tiles"),
+    ("fp8", "crosses = last >= QUERIES", "crosses = last >= 2 * QUERIES",
+     "a tile that reaches into one further head"),
+    ("sections", "full = ct.maximum(ct.minimum(first, keys), 0) // TILE_N",
+     "full = ct.minimum(first, keys) // TILE_N",
+     "a tile whose first row sees no key and whose last does"),
+    ("old", "steps = ct.cdiv(ct.cdiv(keys, TILE_N), splits)",
+     "steps = ct.cdiv(keys, TILE_N) // splits", "tiles of old tokens that pieces do not divide"),
+    ("held", "ct.where(crosses, 0, first), ct.where", "first, ct.where",
+     "a tile that crosses heads far on"),
+    ("merge", "ct.cdiv(self.k, x.tile_k), self.b)", "max(self.k // 128, 1), self.b)",
+     "narrower tiles of columns than the default"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 FEW = (0, 9, 13, 16, 25, 38)

@@ -8,7 +8,7 @@ from mla_var3 import devices
 from mla_var3.errors import DeviceFigureError, TilingError
 from mla_var3.languages import ranking
 from mla_var3.languages.cutile.facts import CutileFacts
-from mla_var3.languages.ranking import density, fill, rank, reason_to_prune, spread
+from mla_var3.languages.ranking import Launch, density, fill, rank, reason_to_prune, spread
 from mla_var3.runtime.ct_kernel import CtKernel, CutileTiling
 from mla_var3.static.occupancy import Occupancy
 from mla_var3.workloads import Cost
@@ -142,11 +142,28 @@ def held(**values):
     return Occupancy(**(given | values), device="d")
 
 
+H200 = devices.load("nvidia-h200-sxm")
+ONE = Launch(132, 132 << 20)
+
+
 def test_density():
     busy = facts(mma_ops=1, mma_tile_flops=1000, mma_instructions={"HGMMA": 5})
-    assert density(busy, held()) == 1000 / (4 * 5)
-    assert density(facts(), held()) == 0.5
-    assert density(facts(), None) == 1.0
+    assert density(busy, held(), ONE, H200) == 1000 / (4 * 5)
+    assert density(facts(), held(), ONE, H200) == 0.5
+    assert density(facts(), None, ONE, None) == 1.0
+
+
+def test_what_only_moves_bytes_is_as_dense_as_what_it_has_under_way():
+    """Few blocks with deep rings, not many warps that wait for one tile each."""
+    room = H200.sm_limits().shared_memory_per_sm
+    deep = facts(tma_loads=4, shared_bytes=39_320), held(blocks_per_sm=4, fraction=0.5)
+    flat = facts(tma_loads=4, shared_bytes=6_424), held(blocks_per_sm=8, fraction=1.0)
+    launch = Launch(512, 512 << 20)
+    assert density(*deep, launch, H200) == pytest.approx(4 * 39_320 / room)
+    assert density(*flat, launch, H200) == pytest.approx(4 * 6_424 / room)  # 4 blocks per SM
+    short = Launch(4096, 4096 << 12)  # A block moves 4 KB in all, so the ring stays empty.
+    assert density(*deep, short, H200) == pytest.approx(4 * 4096 / room)
+    assert density(*flat, short, H200) == pytest.approx(8 * 4096 / room)
 
 
 def test_reasons():

@@ -15,9 +15,13 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+#: File, name and line of a function.
+Place = tuple[str, str, int]
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -39,6 +43,8 @@ _SIGNS = {
 _CHANGES = {"progress", "changes"}
 #: Arguments of zip and print: an assertion, and when text is written.
 _NOTHING_DEPENDS_ON = {"strict", "flush"}
+#: Decorators that keep results.
+_CACHES = {"cache", "lru_cache"}
 #: Where text is made that runs.
 _WRITES_CODE = "emulator/lower/"
 
@@ -112,15 +118,43 @@ class Module:
             seen[site.where, change] += 1
         return found
 
+    def kept(self, where: str) -> str | None:
+        """The name of a table, or of a function whose results are kept; None for all else."""
+        if where.startswith("="):
+            return where[1:]
+        scope: ast.AST = self.tree
+        for part in where.split("."):
+            scope = next(
+                node
+                for node in ast.iter_child_nodes(scope)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part
+            )
+        kept = isinstance(scope, ast.FunctionDef) and any(
+            _CACHES & {n.id if isinstance(n, ast.Name) else n.attr}
+            for decorator in scope.decorator_list
+            for n in ast.walk(decorator)
+            if isinstance(n, ast.Name | ast.Attribute)
+        )
+        return where if kept else None
+
     def readers(self, name: str) -> list[int]:
-        """Lines of functions that name a table of the module."""
+        """Lines of functions that name a table or a function, of this module or another."""
+        last = name.rpartition(".")[2]
         return [
             node.lineno
-            for function in ast.walk(self.tree)
-            if isinstance(function, ast.FunctionDef)
+            for function in self._functions
             for node in ast.walk(function)
-            if isinstance(node, ast.Name) and node.id == name
+            if (isinstance(node, ast.Name) and node.id == name)
+            or (
+                isinstance(node, ast.Attribute)
+                and node.attr == last
+                and (last == name or ast.unparse(node) == name)
+            )
         ]
+
+    @cached_property
+    def _functions(self) -> list[ast.FunctionDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
 
     def apply(self, mutant: Mutant) -> int:
         """Let every function of the running module do what the mutant does.
@@ -333,24 +367,35 @@ def _recode(pairs: Iterable[tuple[CodeType, CodeType]]) -> int:
     A function is known by file, name and line; of several lambdas on a line by its code. Code
     objects are never hashed: the hash of one changes as it runs (Python 3.11).
     """
-    known: dict[tuple[str, str, int], list[tuple[CodeType, CodeType]]] = defaultdict(list)
+    known: dict[Place, list[tuple[CodeType, CodeType]]] = defaultdict(list)
     for before, after in pairs:
         known[_place(before)].append((before, after))
     changed = 0
-    gc.unfreeze()  # What imports froze is not listed.
-    for one in gc.get_objects():
-        if type(one) is not FunctionType:
-            continue
-        those = known.get(_place(one.__code__), [])
-        for before, after in those:
-            if before != after and (len(those) == 1 or one.__code__ == before):
-                one.__code__ = after
-                changed += 1
-                break
+    for place, those in known.items():
+        for one in living().get(place, ()):
+            for before, after in those:
+                if before != after and (len(those) == 1 or one.__code__ == before):
+                    one.__code__ = after
+                    changed += 1
+                    break
     return changed
 
 
-def _place(code: CodeType) -> tuple[str, str, int]:
+@cache
+def living() -> dict[Place, list[FunctionType]]:
+    """The functions that live, by file, name and line; of those that are made later none.
+
+    To look for them takes longer than most tests, so that forks share what their parent has found.
+    """
+    gc.unfreeze()  # What imports froze is not listed.
+    found = defaultdict(list)
+    for one in gc.get_objects():
+        if type(one) is FunctionType:
+            found[_place(one.__code__)].append(one)
+    return found
+
+
+def _place(code: CodeType) -> Place:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 

@@ -29,7 +29,7 @@ import pytest
 from mla_var3 import forked
 from mla_var3.paths import out_dir, repo_root, write_atomic
 
-from .mutants import Module, Mutant
+from .mutants import Module, Mutant, living
 
 PACKAGE = repo_root() / "src/mla_var3"
 #: What is mutated, and which tests are about it.
@@ -59,19 +59,26 @@ class Reached:
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
-    def of(self, mutant: Mutant, readers: Sequence[int] = ()) -> list[str]:
-        """The tests that reach a mutant: one case of each test first, the fast before the slow.
+    def of(self, mutant: Mutant, readers: Sequence[tuple[str, int]] = ()) -> list[str]:
+        """The tests that reach a mutant: those named after its module, then the fast ones.
 
-        Of a table they are those that reach a line which names it, or where there is none its
-        module.
+        One case of each test comes first.
+
+        Args:
+            mutant: What is reached.
+            readers: File and line of whatever names a table, or a function whose results are kept:
+                of those that use it, few are seen to reach it. Where nobody names a table, whoever
+                reaches its module.
         """
         lines = self.lines.get(mutant.file, {})
         names = set(lines.get(mutant.line, []))
-        if mutant.where.startswith("="):
-            named = [lines.get(line, []) for line in readers] or lines.values()
-            names = set(itertools.chain.from_iterable(named))
+        named = [self.lines.get(file, {}).get(line, []) for file, line in readers]
+        if mutant.where.startswith("=") and not named:
+            named = list(lines.values())
+        names.update(itertools.chain.from_iterable(named))
+        own = f"/test_{Path(mutant.file).stem}.py"
         cases: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(sorted(names), key=self.seconds.__getitem__):
+        for name in sorted(names, key=lambda n: (not _file(n).endswith(own), self.seconds[n], n)):
             cases[name.partition("[")[0]].append(name)
         rounds = itertools.zip_longest(*cases.values())
         return [name for one in rounds for name in one if name is not None]
@@ -254,14 +261,17 @@ class Runner:
 
     def _run(self, items: dict[str, pytest.Item]) -> None:
         modules: dict[str, Module] = {}
+        everywhere = [Module(p, p.relative_to(PACKAGE).as_posix()) for p in _files(PACKAGE, ROOMS)]
         work = {}
         for mutant in self.mutants:
             module = modules.setdefault(mutant.file, Module(PACKAGE / mutant.file, mutant.file))
-            names = [name for name in self._tests_of(mutant, module) if name in items]
+            tests = self._tests_of(mutant, module, everywhere)
+            names = [name for name in tests if name in items]
             if not names:
                 self.tell(mutant, Verdict("", 0))
                 continue
             work[mutant] = functools.partial(self._attempt, module, mutant, names, items)
+        living(), _caches()  # Once for all forks.
         gc.freeze()  # A fork that collects would copy everything.
         with tempfile.TemporaryDirectory() as folder:
             for mutant, ended in forked.run(
@@ -276,18 +286,21 @@ class Runner:
                     verdict = ended.result
                 self.tell(mutant, verdict)
 
-    def _tests_of(self, mutant: Mutant, module: Module) -> list[str]:
+    def _tests_of(self, mutant: Mutant, module: Module, everywhere: Sequence[Module]) -> list[str]:
         """The tests that reach a mutant; in another process, those that start one."""
         starts = self.elsewhere.get(f"{mutant.file} {mutant.where}")
-        if starts is None:
-            return self.reached.of(mutant, module.readers(mutant.where[1:]))
-        return self.reached.of(next(m for m in module.mutants() if m.where == starts))
+        if starts is not None:
+            return self.reached.of(next(m for m in module.mutants() if m.where == starts))
+        name = module.kept(mutant.where)
+        if name is None:
+            return self.reached.of(mutant)
+        readers = [(one.file, line) for one in everywhere for line in one.readers(name)]
+        return self.reached.of(mutant, readers)
 
     def _attempt(
         self, module: Module, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]
     ) -> Verdict:
         """Run a mutant's tests until one fails; in a process of its own."""
-        gc.unfreeze()
         try:
             applied = module.apply(mutant)
         except Exception as error:  # noqa: BLE001  # So would the import of its module.
@@ -327,9 +340,18 @@ def _forget() -> None:
     from mla_var3.interpreter import frontend
 
     frontend.clear_cache()
-    for one in gc.get_objects():
-        if isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("mla_var3"):
-            one.cache_clear()
+    for one in _caches():
+        one.cache_clear()
+
+
+@functools.cache
+def _caches() -> list[Any]:
+    """The functions of the package that keep their results."""
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("mla_var3")
+    ]
 
 
 def _file(test: str) -> str:

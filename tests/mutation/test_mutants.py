@@ -10,7 +10,7 @@ from mla_var3.emulator import functions, sync
 from mla_var3.interpreter.ops import arithmetic
 
 from .mutants import Module, Mutant
-from .running import PACKAGE
+from .running import PACKAGE, Reached
 
 
 def applied(module: Module, mutants: list[Mutant]) -> dict[str, int]:
@@ -47,3 +47,30 @@ def test_a_mutant_does_what_it_says(tmp_path: Path) -> None:
     assert ended[False].result == [0xFF]
     # Its mask has 64 bits still, and its words have 32.
     assert "out of bounds for uint32" in str(ended[True].failure)
+
+
+def test_whoever_uses_what_is_kept_reaches_it() -> None:
+    """Results are kept from one test to the next: the first alone is seen to reach the function."""
+    path = PACKAGE / "emulator/units/layouts.py"
+    module = Module(path, "emulator/units/layouts.py")
+    assert (module.kept("pieces"), module.kept("=SWIZZLE")) == ("pieces", "SWIZZLE")
+    assert module.kept("swizzled") is module.kept("Descriptor.of") is None
+    source = path.read_text(encoding="utf-8").splitlines()
+    assert ["pieces(" in source[line - 1] for line in module.readers("pieces")] == [True]
+    descriptors = Module(path.with_name("tcgen05") / "descriptors.py", "")
+    assert descriptors.kept("Matrix.of") == "Matrix.of"
+    operands = path.with_name("tcgen05") / "operands.py"
+    (line,) = Module(operands, "").readers("Matrix.of")
+    assert "Matrix.of(word)" in operands.read_text(encoding="utf-8").splitlines()[line - 1]
+
+
+def test_tests_of_the_same_name_come_first() -> None:
+    (mutant, *_) = Module(Path(str(sync.__file__)), "emulator/sync.py").mutants()
+    names = ["tests/a/test_sync.py::t[1]", "tests/a/test_sync.py::t[2]", "tests/a/test_b.py::u"]
+    reached = Reached(
+        dict(zip(names, (3.0, 2.0, 1.0), strict=True)), {mutant.file: {mutant.line: names}}
+    )
+    assert reached.of(mutant) == [names[1], names[2], names[0]]
+    elsewhere = Reached(reached.seconds, {"other.py": {7: names[2:]}})
+    assert elsewhere.of(mutant) == []
+    assert elsewhere.of(mutant, [("other.py", 7)]) == names[2:]

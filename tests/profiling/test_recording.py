@@ -115,10 +115,11 @@ class TestGpu:
     def cuda(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+        monkeypatch.setattr(recording.gpu_lock, "gpu_uuid", lambda: "1-2")
 
     def smi(self, monkeypatch, answer):
-        def run(*_args, **_kwargs):
+        def run(command, **_kwargs):
+            assert "--id=GPU-1-2" in command  # By its place it would be another's where some hide.
             if isinstance(answer, Exception):
                 raise answer
             return SimpleNamespace(stdout=answer)
@@ -127,7 +128,7 @@ class TestGpu:
         monkeypatch.setattr(recording, "subprocess", fake)
 
     def test_state_as_the_driver_tells_it(self, cuda, monkeypatch):
-        self.smi(monkeypatch, "1, 2, 3\n580.159, 1980, 3201.5\n")
+        self.smi(monkeypatch, "580.159, 1980, 3201.5\n")
         device, state = recording.gpu()
         assert device == H200
         assert state == evidence.Device(
@@ -137,7 +138,7 @@ class TestGpu:
 
     @pytest.mark.parametrize(
         "answer",
-        [FileNotFoundError("nvidia-smi"), "", "only one line\n", "1,2,3\n580.1, [N/A]\n"],
+        [FileNotFoundError("nvidia-smi"), "", "no devices\n", "580.1, [N/A]\n"],
     )
     def test_what_it_does_not_tell_is_unknown(self, cuda, monkeypatch, answer):
         self.smi(monkeypatch, answer)
@@ -145,7 +146,7 @@ class TestGpu:
         assert (state.driver, state.sm_clock_mhz, state.memory_clock_mhz) == ("unknown", None, None)
 
     def test_clocks_that_are_no_numbers(self, cuda, monkeypatch):
-        self.smi(monkeypatch, "\n580.1, [N/A], 5\n")
+        self.smi(monkeypatch, "580.1, [N/A], 5\n")
         _, state = recording.gpu()
         assert (state.driver, state.sm_clock_mhz, state.memory_clock_mhz) == ("580.1", None, 5.0)
 

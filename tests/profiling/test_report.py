@@ -59,7 +59,9 @@ class TestLimits:
         assert "HMMA" in path
         assert occupancy.startswith("one block per SM, limited by registers (12 warps)")
         # 10^9 FLOP over 10^6 bytes against 989.5 TFLOP/s over 4800 GB/s.
-        assert side == "on nvidia-h200-sxm: tensor throughput, 1000 FLOP/B against a ridge of 206"
+        assert side == (
+            "bound by tensor throughput on nvidia-h200-sxm: 1000 FLOP/B against a ridge of 206"
+        )
 
     def test_several_blocks_per_sm_are_no_limit(self):
         one = stage(static=static_facts(registers=32, threads_per_block=128, warps_per_block=4))

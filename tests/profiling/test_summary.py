@@ -73,6 +73,7 @@ def test_times_and_steps_are_shown_where_there_are_any():
     text = render([timed], ["do this; measured gain: 2x faster"])
     assert "1,234.5" in line(text, "sm&#95;90")
     assert "1. do this; measured gain: 2x faster" in text
+    assert "**Try next** (gain not measured where none stands)" in text
     assert "Try next" not in render([timed])
 
 

@@ -92,7 +92,9 @@ def test_another_gpu_gets_a_sentence(monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "page", "key"),
     [
-        (16, 64, "attention-bfloat16-share1-box64"),
+        (3, 64, "attention-bfloat16-columns16-share1-box64"),
+        (17, 8, "attention-bfloat16-columns32-share1-box8"),
+        (33, 64, "attention-bfloat16-share1-box64"),
         (128, 64, "attention-bfloat16-share2-box32"),
         (128, 128, "attention-bfloat16-share2-box32"),
         (64, 32, "attention-bfloat16-share1-box32"),

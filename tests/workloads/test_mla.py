@@ -362,6 +362,14 @@ def test_at_an_edge_the_last_tile_of_keys_lacks_one(plan_class):
     assert plan.h > 17
 
 
+def test_at_an_edge_pages_end_within_steps_of_two_tiles():
+    plan = registry.find("flash_mla@cute-dsl", "v13").plan_class()().edges()[-1]
+    assert plan.page % 64 == 0
+    assert 128 % plan.page
+    assert plan.page % 128
+    assert plan.t > 2 * plan.page
+
+
 def test_one_list_is_shared_by_many_multiprocessors():
     plan = registry.find("sparse_mla").plan_class()(b=3, h=128, s=5, topk=3).shared_by(28)
     assert plan.is_valid()
@@ -372,3 +380,5 @@ def test_one_sequence_is_shared_by_many_multiprocessors():
     plan = LATENT(b=3, h=128, s=5).shared_by(28)
     assert plan.is_valid()
     assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 128)
+    both = LATENT(b=3, h=128, s=5).shared_by(28, 2)
+    assert (both.b, both.s, both.t) == (2, 1, 28 * 64)

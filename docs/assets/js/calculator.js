@@ -141,19 +141,16 @@
     table.hidden = false;
   }
 
-  // How far a record is from the inputs, in factors of two. Rows (heads, query tokens) decide what
-  // limits a kernel, so they count twice, and of equals the one with as many query tokens is nearer.
-  const WEIGHT = { h: 2, s: 2.01 };
-
+  // How far a record is from the inputs, in factors of two: of rows, of keys and of what else
+  // ``NEAR`` in generators/mla/advisor.py weighs.
   function distance(measured, answer, sizes) {
-    return measured.axes.reduce((sum, name) =>
-      sum + (WEIGHT[name] || 1) * Math.abs(Math.log2(sizes[name] / answer[name])), 0);
+    const product = (from, axes) => axes.reduce((all, name) => all * from[name], 1);
+    return measured.near.reduce((sum, { axes, weight }) =>
+      sum + weight * Math.abs(Math.log2(product(sizes, axes) / product(answer, axes))), 0);
   }
 
   // A record older than its sources says less about other sizes: so many factors of two.
   const STALE = 2;
-  // A mask changes little while queries are few.
-  const MASKED = 1;
 
   // Whether a record has another mask; a query alone sees all keys.
   const otherMask = (answer, asked) =>
@@ -174,7 +171,7 @@
       .filter((answer) => sameMemory(answer, asked) && suits(answer))
       .map((answer) => {
         const far = distance(measured, answer, asked.sizes) +
-          (otherMask(answer, asked) ? MASKED : 0);
+          (otherMask(answer, asked) ? measured.masked : 0);
         return { answer, far, rank: far + (far && answer.found[0].stale ? STALE : 0) };
       })
       .reduce((one, other) => (!one || other.rank < one.rank ? other : one), null);
@@ -196,7 +193,7 @@
       return "high: this very problem was measured";
     }
     if (far <= 2 && answer.h === asked.sizes.h && !other) {
-      return "medium: the nearest record is at most four times off in all, with as many heads";
+      return "medium: the nearest record is at most four times off in rows and keys, with as many heads";
     }
     return "low: the nearest record is far away, so measure before you rely on it";
   }

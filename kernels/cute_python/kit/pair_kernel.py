@@ -15,12 +15,13 @@ from cutlass.cute.nvgpu import tcgen05
 
 from mla_var3.kernel.cute_python.kit.pages import PageLoads
 from mla_var3.kernel.cute_python.kit.pair_products import (
+    PAIR_TILE,
     half_operand,
     pair_accumulator,
     pair_mma,
     row_operand,
 )
-from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROWS, SLAB, SLABS
+from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE_SLAB, ROWS, SLAB
 from mla_var3.kernel.cute_python.kit.tall_products import STEPS, shared, slab_layout
 from mla_var3.kernel.cute_python.kit.tall_softmax import (
     CHUNK,
@@ -43,10 +44,10 @@ from mla_var3.kernel.cute_python.kit.tensor_memory import (
     stored,
 )
 
-#: Slabs that shared memory holds beside queries and weights, and slabs of values of 128 keys.
-SLOTS, VALUES = 16, 8
-#: Columns of tensor memory: four blocks of the output, then two tiles of scores.
-OUTPUT, SCORES, BLOCKS = 0, 256, 4
+#: Slabs that shared memory holds beside queries and weights.
+SLOTS = 16
+#: Columns of tensor memory: blocks of the output, then two tiles of scores.
+OUTPUT, SCORES = 0, 256
 #: Threads of softmax of a CTA, and the barrier by which those that share rows meet.
 THREADS, EXCHANGE = 128, 1
 
@@ -56,6 +57,17 @@ class PairKernel(TensorKernel):
 
     pair = True
     rows, slots = ROWS, SLOTS
+    #: Blocks of the output, a slab each in both CTAs, what a product makes of one, and by how much
+    #: weights are larger than they would be (log2).
+    blocks, value_tile, boost = LATENT // 2 // SLAB, PAIR_TILE, 0
+
+    @property
+    def block_columns(self):
+        """Columns of a block of the output in one CTA."""
+        return self.value_tile[1] // 2
+
+    #: Columns of the sums of rotary parts: those of the scores, to which they add.
+    rotary_scores = SCORES
 
     def barriers(self):
         return TensorKernel.barriers(self) | {
@@ -95,12 +107,12 @@ class PairKernel(TensorKernel):
                 if i < count:
                     where = sequence, length, tile + rank
                     self.load_keys(storage, keys, entries, where, loaded)
-                    loaded = loaded + SLABS
+                    loaded = loaded + self.slabs
                 if i > 0:
                     for other in range_constexpr(2):
                         where = sequence, length, tile - 2 + other
                         self.load_values(storage, values, entries, where, loaded)
-                        loaded = loaded + BLOCKS
+                        loaded = loaded + self.blocks
             taken = taken + 1
         self.drain(storage, loaded, taken)
 
@@ -109,15 +121,16 @@ class PairKernel(TensorKernel):
         """This CTA's 64 keys of a tile, all slabs of them."""
         sequence, length, tile = where
         self.look_up(loads, entries, sequence, length, tile)
-        for slab in range_constexpr(SLABS):
-            self.load_slab(storage, loads, slab, entries, tile, length, number + slab)
+        for slab in range_constexpr(self.slabs):
+            which = ROPE_SLAB if slab == self.slabs - 1 else slab
+            self.load_slab(storage, loads, which, entries, tile, length, number + slab)
 
     @cute.jit
     def load_values(self, storage, loads, entries, where, number):
         """64 keys of a tile, every other slab of them."""
         sequence, length, tile = where
         self.look_up(loads, entries, sequence, length, tile)
-        for block in range_constexpr(BLOCKS):
+        for block in range_constexpr(self.blocks):
             self.load_slab(storage, loads, 2 * block, entries, tile, length, number + block)
 
     # ---- the warp that multiplies ----------------------------------------------------------
@@ -133,7 +146,7 @@ class PairKernel(TensorKernel):
                 for i in cutlass.range(count + 1, unroll=1):
                     if i < count:
                         self.score(storage, base, used, (tiles + i) & 1)
-                        used = used + SLABS
+                        used = used + self.slabs
                     if i == count - 1:
                         self.commit(storage.q_free.data_ptr())
                     if i > 0:
@@ -141,20 +154,24 @@ class PairKernel(TensorKernel):
                         after_sync()
                         self.sum_values(storage, base, used, i > 1)
                         self.commit(storage.summed.data_ptr())
-                        used = used + VALUES
+                        used = used + 2 * self.blocks
                 taken, tiles = taken + 1, tiles + count
 
     @cute.jit
     def score(self, storage, base, first, buffer):
         """Queries times the nine slabs of a tile, each of which comes free."""
-        mma = pair_mma(self.dtype, False)
-        queries = row_operand(mma, storage.q, self.dtype, SLABS)
-        keys = half_operand(mma, storage.keys, self.dtype, self.slots)
-        scores = pair_accumulator(mma, base, SCORES + KEYS * buffer)
-        for slab in range_constexpr(SLABS):
+        latent, rotary = self.score_products(storage)
+        sums = [
+            pair_accumulator(latent[0], base, column + KEYS * buffer)
+            for column in (SCORES, self.rotary_scores)
+        ]
+        for slab in range_constexpr(self.slabs):
+            last = slab == self.slabs - 1
+            mma, queries, keys = rotary if last else latent
+            scores, begun = sums[last], 0 if last and self.rotary_scores != SCORES else slab
             slot = self.arrived(storage, first + slab)
             for step in range_constexpr(STEPS):
-                mma.set(tcgen05.Field.ACCUMULATE, slab + step > 0)
+                mma.set(tcgen05.Field.ACCUMULATE, begun + step > 0)
                 cute.gemm(
                     mma, scores, queries[None, None, step, slab], keys[None, None, step, slot],
                     scores,
@@ -165,21 +182,34 @@ class PairKernel(TensorKernel):
     @cute.jit
     def sum_values(self, storage, base, first, add):
         """Weights times the slabs of values of a tile, each of which comes free."""
-        mma = pair_mma(self.dtype, True)
-        weights = row_operand(mma, storage.weights, self.dtype, 2)
-        values = half_operand(mma, storage.keys, self.dtype, self.slots)
-        for i in range_constexpr(VALUES):
-            other, block = i // BLOCKS, i % BLOCKS
+        mma, weights, values = self.value_product(storage)
+        width, steps = self.block_columns, cute.size(weights, mode=[2]) // 2
+        for i in range_constexpr(2 * self.blocks):
+            other, block = i // self.blocks, i % self.blocks
             slot, out = (
                 self.arrived(storage, first + i),
-                pair_accumulator(mma, base, OUTPUT + SLAB * block),
+                pair_accumulator(mma, base, OUTPUT + width * block, self.value_tile),
             )
-            for step in range_constexpr(STEPS):
+            for step in range_constexpr(steps):
                 mma.set(tcgen05.Field.ACCUMULATE, True if other + step else add)
                 cute.gemm(
-                    mma, out, weights[None, None, step, other], values[None, None, step, slot], out
-                )
+                    mma, out, weights[None, None, steps * other + step],
+                    values[None, None, step, slot], out,
+                )  # fmt: skip
             self.commit(storage.free.data_ptr() + slot)
+
+    def score_products(self, storage):
+        """MMA, queries and keys of latent slabs, and those of the rotary one."""
+        mma = pair_mma(self.dtype, False)
+        queries = row_operand(mma, storage.q, self.dtype, self.slabs)
+        both = mma, queries, half_operand(mma, storage.keys, self.dtype, self.slots)
+        return both, both
+
+    def value_product(self, storage):
+        """MMA, weights [., ., step] of 128 keys, and slabs of values."""
+        mma = pair_mma(self.dtype, True)
+        weights = cute.group_modes(row_operand(mma, storage.weights, self.dtype, 2), 2, 4)
+        return mma, weights, half_operand(mma, storage.keys, self.dtype, self.slots)
 
     @cute.jit
     def arrived(self, storage, number):
@@ -238,12 +268,12 @@ class PairKernel(TensorKernel):
     @cute.jit
     def weigh(self, storage, base, row, tile, buffer, later, number, scale_log2):
         """Scores of a tile to weights in shared memory."""
-        score = load_lane(columns(base, SCORES + KEYS * buffer, KEYS))
+        score = self.load_scores(base, buffer)
         if (tile + 1) * KEYS > row.least:
             hide(score, row, tile, self.box)
         top = highest(score)
         top = cute.arch.fmax(top, self.exchanged(storage, top, buffer))
-        shrink = exponentials(score, row, top, self.lazy, scale_log2)
+        shrink = exponentials(score, row, top, self.lazy, scale_log2, self.boost)
         if later:
             # The output and the weights of the tile before are complete, and read.
             cute.arch.mbarrier_wait(storage.summed.data_ptr(), (number - 1) & 1)
@@ -253,24 +283,34 @@ class PairKernel(TensorKernel):
         self.store_weights(storage, score)
 
     @cute.jit
+    def load_scores(self, base, buffer):
+        """A row's scores of this thread's keys."""
+        return load_lane(columns(base, SCORES + KEYS * buffer, KEYS))
+
+    @cute.jit
     def store_weights(self, storage, score):
         """A thread's 64 weights, as the row of an operand that they are."""
-        thread = cute.arch.thread_idx()[0]
-        weights = cute.make_rmem_tensor(KEYS, self.dtype)
-        weights.store(score.load().to(self.dtype))
-        slabs = shared(storage.weights, slab_layout(self.dtype, ROWS, 2))
-        target = slabs[thread % ROWS, None, thread // ROWS]
-        for i in range_constexpr(KEYS // 8):
+        target = self.weight_row(storage)
+        weights = cute.make_rmem_tensor(KEYS, target.element_type)
+        vector = 128 // target.element_type.width
+        weights.store(score.load().to(target.element_type))
+        for i in range_constexpr(KEYS // vector):
             cute.autovec_copy(
-                cute.local_tile(weights, (8,), (i,)), cute.local_tile(target, (8,), (i,))
+                cute.local_tile(weights, (vector,), (i,)), cute.local_tile(target, (vector,), (i,))
             )
         cute.arch.fence_proxy("async.shared", space="cta")
+
+    def weight_row(self, storage):
+        """Where this thread's 64 weights go."""
+        thread = cute.arch.thread_idx()[0]
+        slabs = shared(storage.weights, slab_layout(self.dtype, ROWS, 2))
+        return slabs[thread % ROWS, None, thread // ROWS]
 
     # ---- results ---------------------------------------------------------------------------
     def chunks(self, i):
         """A chunk's column of tensor memory, and its place in the row of an output."""
-        other = cute.arch.thread_idx()[0] // ROWS
-        return OUTPUT + CHUNK * i, i // 2 * 4 + other * 2 + i % 2
+        other, width = cute.arch.thread_idx()[0] // ROWS, self.block_columns // CHUNK
+        return OUTPUT + CHUNK * i, i // width * (2 * width) + other * width + i % width
 
     @cute.jit
     def send(self, base, row, work, place, outputs, sequence):

@@ -19,27 +19,27 @@ from mla_var3.kernel.cute_python.kit.tall_products import shared
 PAIR_TILE = (2 * ROWS, 2 * KEYS, SLAB)
 
 
-def pair_mma(dtype, values):
+def pair_mma(dtype, values, tile=PAIR_TILE):
     """Scores of queries and keys, or outputs of weights and ``values``; all from shared memory."""
     major = OperandMajorMode.MN if values else OperandMajorMode.K
     return blackwell_helpers.make_trivial_tiled_mma(
-        dtype, dtype, OperandMajorMode.K, major, Float32, tcgen05.CtaGroup.TWO, PAIR_TILE[:2]
+        dtype, dtype, OperandMajorMode.K, major, Float32, tcgen05.CtaGroup.TWO, tile[:2]
     )
 
 
-def row_operand(mma, memory, dtype, slabs):
+def row_operand(mma, memory, dtype, slabs, tile=PAIR_TILE):
     """Slabs of 64 rows as the A operand: [., ., step, slab]."""
-    layout = blackwell_helpers.make_smem_layout_a(mma, PAIR_TILE, dtype, slabs)
-    return mma.make_fragment_A(shared(memory, layout))
+    layout = blackwell_helpers.make_smem_layout_a(mma, tile, dtype, slabs)
+    return mma.make_fragment_A(shared(memory, layout, dtype))
 
 
-def half_operand(mma, memory, dtype, slabs):
+def half_operand(mma, memory, dtype, slabs, tile=PAIR_TILE):
     """Slabs of 64 keys or columns as this CTA's half of the B operand: [., ., step, slab]."""
-    layout = blackwell_helpers.make_smem_layout_b(mma, PAIR_TILE, dtype, slabs)
-    return mma.make_fragment_B(shared(memory, layout))
+    layout = blackwell_helpers.make_smem_layout_b(mma, tile, dtype, slabs)
+    return mma.make_fragment_B(shared(memory, layout, dtype))
 
 
-def pair_accumulator(mma, base, first):
+def pair_accumulator(mma, base, first, tile=PAIR_TILE):
     """This CTA's rows of [128, 128] of fp32, in 64 columns from ``first`` on."""
-    shape = mma.partition_shape_C(PAIR_TILE[:2])
+    shape = mma.partition_shape_C(tile[:2])
     return cute.make_tensor(base + first, mma.make_fragment_C(shape).layout)

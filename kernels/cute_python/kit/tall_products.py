@@ -35,9 +35,9 @@ def value_mma(dtype):
     )  # fmt: skip
 
 
-def shared(memory, layout):
-    """Shared memory under a swizzled layout."""
-    return memory.get_tensor(layout.outer, swizzle=layout.inner)
+def shared(memory, layout, dtype=None):
+    """Shared memory under a swizzled layout, of another type than its own where one is named."""
+    return memory.get_tensor(layout.outer, swizzle=layout.inner, dtype=dtype)
 
 
 def query_operand(mma, memory, dtype, slabs):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, range_constexpr
+from cutlass import Float32, Int32, const_expr, range_constexpr
 
 from mla_var3.kernel.cute_python.kit.slabs import KEYS
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST, raised, reduced
@@ -60,10 +60,17 @@ def highest(score):
 
 
 @cute.jit
-def exponentials(score, row, top, lazy: cutlass.Constexpr, scale_log2):
-    """Scores to weights, where ``top`` is the highest; gives what older sums are worth."""
-    old = row.top[0]
-    new = raised(old, top * scale_log2, lazy)
+def exponentials(
+    score, row, top, lazy: cutlass.Constexpr, scale_log2, boost: cutlass.Constexpr = 0
+):
+    """Scores to weights, where ``top`` is the highest; gives what older sums are worth.
+
+    Weights are 2**boost times as large as they would be, and so are the sums of them.
+    """
+    old, highest = row.top[0], top * scale_log2
+    if const_expr(boost):
+        highest = highest - boost
+    new = raised(old, highest, lazy)
     shrink = cute.math.exp2(old - new, fastmath=True)
     for i in range_constexpr(KEYS):
         score[i] = cute.math.exp2(score[i] * scale_log2 - new, fastmath=True)

@@ -17,7 +17,7 @@ from cutlass.utils import SmemAllocator
 from mla_var3.kernel.cute_python.kit.even import EvenSchedule
 from mla_var3.kernel.cute_python.kit.handovers import cluster_sync
 from mla_var3.kernel.cute_python.kit.pages import as_pages, as_token_rows
-from mla_var3.kernel.cute_python.kit.slabs import KEYS, ROPE_SLAB, SLAB, SLAB_BYTES, SLABS
+from mla_var3.kernel.cute_python.kit.slabs import KEYS, SLAB, SLAB_BYTES, SLABS
 from mla_var3.kernel.cute_python.kit.tall_products import box_layout, shared, slab_layout
 from mla_var3.kernel.cute_python.kit.tensor_memory import ALL_COLUMNS, after_sync, before_sync
 
@@ -28,10 +28,11 @@ MULTIPLIER, LOADER, WARPS = 4, 5, 6
 class TensorKernel:
     """Host and device half for one box of keys; the mask is given at launch."""
 
-    #: Rows of queries of a CTA, slabs of keys in its ring, whether a pair multiplies as one, and
-    #: which work a CTA takes.
+    #: Rows of queries of a CTA, slabs of keys in its ring, slabs of a row, of which the last is the
+    #: rotary part, whether a pair multiplies as one, and which work a CTA takes.
     rows: int
     slots: int
+    slabs = SLABS
     pair = False
     schedule_type = EvenSchedule
 
@@ -56,7 +57,7 @@ class TensorKernel:
             **{name: memory[cutlass.Int64, count] for name, (count, _) in self.barriers().items()},
             "columns": memory[Int32, 1],
             **self.fields(dtype),
-            "q": align[memory[dtype, SLABS * self.rows * SLAB], 1024],
+            "q": align[memory[dtype, self.slabs * self.rows * SLAB], 1024],
             "keys": align[memory[dtype, self.slots * KEYS * SLAB], 1024],
         }
         return cute.struct(type("Storage", (), {"__annotations__": fields}))
@@ -209,10 +210,10 @@ class TensorKernel:
         """This CTA's rows of a sequence, once those before are read no more."""
         full = storage.q_full.data_ptr()
         cute.arch.mbarrier_wait(storage.q_free.data_ptr(), parity)
-        self.expect(full, SLABS * self.rows * SLAB * 2)
-        slabs = shared(storage.q, slab_layout(self.dtype, self.rows, SLABS))
-        for slab in range_constexpr(SLABS):
-            rope = slab == ROPE_SLAB
+        self.expect(full, self.slabs * self.rows * SLAB * 2)
+        slabs = shared(storage.q, slab_layout(self.dtype, self.rows, self.slabs))
+        for slab in range_constexpr(self.slabs):
+            rope = slab == self.slabs - 1
             atom, matrix = q_tensors[2:] if rope else q_tensors[:2]
             at = (block, 0 if rope else slab, sequence)
             to, start = cpasync.tma_partition(

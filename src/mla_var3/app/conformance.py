@@ -58,6 +58,13 @@ def counts(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+def estimates(argv: Sequence[str], prog: str) -> int:
+    """Times of our versions by the emulator's clock, to be held against records."""
+    from mla_var3.app.estimates import main
+
+    return main(argv, prog)
+
+
 def peers(argv: Sequence[str], prog: str) -> int:
     """Tests of FlashMLA and FlashInfer with our kernel in place of theirs, on a GPU."""
     from mla_var3.app.peers import main
@@ -79,6 +86,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "seeded": seeded,
     "findings": findings,
     "counts": counts,
+    "estimates": estimates,
     "--peers": peers,
 }
 

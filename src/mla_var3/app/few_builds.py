@@ -44,8 +44,9 @@ MANY_BLOCKS = 5
 FEW_TILES, LONG = 2, 64
 #: Multiprocessors that are few, and how many new magnitudes they are worth.
 FEW_SMS, WORTH_OF_FEW = 8, 4
-#: Multiprocessors that share one item: kernels merge many parts in other ways than few.
-WIDE_SMS = 28
+#: Multiprocessors that share few items, and how many items: kernels merge many parts in other ways
+#: than few, and those of an item behind another elsewhere.
+WIDE_SMS, WIDE_ITEMS = 28, (1, 2)
 #: A setting with more values than this is a size, not a switch.
 MOST_VALUES = 4
 
@@ -312,15 +313,16 @@ def _depth(one: _Built) -> float:
 
 
 def _wide(one: _Built, those: Sequence[_Built]) -> list[_Built]:
-    """A problem that takes the build and of which many multiprocessors share one item."""
+    """Problems that take the build and of which many multiprocessors share one item, and two."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     target = dataclasses.replace(plan.target, sm_count=WIDE_SMS)
-    wide = plan.shared_by(WIDE_SMS)
-    if wide is None or not wide.is_valid():
-        return []
-    other = _of(one, dataclasses.replace(wide, machine=target))
+    wide = [x for items in WIDE_ITEMS if (x := plan.shared_by(WIDE_SMS, items)) and x.is_valid()]
+    found = [_of(one, dataclasses.replace(x, machine=target)) for x in wide]
     blocks = max((each.blocks for each in those), default=0)
-    return [other] if other is not None and blocks < other.blocks <= 2 * WIDE_SMS else []
+    # Where one item has no more blocks than others do, parts do not follow multiprocessors.
+    if not found or found[0] is None or not blocks < found[0].blocks <= 2 * WIDE_SMS:
+        return []
+    return [x for x in found if x is not None and x.blocks <= 2 * WIDE_SMS]
 
 
 def _planned(one: _Built) -> Iterator[_Built]:

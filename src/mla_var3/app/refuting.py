@@ -21,8 +21,9 @@ from mla_var3.workloads.observing import name_of, problem_of
 #: Most threads of a block on every arch (CUDA programming guide, "Compute Capabilities").
 BLOCK_THREADS = 1024
 #: How far above its published boost clock and power a device may be: committed records are at 1.0
-#: times the clock at most, and at 1.08 times the power.
-CLOCK_ROOM, POWER_ROOM = 1.05, 1.2
+#: times the clock at most, and at 1.09 times the power in windows of a second. The counter of
+#: energy moves in steps, which are a larger share of a shorter window: 1.21 times in half a second.
+CLOCK_ROOM, POWER_ROOM, POWER_WINDOW_S = 1.05, 1.2, 1.0
 
 
 def unlike_the_workload(record: Record, version: Version) -> Iterator[str]:
@@ -92,7 +93,9 @@ def beyond_the_device(record: Record) -> Iterator[str]:
     rows = [("boost_clock", "MHz", record.device.sm_clock_mhz, CLOCK_ROOM)]
     if energy is not None:
         rows.append(("boost_clock", "MHz", energy.sm_clock_mhz, CLOCK_ROOM))
-        rows.append(("tdp", "W", energy.watts, POWER_ROOM))
+        window_s = energy.launches * energy.launch_us * 1e-6
+        room = 1 + (POWER_ROOM - 1) * max(POWER_WINDOW_S / window_s, 1.0)
+        rows.append(("tdp", "W", energy.watts, room))
     for metric, unit, stated, room in rows:
         try:
             most = float(device.figure(metric).value) * room

@@ -1,22 +1,15 @@
-"""Runs single cases of a sweep: compiles or times a version at one problem under fixed tilings.
-
-``python -m mla_var3.campaign.cases`` runs those that it reads from stdin as JSON and prints their
-outcomes: a process of its own, so that a case that hangs or crashes ends nothing else.
-"""
+"""Runs single cases of a sweep: compiles or times a version at one problem under fixed tilings."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mla_var3 import devices, evidence, forked, front
+from mla_var3 import devices, evidence
 from mla_var3.errors import HyperMlaError, TilingError, ToolchainError, UnknownNameError
 from mla_var3.evidence import Failed, Passed, Record, Scalar, builds
 from mla_var3.evidence.model import sha256_of
@@ -250,42 +243,7 @@ def _timed(case: Case, plan: KernelPlan, say: Say) -> Record:
         return running.timed(job)[1]
 
 
-# -- in a process of its own ----------------------------------------------------------------------
-
-
-def isolated(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run cases in a process of their own, one after another, and so in one run.
-
-    Args:
-        cases: As JSON holds them.
-
-    Returns:
-        Outcomes as JSON holds them; those that the process did not come to are failed.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "mla_var3.campaign.cases"], input=json.dumps(list(cases)),
-        capture_output=True, text=True, check=False, preexec_fn=forked.die_with_parent,
-    )  # fmt: skip
-    made = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    said = (done.stderr.strip().splitlines() or ["no word"])[-1][:500]
-    reason = f"its process ended by code {done.returncode}: {said}"
-    return [*made, *(
-        {"case": dict(case), "status": "failed", "reason": reason} for case in cases[len(made):]
-    )]  # fmt: skip
-
-
-def main() -> int:
-    """Run the cases that stdin holds; prints a line per outcome as soon as it is there."""
-    for content in json.load(sys.stdin):
-        print(run(Case.model_validate(content)).model_dump_json(), flush=True)
-    return 0
-
-
 def write(outcome: Outcome, root: Any) -> None:
     """Keep the record of an outcome among others, where it came to one."""
     if outcome.record is not None:
         evidence.write(outcome.record, root)
-
-
-if __name__ == "__main__":
-    front.run("mla_var3.campaign.cases:main")

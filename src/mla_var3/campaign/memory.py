@@ -10,13 +10,20 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from mla_var3 import inputs
+from mla_var3 import devices, inputs
 from mla_var3.errors import InputError, UnknownNameError, UsageError
 from mla_var3.evidence.compare import word
 from mla_var3.paths import write_atomic
@@ -31,6 +38,21 @@ Verdict = Literal["baseline", "faster", "as fast", "slower", "wrong", "not timed
 Origin = Literal["start", "campaign", "history"]
 #: Verdicts of an idea that is not tried again while its entry can be seen.
 FAILED: tuple[Verdict, ...] = ("as fast", "slower", "wrong")
+
+
+def _known_device(key: str) -> str:
+    try:
+        devices.find(key)
+    except UnknownNameError as error:
+        raise ValueError(str(error)) from error
+    return key
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError(f"{path} leads out of the workspace")
+    return path
 
 
 class Part(BaseModel):
@@ -83,7 +105,7 @@ class Performance(Part):
     parent_us: float | None = Field(None, gt=0)
     run: Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$")]
     parent_run: Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$")] | None = None
-    device: Text
+    device: Annotated[Text, AfterValidator(_known_device)]
     protocol: Text
 
     @model_validator(mode="after")
@@ -127,7 +149,7 @@ class Entry(Part):
     hypothesis: Text
     pattern: Annotated[str, Field(pattern=r"^[a-z0-9-]*$")] = ""
     plan: str = ""
-    evidence: tuple[Text, ...] = ()
+    evidence: tuple[Annotated[Text, AfterValidator(_inside)], ...] = ()
     change: Text
     diff: Diff = Diff(added=0, removed=0)
     correctness: Correctness
@@ -228,6 +250,12 @@ class Memory:
         """
         files = sorted(self.folder.glob("v*.json"), key=lambda file: (len(file.stem), file.stem))
         found = [self._read(file) for file in files]
+        known = {entry.version for entry in found}
+        for entry in found:
+            if entry.parent is not None and entry.parent not in known:
+                raise InputError(
+                    f"{FOLDER}/{entry.version}.json:", f"parent: there is no {entry.parent}.json"
+                )
         return [entry for entry in found if masked or not entry.masked]
 
     def _read(self, file: Path) -> Entry:

@@ -104,11 +104,12 @@ def _performance(step: Comparison) -> dict[str, object]:
     return {
         "median_us": median_us(step.after), "parent_us": median_us(step.before),
         "run": step.after.run, "parent_run": step.before.run, "device": step.after.target,
-        "protocol": _protocol(step.after),
+        "protocol": protocol_of(step.after),
     }  # fmt: skip
 
 
-def _protocol(record: Record) -> str:
+def protocol_of(record: Record) -> str:
+    """How a timed record was timed, in words."""
     outcome = record.outcome
     assert isinstance(outcome, Passed)
     assert outcome.protocol is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import evidence, knowledge, paths
-from mla_var3.campaign import memory, subjects, workspace
+from mla_var3.campaign import memory, seeding, subjects, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.campaign.subjects import Examined
 from mla_var3.campaign.workspace import Plan, Workspace
@@ -255,11 +255,14 @@ def _timed(
     say: Callable[[str], None],
     warnings: list[str],
 ) -> memory.Performance | None:
-    """Times of a version and its parent in this run; None without the campaign's GPU."""
+    """Times of a version and its parent in this run.
+
+    Without the campaign's GPU None, but for the first version: a record may know its time.
+    """
     import torch
 
     if not torch.cuda.is_available():
-        return None
+        return _recorded(found, version) if plan is None else None
     made = found.subject.timed([version] if plan is None else [plan.parent, version], say)
     target, device = made[-1].target, found.settings.device
     if target != device:
@@ -276,6 +279,17 @@ def _timed(
         device=target,
         protocol=f"CUDA events over graph replay, L2 flushed, {subjects.BENCH_RUNS} runs",
     )
+
+
+def _recorded(found: Workspace, version: str) -> memory.Performance | None:
+    """The time that a record of the project states, to set targets against."""
+    record = found.subject.recorded(version)
+    if record is None or (median := _median(record)) is None:
+        return None
+    return memory.Performance(
+        median_us=median, parent_us=None, run=record.run, parent_run=None, device=record.target,
+        protocol=seeding.protocol_of(record),
+    )  # fmt: skip
 
 
 def _median(record: Record) -> float | None:

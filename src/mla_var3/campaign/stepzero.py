@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mla_var3 import roofline
+from mla_var3 import inputs, roofline
 from mla_var3.devices import Device, find
 from mla_var3.devices.ceilings import Power
 from mla_var3.devices.model import UNKNOWN, Figure, dtype_metric
@@ -34,10 +34,15 @@ STATED = (
 #: What the ceiling of power takes.
 ENERGY = ("static_power", "energy_per_flop", "energy_per_byte")
 _FIGURE = re.compile(r"^\s*(?:[-*] )?`?([a-z][a-z0-9_]*): (.+?) <- (\S+?):(\d+)`?\s*$")
-#: What a figure of hardware looks like: a number with one of its units.
+#: What a figure of hardware looks like: a number with one of its units, in signs or in words.
 _TYPED = re.compile(
-    r"(?<![\w.])\d[\d,.]*\s*(?:TFLOPS|TFLOP/s|GFLOP/s|PFLOPS|[TG]B/s|[TG]iB/s|MHz|GHz|W|pJ)(?![\w/])"
+    r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?\s*"
+    r"(?:[GTP]?FLOPS|[GTP]FLOP(?:/s| per second)|(?:giga|tera|peta)flops"
+    r"|(?:[kMGT]i?)?B(?:/s| per second)|(?:giga|tera)bytes per second"
+    r"|[MG]Hz|(?:mega|giga)hertz|k?W|(?:kilo)?watts?|pJ|picojoules?)(?![\w/])"
 )
+#: How the line begins that Step 0 works out itself, which states no hardware.
+_WORKED_OUT = "The least ceiling is "
 _NAMES: dict[str, str] = {"compute": "tensor", "memory": "DRAM", "power": "power"}
 
 
@@ -269,6 +274,8 @@ def _faults(lines: Sequence[str], name: str) -> Iterable[str]:
             metric, value, file, at = found.groups()
             if said := _disagrees(metric, value, file, int(at), known):
                 yield f"{name}:{number}: {metric} {said}"
+        elif line.startswith(_WORKED_OUT):
+            continue
         elif (typed := _TYPED.search(line)) is not None:
             yield (
                 f"{name}:{number}: {typed[0]!r} names no source; a figure of hardware is written "
@@ -280,7 +287,7 @@ def _disagrees(
     metric: str, value: str, file: str, at: int, known: dict[str, dict[int, Callable[[], Figure]]]
 ) -> str:
     """Why a sourced figure is not what its line states; empty when it is."""
-    if not file.startswith(f"{FOLDER}/") or not file.endswith(".toml"):
+    if Path(file).parent.as_posix() != FOLDER or not file.endswith(".toml"):
         return f"names {file}, which is not a file of {FOLDER}"
     try:
         device = find(Path(file).stem)
@@ -307,7 +314,10 @@ def require_sourced(path: Path, name: str | None = None) -> None:
     Raises:
         InputError: The first fault.
     """
-    found = faults(path.read_text(encoding="utf-8"), name or path.name)
+    try:
+        found = faults(inputs.read_text(path), name or path.name)
+    except InputError as error:
+        raise InputError(name or path.name, error.reason) from error
     if found:
         place, _, said = found[0].partition(": ")
         raise InputError(f"{place}:", said)

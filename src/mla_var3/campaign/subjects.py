@@ -74,6 +74,9 @@ class Subject(Protocol):
     def records_of(self, version: str) -> list[Record]:
         """Records of a version as it is now, oldest first."""
 
+    def recorded(self, version: str) -> Record | None:
+        """The newest time that is known of a version as it is now, at the campaign's problem."""
+
     def addresses(self) -> set[str]:
         """Records that a plan may name."""
 
@@ -130,6 +133,10 @@ class FileSubject:
     def records_of(self, version: str) -> list[Record]:
         """Records of the file's present content."""
         return adopted.records_of(self.path(version))
+
+    def recorded(self, version: str) -> Record | None:
+        """None: nobody else times an adopted file."""
+        return None
 
     def addresses(self) -> set[str]:
         """Records of adopted files."""
@@ -247,6 +254,23 @@ class DesignSubject:
         sources = found.sources()
         passed = [r for r in known if r.kernel.sources == sources and isinstance(r.outcome, Passed)]
         return sorted(passed, key=lambda record: record.time)
+
+    def recorded(self, version: str) -> Record | None:
+        """The newest of the project's event records of the code and problem on the device."""
+        found = self.version(version)
+        asked = {k: v for k, v in found.plan_of(self.problem).problem().items() if v is not None}
+        known = evidence.find(
+            target=self.device, language=found.language, design=found.design, version=version,
+            mode="event",
+        )  # fmt: skip
+        timed = [
+            record
+            for record in known
+            if isinstance(record.outcome, Passed)
+            and asked.items() <= record.problem.items()
+            and not evidence.is_stale(record)
+        ]
+        return max(timed, key=lambda record: record.time, default=None)
 
     def addresses(self) -> set[str]:
         """The campaign's records, and all of the project's."""

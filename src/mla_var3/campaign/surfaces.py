@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import devices
+from mla_var3.campaign import cases
 from mla_var3.campaign.cases import Outcome
-from mla_var3.evidence import Passed, Record, Scalar
+from mla_var3.evidence import Passed, Scalar
 from mla_var3.languages import ranking
 from mla_var3.paths import write_atomic
 from mla_var3.profiling.static import device_for
@@ -50,13 +51,17 @@ def worth(outcome: Outcome) -> float | None:
         return None
     if outcome.median_us is not None:
         return -outcome.median_us
-    return score(outcome.record, outcome.case.device)
+    return score(outcome)
 
 
-def score(record: Record, device: str | None = None) -> float | None:
+def score(outcome: Outcome) -> float | None:
     """How the ranking of tilings sees a compiled case; None where it prunes it."""
+    record, case = outcome.record, outcome.case
+    assert record is not None
     assert isinstance(record.outcome, Passed)
-    board = devices.find(device) if device else device_for(record.arch or "", None)
+    board = devices.find(case.device) if case.device else device_for(record.arch or "", None)
+    plan = cases.plan_of(case)
+    launched = dict(plan.plan(*plan.prepare_inputs("meta")).stages())
     found = 1.0
     for stage in record.outcome.stages:
         if stage.static is None:
@@ -64,10 +69,9 @@ def score(record: Record, device: str | None = None) -> float | None:
         held = of_facts(stage.static, board) if board is not None else None
         if ranking.reason_to_prune(stage.static, held) is not None:
             return None
-        blocks = 1
-        for extent in stage.grid:
-            blocks *= extent
-        found *= ranking.fill(blocks, board) * ranking.density(stage.static, held)
+        launch = ranking.Launch.of(launched[stage.name])
+        found *= ranking.fill(launch.blocks, board)
+        found *= ranking.density(stage.static, held, launch, board)
     return found
 
 
@@ -169,8 +173,8 @@ def table(found: Sequence[Outcome]) -> str:
                   "score", "reason"])  # fmt: skip
     for one in found:
         record, median = one.record, one.median_us
-        compiled = record if one.status == "passed" and median is None else None
-        value = score(compiled, one.case.device) if compiled is not None else None
+        is_compiled = one.status == "passed" and record is not None and median is None
+        value = score(one) if is_compiled else None
         out.writerow([
             one.case.design, one.case.version, one.case.device or one.case.target,
             *(one.case.problem.get(name, "") for name in sizes), label(one), one.status,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from mla_var3 import evidence, inputs, paths
-from mla_var3.campaign import cases
+from mla_var3.campaign import cases, helper
 from mla_var3.campaign.cases import Case, Outcome, Sources
 from mla_var3.errors import InputError, ToolchainError, UsageError
 from mla_var3.paths import write_atomic
@@ -172,7 +172,7 @@ def here(sweep: Sweep) -> Run:
 
 
 def on_workers(client: Client, sources: Sources, is_timed: bool) -> Run:
-    """Pieces of work side by side on workers of Dask, each in a process of its own.
+    """Pieces of work side by side on workers of Dask, in a process beside each worker.
 
     Where a worker is killed, another one takes its piece; where a piece ends its workers again and
     again, its cases failed.
@@ -184,7 +184,7 @@ def on_workers(client: Client, sources: Sources, is_timed: bool) -> Run:
 
         futures = {
             client.submit(
-                cases.isolated, [case.model_dump(mode="json") for case in unit],
+                helper.isolated, [case.model_dump(mode="json") for case in unit],
                 key=f"case-{sources.key(unit[0])}", resources=resources, pure=False, retries=1,
             ): unit
             for unit in found

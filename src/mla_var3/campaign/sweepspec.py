@@ -15,11 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mla_var3 import devices, inputs, languages
 from mla_var3.campaign.cases import Case, Mode
-from mla_var3.errors import HyperMlaError, InputError, PlanError, UnknownNameError
+from mla_var3.errors import (
+    HyperMlaError,
+    InputError,
+    PlanError,
+    TilingError,
+    UnknownNameError,
+)
 from mla_var3.evidence import Scalar
 from mla_var3.runtime import registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+from mla_var3.workloads import check_kinds
 
 #: More cases than that are a mistake.
 MOST = 20_000
@@ -48,7 +55,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    name: str = Field("", pattern=rf"^({NAME.pattern})?$")
+    name: str = Field("", pattern=rf"^({NAME.pattern})?$", max_length=80)
     mode: Mode = "static"
     versions: list[Word] = Field(min_length=1)
     archs: list[Word] = Field(default_factory=list)
@@ -177,7 +184,9 @@ def _count(values: Any) -> int:
 def _problems(version: Version, grid: Mapping[str, Any]) -> list[dict[str, Scalar]]:
     """The problems of a grid, whose fields the version has."""
     found = list(product(grid))
-    version.plan_of(found[0])
+    for name, values in grid.items():  # Each value once, since there may be many problems.
+        for value in values if isinstance(values, list) else [values]:
+            version.plan_of({name: value})
     return found
 
 
@@ -208,15 +217,18 @@ def _tilings(
 
 
 def tiling_fields(kind: type, stage: str, values: Mapping[str, Any]) -> None:
-    """Refuse fields that a tiling does not have.
+    """Refuse fields that a tiling does not have, and values that they do not take.
 
     Raises:
-        UnknownNameError: The first one.
+        UnknownNameError: The first such field.
+        TilingError: The first such value.
     """
     known = [field.name for field in dataclasses.fields(kind)]
-    for name in values:
+    for name, asked in values.items():
         if name not in known:
             raise UnknownNameError(f"field of the tiling of {stage}", name, known)
+        for value in asked if isinstance(asked, list) else [asked]:
+            check_kinds(kind, {name: value}, TilingError)
 
 
 def autotuned(plan: KernelPlan) -> Iterator[dict[str, dict[str, Scalar]]]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mla_var3 import inputs, paths
+from mla_var3 import devices, inputs, paths
 from mla_var3.campaign import contract, stepzero, subjects
 from mla_var3.campaign.memory import Entry, Memory, VersionName
 from mla_var3.campaign.subjects import Subject
@@ -102,12 +102,20 @@ def read_settings(root: Path) -> Settings:
         InputError: The file is not sound; names the field.
     """
     try:
-        return Settings.model_validate(inputs.read_json(root / SETTINGS))
+        found = Settings.model_validate(inputs.read_json(root / SETTINGS))
+        devices.find(found.device)
     except InputError as error:
         raise InputError(SETTINGS, error.reason) from error
+    except UnknownNameError as error:
+        raise InputError(f"{SETTINGS}:", f"device: {error}") from error
     except ValidationError as error:
         said = inputs.first_fault(error, "campaign").replace("Value error, ", "")
         raise InputError(f"{SETTINGS}:", said) from error
+    if found.name != root.name:
+        raise InputError(
+            f"{SETTINGS}:", f"name: it is {found.name!r}, and its folder {root.name!r}"
+        )
+    return found
 
 
 class Workspace:
@@ -204,18 +212,26 @@ class Workspace:
         where = f"{PLANS}/{path.name}"
         if not path.is_file():
             raise InputError(where, "is not there; nox -s campaign -- plan writes it")
-        fields = _fields(inputs.read_text(path))
+        try:
+            fields = _fields(inputs.read_text(path))
+        except InputError as error:
+            raise InputError(where, error.reason) from error
         for field in FIELDS:
-            value = fields.get(field, "")
-            if not value or TBD in value:
-                raise InputError(f"{where}:", f"{field}: {'TBD' if value else 'it is missing'}")
-        if not re.fullmatch(r"[1-9]\d{0,5}", fields["Lines"]):
-            raise InputError(f"{where}:", f"Lines: {fields['Lines']!r} is not a number of lines")
-        pattern = "" if fields["Pattern"] == "none" else fields["Pattern"]
+            stated = fields.get(field, [])
+            if len(stated) > 1:
+                raise InputError(f"{where}:", f"{field}: it is stated {len(stated)} times")
+            if not stated or not stated[0]:
+                raise InputError(f"{where}:", f"{field}: it is missing")
+            if re.search(rf"\b{TBD}\b", stated[0], re.IGNORECASE):
+                raise InputError(f"{where}:", f"{field}: {TBD}")
+        told = {field: stated[0] for field, stated in fields.items()}
+        if not re.fullmatch(r"[1-9]\d{0,5}", told["Lines"]):
+            raise InputError(f"{where}:", f"Lines: {told['Lines']!r} is not a number of lines")
+        pattern = "" if told["Pattern"] == "none" else told["Pattern"]
         return Plan(
-            name, fields["Parent"], pattern, fields["Hypothesis"],
-            tuple(part.strip() for part in fields["Evidence"].split(",")),
-            fields["Change"], int(fields["Lines"]),
+            name, told["Parent"], pattern, told["Hypothesis"],
+            tuple(part.strip() for part in told["Evidence"].split(",")),
+            told["Change"], int(told["Lines"]),
         )  # fmt: skip
 
     def require_sourced(self) -> None:
@@ -230,12 +246,13 @@ class Workspace:
             stepzero.require_sourced(path, path.relative_to(self.root).as_posix())
 
 
-def _fields(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _fields(text: str) -> dict[str, list[str]]:
+    """What a plan states of each field, as often as it does."""
+    found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
         if colon and name in FIELDS:
-            found.setdefault(name, value.strip())
+            found.setdefault(name, []).append(value.strip())
     return found
 
 

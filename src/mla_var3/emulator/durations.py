@@ -25,6 +25,11 @@ FREE = {"mov", "cvta", "bra", "ret", "ld.param", "pragma", "setmaxnreg"}
 WARP_LANES = 128
 
 
+def registers(i: Instruction) -> int:
+    """Registers that a load or store of tensor memory moves, in each thread."""
+    return next(len(text.split(",")) for text in i.args if text.startswith("{"))
+
+
 @dataclass(frozen=True)
 class Durations:
     """Rates of a multiprocessor, per cycle, and latencies in cycles.
@@ -47,6 +52,12 @@ class Durations:
     peer_latency: float = 200
     word_latency: float = 600
 
+    @classmethod
+    def of(cls, instructions: Sequence[Instruction]) -> Durations:
+        """Those of compute capability 10.0 where a kernel uses tensor memory, else of 9.0."""
+        blackwell = any(x.op.startswith("tcgen05.mma") for x in instructions)
+        return cls(terms=4096) if blackwell else cls()
+
     def product(self, terms: int) -> float:
         """Cycles of products of 64 rows with so many terms (columns times depth)."""
         return 64 * terms / self.terms
@@ -56,6 +67,8 @@ class Durations:
         first = i.parts[0]
         if first in FREE or i.op.startswith("ld.param"):
             return 0.0
+        if i.op.startswith(("tcgen05.ld", "tcgen05.st")):
+            return float(registers(i))  # A word of each lane per cycle, a round number as well.
         by_type = f"{first}.{i.parts[-1]}"
         return WARP_LANES / THROUGHPUT.get(by_type, THROUGHPUT.get(first, 64))
 

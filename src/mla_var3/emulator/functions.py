@@ -353,6 +353,11 @@ def halves(word: Any, kind: str) -> Any:
     return both.view(F16).astype(F32) if kind == "f16" else formats.from_bf16(both)
 
 
+def octets(word: Any) -> Any:
+    """A word of 16 bits to its two bytes, the lower one first, [..., 2]."""
+    return np.ascontiguousarray(word, U16).reshape(-1).view(np.uint8).reshape(-1, 2)
+
+
 def join(codes: Any) -> Any:
     """Codes of 16 bits, [n, 2], to words."""
     return np.ascontiguousarray(codes, U16).view(U32).reshape(-1)

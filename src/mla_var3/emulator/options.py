@@ -46,6 +46,8 @@ class Model:
             arrived too, so that the CTA of their barriers may end.
         swizzle_by_address: The swizzle of an operand of ``tcgen05`` or ``wgmma`` goes by the bits
             of the address, so that a tile need not start where its pattern does.
+        lanes_by_warp: In an address of lane 0 a warp's ``tcgen05.ld`` and ``st`` find the first
+            lane of the warp's own quarter.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Model:
     tensor_in_order: bool = True
     commits_in_order: bool = True
     swizzle_by_address: bool = True
+    lanes_by_warp: bool = True
 
 
 DEFAULT = Model("default")
@@ -80,6 +83,7 @@ STRICT = Model(
     tensor_in_order=False,
     commits_in_order=False,
     swizzle_by_address=False,
+    lanes_by_warp=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 

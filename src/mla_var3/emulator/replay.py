@@ -62,6 +62,7 @@ class _Warp:
     groups: deque[list[Hashable]] = field(default_factory=deque)
     stored: float = 0.0
     stores: deque[float] = field(default_factory=deque)
+    tensor: float = 0.0
 
 
 class Replay:
@@ -71,7 +72,7 @@ class Replay:
         self, trace: Trace, instructions: Sequence[Instruction], durations: Durations | None = None
     ) -> None:
         self.trace, self.instructions = trace, instructions
-        self.durations = durations or Durations()
+        self.durations = durations or Durations.of(instructions)
         self.table = self.durations.table(instructions)
         self.spans: list[Span] = []
         last = max((warp for _, warp in trace.steps), default=0)
@@ -91,7 +92,7 @@ class Replay:
             step.key
             for steps in self.trace.steps.values()
             for step in steps
-            if step.kind in ("arrive", "copy", "product")
+            if step.kind in ("arrive", "copy", "product", "told")
         )
 
     @property
@@ -159,6 +160,10 @@ class Replay:
         elif kind == "arrive":
             late = self.durations.word_latency if _is_word(step.key) else 0.0
             self._tell(step.key, warp.time + late)
+        elif kind == "tensor":
+            self._tensor(warp, step)
+        elif kind == "told":
+            self._tell(step.key, max(warp.time, warp.tensor))
         elif kind == "copy":
             self._copy(warp, step)
         elif kind == "wait":
@@ -210,6 +215,15 @@ class Replay:
             Span("product", self._cta(warp.who), own - own % 4, start, end, step.pc, step.amount)
         )
         self._wake(step.key)
+
+    def _tensor(self, warp: _Warp, step: Step) -> None:
+        """A product of one thread, on the tensor cores of one CTA or of both of a pair."""
+        assert isinstance(step.key, tuple)
+        cores = [("cores", warp.who[0] * self._per_cluster + cta) for cta in step.key]
+        start = max(warp.time, *(self.free[each] for each in cores))
+        warp.tensor = start + self.durations.product(step.amount)
+        self.free.update(dict.fromkeys(cores, warp.tensor))
+        self._span(warp, "product", start, warp.tensor, step.pc, step.amount)
 
     def _settle(self, warp: _Warp, step: Step) -> bool:
         """Wait until so many groups of products are left."""

@@ -435,7 +435,7 @@ class Scheduler:
             return False
         reduce = "red" in i.parts
         at = 1 if reduce else 0
-        numbers = np.broadcast_to(self.value(i.args[at], f) if len(i.args) > at else 0, f.n)
+        numbers = np.broadcast_to(self.value(i.args[at], f), f.n)
         keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
         if len(kinds := distinct(keys)) > 1:
             # At once, or the parts would merge again.

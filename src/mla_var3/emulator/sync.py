@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
-from mla_var3.emulator.clocks import BULK, Event
+from mla_var3.emulator.clocks import BULK, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 
@@ -99,7 +99,8 @@ class Sync:
         """A new cluster: no barrier is initialized."""
         v = self.machine.clocks.vector
         self.mbarriers: dict[int, MBarrier] = {}
-        self.spread: tuple[int, int] = (1 << 62, -1)
+        #: Where they lie, in order.
+        self.places: NDArray[np.int64] = np.zeros(0, np.int64)
         self.named: dict[int, Named] = {}
         self.cluster = ClusterBarrier(v(), v(), v(), v())
         #: Predicates of bar.red so far, by barrier.
@@ -171,7 +172,10 @@ class Sync:
         self.mbarriers[at] = MBarrier(
             count, count, warp, clock, v(), v(), chain, base, pc=pc, known_to={warp}
         )
-        self.spread = (min(self.spread[0], at), max(self.spread[1], at + 8))
+        self._place()
+
+    def _place(self) -> None:
+        self.places = np.array(sorted(self.mbarriers), np.int64)
 
     def _placed(self, at: int, count: int, pc: int) -> None:
         m = self.machine
@@ -191,8 +195,12 @@ class Sync:
 
     def overwritten(self, at: NDArray[np.int64], size: int, pc: int, s: Any) -> None:
         """Report plain writes to the bytes of a barrier."""
-        low, high = self.spread
-        if high < 0 or int(at.max()) + size <= low or int(at.min()) >= high:
+        if not len(self.places):
+            return
+        # Of the barriers that begin before a write ends only the last can reach into it, or its
+        # neighbors, which are looked at where one does: nearly no write touches any.
+        last = np.searchsorted(self.places, at + size) - 1
+        if not np.count_nonzero((last >= 0) & (self.places[last] + 8 > at)):
             return
         for place, barrier in self.mbarriers.items():
             hit = (at < place + 8) & (at + size > place)
@@ -213,6 +221,7 @@ class Sync:
         for at in distinct(self.machine.shared.physical(address, self.machine.cta_offset[s])):
             self.at(at, pc)
             self.mbarriers.pop(at, None)
+        self._place()
 
     def arrive(self, address: Any, count: Any, tx: Any, drop: bool, s: Any, pc: int) -> Any:
         """Arrivals and expected bytes of threads; returns the state that each saw before."""
@@ -300,6 +309,8 @@ class Sync:
         self._init_fence(barrier, event.warp, physical, pc)
         if m.trace is not None:
             key, cta = self._phase(physical, barrier), physical // m.shared.size
+            if "cta_group::2" in m.program.kernel.instructions[pc].op:
+                cta = event.warp // m.warps_per_cta  # The barrier may be the other CTA's.
             m.trace.copy(m.number, event.warp, key, count, pc, cta)
         barrier.tx -= count
         if m.model.copies_publish:
@@ -319,7 +330,8 @@ class Sync:
         barrier.committed = barrier.phase + 1, event, pc
         m.clocks.publish([event.warp], barrier.vector)
         if m.trace is not None:
-            m.trace.add(m.number, [event.warp], "arrive", pc, self._phase(physical, barrier))
+            kind = "told" if event.unit == TENSOR else "arrive"
+            m.trace.add(m.number, [event.warp], kind, pc, self._phase(physical, barrier))
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
         self.count_down(barrier, 1, physical, pc)
 

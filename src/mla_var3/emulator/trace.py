@@ -21,9 +21,10 @@ class Step:
 
     Attributes:
         kind: ``run``, ``product``, ``commit``, ``settle``, ``arrive``, ``copy``, ``wait``,
-            ``store``, ``store commit`` or ``store wait``.
+            ``store``, ``store commit`` or ``store wait``; of tensor memory ``tensor``, a product,
+            and ``told``, an arrival once the products of the warp are done.
         pc: The instruction; of a run the first.
-        key: What it tells or waits for: something that ends once.
+        key: What it tells or waits for: something that ends once; of ``tensor`` the CTAs.
         amount: Of a run the instruction behind its last one; bytes; terms of a product (n k); of a
             wait for groups how many may be left.
         cta: Of a copy that with the memory it goes to.
@@ -79,6 +80,18 @@ class Trace:
         """A warpgroup starts products of 64 rows with so many terms (columns times depth)."""
         key = ("product", self.serial())
         self.add(cluster, range(first, first + 4), "product", pc, key, terms)
+
+    def tensor(self, cluster: int, warp: int, ctas: tuple[int, ...], terms: int, pc: int) -> None:
+        """A warp starts a product into the tensor memory of CTAs, so many terms in each.
+
+        Those of one instruction that follow each other are one.
+        """
+        mine = self._steps((cluster, warp))
+        last = mine[-1] if mine else None
+        if last and (last.kind, last.pc, last.key) == ("tensor", pc, ctas):
+            last.amount += terms
+        else:
+            self.add(cluster, [warp], "tensor", pc, ctas, terms)
 
     def copy(
         self, cluster: int, warp: int, key: Hashable, count: int, pc: int, cta: int

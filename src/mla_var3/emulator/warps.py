@@ -160,27 +160,59 @@ class Warps(Unit):
         self, address: Any, count: int, trans: bool, s: Any, pc: int
     ) -> list[NDArray[np.uint32]]:
         """``ldmatrix``: ``count`` matrices of 8 by 8 halves over the lanes."""
-        m = self.machine
-        rows, warp, lane = self._rows(address, count, s, pc, "read")
-        if m.checks:
-            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
-        x = m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
+        rows = self._seen(address, count, s, pc)
+        x = self.machine.shared.views[2][(rows >> 1)[..., None] + np.arange(8)]
         if trans:
             x = x.swapaxes(2, 3)
         words = np.ascontiguousarray(x).view(U32)
         return [words[:, i].reshape(-1) for i in range(count)]
 
-    def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
-        """``stmatrix``."""
+    def ldmatrix_bytes(self, address: Any, count: int, s: Any, pc: int) -> list[NDArray[np.uint32]]:
+        """``ldmatrix`` of 16 by 16 bytes, transposed: two registers each of ``count``.
+
+        Byte j of register k of lane l is row 4 (l % 4) + j, column l / 4 + 8 k.
+        """
+        rows = self._seen(address, count, s, pc)
+        x = self.machine.shared.views[1][rows[..., None] + np.arange(16)]
+        x = x.reshape(len(rows), count // 2, 4, 4, 2, 8).transpose(0, 1, 4, 5, 2, 3)
+        words = np.ascontiguousarray(x).reshape(-1).view(U32).reshape(len(rows), count, 32)
+        return [words[:, i].reshape(-1) for i in range(count)]
+
+    def _seen(self, address: Any, count: int, s: Any, pc: int) -> NDArray[np.int64]:
+        """Addresses of the rows that are read; tells of them."""
         m = self.machine
-        rows, warp, lane = self._rows(address, len(values), s, pc, "write")
+        rows, warp, lane = self._rows(address, count, s, pc, "read")
         if m.checks:
-            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
-            m.sync.overwritten(rows.reshape(-1), 16, pc, s)
+            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
+        return rows
+
+    def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
+        """``stmatrix`` of 8 by 8 halves."""
+        rows = self._written(address, len(values), s, pc)
         x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint16)
         if trans:
             x = x.swapaxes(2, 3)
-        m.shared.views[2][(rows >> 1)[..., None] + np.arange(8)] = x
+        self.machine.shared.views[2][(rows >> 1)[..., None] + np.arange(8)] = x
+
+    def stmatrix_bytes(self, address: Any, values: list[Any], s: Any, pc: int) -> None:
+        """``stmatrix`` of 16 by 8 bytes, of which memory has the 8 columns as rows.
+
+        A lane's four bytes are two columns of row lane / 4, then the same of the row 8 below.
+        """
+        rows = self._written(address, len(values), s, pc)
+        x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint8)
+        x = x.reshape(*x.shape[:2], 8, 4, 2, 2).transpose(0, 1, 3, 5, 4, 2)
+        at = rows[..., None] + np.arange(16)
+        self.machine.shared.views[1][at] = x.reshape(at.shape)
+
+    def _written(self, address: Any, count: int, s: Any, pc: int) -> NDArray[np.int64]:
+        """Addresses of the rows that are written; tells of them."""
+        m = self.machine
+        rows, warp, lane = self._rows(address, count, s, pc, "write")
+        if m.checks:
+            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
+            m.sync.overwritten(rows.reshape(-1), 16, pc, s)
+        return rows
 
     def transpose(self, value: Any, s: Any) -> Any:
         """``movmatrix``: an 8 by 8 matrix of halves transposed across lanes."""

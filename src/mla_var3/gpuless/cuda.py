@@ -18,6 +18,9 @@ from mla_var3.gpuless import streams
 from mla_var3.gpuless.device import Device
 from mla_var3.gpuless.tensors import OnCpu, Own
 
+#: The release of CUDA that torch says it was built with; one that knows every arch here.
+CUDA = "13.0"
+
 
 class _Generator(torch.Generator):
     """A generator of random numbers on the CPU, whatever device is asked for."""
@@ -131,6 +134,7 @@ def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[N
     patches = [
         *((torch.cuda, name, answer) for name, answer in _answers(device or Device()).items()),
         *((torch.cuda.nvtx, name, _always(None)) for name in ("range_push", "range_pop", "mark")),
+        (torch.version, "cuda", CUDA),
         (torch, "Generator", _Generator),
         (torch.profiler, "profile", _profile),
         (torch.Tensor, "record_stream", _nothing),  # Takes torch's own streams only.

@@ -416,16 +416,19 @@ class _Body:
             self._vectors(2, f".b64 {names}")
             return
         for name in (n.strip() for n in names.split(",")):
-            if many := re.fullmatch(r"(%\w*?[A-Za-z_$])<(\d+)>", name):
-                if int(many[2]) > MAX_REGISTERS:
-                    raise EmulatorError(
-                        f"kernel {self.kernel.name:.60} declares {many[2]:.20} registers, over "
-                        f"{MAX_REGISTERS}"
-                    )
+            many = re.fullmatch(r"(%?\w*?[A-Za-z_$])<(\d+)>", name)
+            if many and int(many[2]) > MAX_REGISTERS:
+                raise EmulatorError(
+                    f"kernel {self.kernel.name:.60} declares {many[2]:.20} registers, over "
+                    f"{MAX_REGISTERS}"
+                )
+            if many and name.startswith("%"):
                 self.kernel.ranges[many[1]] = (int(many[2]), kind)
-            else:
-                unique = f"{name}@{self.numbers[-1]}"
-                self.scopes[-1][name] = unique
+                continue
+            # Names of a block of assembly that somebody wrote by hand.
+            for own in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [name]:
+                unique = f"{own}@{self.numbers[-1]}"
+                self.scopes[-1][own] = unique
                 self.kernel.registers[unique] = kind
 
     def _vectors(self, count: int, text: str) -> None:

@@ -18,7 +18,9 @@ from mla_var3.errors import DeviceFigureError
 from mla_var3.evidence import CheckedCase, Passed, Record, Stage, StaticFacts
 from mla_var3.runtime import costs
 from mla_var3.static import sass
+from mla_var3.static.occupancy import of_facts
 from mla_var3.workloads import workloads
+from mla_var3.workloads.base import DTYPES
 
 #: Instructions of dependent launches: the next kernel's blocks start while this one's still run.
 _DEPENDENT = frozenset({"ACQBULK", "PREEXIT"})
@@ -70,6 +72,33 @@ def idle(record: Record, stage: Stage) -> float | None:
     except DeviceFigureError:
         return None
     return math.ceil(even) / even
+
+
+def merging(record: Record, stage: Stage) -> float | None:
+    """Time of a stage of products and of the stage that merges its parts, over that with fewer.
+
+    Parts beyond one full wave of blocks only add partial results, which the one stage writes and
+    the other reads. 1 where the blocks are no more than a wave, None where nothing is merged.
+    """
+    outcome = record.outcome
+    stages = outcome.stages if isinstance(outcome, Passed) else []
+    place = next((i for i, other in enumerate(stages) if other.name == stage.name), 0)
+    facts, device = _facts(stage), roofline.device_of(record)
+    if not place or facts is None or facts.mma_path != "none" or device is None:
+        return None
+    parts = stages[place - 1]
+    held, blocks = of_facts(_facts(parts)), math.prod(grid(record, parts))
+    one, merged = costs.bound(record, parts), costs.bound(record, stage)
+    if held is None or not held.blocks_per_sm or not blocks or one is None or merged is None:
+        return None
+    try:
+        waves = blocks / (device.sm_count * held.blocks_per_sm)
+    except DeviceFigureError:
+        return None
+    spared = merged.memory_us * (1 - 1 / max(1.0, waves))
+    before = max(one.compute_us, one.memory_us) + merged.memory_us
+    after = max(one.compute_us, one.memory_us - spared) + merged.memory_us - spared
+    return before / after if after else None
 
 
 def covered(record: Record, stage: Stage) -> float | None:
@@ -183,14 +212,39 @@ def wasted_flops(record: Record, stage: Stage) -> float | None:
     return max(1.0, spent / max(found.compute_us, found.memory_us))
 
 
+#: Rows below which cuTile multiplies on CUDA cores, whatever the elements.
+_LEAST_ROWS = 16
+_TF32 = ".TF32"
+
+
+def wide_operands(record: Record, stage: Stage) -> bool | None:
+    """Whether products read wider elements than the problem's 16 bits.
+
+    TF32 stands in the name of the instruction. fp32 leaves CUDA cores, which with 16 rows or more
+    and elements of 16 bits has no other cause.
+    """
+    facts, rows = _facts(stage), stage.tiling.get("tile_m")
+    if facts is None or facts.mma_path == "none":
+        return None
+    if record.problem.get("dtype") not in DTYPES:
+        return False
+    on_cores = "FMA" in facts.mma_path and isinstance(rows, int) and rows >= _LEAST_ROWS
+    return on_cores or any(_TF32 in opcode for opcode in facts.mma_instructions)
+
+
 def mma_path(record: Record, stage: Stage) -> float | None:
-    """Time on the matrix instructions that the compiler chose over time on the fast ones."""
+    """Time on the matrix instructions that the compiler chose over time on the fast ones.
+
+    TF32 has half the rate of 16 bits (NVIDIA H100 and A100 whitepapers).
+    """
     facts, found = _facts(stage), costs.bound(record, stage)
     if facts is None or facts.mma_path == "none":
         return None
     rate = sass.rate(facts.mma_path, facts.arch)
     if rate is None:
         return None
+    if wide_operands(record, stage) and "FMA" not in facts.mma_path:
+        rate /= 2
     if found is None:
         return 1 / rate
     return max(found.compute_us / rate, found.memory_us) / max(found.compute_us, found.memory_us)

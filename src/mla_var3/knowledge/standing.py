@@ -244,7 +244,7 @@ def _own_work(mine: Record, least: roofline.Prediction) -> str:
     own = roofline.predict(cost.flops, cost.bytes, rates, least.device)
     if own.time_us <= least.time_us * TELLING_MORE:
         return ""
-    return f"; its own way takes at least {own.time_us:,.1f} us"
+    return f"; its own way takes at least {own.time_us:,.1f} us by {SIDES[own.bound]}"
 
 
 def _sister(found: Standing, bound_us: float) -> str:

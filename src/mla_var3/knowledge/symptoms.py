@@ -62,7 +62,15 @@ SYMPTOMS = (
         "The tensor cores idle, or run on the slow path",
         "Matrix products take an older instruction, or none of the tensor cores, or wait for "
         "something else most of the time.",
-        ("mma_path", "path_loss", "tensor_pipe_percent", "shared_rows", "tile_m"),
+        (
+            "mma_path",
+            "path_loss",
+            "wide_operands",
+            "wgmma_serialized",
+            "tensor_pipe_percent",
+            "shared_rows",
+            "tile_m",
+        ),
         "static",
         ("low tensor core utilization", "tensor pipe idle", "HMMA in place of HGMMA"),
     ),
@@ -96,6 +104,7 @@ SYMPTOMS = (
         (
             "reload_loss",
             "load_loss",
+            "loaded_over_least",
             "tile_fill",
             "l2_hit_percent",
             "dram_percent",

@@ -9,8 +9,15 @@ no GPU and is meant for ordering only::
 ``fill`` is the share of the device's SMs that is busy on average while the fullest SM works
 through its blocks, blocks / (SMs * ceil(blocks / SMs)); ``density`` is the tensor work a block
 does for each instruction that its warps must issue, MMA FLOPs / (warps * instructions that are
-no MMA), both counted once in the code. A kernel that multiplies no matrices has the occupancy
-fraction as its density. Ties go to more resident warps, then to the order of the configurations.
+no MMA), both counted once in the code. Ties go to more resident warps, then to the order of the
+configurations.
+
+A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what an SM
+has under way divided by the latency. Asynchronous loads wait in shared memory, so that what a block
+can have under way is its shared memory, and no more than it moves at all; the ``density`` is the
+share of an SM's shared memory that its resident blocks fill so. Its warps say little: the merge of
+``flash_mla_split_kv`` has 8 blocks of 6 KB per SM or 4 blocks of 39 KB, by a hint, where the launch
+gives each SM 4 blocks. Where loads go through registers it is the share of warps that are resident.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from mla_var3.errors import DeviceFigureError, TilingError, UnknownNameError
 from mla_var3.evidence import StaticFacts
@@ -43,7 +50,7 @@ class Kept:
         facts: What the compiler made of it.
         score: By the module's model; 1 is best.
         fill: Share of the SMs that is busy; 1 when the device's SM count is not known.
-        density: Tensor FLOPs per issued instruction, or the occupancy fraction.
+        density: Tensor FLOPs per issued instruction, or the share of an SM that waits for bytes.
         warps: Resident warps per SM; 0 when that is not known.
     """
 
@@ -53,6 +60,27 @@ class Kept:
     fill: float
     density: float
     warps: int = 0
+
+
+class Launch(NamedTuple):
+    """What a launch asks of the device, which its code does not say.
+
+    Attributes:
+        blocks: Blocks of its grid.
+        moved: Bytes that it moves, by the cost model.
+    """
+
+    blocks: int
+    moved: int
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> Self:
+        """The launch of a bound kernel.
+
+        Raises:
+            TilingError: CUDA could not launch its grid.
+        """
+        return cls(math.prod(kernel.grid()), kernel.cost.bytes)
 
 
 class Pruned(NamedTuple):
@@ -120,11 +148,12 @@ def rank(
     asked = spread(list(kernel.autotune_configs if configs is None else configs), limit)
     pruned: dict[int, str] = {}
     bound: dict[int, Kernel] = {}
+    launches: dict[int, Launch] = {}
     for index, tiling in enumerate(asked):
         candidate = copy.copy(kernel)
         candidate.tiling = tiling
         try:
-            candidate.grid()
+            launches[index] = Launch.of(candidate)
         except TilingError as error:
             pruned[index] = str(error)
         else:
@@ -143,7 +172,10 @@ def rank(
         if reason := reason_to_prune(found, held[index]):
             pruned[index] = reason
     measured = {
-        index: (fill(math.prod(bound[index].grid()), device), density(found, held[index]))
+        index: (
+            fill(launches[index].blocks, device),
+            density(found, held[index], launches[index], device),
+        )
         for index, found in facts.items()
         if index not in pruned
     }
@@ -207,13 +239,34 @@ def fill(blocks: int, device: Any) -> float:
     return 1.0 if count is None else blocks / (count * -(-blocks // count))
 
 
-def density(facts: StaticFacts, held: Occupancy | None) -> float:
-    """Tensor work per block for each other instruction its warps issue (static counts)."""
+def density(facts: StaticFacts, held: Occupancy | None, launch: Launch, device: Any) -> float:
+    """Tensor work per block for each other instruction its warps issue (static counts).
+
+    Without tensor work it is the share of an SM that waits for bytes, 0 to 1.
+    """
     work = facts.mma_work
     if not work:
-        return held.fraction if held is not None else 1.0
+        return under_way(facts, held, launch, device)
     others = facts.instructions - sum(facts.mma_instructions.values())
     return work / (facts.warps_per_block * max(others, 1))
+
+
+def under_way(facts: StaticFacts, held: Occupancy | None, launch: Launch, device: Any) -> float:
+    """Share of an SM's shared memory, else of its warps, that loads can have under way.
+
+    Args:
+        facts: What the compiler made of it.
+        held: Its occupancy; 1 is returned without it.
+        launch: Its grid and bytes.
+        device: A :class:`mla_var3.devices.Device`, which ``held`` is of.
+    """
+    if held is None:
+        return 1.0
+    if not facts.tma_loads + facts.async_copies:
+        return held.fraction
+    resident = min(held.blocks_per_sm, -(-launch.blocks // device.sm_count))
+    waiting = min(facts.shared_bytes, launch.moved / launch.blocks)
+    return float(resident * waiting / device.sm_limits().shared_memory_per_sm)
 
 
 def _warps(held: Occupancy | None) -> int:

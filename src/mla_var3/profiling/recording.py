@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mla_var3 import devices, evidence, languages
 from mla_var3.evidence import revisions
+from mla_var3.profiling import gpu_lock
 from mla_var3.profiling.job import Job
 from mla_var3.runtime.check import CaseResult
 from mla_var3.runtime.kernel import RuntimeObject
@@ -164,7 +165,7 @@ def gpu() -> tuple[devices.Device, evidence.Device]:
 
     name = torch.cuda.get_device_name()
     device = devices.find(name)
-    driver, sm_clock, memory_clock = _driver_state(torch.cuda.current_device())
+    driver, sm_clock, memory_clock = _driver_state(gpu_lock.gpu_uuid())
     major, minor = torch.cuda.get_device_capability()
     return device, evidence.Device(
         key=device.key,
@@ -176,14 +177,18 @@ def gpu() -> tuple[devices.Device, evidence.Device]:
     )
 
 
-def _driver_state(index: int) -> tuple[str, str, str]:
-    """Driver version, SM clock and memory clock; ``unknown`` and empty where it does not tell."""
+def _driver_state(gpu_uuid: str) -> tuple[str, str, str]:
+    """Driver version, SM clock and memory clock; ``unknown`` and empty where it does not tell.
+
+    By its UUID, since nvidia-smi counts GPUs that this process may not see.
+    """
     fields = "driver_version,clocks.sm,clocks.mem"
     try:
         line = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
+            ["nvidia-smi", f"--id=GPU-{gpu_uuid}", f"--query-gpu={fields}",
+             "--format=csv,noheader,nounits"],
             capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=30,
-        ).stdout.splitlines()[index]  # fmt: skip
+        ).stdout  # fmt: skip
         driver, sm_clock, memory_clock = (part.strip() for part in line.split(","))
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return "unknown", "", ""

@@ -70,8 +70,8 @@ def limits(record: Record, stage: Stage) -> list[str]:
         )
     if (least := costs.bound(record, stage)) is not None:
         found.append(
-            f"on {least.device}: {SIDES[least.bound]}, {least.intensity:.0f} FLOP/B against a "
-            f"ridge of {least.ridge:.0f}"
+            f"bound by {SIDES[least.bound]} on {least.device}: {least.intensity:.0f} FLOP/B "
+            f"against a ridge of {least.ridge:.0f}"
         )
     return found
 

@@ -44,7 +44,8 @@ def render(
     lines += [f"At {cell(at)}{f' ({meant})' if meant else ''}:", ""] if at else []
     lines += [table(HEADER, [_row(record, found) for record in found]), ""]
     if steps := numbered(next_steps):
-        lines += ["**Try next**", "", *steps, ""]
+        told = " (gain not measured where none stands)" if next_steps else ""
+        lines += [f"**Try next**{told}", "", *steps, ""]
     return "\n".join(lines)
 
 

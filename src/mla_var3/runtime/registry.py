@@ -21,6 +21,7 @@ from mla_var3.evidence import identify
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.syntax import statements
+from mla_var3.workloads import check_kinds
 
 PACKAGE = "mla_var3.kernel"
 
@@ -99,13 +100,14 @@ class Version:
 
         Raises:
             UnknownNameError: The plan has no such field, as that of an old record may not.
-            PlanError: As for ``plan_class``.
+            PlanError: As for ``plan_class``, or a value is of another type than its field.
         """
         plan_class = self.plan_class()
         known = [field.name for field in plan_class.option_fields()]
         for name in problem:
             if name not in known:
                 raise UnknownNameError("field", name, known)
+        check_kinds(plan_class, problem, PlanError)
         return plan_class(**problem)
 
     def source_files(self) -> list[Path]:

@@ -19,6 +19,8 @@ LAZY = 8.0
 LN_2 = 0.6931471805599453
 #: fp32 values of half a part (64 maxima and sums, 64 x 256 values), and signals that it has come.
 PLACE, SIGNALS = 2 * ROWS + ROWS * LATENT // 2, 4
+#: Rows that are columns of the products rather than rows: so few that most of a tile were padding.
+COLUMNS_OF_FEW = (16, 32)
 #: Page sizes below a tile that a load takes whole.
 SMALL_PAGES = (1, 2, 4, 8, 16, 32)
 
@@ -34,6 +36,7 @@ class Kind:
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
         form: Of ``lists``, what tokens are and where their lists come from.
+        columns: Rows that are columns of the products; 0 where they are rows.
     """
 
     name: str
@@ -42,12 +45,14 @@ class Kind:
     box: int = 0
     lazy: float = 0.0
     form: str = ""
+    columns: int = 0
 
     @property
     def key(self) -> str:
         """Name of its library."""
         parts = [
             self.dtype,
+            f"columns{self.columns}" * (self.columns > 0),
             f"share{self.share}" * (self.share > 0),
             f"box{self.box}" * (self.box > 0),
             self.form,
@@ -122,7 +127,11 @@ def box_of(page: int, share: int, one_page: bool) -> int:
 def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
     """The kernel for so many rows of a sequence and pages of a size."""
     share, _ = groups_of(rows)
-    return Kind("attention", dtype, share, box_of(page, share, one_page), LAZY)
+    box = box_of(page, share, one_page)
+    columns = next((n for n in COLUMNS_OF_FEW if n >= rows), 0)
+    if columns:
+        return Kind("attention", dtype, share, box, columns=columns)
+    return Kind("attention", dtype, share, box, LAZY)
 
 
 #: Bytes of a token of a cache in fp8.
@@ -149,5 +158,11 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
     attending = [
         Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
     ]
+    few = [
+        Kind("attention", d, 1, b, columns=n)
+        for d in dtypes
+        for n in COLUMNS_OF_FEW
+        for b in boxes[1]
+    ]
     listed = [lists(form) for form in FORMS]
-    return [SCHEDULE, *listed, *attending]
+    return [SCHEDULE, *listed, *attending, *few]

@@ -22,6 +22,7 @@ from mla_var3.workloads.base import (
     check_minima,
     option,
 )
+from mla_var3.workloads.kinds import check_kinds
 
 __all__ = [
     "AxisMetric",
@@ -31,6 +32,7 @@ __all__ = [
     "Tolerance",
     "Workload",
     "axis_metric",
+    "check_kinds",
     "check_minima",
     "find",
     "option",

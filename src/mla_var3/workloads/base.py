@@ -160,8 +160,8 @@ class Problem(ABC):
         """Problems that ``check`` runs beside those that it makes: rare by chance, cheap to run."""
         return []
 
-    def shared_by(self, sms: int) -> Self | None:
-        """The same kind of problem with one item, long enough for so many multiprocessors.
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """The same kind of problem with few items, long enough for so many multiprocessors.
 
         None where the problem has no such.
         """

@@ -122,7 +122,7 @@ ANSWER = {
     "page": 0, "lengths": "equal", "mask": "causal",
 }  # fmt: skip
 MEASURED = {
-    "axes": ["b", "h", "s", "t"],
+    **advisor.nearness(),
     "pages": advisor.PAGES,
     "lengths": advisor.LENGTHS,
     "masks": advisor.MASKS,

@@ -216,3 +216,9 @@ def test_the_documented_form_loads(tree):
     tree.write(f"{EXERCISES}/first_exercise.py", "print(42)\n")
     found = load(tree.root)
     assert (len(found.paths), len(found.examples)) == (1, 1)
+
+
+def test_a_place_in_the_kit_leads_to_its_words(site):
+    (text,) = (p.content for p in learning_paths.pages(site) if p.path == "learning/d-hopper.md")
+    address = "files/kernels/cute_python/kit/gemm_persistent.py.txt#:~:text=def%20place%28self"
+    assert re.search(rf"\[kit/gemm_persistent.py, line \d+\]\(../{re.escape(address)}\)", text)

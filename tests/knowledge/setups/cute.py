@@ -62,6 +62,13 @@ assert len(place) == 7
 assert place["scores"] < place["accumulate"] < place["wait 1"] < place["softmax"] < place["wait 0"]
 assert place["wait 0"] < place["rescale"] < place["round_weights"]
 """
+#: The order alone is what the page is about.
+BEHIND_THE_WAIT = (
+    UNDER_PRODUCTS[: UNDER_PRODUCTS.index("assert len")]
+    + """\
+assert list(place) == ["accumulate", "softmax", "wait 0", "rescale"]
+"""
+)
 #: A ring of two stages by the DSL's pipeline: warp 4 loads rows, warps 0 to 3 add them up.
 PIPELINE = """
 WIDTH, STAGES, CONSUMER_WARPS, PRODUCER = 128, 2, 4, 4
@@ -767,6 +774,7 @@ assert torch.equal(out[0], b) and torch.equal(out[1], b)
             "None, 0",
         )
     ],
+    "cute-serialized-products": [Setup(BEHIND_THE_WAIT)],
     "cute-softmax-under-products": [Setup(UNDER_PRODUCTS)],
     "cute-split-keys-in-cluster": [
         _program(

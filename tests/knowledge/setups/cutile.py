@@ -105,6 +105,26 @@ assert median_ms > 0
             needs_gpu=True,
         )
     ],
+    "a12-wide-operands": [
+        Setup(
+            TILE
+            + """
+@ct.kernel
+def kernel(w, v, out):
+    weight = ct.load(w, (0, 0), (TILE_M, TILE_N))
+    value = ct.load(v, (0, 0), (TILE_N, D))
+    acc = ct.zeros((TILE_M, D), ct.float32)
+    # snippet
+    ct.store(out, (0, 0), acc)
+
+
+w, v = torch.rand(TILE_M, TILE_N), torch.randn(TILE_N, D).half()
+out = torch.zeros(TILE_M, D)
+run(kernel, w, v, out)
+close(out, w @ v.float())
+"""
+        )
+    ],
     "a2-single-row-combine": [
         Setup(
             TILE

@@ -17,7 +17,8 @@ from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v18.flash_mla_v18 import (
+from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v19.flash_mla_v19 import (
     BEGIN,
     EACH,
     JOIN,
@@ -50,6 +51,8 @@ def host(kind: Kind) -> Any:
             return Even(BEGIN, least=LEAST, join=JOIN, each=EACH)
         case "lists":
             return listed(kind)
+    if kind.columns:
+        return ThinPagedKernel(kind.columns, kind.box)
     return ShortKernel(kind.lazy, kind.share, kind.box)
 
 

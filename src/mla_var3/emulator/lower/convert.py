@@ -102,6 +102,8 @@ def _integers(op: Op, to: str, source: str) -> list[str]:
 def _packed(op: Op, to: str, source: str) -> list[str]:
     if to == "ue8m0x2":
         return _scales(op, source)
+    if source == "s2f6x2":
+        return _fixed(op)
     small = to.removesuffix("x2") in SMALL
     if small and source == "f32":
         low, high = (_relu(op, op.get(i, "f32")) for i in (2, 1))
@@ -128,6 +130,14 @@ def _scales(op: Op, source: str) -> list[str]:
         return op.put(f"({high} << U16(8)) | {low}", "u16")
     code = f"formats.encode_scale(fn.halves({op.get(1, 'u32')}, 'bf16'), {how})"
     return [f"x = {code}", *op.put("x[:, 0] | (x[:, 1] << U16(8))", "u16")]
+
+
+def _fixed(op: Op) -> list[str]:
+    """Two bytes of six binary places, times a power of two each, which bf16 has exactly."""
+    values = f"fn.octets({op.get(1, 'u16')}).view(np.int8) / F32(64)"
+    if op.has("scaled::n2::ue8m0"):
+        values = f"({values}) * formats.decode(fn.octets({op.get(2, 'u16')}), 'ue8m0')"
+    return op.put(f"fn.join(formats.to_bf16({_relu(op, values)}))", "u32")
 
 
 def _half(op: Op, operand: int, to: str) -> str:

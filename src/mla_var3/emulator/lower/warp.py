@@ -57,6 +57,9 @@ def elect(op: Op) -> list[str]:
 def ldmatrix(op: Op) -> list[str]:
     """Lower ``ldmatrix``."""
     targets = op.vector(0)
+    if op.kind == "b8":
+        lines = [f"x = warps.ldmatrix_bytes({op.address(1)}, {len(targets)}, {op.s}, {op.pc})"]
+        return lines + [line for i, t in enumerate(targets) for line in op.put(f"x[{i}]", "u32", t)]
     call = f"warps.ldmatrix({op.address(1)}, {len(targets)}, {op.has('trans')}, {op.s}, {op.pc})"
     lines = [f"x = {call}"]
     for i, target in enumerate(targets):
@@ -68,6 +71,8 @@ def ldmatrix(op: Op) -> list[str]:
 def stmatrix(op: Op) -> list[str]:
     """Lower ``stmatrix``."""
     values = ", ".join(op.get(v, "u32") for v in op.vector(1))
+    if op.kind == "b8":
+        return [f"warps.stmatrix_bytes({op.address(0)}, [{values}], {op.s}, {op.pc})"]
     return [f"warps.stmatrix({op.address(0)}, [{values}], {op.has('trans')}, {op.s}, {op.pc})"]
 
 

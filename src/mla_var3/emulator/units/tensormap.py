@@ -224,7 +224,7 @@ def tiled(
 
 
 #: Codes of the driver's CUtensorMapDataType, as the hardware's.
-DRIVER_CODES = {**{code: code for code in range(8)}, 8: 9, 9: 10, 10: 8}
+DRIVER_CODES = {code: code for code in range(8)} | {8: 9, 9: 10, 10: 8}
 #: The driver's code of 4-bit elements that lie as densely in shared memory: 16 in 8 bytes.
 PACKED_FOUR_BITS = 13
 

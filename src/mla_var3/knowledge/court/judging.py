@@ -26,7 +26,7 @@ from mla_var3.knowledge.court.observing import Seen, SeenStage, Work
 from mla_var3.knowledge.history import Gain, Transition, transition
 from mla_var3.knowledge.matching import match
 from mla_var3.knowledge.pages import Catalogue
-from mla_var3.languages.cute.facts import CuteFacts
+from mla_var3.languages.cute.facts import CuteFacts, RegisterBudget
 from mla_var3.paths import repo_root
 from mla_var3.runtime import costs
 from mla_var3.workloads import Cost
@@ -187,8 +187,10 @@ def seen_of(case: Stranger, root: Path | None = None) -> Seen:
     if stated is None:
         raise KnowledgeError(f"{case.id}: {case.example} states no kernel {case.kernel!r}")
     known = CuteFacts.model_fields.keys() - {"register_budgets"}
+    budgets = [text.split() for text in stated.get("register_budgets", ())]
     facts = CuteFacts(
         arch=content["arch"], warps_per_block=-(-stated["threads_per_block"] // 32),
+        register_budgets=[RegisterBudget(direction=way, registers=n) for way, n in budgets],
         **{name: value for name, value in stated.items() if name in known},
     )  # fmt: skip
     stage = SeenStage(

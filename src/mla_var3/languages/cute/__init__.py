@@ -44,6 +44,10 @@ class _Cute:
         _metric("tma_multicast", "instructions", None, "TMA loads that write to several blocks."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
         _metric("wgmma_waits", "instructions", None, "Waits for warpgroup multiplications."),
+        _metric(
+            "register_moves", "instructions", None,
+            "Instructions by which warps give registers up or take them (setmaxnreg).",
+        ),
         _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
         _metric(
             "wgmma_serialized", "", "lower",

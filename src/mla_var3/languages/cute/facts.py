@@ -109,6 +109,11 @@ class CuteFacts(StaticFacts):
         return max((group.barriers for group in self.barrier_groups[1:]), default=None)
 
     @property
+    def register_moves(self) -> int:
+        """How often warps give registers up or take them (``setmaxnreg``)."""
+        return len(self.register_budgets)
+
+    @property
     def most_registers(self) -> int:
         raised = (budget.registers for budget in self.register_budgets if budget.direction == "inc")
         return max(raised, default=self.registers)

@@ -17,10 +17,12 @@ from mla_var3.workloads.mla.costs import (
     fp8_row_bytes,
     mixed_cost,
     paged_cost,
+    paged_fp8_cost,
     prefix_cost,
     seen_pairs,
     sparse_cost,
 )
+from mla_var3.workloads.mla.fp8_pages import PagedFp8Problem
 from mla_var3.workloads.mla.problems import (
     DecompressedProblem,
     Fp8LatentProblem,
@@ -46,6 +48,7 @@ __all__ = [
     "LatentProblem",
     "MixedProblem",
     "MlaProblem",
+    "PagedFp8Problem",
     "PagedLatentProblem",
     "ServingProblem",
     "SharedPrefixProblem",
@@ -61,6 +64,7 @@ __all__ = [
     "fp8_rows",
     "mixed_cost",
     "paged_cost",
+    "paged_fp8_cost",
     "prefix_cost",
     "seen_pairs",
     "serving_set",

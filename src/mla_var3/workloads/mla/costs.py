@@ -74,6 +74,17 @@ def paged_cost(h: int, s: int, lengths: Sequence[int], k: int, p: int, w: int, p
     return Cost(2 * h * pairs * (2 * k + p), w * elements)
 
 
+def paged_fp8_cost(h: int, s: int, lengths: Sequence[int], k: int, p: int, pairs: int) -> Cost:
+    """``paged_cost`` with latents and their queries in e4m3; rotary parts and output in 16 bits.
+
+    FLOPs are counted as those of fp8, also the p of 2k+p that are in 16 bits.
+    """
+    return Cost(
+        2 * h * pairs * (2 * k + p),
+        len(lengths) * h * s * (3 * k + 2 * p) + sum(lengths) * (k + 2 * p),
+    )
+
+
 #: Values of the latent cache that share one fp32 scale where it is kept in fp8.
 FP8_GROUP = 128
 

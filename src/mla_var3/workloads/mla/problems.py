@@ -202,10 +202,10 @@ class MlaProblem(Problem):
         """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts."""
         return {}
 
-    def shared_by(self, sms: int) -> Self | None:
-        """One sequence of few rows, of which each has two tiles of keys."""
-        h = min(self.h, USUAL_TILE // 4)
-        return dataclasses.replace(self, b=1, h=h, s=1, t=2 * sms * USUAL_TILE)
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """Sequences of few rows, of which each multiprocessor has two tiles of keys."""
+        h, tiles = min(self.h, USUAL_TILE // 4), 2 * sms // items
+        return dataclasses.replace(self, b=items, h=h, s=1, t=tiles * USUAL_TILE)
 
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
@@ -375,6 +375,12 @@ class PagedLatentProblem(LatentProblem):
         super().validate()
         if self.lengths is not None and self.lengths not in LENGTHS:
             raise PlanError(f"lengths={self.lengths!r} is not one of {', '.join(LENGTHS)}")
+
+    def edges(self) -> list[Self]:
+        """Pages of three tiles too, so that steps of two tiles end within pages."""
+        page, t = 3 * USUAL_TILE, 7 * USUAL_TILE + 2
+        cut = dataclasses.replace(self, b=2, h=3, s=1, t=t, page=page, causal=False)
+        return super().edges() + [one for one in (cut,) if one.is_valid()]
 
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
@@ -569,9 +575,9 @@ class SparseLatentProblem(MlaProblem):
         lists = self.b * self.s * -(-self.h // USUAL_TILE)
         return lists * -(-self.topk // USUAL_TILE)
 
-    def shared_by(self, sms: int) -> Self | None:
-        """One list, as long as the sequence."""
-        found = super().shared_by(sms)
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """Lists as long as their sequences."""
+        found = super().shared_by(sms, items)
         return found and dataclasses.replace(found, topk=found.t)
 
     def check_plans(self) -> list[Self]:

@@ -128,6 +128,10 @@ class TensorProducts(Unit):
             out = left @ right.T
             self._accumulate(-out if w.negative else out, form, w, x, cta, issue)
         m.counts.flops(pc, 2 * w.m * w.n * w.k)
+        if m.trace is not None:
+            # An instruction sums over 32 bytes, whatever their type.
+            terms = w.m * w.n // len(ctas) // 64 * 16
+            m.trace.tensor(m.number, int(m.warp[thread]), tuple(ctas), terms, pc)
 
     def ctas(self, pair: bool, cta: int, pc: int) -> list[int]:
         """The CTAs that work on what one of their threads has issued."""

@@ -171,7 +171,7 @@ class TensorShadow:
             who = self._warp_of(chain)
             if who != warp:
                 first = int(self.clocks.issued[chain]) - len(at)
-                over[chain] = max(int(over[chain]), first + bisect_right(at, int(known[who]) - 1))
+                over[chain] = max(int(over[chain]), first + bisect_right(at, int(known[who])))
 
     def _warp_of(self, chain: int) -> int:
         return next(int(k[2]) for k, c in self.clocks.chains.items() if c == chain)  # type: ignore[index]

@@ -1,0 +1,1 @@
+"""v2: latents in fp8, products in fp8."""

@@ -1,0 +1,1 @@
+"""v2: latents in chunks of columns, so that the next tile arrives while one is used."""
