@@ -33,6 +33,16 @@ def lists_of(count, k):
     return indices
 
 
+def poison(cache, width, indices):
+    """Make values and rotary values of tokens that no list names NaN."""
+    pages, page = cache.shape[:2]
+    named = torch.zeros(pages * page, dtype=torch.bool)
+    named[indices[indices >= 0].long()] = True
+    row = 576 if width == LATENT else cache.shape[3]
+    rows = cache.squeeze(2).as_strided((pages, page, row), (cache.stride(0), row, 1))
+    rows[~named.view(pages, page)] = 0x7F
+
+
 def right(found, q, keys_of, scale):
     """Whether a call's results are, by what each query token attends to."""
     o, lse = found
@@ -45,7 +55,7 @@ def right(found, q, keys_of, scale):
             assert torch.allclose(lse[i, :, j].double(), sums[0], atol=1e-3)
 
 
-def sparse(width, second, counted, kinds_seen=None):
+def sparse(width, second, counted, poisoned=False):
     """A sparse call, checked."""
     torch.manual_seed(0)
     q, schedule = torch.randn(B, S, H, width).bfloat16(), flashmla.get_mla_metadata()[0]
@@ -53,6 +63,9 @@ def sparse(width, second, counted, kinds_seen=None):
     for prefix, (pages, page, k) in zip(("", "extra_"), sizes, strict=False):
         cache, keys = cache_of(width, pages, page)
         indices, counts = lists_of(pages * page, k), (k - 3, 0) if counted else (k, k)
+        if poisoned:
+            indices[indices == 0] = 1  # the first token is what is read where there is none
+            poison(cache, width, indices)
         given[f"{prefix}k_cache"] = cache
         given["extra_indices_in_kvcache" if prefix else "indices"] = indices
         given[f"{prefix}topk_length"] = vector(*counts) if counted else None
@@ -173,6 +186,9 @@ class TestInTheEmulator:
 
     def test_tokens_of_584_bytes_in_two_caches(self):
         sparse(LATENT, True, True)
+
+    def test_what_no_list_names_may_be_anything(self):
+        sparse(WIDTH, False, True, poisoned=True)
 
     @pytest.mark.exhaustive
     @pytest.mark.parametrize(("width", "second"), [(LATENT, False), (WIDTH, True)])

@@ -306,6 +306,45 @@ assert out.tolist() == [6.0] * 20 + [0.0] * 12
             "        # snippet\n        if warp == 0:\n",
         ),
     ),
+    "cute-wait-among-loads": [
+        _program(
+            """
+pieces, ROUNDS = 3, 4
+
+
+@cute.jit
+def load(into, rows, i, p):
+    cute.autovec_copy(cute.local_tile(rows[i, p, None], (4,), (cute.arch.lane_idx(),)), into)
+
+
+@cute.jit
+def add(total, piece):
+    for k in range_constexpr(4):
+        total[k] = total[k] + piece[k]
+
+
+@cute.kernel
+def kernel(rows: cute.Tensor, out: cute.Tensor):
+    held, total = cute.make_rmem_tensor((4, pieces), Float32), cute.make_rmem_tensor(4, Float32)
+    total.fill(0.0)
+    for p in range_constexpr(pieces):
+        load(held[None, p], rows, 0, p)
+    for i in cutlass.range(ROUNDS, unroll=1):
+        # snippet
+    cute.autovec_copy(total, cute.local_tile(out, (4,), (cute.arch.lane_idx(),)))
+
+
+@cute.jit
+def launch(rows: cute.Tensor, out: cute.Tensor):
+    kernel(rows, out).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+rows, out = torch.randn(ROUNDS + 1, pieces, 128), torch.zeros(128)
+launch(from_dlpack(rows, assumed_align=16), from_dlpack(out, assumed_align=16))
+assert torch.allclose(out, rows[:ROUNDS].sum((0, 1)), atol=1e-5)
+"""
+        )
+    ],
     "cute-reuse-under-a-store": _sync(
         "store.py",
         (
