@@ -18,7 +18,6 @@ from mla_var3.gpuless import streams
 from mla_var3.gpuless.device import Device
 from mla_var3.gpuless.tensors import OnCpu, Own
 
-
 #: The release of CUDA that torch says it was built with; one that knows every arch here.
 CUDA = "13.0"
 
