@@ -78,5 +78,5 @@ def test_a_page_without_a_place_is_refused():
 
 def test_a_table_that_cannot_be_read_ends_in_a_sentence(tmp_path):
     (tmp_path / "t.json").write_text("{")
-    with pytest.raises(EmulatorError, match="cannot be read"):
+    with pytest.raises(EmulatorError, match="Invalid JSON"):
         estimates.read(tmp_path / "t.json")

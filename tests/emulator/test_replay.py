@@ -205,3 +205,26 @@ def test_a_copy_goes_to_the_cta_that_it_is_for() -> None:
         spans = played(trace, [instruction(0, "cp.async.bulk.shared::cluster.global"), *PLAIN[1:]])
         assert {s.end for s in spans if s.what == "load"} == ends
         assert sorted(s.cta for s in spans if s.what == "load") == [0, 1]
+
+
+def test_a_commit_arrives_once_its_threads_products_are_done():
+    """Two products of 64 rows and 100 terms follow each other; the second is of both CTAs."""
+    trace = Trace(4)
+    trace.tensor(0, 0, (0,), 60, 0)
+    trace.tensor(0, 0, (0,), 40, 0)
+    trace.tensor(0, 4, (0, 1), 100, 1)
+    trace.add(0, [4], "told", 1, "done")
+    trace.add(0, [1], "wait", 0, "done")
+    spans = played(trace)
+    assert [(s.start, s.end) for s in spans if s.what == "product"] == [(0, 100), (100, 200)]
+    assert times(spans, "wait") == [(1, 0, 200)]
+
+
+def test_the_clock_of_tensor_memory_is_that_of_compute_capability_10():
+    assert Durations.of(PLAIN).terms == 2048
+    mma = instruction(0, "tcgen05.mma.cta_group::1.kind::f16")
+    assert Durations.of([mma]).terms == 4096
+    load = replace(
+        instruction(0, "tcgen05.ld.sync.aligned.32x32b.x2.b32"), args=("{%r1, %r2}", "[%r3]")
+    )
+    assert Durations().issue(load) == 2

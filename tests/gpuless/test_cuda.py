@@ -41,6 +41,17 @@ def test_what_a_program_is_told_about_its_gpu() -> None:
     assert torch.ones(1).device.type == "cpu"
 
 
+def test_what_torch_would_compile_runs_as_it_is() -> None:
+    with cuda_on_cpu():
+
+        @torch.compile(fullgraph=True, dynamic=True)
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            return x + x.to("cuda")
+
+        assert doubled(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
+        assert torch.compile(len) is len
+
+
 @given(st.sampled_from(["cuda", "to"]), st.integers(1, 400))
 def test_what_goes_to_a_gpu_is_a_copy(how: str, size: int) -> None:
     def moved(t: torch.Tensor) -> torch.Tensor:

@@ -32,11 +32,12 @@ def launched(plan, inputs, options):
     return found, pipeline.output_tensors
 
 
-def wrong(outputs, expected):
+def wrong(outputs, expected, plan):
     """Outputs that are off by more than rounding."""
+    most = 3e-2 if plan.dtype == "fp8" else 5e-3
     for name, want in expected.items():
         got = outputs[name].float()
-        limit = 5e-3 * want.norm() if name == "o" else torch.tensor(2e-3)
+        limit = most * want.norm() if name == "o" else torch.tensor(2e-3)
         error = (got - want).norm() if name == "o" else (got - want).nan_to_num().abs().max()
         if not error <= limit or not torch.equal(got.isfinite(), want.isfinite()):
             yield name, float(error)
@@ -53,7 +54,7 @@ def test_values_and_order_hold_under_any_schedule(version, model, seed):
     inputs = plan.prepare_inputs("cpu")
     found, outputs = launched(plan, inputs, Options(model=model, seed=seed))
     assert found == []
-    assert list(wrong(outputs, plan.reference_fn(*inputs))) == []
+    assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
@@ -72,7 +73,7 @@ def test_problems(version, fields):
     inputs = plan.prepare_inputs("cpu")
     found, outputs = launched(plan, inputs, Options())
     assert found == []
-    assert list(wrong(outputs, plan.reference_fn(*inputs))) == []
+    assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
@@ -87,7 +88,7 @@ def test_parts_of_an_odd_number_of_tiles(version, workers):
     inputs = plan.prepare_inputs("cpu")
     found, outputs = launched(plan, inputs, Options())
     assert found == []
-    assert list(wrong(outputs, plan.reference_fn(*inputs))) == []
+    assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)

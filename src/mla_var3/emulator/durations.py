@@ -55,8 +55,8 @@ class Durations:
     @classmethod
     def of(cls, instructions: Sequence[Instruction]) -> Durations:
         """Those of compute capability 10.0 where a kernel uses tensor memory, else of 9.0."""
-        blackwell = any(x.op.startswith("tcgen05.mma") for x in instructions)
-        return cls(terms=4096) if blackwell else cls()
+        in_tensor_memory = any(i.op.startswith("tcgen05.mma") for i in instructions)
+        return cls(terms=4096) if in_tensor_memory else cls()
 
     def product(self, terms: int) -> float:
         """Cycles of products of 64 rows with so many terms (columns times depth)."""

@@ -121,6 +121,11 @@ def _profile(activities: object = None, **options: Any) -> torch.profiler.profil
     return _Profile(activities=[torch.profiler.ProfilerActivity.CPU], **options)
 
 
+def _uncompiled(model: Any = None, **_: Any) -> Any:
+    """``torch.compile``: the function itself, since what torch would make of it is for a GPU."""
+    return (lambda function: function) if model is None else model
+
+
 @contextlib.contextmanager
 def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[None]:
     """Runs the ``with`` block as if there were a GPU.
@@ -135,6 +140,7 @@ def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[N
         *((torch.cuda, name, answer) for name, answer in _answers(device or Device()).items()),
         *((torch.cuda.nvtx, name, _always(None)) for name in ("range_push", "range_pop", "mark")),
         (torch.version, "cuda", CUDA),
+        (torch, "compile", _uncompiled),
         (torch, "Generator", _Generator),
         (torch.profiler, "profile", _profile),
         (torch.Tensor, "record_stream", _nothing),  # Takes torch's own streams only.
