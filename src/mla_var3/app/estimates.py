@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import arguments, devices, inputs
 from mla_var3.errors import EmulatorError
-from mla_var3.evidence import store
+from mla_var3.evidence import Passed, store
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.runtime import registry
 
@@ -172,6 +172,7 @@ def _clocked(found: Any, fields: dict[str, Any], sms: int) -> list[tuple[str, in
         _, launched = emulation.emulate(stage.name, host, values, outputs, options)
         blocks, cycles, flops = 0, 0.0, 0
         for launch in launched.launches:
+            assert launch.trace is not None  # It was asked for.
             replay = Replay(launch.trace, launch.counts.program.kernel.instructions)
             blocks += launch.grid[0] * launch.grid[1] * launch.grid[2]
             cycles, flops = cycles + replay.end, flops + launch.counts.tensor_flops
@@ -209,9 +210,13 @@ def compared(table: Table, listed: Sequence[Case]) -> list[Compared]:
             fields = dict(entry.problem) if entry else case.fields
             plan = registry.find(case.design, version).plan_of(fields)
             times = _times(known[case.design, version], case, plan)
-            measured = entry.outcome.total.median_us if entry else None
+            measured = _median(entry.outcome) if entry else None
             out.append(Compared(case.device, case.design, version, case.problem, *times, measured))
     return out
+
+
+def _median(outcome: Any) -> float | None:
+    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
 
 
 def _times(one: Estimated, case: Case, plan: Any) -> tuple[float, float]:
@@ -220,7 +225,7 @@ def _times(one: Estimated, case: Case, plan: Any) -> tuple[float, float]:
     rates = device.bound(plan.dtype)
     memory = cost.bytes / rates.gbps / 1e3
     cycles = sum(cycles_of(stage, case, plan, device.sm_count) for stage in one.stages)
-    clocked = cycles / device.figure("boost_clock").value
+    clocked = cycles / float(device.figure("boost_clock").value)
     return max(clocked, memory), max(memory, cost.flops / rates.tflops / 1e6)
 
 
