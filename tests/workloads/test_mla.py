@@ -365,7 +365,7 @@ def test_at_an_edge_the_last_tile_of_keys_lacks_one(plan_class):
 def test_at_an_edge_pages_end_within_steps_of_two_tiles():
     plan = registry.find("flash_mla@cute-dsl", "v13").plan_class()().edges()[-1]
     assert plan.page % 64 == 0
-    assert 128 % plan.page and plan.page % 128
+    assert plan.page % 128
     assert plan.t > 2 * plan.page
 
 
