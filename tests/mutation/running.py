@@ -29,7 +29,8 @@ import pytest
 from mla_var3 import forked
 from mla_var3.paths import out_dir, repo_root, write_atomic
 
-from .mutants import Module, Mutant, living
+from .living import living
+from .mutants import Module, Mutant
 
 PACKAGE = repo_root() / "src/mla_var3"
 #: What is mutated, and which tests are about it.
