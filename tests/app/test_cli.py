@@ -82,7 +82,7 @@ class TestMain:
         [
             (["flash_mlaa"], "unknown design 'flash_mlaa' (known: "),
             (["flash_mlaa"], "did you mean 'flash_mla'?"),
-            (["flash_mla", "v99"], "unknown version of flash_mla 'v99' (known: v0, v1, v2)"),
+            (["flash_mla", "v99"], "unknown version of flash_mla 'v99' (known: v0, v1, v2, v3)"),
             (["flash_mla", "v22"], "did you mean 'v2'?"),
             (["flash_mla", "--b=0"], "b=0 is below 1"),
             (["flash_mla", "--tile_m=1000"], "tile_m=1000 is not a power of two"),

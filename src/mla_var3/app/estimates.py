@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import arguments, devices, inputs
 from mla_var3.errors import EmulatorError
-from mla_var3.evidence import Passed, store
+from mla_var3.evidence import store
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.runtime import registry
 
@@ -216,7 +216,8 @@ def compared(table: Table, listed: Sequence[Case]) -> list[Compared]:
 
 
 def _median(outcome: Any) -> float | None:
-    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
+    total = getattr(outcome, "total", None)  # A run that failed or was left out has none.
+    return total.median_us if total else None
 
 
 def _times(one: Estimated, case: Case, plan: Any) -> tuple[float, float]:

@@ -63,14 +63,19 @@ class Plan(LatentProblem, KernelPlan):
 
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {STAGE: Tiling}
 
+    @property
+    def chunks(self) -> int:
+        """Four; of latents too narrow for it, one."""
+        return 4 if self.k % 64 == 0 else 1
+
     def default_tiling(self, stage: str) -> Tiling:
-        return Tiling(num_worker_warps=8, chunks=4 if self.k % 64 == 0 else 1)
+        return Tiling(num_worker_warps=8, chunks=self.chunks)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2), (128, 64, 2))
         return {
             STAGE: [
-                Tiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                Tiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8, chunks=self.chunks)
                 for m, n, ctas in shapes
             ]
         }

@@ -51,16 +51,23 @@ class Plan(SplitPlan):
         "reduce": ReduceTiling,
     }
 
+    @property
+    def chunks(self) -> int:
+        """Four; of latents too narrow for it, one."""
+        return 4 if self.k % 64 == 0 else 1
+
     def default_tiling(self, stage: str) -> Tiling:
         if stage == "reduce":
             return self.reduce_tiling()
-        return SplitTiling(num_worker_warps=8, chunks=4 if self.k % 64 == 0 else 1)
+        return SplitTiling(num_worker_warps=8, chunks=self.chunks)
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         shapes = ((64, 64, None), (64, 32, None), (64, 64, 2), (128, 32, 2))
         return {
             "split": [
-                SplitTiling(tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8)
+                SplitTiling(
+                    tile_m=m, tile_n=n, num_ctas=ctas, num_worker_warps=8, chunks=self.chunks
+                )
                 for m, n, ctas in shapes
             ],
             "reduce": self.reduce_configs(),
