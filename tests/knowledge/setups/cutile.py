@@ -326,6 +326,31 @@ assert counts.tolist() == [2, 1, 0]
             ("count = count + 1",),
         )
     ],
+    "cutile-chunked-operand": [
+        Setup(
+            CACHE
+            + """
+CHUNKS, C = 4, K // 4
+
+
+@ct.kernel
+def kernel(q, z, out):
+    batch, j = 0, ct.bid(0)
+    query = ()
+    for c in ct.static_iter(range(CHUNKS)):
+        query = (*query, ct.load(q, (0, c), (TILE_M, C)))
+    score = ct.zeros((TILE_M, TILE_N), ct.float32)
+    # snippet
+    ct.store(out, (j, 0, 0), score.reshape((1, TILE_M, TILE_N)))
+
+
+q, out = torch.randn(TILE_M, K), torch.zeros(3, TILE_M, TILE_N)
+run(kernel, q, z, out, grid=(3,))
+close(out.transpose(0, 1).flatten(1)[:, :40], q @ z[0].T)
+assert not out[2, :, 8:].any()
+"""
+        )
+    ],
     "cutile-fast-math-flags": [
         Setup(
             TILE
