@@ -13,13 +13,17 @@ pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
 from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vector, wanted
 
+from mla_var3.emulator import Options
+from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v19.flash_mla_v19 import (
     BEGIN,
     EACH,
     JOIN,
     LEAST,
+    Plan,
 )
+from mla_var3.languages.cute import emulation
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
@@ -162,6 +166,24 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
             error = (o[i].transpose(0, 1).double() - expected).norm()
             assert error <= 4e-3 * expected.norm()  # of no keys nothing but zeros
             assert torch.allclose(lse[i].double(), sums, atol=1e-3)
+
+
+@pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (2, DEFAULT), (None, STRICT)])
+def test_few_rows_under_other_schedules(seed, model):
+    """Three workers and more have parts of both sequences."""
+    plan = Plan(b=2, h=8, s=4, t=1200, page=16, lengths="ragged", causal=True)
+    assert min(row[Cut.LAST] - i for i, row in enumerate(plan.cuts(1)) if row[Cut.LAST] > i) > 1
+    inputs = plan.prepare_inputs()
+    ((_, kernel),) = plan.plan(*inputs).stages()
+    o, lse = outputs = tuple(kernel.output_tensors.values())
+    o.fill_(math.nan)
+    _, run = emulation.emulate(
+        "attention", *kernel.host(), outputs, Options(seed=seed, model=model)
+    )
+    assert not run.diagnostics
+    expected = plan.reference_fn(*inputs)
+    assert (o - expected["o"]).norm() < 4e-3 * expected["o"].norm()
+    assert torch.allclose(lse, expected["lse"], atol=1e-3)
 
 
 def test_lengths_beyond_the_table_read_nothing_beyond_it():
