@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import cuda.tile as ct
 
@@ -79,6 +80,11 @@ class Plan(LatentProblem, KernelPlan):
                 for m, n, ctas in shapes
             ]
         }
+
+    def check_plans(self) -> list[Self]:
+        """The shared problems, and causal queries over whole tiles, which need the mask as well."""
+        plans = super().check_plans()
+        return [*plans, dataclasses.replace(plans[0], s=2, t=128, causal=True)]
 
     def masked(self, tiling: Tiling) -> bool:
         """Whether some tile of keys needs the mask; its code is left out where none does."""

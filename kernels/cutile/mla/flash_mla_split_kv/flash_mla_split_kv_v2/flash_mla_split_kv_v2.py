@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import cuda.tile as ct
 
@@ -91,6 +92,11 @@ class Plan(SplitPlan):
             return waves * (ct.cdiv(steps, splits) + extra)
 
         return min(range(1, min(steps, MAX_SPLITS) + 1), key=duration)
+
+    def check_plans(self) -> list[Self]:
+        """The shared problems, and causal queries over whole tiles, which need the mask as well."""
+        plans = super().check_plans()
+        return [*plans, dataclasses.replace(plans[0], s=2, t=128, causal=True)]
 
     def masked(self, tiling: SplitTiling) -> bool:
         """Whether some tile of keys needs the mask; its code is left out where none does."""
