@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from generators.committed.places import filled
 from mla_var3 import devices, front
 from mla_var3.app.counts import AGREE, TARGET, Compared, Row, Table, read
-from mla_var3.errors import KnowledgeError
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.tables import cell, code, table
 
@@ -62,11 +62,7 @@ def page(old: str, found: Table) -> str:
     Raises:
         KnowledgeError: The page has no place for it.
     """
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise KnowledgeError(f"{PAGE} has no lines {BEGIN} and {END}, between which a table stands")
-    return f"{before}{BEGIN}\n\n{text(found)}\n\n{END}{after}"
+    return filled(PAGE, old, BEGIN, END, text(found))
 
 
 def main() -> int:

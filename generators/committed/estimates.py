@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from generators.committed.places import filled
 from mla_var3 import devices, front
 from mla_var3.app.estimates import TARGET, Compared, cases, compared, correlation, read
-from mla_var3.errors import KnowledgeError
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.tables import cell, code, table
 
@@ -71,11 +71,7 @@ def page(old: str, words: str) -> str:
     Raises:
         KnowledgeError: The page has no place for it.
     """
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise KnowledgeError(f"{PAGE} has no lines {BEGIN} and {END}, between which a table stands")
-    return f"{before}{BEGIN}\n\n{words}\n\n{END}{after}"
+    return filled(PAGE, old, BEGIN, END, words)
 
 
 def main() -> int:
