@@ -22,20 +22,14 @@ from mla_var3.workloads.mla.costs import (
     seen_pairs,
     sparse_cost,
 )
+from mla_var3.workloads.mla.fp8 import Fp8LatentProblem, fp8_rows
 from mla_var3.workloads.mla.fp8_pages import PagedFp8Problem
-from mla_var3.workloads.mla.problems import (
-    DecompressedProblem,
-    Fp8LatentProblem,
-    LatentProblem,
-    MixedProblem,
-    MlaProblem,
-    PagedLatentProblem,
-    SharedPrefixProblem,
-    SparseLatentProblem,
-    attention_reference,
-    fp8_rows,
-)
+from mla_var3.workloads.mla.latent import LatentProblem, PagedLatentProblem
+from mla_var3.workloads.mla.mixed import DecompressedProblem, MixedProblem
+from mla_var3.workloads.mla.problems import MlaProblem, attention_reference
 from mla_var3.workloads.mla.serving import LENGTHS, ServingProblem, drawn_lengths, serving_set
+from mla_var3.workloads.mla.shared_prefix import SharedPrefixProblem
+from mla_var3.workloads.mla.sparse import SparseLatentProblem
 
 __all__ = [
     "FP8_GROUP",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.workloads.base import Cost, option
 from mla_var3.workloads.mla.costs import paged_fp8_cost, seen_pairs
-from mla_var3.workloads.mla.problems import PagedLatentProblem
+from mla_var3.workloads.mla.latent import PagedLatentProblem
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,144 @@
+"""Sparse decode: each query token attends to its own list of tokens of a cache in fp8."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mla_var3.errors import PlanError
+from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
+from mla_var3.workloads.mla.costs import FP8_GROUP, fp8_row_bytes, sparse_cost
+from mla_var3.workloads.mla.fp8 import fp8_rows
+from mla_var3.workloads.mla.problems import STRAY, MlaProblem, ramp
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseLatentProblem(MlaProblem):
+    """Absorbed attention of each query token over its own list of tokens of a cache in fp8.
+
+    Inputs: q ``[b*s,1,h,k]``, qpe ``[b*s,1,h,p]``, cache ``[pages,64,row]`` in bytes
+    (``fp8_rows``), the tokens of each list ``[b*s,topk]``, -1 where there is none, and how many of
+    the list count ``[b*s]``, both in int32. Outputs: o ``[b*s,1,h,k]`` in the plan's dtype, lse
+    ``[b*s,h,1]`` in fp32. As with ``Fp8LatentProblem`` the cache stands for value times scale.
+    """
+
+    covers: ClassVar[str] = (
+        "attention up to the latent output over chosen tokens of a cache in fp8; the caller "
+        "multiplies with Wv"
+    )
+    smaller: ClassVar[bool] = True
+
+    k: int = option(512, "latent (compressed) dimension", minimum=16)
+    topk: int = option(
+        2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
+    )
+    #: Whether lists name tokens twice, which then count twice.
+    repeated: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
+    #: Whether lists end early, each elsewhere, with other tokens behind their ends.
+    ending: bool = dataclasses.field(
+        default=False, metadata={"hidden": True, "tries": (False, True)}
+    )
+    #: Whether some places name a token past the end of the cache, and so none.
+    stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
+
+    def validate(self) -> None:
+        super().validate()
+        if self.k % FP8_GROUP:
+            raise PlanError(f"k={self.k} is not a multiple of the {FP8_GROUP} values of a scale")
+        if self.causal:
+            raise PlanError("causal=True: a list names the tokens that its query sees")
+
+    def steps(self) -> int:
+        """Every query token has a list of its own, which all of its heads read."""
+        lists = self.b * self.s * -(-self.h // USUAL_TILE)
+        return lists * -(-self.topk // USUAL_TILE)
+
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """Lists as long as their sequences."""
+        found = super().shared_by(sms, items)
+        return found and dataclasses.replace(found, topk=found.t)
+
+    def check_plans(self) -> list[Self]:
+        """Lists longer and shorter than a tile and than what there is; both head counts."""
+        rows = [(2, 64, 1, 300, 200), (1, 128, 2, 70, 128), (1, 64, 1, 5, 64), (2, 16, 1, 90, 3)]
+        return [
+            dataclasses.replace(self, b=b, h=h, s=s, t=t, topk=topk, causal=False, dtype="bf16")
+            for b, h, s, t, topk in rows
+        ]
+
+    def shrunk(self) -> Self:
+        small = super().shrunk()
+        return dataclasses.replace(small, topk=min(self.topk, 128))
+
+    def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        import torch
+
+        n, width, page = self.b * self.s, self.k + self.p, 64
+        pages = -(-self.b * self.t // page)
+        q, tokens = self.random(device, (n, 1, self.h, width), (pages, page, width))
+        if q.is_meta:
+            row = fp8_row_bytes(self.k, self.p, 2)
+            cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
+        else:
+            q[..., : self.k] *= (self.d_qk / width) ** 0.5
+            q[-1] *= self.spread
+            if self.shift:
+                q[-1, ..., self.k] = self.shift / self.scale
+                tokens[..., self.k] = 1.0
+            if self.rise:  # within each page
+                q[-1, ..., self.k + 1] = self.rise / self.scale
+                tokens[..., self.k + 1] = ramp(page)
+            # Kernels may round scales to 16 bits, which scores show the more the larger they are.
+            powers = self.spread != 1.0
+            cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
+        draw = torch.Generator().manual_seed(SEED)
+        chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
+        for i, row in enumerate(chosen):
+            own = torch.randperm(self.t, generator=draw)[: self.topk] + i // self.s * self.t
+            if self.repeated:
+                own[1::2] = own[: len(own) // 2]
+            places = torch.randperm(self.topk, generator=draw)[: len(own)]
+            row[places] = own.to(torch.int32)
+        if self.stray:
+            chosen[:, ::STRAY] = pages * page
+        lengths = torch.full((n,), self.topk, dtype=torch.int32)
+        if self.ending:
+            lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
+        return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
+
+    def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        import torch
+
+        q, qpe, cache, chosen, lengths = inputs
+        end = self.k + 4 * (self.k // FP8_GROUP)
+        o = torch.zeros(q.shape, device=q.device)
+        lse = torch.full((len(q), self.h, 1), -math.inf, device=q.device)
+        for i, (tokens, length) in enumerate(zip(chosen, lengths.tolist(), strict=True)):
+            listed, known = tokens[:length].long(), cache.flatten(0, 1)
+            rows = known[listed[(listed >= 0) & (listed < len(known))]]
+            if not len(rows):
+                continue
+            scales = rows[:, self.k : end].contiguous().view(torch.float32)
+            values = rows[:, : self.k].contiguous().view(torch.float8_e4m3fn).float()
+            z = values * scales.repeat_interleave(FP8_GROUP, -1)
+            kpe = rows[:, end:].contiguous().view(q.dtype).float()
+            scores = (q[i, 0].float() @ z.T + qpe[i, 0].float() @ kpe.T) * self.scale
+            lse[i, :, 0] = scores.logsumexp(-1)
+            o[i, 0] = scores.softmax(-1) @ z
+        return {"o": o, "lse": lse}
+
+    def empty_outputs(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Uninitialized o and lse."""
+        n = self.b * self.s
+        o = self.empty(n, 1, self.h, self.k, device=device)
+        return o, self.empty(n, self.h, 1, device=device, fp32=True)
+
+    def _algorithmic_flops_bytes(self, tiling: Any = None) -> Cost:
+        return sparse_cost(self.b, self.h, self.s, min(self.t, self.topk), self.k, self.p, 2)
