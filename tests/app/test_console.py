@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import re
 import runpy
 import subprocess
 import sys
@@ -55,3 +57,29 @@ def test_help_names_every_command():
 def test_a_command_ends_with_its_own_code():
     assert run("devices", "list").returncode == 0
     assert run("devices", "show", "nothing").returncode == 2
+
+
+#: `nox -s NAME -- one|two`, as README and help say it; a table cell escapes the bar.
+CHOICES = re.compile(r"([a-z]+) -- ([a-z0-9-]+(?:\\?\|[a-z0-9-]+)+)")
+
+
+def choices():
+    texts = [(repo_root() / "README.md").read_text(), *(one.help for one in COMMANDS.values())]
+    found = {(name, words) for text in texts for name, words in CHOICES.findall(text)}
+    return sorted({(n, word) for n, words in found for word in re.split(r"\\?\|", words)})
+
+
+@pytest.mark.parametrize(("name", "word"), choices())
+def test_a_choice_that_readme_or_help_names_exists(name, word, capsys, monkeypatch):
+    command = COMMANDS[name]
+    monkeypatch.setattr(sys, "argv", [command.module])
+    main = importlib.import_module(f"{command.module}{_main(command.module)}").main
+    with pytest.raises(SystemExit) as ended:
+        main([*command.arguments, word, "--help"])
+    assert ended.value.code in (0, None)
+    assert word in capsys.readouterr().out
+
+
+def _main(module):
+    """`.__main__` for a package."""
+    return ".__main__" if importlib.util.find_spec(module).submodule_search_locations else ""
