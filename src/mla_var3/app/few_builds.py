@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mla_var3 import languages
+from mla_var3.app import plan_values
 from mla_var3.errors import HyperMlaError
 from mla_var3.runtime import cases
 from mla_var3.runtime.cases import Case
@@ -29,19 +30,19 @@ DRAWN, STEPS_DRAWN, SIZES_DRAWN = 40, 90, 60
 MORE_BUILDS = 2
 #: Problems of each build, how many it has however long they take, and those of one on top.
 PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 16, 10, 8
+#: Problems beside one that is there for a value of what plans decide.
+BESIDE = 2
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 120, 500, 3, 10
 #: Which of them is one of the workload's own problems.
 PLANNED = 2
-#: What it is worth that a number is one, two or more for the first time, in pairs of values.
-WORTH_OF_A_TURN = 30
-#: What it is worth that three traits of problems meet for the first time, in pairs of values.
-WORTH_OF_A_MEETING = 5
-#: Blocks along an axis that are many, also where clusters take several.
-MANY_BLOCKS = 5
-#: Blocks along an axis that are several, and what a size exceeds that is more than one tile.
-FEW_TILES, LONG = 2, 64
+#: What it is worth, in pairs of values, that a number is one, two or more for the first time, and
+#: that three traits of problems meet.
+WORTH_OF_A_TURN, WORTH_OF_A_MEETING = 30, 5
+#: Blocks along an axis that are many, also where clusters take several, and that are several; and
+#: what a size exceeds that is more than one tile.
+MANY_BLOCKS, FEW_TILES, LONG = 5, 2, 64
 #: Multiprocessors that are few, and how many new magnitudes they are worth.
 FEW_SMS, WORTH_OF_FEW = 8, 4
 #: Multiprocessors that share few items, and how many items: kernels merge many parts in other ways
@@ -99,6 +100,9 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = (
         left = [one for one in left if not one.builds <= best.builds]
     for values in named:
         _add(plan, dict(values), picked)
+    had = [one.case.plan for those in picked for one in those]
+    for small in plan_values.unseen(plan, had, MOST_STEPS):
+        _add_whole(small, picked)
     # The first goes through most steps; the next is launched twice.
     return [
         dataclasses.replace(
@@ -127,8 +131,18 @@ def _add(plan: KernelPlan, values: dict[str, Any], picked: list[list[_Built]]) -
         if (other := _of(those[0], _with(alike, values))) is not None:
             those.append(other)
             return
-    if (alone := _built(Case(_with(plan, values), "default", "forward"))) is not None:
-        picked.append([alone])
+    _add_whole(_with(plan, values), picked, 0)
+
+
+def _add_whole(small: KernelPlan, picked: list[list[_Built]], beside: int = BESIDE) -> None:
+    """Add a problem as its plan makes it; a build for it alone has others beside it."""
+    if (alone := _built(Case(small, "default", "forward"))) is None:
+        return
+    if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
+        those.append(alone)
+        return
+    # The first has most steps.
+    picked.append([alone, *itertools.islice(_sized(alone, len(picked)), 1, 1 + beside)])
 
 
 def _told(found: Sequence[_Built]) -> frozenset[Feature]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import loader
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
-from mla_var3.languages.cute import export, signature
+from mla_var3.languages.cute import branches, export, signature
 from mla_var3.languages.cute.compile import (
     CUBIN,
     HEADER,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from mla_var3.emulator import Diagnostic as Found
-    from mla_var3.emulator import Emulation, Options
+    from mla_var3.emulator import Emulation, Launch, Options
     from mla_var3.languages.cute.facts import CuteFacts
 
 #: What is emulated, the first that takes a kernel: most of ours are for the oldest.
@@ -245,17 +245,31 @@ def _facts(name: str, run: Emulation) -> Facts:
             found.setdefault(("clusters", place), set()).add(
                 "later" if blocks > cluster else "only"
             )
-        for i in kernel.instructions:
-            if i.parts[0] != "bra" or i.guard is None or i.line is None:
-                continue
-            file = relative_source(kernel.files.get(i.line[0], ""))
-            if file.startswith("kernels/"):
-                text = linecache.getline(kernel.files[i.line[0]], i.line[1]).strip()
-                place = f"{Path(file).name}:{i.line[1]}: {text}"
-                ways = found.setdefault(("jump", place), set())
-                ways |= {"taken"} if launch.counts.taken[i.pc] else set()
-                ways |= {"passed"} if launch.counts.passed[i.pc] else set()
+        _add_ways(found, launch)
     return found
+
+
+def _add_ways(found: Facts, launch: Launch) -> None:
+    """Add which ways the branches of a launch went, those of a loop together."""
+    kernel, counts = launch.counts.program.kernel, launch.counts
+    those = list(branches.branches(kernel))
+    skipped = {one.line for one in those if one.kind == "skip"}
+    turned = {one.line for one in those if one.kind == "again"}
+    for one in those:
+        file = relative_source(kernel.files.get(one.line[0], ""))
+        if not file.startswith("kernels/"):
+            continue
+        text = linecache.getline(kernel.files[one.line[0]], one.line[1]).strip()
+        place = f"{Path(file).name}:{one.line[1]}: {text}"
+        taken, passed = bool(counts.taken[one.pc]), bool(counts.passed[one.pc])
+        if one.kind in ("jump", "turn"):
+            ways = found.setdefault((one.kind, place), set())
+            ways |= {"taken"} if taken else set()
+            ways |= {"passed"} if passed else set()
+        elif one.line in turned:  # One that runs once has no turn to take.
+            kind = "loop" if one.line in skipped else "fixed loop"
+            way = "none" if one.kind == "skip" else "many"
+            found.setdefault((kind, place), set()).update({way} if taken else set())
 
 
 def _diagnostic(found: Found) -> Diagnostic:
