@@ -253,23 +253,18 @@ def _add_ways(found: Facts, launch: Launch) -> None:
     """Add which ways the branches of a launch went, those of a loop together."""
     kernel, counts = launch.counts.program.kernel, launch.counts
     those = list(branches.branches(kernel))
-    skipped = {one.line for one in those if one.kind == "skip"}
     turned = {one.line for one in those if one.kind == "again"}
     for one in those:
         file = relative_source(kernel.files.get(one.line[0], ""))
-        if not file.startswith("kernels/"):
+        # What goes around a loop that has no second turn tells nothing of it.
+        if not file.startswith("kernels/") or (one.kind == "skip" and one.line not in turned):
             continue
         text = linecache.getline(kernel.files[one.line[0]], one.line[1]).strip()
         place = f"{Path(file).name}:{one.line[1]}: {text}"
-        taken, passed = bool(counts.taken[one.pc]), bool(counts.passed[one.pc])
-        if one.kind in ("jump", "turn"):
-            ways = found.setdefault((one.kind, place), set())
-            ways |= {"taken"} if taken else set()
-            ways |= {"passed"} if passed else set()
-        elif one.line in turned:  # One that runs once has no turn to take.
-            kind = "loop" if one.line in skipped else "fixed loop"
-            way = "none" if one.kind == "skip" else "many"
-            found.setdefault((kind, place), set()).update({way} if taken else set())
+        kind = "turn" if one.kind == "again" else one.kind
+        ways = found.setdefault((kind, place), set())
+        ways |= {"taken"} if counts.taken[one.pc] else set()
+        ways |= {"passed"} if counts.passed[one.pc] else set()
 
 
 def _diagnostic(found: Found) -> Diagnostic:
