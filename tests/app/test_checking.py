@@ -209,8 +209,18 @@ def test_problems_at_edges_are_run_by_each_build_that_can():
 def test_sizes_that_a_design_names_are_run():
     version = registry.find("flash_mla@cute-dsl", "v15")
     (named,) = unreached.reaching(version)
-    ran = [case for case in checking.cases_of(version) if case.plan.t == named["t"]]
+    ran = [case for case in checking.cases_of(version) if case.plan.t == named.fields["t"]]
     assert [(case.plan.b, case.plan.h, case.plan.s) for case in ran] == [(1, 1, 1)]
+
+
+@pytest.mark.parametrize("as_planned", [False, True])
+def test_sizes_may_ask_for_the_tilings_that_their_plan_chooses(as_planned):
+    plan = registry.find("thin_mla@cute-dsl", "v3").plan_class()()
+    named = unreached.Reaching({"b": 1, "h": 2, "s": 3, "t": 65}, as_planned)
+    found = [case for case in few_builds.chosen(plan, 2, [named]) if case.plan.t == 65]
+    (own,) = [case for case in found if (case.plan.h, case.plan.s) == (2, 3)]
+    assert own.plan.tiling("attention").ahead is as_planned
+    assert own.build == (2 if as_planned else 0)
 
 
 def test_problems_of_a_build_compile_to_the_same():

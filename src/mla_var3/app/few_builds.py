@@ -22,6 +22,7 @@ from mla_var3.runtime import cases
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.unreached import Reaching
 
 #: Problems by chance of which the builds are chosen, with the steps that one may take, and sizes
 #: drawn for each of these.
@@ -75,13 +76,13 @@ class _Built:
         return self.case.plan.target.sm_count <= FEW_SMS
 
 
-def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = ()) -> list[Case]:
+def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> list[Case]:
     """The problems, those of a build one after the other.
 
     Args:
         plan: A plan of the version.
         builds: How many ways of compiling it are checked.
-        named: Values of fields of further problems; the first build that can runs each.
+        named: Further problems; the first build that can runs each.
     """
     left = [one for case in _candidates(plan) if (one := _built(case)) is not None]
     switches = _told(left)
@@ -98,8 +99,11 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = (
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for values in named:
-        _add(plan, dict(values), picked)
+    for values, as_planned in named:
+        if as_planned:
+            _add_whole(_with(plan, values), picked, 0)
+        else:
+            _add(plan, values, picked)
     had = [one.case.plan for those in picked for one in those]
     for small in plan_values.unseen(plan, had, MOST_STEPS):
         _add_whole(small, picked)
@@ -122,7 +126,7 @@ def _deep(plan: KernelPlan) -> KernelPlan:
     return dataclasses.replace(plan, **fields)
 
 
-def _add(plan: KernelPlan, values: dict[str, Any], picked: list[list[_Built]]) -> None:
+def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[_Built]]) -> None:
     """Add a problem with these values to the first build that takes it, else a build for it."""
     for those in picked:
         alike = dataclasses.replace(
@@ -198,7 +202,7 @@ def _candidates(plan: KernelPlan) -> Iterator[Case]:
 def _built(case: Case) -> _Built | None:
     """What a case compiles to; None where its version refuses it, or nobody would run it so."""
     try:
-        if not _is_usual(case.plan):
+        if not plan_values.is_usual(case.plan):
             return None
         obj = case.plan.plan(*case.plan.prepare_inputs("meta"))
         stages = obj.stages()
@@ -213,21 +217,6 @@ def _built(case: Case) -> _Built | None:
         case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings,
         frozenset(_more_blocks(grids)), math.prod(next(iter(grids.values()), (0,))),
     )  # fmt: skip
-
-
-def _is_usual(plan: KernelPlan) -> bool:
-    """Whether what is cut in one piece by default is cut so that tuning would time it.
-
-    How many CTAs share an item may be bound to how many items there are, which few tilings say.
-    """
-    return all(
-        getattr(default, field.name) != 1
-        or getattr(tiling, field.name) in {getattr(one, field.name) for one in usual}
-        for stage, tiling in plan.tilings.items()
-        for default in [plan.default_tiling(stage)]
-        for usual in [[default, *plan._autotune_configs().get(stage, ())]]
-        for field in dataclasses.fields(default)
-    )
 
 
 def _more_blocks(grids: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, int]]:
@@ -392,8 +381,8 @@ def _if_small(one: _Built) -> Iterator[_Built]:
         yield one
 
 
-def _with(plan: KernelPlan, values: dict[str, Any]) -> KernelPlan:
-    return dataclasses.replace(plan, **plan._fitted(values))
+def _with(plan: KernelPlan, values: Mapping[str, Any]) -> KernelPlan:
+    return dataclasses.replace(plan, **plan._fitted(dict(values)))
 
 
 def _of(one: _Built, plan: KernelPlan) -> _Built | None:

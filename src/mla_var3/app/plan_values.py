@@ -19,6 +19,9 @@ from mla_var3.runtime.plan import KernelPlan
 DRAWN = 300
 #: A setting of a kernel with more values than this is a size, not a switch.
 MOST_VALUES = 4
+#: A count that kernels may treat like no larger one, and how it is said that one is larger.
+TWO = 2
+OVER = f" over {TWO}"
 #: A problem that shows a value has at most so many steps, where one has: the more the better.
 STEPS = 16
 
@@ -40,8 +43,26 @@ def of(plan: KernelPlan) -> Values | None:
         if language.cpu_builds is not None:  # Others name their settings by place only.
             found |= {(name, k): repr(v) for k, v in language.switches(kernel).items()}
         for field in dataclasses.fields(kernel.tiling):
-            found[name, field.name] = repr(getattr(kernel.tiling, field.name))
+            value = getattr(kernel.tiling, field.name)
+            found[name, field.name] = repr(value)
+            if type(value) is int:  # Two are often a case of their own.
+                found[name, f"{field.name}{OVER}"] = repr(value > TWO)
     return found
+
+
+def is_usual(plan: KernelPlan) -> bool:
+    """Whether what is cut in one piece by default is cut so that tuning would time it.
+
+    How many CTAs share an item may be bound to how many items there are, which few tilings say.
+    """
+    return all(
+        getattr(default, field.name) != 1
+        or getattr(tiling, field.name) in {getattr(one, field.name) for one in usual}
+        for stage, tiling in plan.tilings.items()
+        for default in [plan.default_tiling(stage)]
+        for usual in [[default, *plan._autotune_configs().get(stage, ())]]
+        for field in dataclasses.fields(default)
+    )
 
 
 def gaps(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> list[str]:
@@ -86,8 +107,14 @@ def unseen(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> Iterat
 
 
 def _open(had: Mapping[Key, set[str]], known: Mapping[Key, set[str]]) -> list[Key]:
-    """What has one value of several."""
-    return [key for key, own in had.items() if len(own) == 1 and known.get(key, own) - own]
+    """What has one value of several; a count that is always large enough lacks none."""
+    return [
+        key
+        for key, own in had.items()
+        if len(own) == 1
+        and known.get(key, own) - own
+        and not (key[1].endswith(OVER) and own == {repr(True)})
+    ]
 
 
 def _sets(those: Iterable[Values]) -> dict[Key, set[str]]:
@@ -103,6 +130,7 @@ def _drawn(plan: KernelPlan, most: int) -> Iterator[tuple[KernelPlan, Values]]:
     rng, tries = random.Random(cases.SEED), plan.tries()
     small = (plan.varied(rng, tries, most) for _ in range(DRAWN))
     placed = [cases.elsewhere(one, rng) for one in small if one is not None]
+    placed += [tuned for n, one in enumerate(placed) if (tuned := cases.tuned(one, n)) != one]
     found = [(one, values) for one in placed if (values := of(one)) is not None]
     tilings = {
         (stage, field.name) for stage, kind in plan.tiling_types.items()
