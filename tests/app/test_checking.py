@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from mla_var3 import languages
-from mla_var3.app import checking, commands, few_builds
+from mla_var3.app import checking, commands, few_builds, plan_values
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.runtime import cases, registry, unreached
@@ -43,7 +43,9 @@ def test_problems_are_made_where_a_language_runs_them_fast():
 class TestCheck:
     @pytest.fixture
     def threads(self, monkeypatch):
-        """Jobs in threads, on outcomes made up here."""
+        """Jobs in threads, on outcomes made up here, whatever plans decide."""
+        monkeypatch.setattr(plan_values, "gaps", lambda *_: [])
+        monkeypatch.setattr(plan_values, "unseen", lambda *_: iter(()))
         monkeypatch.setattr(
             checking.concurrent.futures, "ProcessPoolExecutor",
             lambda workers, **_: concurrent.futures.ThreadPoolExecutor(1),
@@ -124,6 +126,7 @@ class TestCheck:
         version = registry.find("flash_mla", "v1")
         last = version.plan_class()().check_plans()[-1:]
         monkeypatch.setattr(version.plan_class(), "check_plans", lambda _: last)
+        monkeypatch.setattr(plan_values, "unseen", lambda *_: iter(()))
         out = io.StringIO()
         groups = checking.groups_of(version)
         (outcome,) = checking.check_groups(groups, Console(file=out), workers=1)
@@ -185,7 +188,7 @@ def test_few_builds_are_run_at_many_sizes():
     assert {plan.dtype for plan in plans} == {"bf16", "fp16"}
     assert len({(plan.slug(), plan.target.sm_count) for plan in plans}) == len(found)
     assert [case.build for case in found] == sorted(case.build for case in found)
-    assert len(checking.groups_of(version)) in (2, 3)
+    assert len(checking.groups_of(version)) in (2, 3, 4)
     switches = [case.plan.tiling("attention") for case in found]
     assert {(one.lazy, one.splits) for one in switches} >= {(0.0, 1), (15.0, 2)}
     builds = {case.build for case in found}

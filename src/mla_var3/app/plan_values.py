@@ -74,7 +74,7 @@ def gaps(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> list[str
         most: Steps of tiles that a problem may take.
     """
     had = _sets(found for one in checked if (found := of(one)) is not None)
-    known = _sets(found for _, found in _drawn(plan, most))
+    known = _sets(found for _, found in _pool(plan, most))
     return sorted(
         f"plan {name}{f' ({stage})' if stage else ''} was always {next(iter(had[stage, name]))}"
         for stage, name in _open(had, known)
@@ -90,7 +90,7 @@ def unseen(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> Iterat
         most: Steps of tiles that a problem may take.
     """
     had = _sets(found for one in checked if (found := of(one)) is not None)
-    pool = [*_drawn(plan, most)]
+    pool = _pool(plan, most)
     known = _sets(found for _, found in pool)
     while wanted := _open(had, known):
 
@@ -125,8 +125,19 @@ def _sets(those: Iterable[Values]) -> dict[Key, set[str]]:
     return found
 
 
-def _drawn(plan: KernelPlan, most: int) -> Iterator[tuple[KernelPlan, Values]]:
+#: Problems by chance that were drawn, by plan: choosing problems asks first, and judging them again.
+_POOLS: dict[tuple[type[KernelPlan], str, int], list[tuple[KernelPlan, Values]]] = {}
+
+
+def _pool(plan: KernelPlan, most: int) -> list[tuple[KernelPlan, Values]]:
     """Problems by chance, always the same, with what their plans decide of few values."""
+    key = type(plan), plan.slug(), most
+    if key not in _POOLS:
+        _POOLS[key] = list(_drawn(plan, most))
+    return _POOLS[key]
+
+
+def _drawn(plan: KernelPlan, most: int) -> Iterator[tuple[KernelPlan, Values]]:
     rng, tries = random.Random(cases.SEED), plan.tries()
     small = (plan.varied(rng, tries, most) for _ in range(DRAWN))
     placed = [cases.elsewhere(one, rng) for one in small if one is not None]
