@@ -125,7 +125,7 @@ def _sets(those: Iterable[Values]) -> dict[Key, set[str]]:
     return found
 
 
-#: Problems by chance that were drawn, by plan: choosing problems asks first, and judging them again.
+#: Problems by chance, by plan: choosing problems asks for them first, and judging these again.
 _POOLS: dict[tuple[type[KernelPlan], str, int], list[tuple[KernelPlan, Values]]] = {}
 
 
