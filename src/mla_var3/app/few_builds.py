@@ -31,8 +31,8 @@ DRAWN, STEPS_DRAWN, SIZES_DRAWN = 40, 90, 60
 MORE_BUILDS = 2
 #: Problems of each build, how many it has however long they take, and those of one on top.
 PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 16, 10, 8
-#: Problems beside one that is there for a value of what plans decide.
-BESIDE = 2
+#: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
+BESIDE, SIZES_BESIDE = 2, 8
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 120, 500, 3, 10
@@ -146,7 +146,8 @@ def _add_whole(small: KernelPlan, picked: list[list[_Built]], beside: int = BESI
         those.append(alone)
         return
     # The first has most steps.
-    picked.append([alone, *itertools.islice(_sized(alone, len(picked)), 1, 1 + beside)])
+    others = _sized(alone, len(picked), SIZES_BESIDE) if beside else iter(())
+    picked.append([alone, *itertools.islice(others, 1, 1 + beside)])
 
 
 def _told(found: Sequence[_Built]) -> frozenset[Feature]:
@@ -246,10 +247,10 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
     return said | {("stage", name) for name, key, _ in one.switches if not key}
 
 
-def _sized(one: _Built, seed: int) -> Iterator[_Built]:
+def _sized(one: _Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
-    pool, met = [*_alike(one, random.Random(cases.SEED + seed))], set[frozenset[str]]()
+    pool, met = [*_alike(one, random.Random(cases.SEED + seed), drawn)], set[frozenset[str]]()
     planned, devices = [*_planned(one)], set[int]()
 
     def news(other: _Built) -> int:
@@ -354,7 +355,7 @@ def _sized_as(one: _Built, known: KernelPlan) -> Iterator[_Built]:
             yield from _if_small(other)
 
 
-def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
+def _alike(one: _Built, rng: random.Random, drawn: int) -> Iterator[_Built]:
     """Problems that differ in what is given at launch, as far as a kernel takes numbers so."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     numbers = {n: v for n, v in plan.tries().items() if not isinstance(v[0], bool | str)}
@@ -366,7 +367,7 @@ def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
                 yield from _if_small(other)
     # Some values take the build by themselves, some only together with others.
     ways: list[Mapping[str, Sequence[Any]]] = [alone, numbers]
-    for tries in ways * SIZES_DRAWN:
+    for tries in ways * drawn:
         small = plan.varied(rng, tries, MOST_STEPS)
         if small is None:
             continue
