@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from mla_var3 import languages
-from mla_var3.app import checking, commands, few_builds
+from mla_var3.app import checking, commands, few_builds, plan_values
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.runtime import cases, registry, unreached
@@ -35,7 +35,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 4  # Two sizes, under the default tilings and those that tuning would time first.
+    at_edges = 9  # Three sizes, under three tilings each.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     assert len(checking.groups_of(version)) == 9 + checking.MADE + at_edges
 
@@ -43,7 +43,9 @@ def test_problems_are_made_where_a_language_runs_them_fast():
 class TestCheck:
     @pytest.fixture
     def threads(self, monkeypatch):
-        """Jobs in threads, on outcomes made up here."""
+        """Jobs in threads, on outcomes made up here, whatever plans decide."""
+        monkeypatch.setattr(plan_values, "gaps", lambda *_: [])
+        monkeypatch.setattr(plan_values, "unseen", lambda *_: iter(()))
         monkeypatch.setattr(
             checking.concurrent.futures, "ProcessPoolExecutor",
             lambda workers, **_: concurrent.futures.ThreadPoolExecutor(1),
@@ -124,6 +126,7 @@ class TestCheck:
         version = registry.find("flash_mla", "v1")
         last = version.plan_class()().check_plans()[-1:]
         monkeypatch.setattr(version.plan_class(), "check_plans", lambda _: last)
+        monkeypatch.setattr(plan_values, "unseen", lambda *_: iter(()))
         out = io.StringIO()
         groups = checking.groups_of(version)
         (outcome,) = checking.check_groups(groups, Console(file=out), workers=1)
@@ -185,7 +188,7 @@ def test_few_builds_are_run_at_many_sizes():
     assert {plan.dtype for plan in plans} == {"bf16", "fp16"}
     assert len({(plan.slug(), plan.target.sm_count) for plan in plans}) == len(found)
     assert [case.build for case in found] == sorted(case.build for case in found)
-    assert len(checking.groups_of(version)) in (2, 3)
+    assert len(checking.groups_of(version)) in (2, 3, 4)
     switches = [case.plan.tiling("attention") for case in found]
     assert {(one.lazy, one.splits) for one in switches} >= {(0.0, 1), (15.0, 2)}
     builds = {case.build for case in found}
@@ -209,8 +212,18 @@ def test_problems_at_edges_are_run_by_each_build_that_can():
 def test_sizes_that_a_design_names_are_run():
     version = registry.find("flash_mla@cute-dsl", "v15")
     (named,) = unreached.reaching(version)
-    ran = [case for case in checking.cases_of(version) if case.plan.t == named["t"]]
+    ran = [case for case in checking.cases_of(version) if case.plan.t == named.fields["t"]]
     assert [(case.plan.b, case.plan.h, case.plan.s) for case in ran] == [(1, 1, 1)]
+
+
+@pytest.mark.parametrize("as_planned", [False, True])
+def test_sizes_may_ask_for_the_tilings_that_their_plan_chooses(as_planned):
+    plan = registry.find("thin_mla@cute-dsl", "v3").plan_class()()
+    named = unreached.Reaching({"b": 1, "h": 2, "s": 3, "t": 65}, as_planned)
+    found = [case for case in few_builds.chosen(plan, 2, [named]) if case.plan.t == 65]
+    (own,) = [case for case in found if (case.plan.h, case.plan.s) == (2, 3)]
+    assert own.plan.tiling("attention").ahead is as_planned
+    assert own.build == (2 if as_planned else 0)
 
 
 def test_problems_of_a_build_compile_to_the_same():

@@ -328,3 +328,39 @@ def test_of_lanes_past_the_end_the_others_do_their_work(op: str) -> None:
     assert (out[rest] == rest).all()
     assert out[9] == 5
     assert (out[32 + rest] == 5).all()
+
+
+@pytest.mark.parametrize(("at", "fine"), [(0, True), (8, True), (28, False), (32, False)])
+def test_parameters_have_an_end(at: int, fine: bool) -> None:
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u64 o, .param .u64 p) {\n.reg .b64 %d<5>;\n"
+        "ld.param.u64 %d0, [o]; mov.b64 %d1, o; cvta.param.u64 %d1, %d1;\n"
+        f"add.u64 %d1, %d1, {at}; ld.b64 %d2, [%d1]; st.global.b64 [%d0], %d2; ret; }}\n"
+    )
+    out, more = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
+    if fine:
+        assert launch(text, [out, more], 1, 1).diagnostics == []
+    else:
+        with pytest.raises(EmulatorError, match="parameters are read past their end"):
+            launch(text, [out, more], 1, 1)
+
+
+def test_a_read_of_two_arrays_at_once_is_seen_in_both() -> None:
+    """Each half of the lanes reads an array that the other warp writes."""
+    kernel = Snippet(
+        {
+            "who": "setp.ge.u32 %p1, %r1, 32; and.b32 %r2, %r1, 31; setp.lt.u32 %p2, %r2, 16;"
+            " selp.b64 %rd3, %rd0, %rd1, %p2; mul.wide.u32 %rd4, %r2, 4; add.u64 %rd3, %rd3, %rd4;",
+            "other": "@%p1 bra WRITES;",
+            "read": "ld.global.b32 %r3, [%rd3]; bra END;",
+            "write": "WRITES: st.global.b32 [%rd3], %r1;",
+            "end": "END:",
+        },
+        words=(64, 64),
+    )
+    strict = Options(model=STRICT)
+    (both,) = kernel.run(options=strict)[1].diagnostics
+    assert (both.kind, both.times) == ("global-race", 2)
+    apart = {"write": "WRITES: add.u64 %rd3, %rd3, 128; st.global.b32 [%rd3], %r1;"}
+    assert kernel.run(apart, strict)[1].diagnostics == []

@@ -300,3 +300,20 @@ def test_a_division_by_zero_gives_ones_and_its_remainder_the_dividend(kind: str)
     zero = np.zeros_like(a)
     assert (evaluate(f"div.{kind} %o, %i0, %i1;", [a, zero], code) == np.iinfo(code).max).all()
     assert evaluate(f"rem.{kind} %o, %i0, %i1;", [a, zero], code).tolist() == a.tolist()
+
+
+@pytest.mark.parametrize("value", [3.0, 7.0, 1e-3, -1.7, 1e200])
+def test_reciprocals_of_doubles_have_all_their_bits(value: float) -> None:
+    x = np.array([value, 2.0])
+    assert evaluate("rcp.rn.f64 %o, %i0;", [x], np.float64).tolist() == (1.0 / x).tolist()
+
+
+@pytest.mark.parametrize("value", [1.0 + 3 * 2.0**-11, -(1.0 + 3 * 2.0**-11), 0.1, 2049.0])
+def test_halves_are_rounded_as_asked(value: float) -> None:
+    one = np.array([value], np.float32)
+    near = np.float16(value)
+    inner = near if abs(float(near)) <= abs(value) else np.nextafter(near, np.float16(0))
+    for mode, expected in (("rn", near), ("rz", inner)):
+        out = evaluate(f"cvt.{mode}.f16x2.f32 %o, %i0, %i0;", [one], np.uint32)
+        code = int(np.array(expected, np.float16).view(np.uint16))
+        assert out.tolist() == [code << 16 | code], mode

@@ -274,6 +274,7 @@ st.global.b32 [%d1], %r1; ret;
         ("st.local.b32 [%d0+28], %r0; ld.local.b32 %r1, [%d0+28];", []),
         ("st.local.b32 [%d0+29], %r0; mov.u32 %r1, 0;", ["out-of-bounds"]),
         ("st.local.b32 [%d0], %r0; ld.local.b32 %r1, [%d0+32];", ["out-of-bounds"]),
+        ("st.local.b32 [%d0], %r0; ld.local.v2.b32 {%r1, %r2}, [%d0+28];", ["out-of-bounds"]),
     ],
 )
 def test_local_memory_has_ends_and_nothing_in_it(body: str, kinds: list[str]) -> None:

@@ -81,3 +81,13 @@ def test_the_largest_of_what_is_too_much_is_named() -> None:
     text = TEXT.replace("FEW", "40").replace("MANY", "240").replace("WHO", "4")
     (found,) = launch(text, [], 1, 384).diagnostics
     assert found.at.instruction.startswith("setmaxnreg.inc.sync.aligned.u32 240")
+
+
+def test_each_cta_has_registers_of_its_own() -> None:
+    text = TEXT.replace("WHO", "4").replace("FEW", "24").replace("MANY", "240")
+    assert launch(text, [], 2, 384, cluster=2).diagnostics == []
+    some = text.replace(
+        "setp.ge.u32 %p2, %r2, 4;", "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p2, %r3, 0;"
+    )
+    some = some.replace("CONSUMER:\n", "CONSUMER:\n@%p2 bra END;\n")
+    assert launch(some, [], 2, 384, cluster=2).diagnostics == []

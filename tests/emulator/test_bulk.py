@@ -536,6 +536,13 @@ def test_a_map_names_its_type(kind: str) -> None:
     )
 
 
+def test_a_map_of_floats_without_subnormals_is_one_of_floats() -> None:
+    from mla_var3.emulator.units import tensormap
+
+    assert {kind: tensormap.NAMES[kind] for kind in (7, 8)} == {7: "f32", 8: "f32"}
+    assert set(tensormap.NAMES) == set(tensormap.ELEMENT)
+
+
 @pytest.mark.parametrize("mask", [1, 2, 3])
 def test_a_copy_goes_to_the_ctas_of_its_mask_alone(mask: int) -> None:
     x, y, z = noise(), noise(), np.zeros(2 * BYTES, np.uint8)

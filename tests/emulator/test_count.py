@@ -215,3 +215,18 @@ def test_all_counts_of_a_line(jobs: int) -> None:
     assert done.counts.instructions["ld"] == 2 * runs + runs // 2  # And its parameter.
     assert done.counts.instructions["fma"] == runs
     assert done.counts.total_flops == done.counts.scalar_flops().sum() == 2 * 64 * 2 * 3
+
+
+def test_threads_that_a_guard_keeps_off_are_not_counted() -> None:
+    kernel = Snippet({
+        "who": "setp.lt.u32 %p1, %r1, 10;",
+        "some": "@%p1 add.u32 %r2, %r1, 1;",
+        "all": "add.u32 %r3, %r1, 1;",
+    })  # fmt: skip
+    _, done = kernel.run(options=Options(counting="full"))
+    done.counts.settle()
+    threads = {
+        i.text: int(done.counts.threads[i.pc]) for i in done.counts.program.kernel.instructions
+    }
+    assert threads["@%p1 add.u32 %r2, %r1, 1"] == 10
+    assert threads["add.u32 %r3, %r1, 1"] == 64

@@ -158,3 +158,15 @@ if __name__ == "__main__":
     )
     text = json.dumps(made, indent=0, ensure_ascii=False)
     FILE.write_text(text + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(79, 79), (80, 80), (81, 80), (200, 80)])
+def test_a_long_instruction_is_shown_in_80_characters(length: int, shown: int) -> None:
+    from mla_var3.emulator.diagnostics import Reporter
+    from mla_var3.gpuless.ptx import Instruction, Kernel
+
+    text = "x" * length
+    kernel = Kernel("k", instructions=[Instruction(0, "x", (), None, False, None, text)])
+    said = Reporter(kernel, "", "default").site(0).instruction
+    assert len(said) == shown
+    assert said == text if length < 80 else said == text[:77] + "..."

@@ -471,3 +471,43 @@ def test_a_barrier_that_a_warp_does_not_know_is_told_of_once() -> None:
     )
     assert m.sync.at(0x810, 0, [1]) is None
     assert m.reporter.diagnostics[1].message == "there is no mbarrier at shared 0x810"
+
+
+def test_votes_are_counted_by_the_threads_of_their_own_cta() -> None:
+    """The first CTA has ended when the second one votes, warp by warp."""
+    kernel = Snippet(
+        {
+            "who": "mov.u32 %r9, %ctaid.x; setp.eq.u32 %p1, %r9, 0; @%p1 bra END;",
+            "one": "setp.ge.u32 %p2, %r1, 0; bar.red.popc.u32 %r6, 1, %p2;",
+            "give": f"{STORE} END:",
+        },
+        words=(64,),
+        grid=2,
+        cluster=2,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert out.tolist() == [64] * 64
+
+
+def test_a_cta_ends_with_the_last_of_its_warps() -> None:
+    """One warp of a CTA stays; the other CTA reads its shared memory, and it waits for that."""
+    meet = "barrier.cluster.arrive; barrier.cluster.wait;"
+    kernel = Snippet(
+        {
+            "start": "mov.u32 %r9, %cluster_ctarank; mov.u32 %r2, a; mov.u32 %r4, 7;",
+            "alone": "setp.lt.u32 %p1, %r1, 32; @%p1 bra END;",
+            "fill": "st.shared.b32 [%r2], %r4; bar.warp.sync 0xffffffff;",
+            "meet": meet,
+            "read": "xor.b32 %r5, %r9, 1; mapa.shared::cluster.u32 %r5, %r2, %r5;"
+            " ld.shared::cluster.b32 %r6, [%r5];",
+            "leave": meet,
+            "give": f"{STORE} END:",
+        },
+        words=(64,),
+        grid=2,
+        cluster=2,
+    )
+    (out,), done = kernel.run()
+    assert done.diagnostics == []
+    assert out[32:].tolist() == [7] * 32

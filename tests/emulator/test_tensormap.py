@@ -227,3 +227,12 @@ def test_the_driver_packs_elements_of_four_bits():
     assert (found.dims, found.box, found.strides) == ((32, 8), (32, 4), (1, 32))
     assert found.halves
     assert found.counted((32, 2)) == (16, 2)
+
+
+def test_types_of_the_driver_are_those_of_the_hardware() -> None:
+    from mla_var3.emulator.units.tensormap import DRIVER_CODES, NAMES
+
+    # CUtensorMapDataType in the order of the driver's header.
+    order = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32")
+    assert [NAMES[DRIVER_CODES[code]] for code in range(11)] == list(order)
+    assert len(set(DRIVER_CODES.values())) == 11

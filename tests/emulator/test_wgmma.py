@@ -369,3 +369,25 @@ def test_registers_of_a_product_are_written_before_its_fence(register: str, need
     ]
     found = [d.kind for d in launch(text, arrays, 1, GROUP).diagnostics]
     assert found == (["missing-wgmma-fence"] if needs else [])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 2, 1, 0)])
+def test_an_accumulator_may_lie_in_registers_of_any_order(order: tuple[int, ...]) -> None:
+    from types import SimpleNamespace
+
+    from mla_var3.emulator.units.wgmma import WarpgroupProducts
+
+    rows = np.zeros((8, GROUP), np.float32)
+    machine = SimpleNamespace(rf=rows, r=rows.view(np.uint32), rs=rows.view(np.int32))
+    those = SimpleNamespace(machine=machine)
+    made = SimpleNamespace(rows=np.array(order), n=8, d="f32")
+    product = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
+    for keep in (False, True):
+        WarpgroupProducts._store(those, made, product, keep, slice(0, GROUP))
+    # Row 16 warp + 8 half + group, column 2 quad + pair, of thread 32 warp + 4 group + quad.
+    for register, row in enumerate(order):
+        half, pair = divmod(register, 2)
+        for thread in range(GROUP):
+            warp, lane = divmod(thread, 32)
+            i, j = 16 * warp + 8 * half + lane // 4, 2 * (lane % 4) + pair
+            assert rows[row, thread] == 2 * product[i, j]

@@ -20,6 +20,7 @@ def test_a_diagnostic_reads_as_one_line() -> None:
     d = Diagnostic("out-of-bounds", "block (0, 0, 0) reads x[9]", "k.py", 12, "error", 3)
     assert str(d) == "k.py:12: error: out-of-bounds: block (0, 0, 0) reads x[9] (seen 3 times)"
     assert "seen" not in str(Diagnostic("a", "b", "c", 1, "info"))
+    assert "seen 2 times" in str(Diagnostic("a", "b", "c", 1, "info", 2))
 
 
 def test_the_log_counts_and_sorts() -> None:

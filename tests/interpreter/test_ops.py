@@ -1030,3 +1030,18 @@ def test_an_internal_failure_names_the_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(error, InterpreterError)
     assert "failed at operation 'tile_bid' in block (0, 0, 0): ZeroDivisionError" in str(error)
     assert "test_ops.py:" in str(error)
+
+
+@ct.kernel
+def narrowed(x, out, N: Int):
+    wide = ct.load(x, (0,), (N,))
+    ct.store(out, (0,), ct.astype(wide, out.dtype, rounding_mode=ct.RoundingMode.RZ))
+
+
+@pytest.mark.parametrize("to", [torch.float16, torch.bfloat16])
+def test_a_cast_rounds_as_asked(to: torch.dtype) -> None:
+    x = torch.tensor([1.0 + 2.0**-13, 2.0 - 2.0**-13, -2.0 + 2.0**-13, 1.5])
+    out = torch.zeros(4, dtype=to)
+    run_clean(narrowed, x, out, 4)
+    step = torch.finfo(to).eps
+    assert out.double().tolist() == ((x.double() / step).trunc() * step).tolist()

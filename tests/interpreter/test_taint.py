@@ -155,3 +155,13 @@ def test_an_index_that_wrapped_is_followed_to_the_address(op: int) -> None:
     large[2] = 2**30 + 1 if op != 1 else 5
     [found] = run(indexed, x, large, out, op, numerics=True).diagnostics
     assert (found.kind, found.severity) == ("index-overflow", "warning")
+
+
+def test_origins_past_the_last_bit_share_it() -> None:
+    from mla_var3.interpreter.taint import _BITS, Origin, Origins
+
+    origins = Origins()
+    bits = [origins.bit(Origin("load", ("k.py", line))) for line in range(_BITS + 3)]
+    assert bits == [1 << min(line, _BITS - 1) for line in range(_BITS + 3)]
+    assert len(origins.named(1 << (_BITS - 1))) == 4
+    assert [one.where for one in origins.named(0b101)] == [("k.py", 0), ("k.py", 2)]

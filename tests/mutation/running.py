@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,10 +60,16 @@ class Reached:
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
-    def of(self, mutant: Mutant, readers: Sequence[tuple[str, int]] = ()) -> list[str]:
-        """The tests that reach a mutant: those named after its module, then the fast ones.
+    @functools.cached_property
+    def breadth(self) -> Counter[str]:
+        """How many lines each test reaches, once all are known."""
+        reached = (names for held in self.lines.values() for names in held.values())
+        return Counter(itertools.chain.from_iterable(reached))
 
-        One case of each test comes first.
+    def of(self, mutant: Mutant, readers: Sequence[tuple[str, int]] = ()) -> list[str]:
+        """The tests that reach a mutant: all of those named after its module, then the others.
+
+        Of both take turns one case of each test, and those that reach least besides.
 
         Args:
             mutant: What is reached.
@@ -78,11 +84,19 @@ class Reached:
             named = list(lines.values())
         names.update(itertools.chain.from_iterable(named))
         own = f"/test_{Path(mutant.file).stem}.py"
+        return [
+            *self._ordered([name for name in names if _file(name).endswith(own)]),
+            *self._ordered([name for name in names if not _file(name).endswith(own)]),
+        ]
+
+    def _ordered(self, names: list[str]) -> list[str]:
         cases: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(names, key=lambda n: (not _file(n).endswith(own), self.seconds[n], n)):
+        for name in sorted(names, key=lambda n: (self.seconds[n], n)):
             cases[name.partition("[")[0]].append(name)
-        rounds = itertools.zip_longest(*cases.values())
-        return [name for one in rounds for name in one if name is not None]
+        rounds = [n for one in itertools.zip_longest(*cases.values()) for n in one if n is not None]
+        narrow = sorted(rounds, key=lambda name: self.breadth[name])
+        pairs = zip(rounds, narrow, strict=True)
+        return list(dict.fromkeys(name for pair in pairs for name in pair))
 
     def add(self, other: Reached) -> None:
         """Join in what other tests reach."""

@@ -70,7 +70,17 @@ def test_tests_of_the_same_name_come_first() -> None:
     reached = Reached(
         dict(zip(names, (3.0, 2.0, 1.0), strict=True)), {mutant.file: {mutant.line: names}}
     )
-    assert reached.of(mutant) == [names[1], names[2], names[0]]
+    assert reached.of(mutant) == [names[1], names[0], names[2]]
     elsewhere = Reached(reached.seconds, {"other.py": {7: names[2:]}})
     assert elsewhere.of(mutant) == []
     assert elsewhere.of(mutant, [("other.py", 7)]) == names[2:]
+
+
+def test_one_case_of_each_test_takes_turns_with_those_that_reach_least() -> None:
+    (mutant, *_) = Module(Path(str(sync.__file__)), "emulator/sync.py").mutants()
+    wide = [f"tests/a.py::wide[{i}]" for i in range(3)]
+    other, narrow = "tests/a.py::other", "tests/b.py::narrow"
+    seconds = dict(zip([*wide, other, narrow], (1.0, 2.0, 3.0, 4.0, 5.0), strict=True))
+    everywhere = {1: wide, 2: [*wide, other], mutant.line: [*wide, other, narrow]}
+    reached = Reached(seconds, {mutant.file: everywhere})
+    assert reached.of(mutant) == [wide[0], narrow, other, wide[1], wide[2]]

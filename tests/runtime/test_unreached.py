@@ -39,7 +39,9 @@ def test_a_gap_is_named_wherever_its_line_stands(file):
 def test_sizes_that_lines_need_are_named_with_their_reason(file):
     text = f'[[reach]]\nfields = {{m = 7, n = 1}}\nwhy = "{REASON}"\n'
     file.write_text(text + 'versions = ["v0"]\n')
-    assert unreached.reaching(registry.find("gemm@cutile-dsl", "v0")) == ({"m": 7, "n": 1},)
+    assert unreached.reaching(registry.find("gemm@cutile-dsl", "v0")) == (
+        ({"m": 7, "n": 1}, False),
+    )
     assert unreached.reaching(VERSION) == ()
     file.write_text(text.replace(REASON, "not needed"))
     with pytest.raises(HyperMlaError, match="'not needed' is no reason"):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 
 from mla_var3 import forked, languages
-from mla_var3.app import few_builds
+from mla_var3.app import few_builds, plan_values
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.paths import out_dir, relative, write_atomic
 from mla_var3.runtime import cases, coverage, registry, unreached
@@ -27,6 +27,7 @@ from mla_var3.runtime.cases import Case
 from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+from mla_var3.workloads.base import MOST_STEPS
 
 if TYPE_CHECKING:
     from mla_var3.runtime.check import CaseResult
@@ -77,6 +78,10 @@ class Group(NamedTuple):
     version: str
     cases: tuple[Case, ...]
 
+    def is_of(self, version: Version) -> bool:
+        """Whether its problems are those of a version."""
+        return (self.design, self.version) == (version.qualified, version.version)
+
 
 def check(versions: Sequence[Version], console: Console) -> int:
     """Check versions and say what came of it; 0 when all are right, 1 when any is wrong.
@@ -96,7 +101,14 @@ def check(versions: Sequence[Version], console: Console) -> int:
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
     console.print(f"tried {tried(groups, outcomes)}", markup=False)
-    covered = [covers(version, outcomes) for version in versions]
+    covered = [
+        covers(
+            version,
+            outcomes,
+            [case.plan for group in groups if group.is_of(version) for case in group.cases],
+        )
+        for version in versions
+    ]
     for one in covered:
         if text := one.text():
             console.print(text, markup=False)
@@ -138,10 +150,19 @@ class Covered:
         return ""
 
 
-def covers(version: Version, outcomes: Sequence[CheckOutcome]) -> Covered:
-    """What the problems of a version went through, out of the outcomes of all."""
+def covers(
+    version: Version, outcomes: Sequence[CheckOutcome], those: Sequence[KernelPlan]
+) -> Covered:
+    """What the problems of a version went through.
+
+    Args:
+        version: The version.
+        outcomes: Those of its problems, among others.
+        those: Its problems.
+    """
     mine = [o for o in outcomes if o.version == version.key and not o.skipped]
     gaps = coverage.gaps(coverage.joined(o.facts for o in mine))
+    gaps += plan_values.gaps(version.plan_class()(), those, _steps(version)) if mine else []
     open_, argued = unreached.told_apart(gaps, unreached.named(version))
     return Covered(version, any(o.facts for o in mine), tuple(open_), argued)
 
@@ -249,7 +270,15 @@ def cases_of(version: Version) -> list[Case]:
         # What cannot be built here says so where it runs.
         named = unreached.reaching(version)
         return few_builds.chosen(plan, language.cpu_builds, named) or cases.cases(plan)[:1]
-    return cases.cases(plan, MADE)
+    found = cases.cases(plan, MADE)
+    others = plan_values.unseen(plan, [one.plan for one in found], MOST_STEPS)
+    return [*found, *(Case(one, "default", "forward") for one in others)]
+
+
+def _steps(version: Version) -> int:
+    """The most steps of tiles that a problem of a version takes on a CPU."""
+    compiled = languages.find(version.language).cpu_builds is not None
+    return few_builds.MOST_STEPS if compiled else MOST_STEPS
 
 
 def _cases_for_gpu(plan: KernelPlan, builds: int | None) -> list[Case]:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mla_var3 import languages
+from mla_var3.app import plan_values
 from mla_var3.errors import HyperMlaError
 from mla_var3.runtime import cases
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.kernel import RuntimeObject
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.unreached import Reaching
 
 #: Problems by chance of which the builds are chosen, with the steps that one may take, and sizes
 #: drawn for each of these.
@@ -29,19 +31,19 @@ DRAWN, STEPS_DRAWN, SIZES_DRAWN = 40, 90, 60
 MORE_BUILDS = 2
 #: Problems of each build, how many it has however long they take, and those of one on top.
 PROBLEMS, LEAST_PROBLEMS, FEWER_PROBLEMS = 16, 10, 8
+#: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
+BESIDE, SIZES_BESIDE = 2, 8
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a block, or a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_BLOCK, STEPS_OF_A_PROBLEM = 120, 500, 3, 10
 #: Which of them is one of the workload's own problems.
 PLANNED = 2
-#: What it is worth that a number is one, two or more for the first time, in pairs of values.
-WORTH_OF_A_TURN = 30
-#: What it is worth that three traits of problems meet for the first time, in pairs of values.
-WORTH_OF_A_MEETING = 5
-#: Blocks along an axis that are many, also where clusters take several.
-MANY_BLOCKS = 5
-#: Blocks along an axis that are several, and what a size exceeds that is more than one tile.
-FEW_TILES, LONG = 2, 64
+#: What it is worth, in pairs of values, that a number is one, two or more for the first time, and
+#: that three traits of problems meet.
+WORTH_OF_A_TURN, WORTH_OF_A_MEETING = 30, 5
+#: Blocks along an axis that are many, also where clusters take several, and that are several; and
+#: what a size exceeds that is more than one tile.
+MANY_BLOCKS, FEW_TILES, LONG = 5, 2, 64
 #: Multiprocessors that are few, and how many new magnitudes they are worth.
 FEW_SMS, WORTH_OF_FEW = 8, 4
 #: Multiprocessors that share few items, and how many items: kernels merge many parts in other ways
@@ -74,13 +76,13 @@ class _Built:
         return self.case.plan.target.sm_count <= FEW_SMS
 
 
-def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = ()) -> list[Case]:
+def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> list[Case]:
     """The problems, those of a build one after the other.
 
     Args:
         plan: A plan of the version.
         builds: How many ways of compiling it are checked.
-        named: Values of fields of further problems; the first build that can runs each.
+        named: Further problems; the first build that can runs each.
     """
     left = [one for case in _candidates(plan) if (one := _built(case)) is not None]
     switches = _told(left)
@@ -97,8 +99,14 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Mapping[str, Any]] = (
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for values in named:
-        _add(plan, dict(values), picked)
+    for values, as_planned in named:
+        if as_planned:
+            _add_whole(_with(plan, values), picked, 0)
+        else:
+            _add(plan, values, picked)
+    had = [one.case.plan for those in picked for one in those]
+    for small in plan_values.unseen(plan, had, MOST_STEPS):
+        _add_whole(small, picked)
     # The first goes through most steps; the next is launched twice.
     return [
         dataclasses.replace(
@@ -118,7 +126,7 @@ def _deep(plan: KernelPlan) -> KernelPlan:
     return dataclasses.replace(plan, **fields)
 
 
-def _add(plan: KernelPlan, values: dict[str, Any], picked: list[list[_Built]]) -> None:
+def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[_Built]]) -> None:
     """Add a problem with these values to the first build that takes it, else a build for it."""
     for those in picked:
         alike = dataclasses.replace(
@@ -127,8 +135,19 @@ def _add(plan: KernelPlan, values: dict[str, Any], picked: list[list[_Built]]) -
         if (other := _of(those[0], _with(alike, values))) is not None:
             those.append(other)
             return
-    if (alone := _built(Case(_with(plan, values), "default", "forward"))) is not None:
-        picked.append([alone])
+    _add_whole(_with(plan, values), picked, 0)
+
+
+def _add_whole(small: KernelPlan, picked: list[list[_Built]], beside: int = BESIDE) -> None:
+    """Add a problem as its plan makes it; a build for it alone has others beside it."""
+    if (alone := _built(Case(small, "default", "forward"))) is None:
+        return
+    if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
+        those.append(alone)
+        return
+    # The first has most steps.
+    others = _sized(alone, len(picked), SIZES_BESIDE) if beside else iter(())
+    picked.append([alone, *itertools.islice(others, 1, 1 + beside)])
 
 
 def _told(found: Sequence[_Built]) -> frozenset[Feature]:
@@ -184,7 +203,7 @@ def _candidates(plan: KernelPlan) -> Iterator[Case]:
 def _built(case: Case) -> _Built | None:
     """What a case compiles to; None where its version refuses it, or nobody would run it so."""
     try:
-        if not _is_usual(case.plan):
+        if not plan_values.is_usual(case.plan):
             return None
         obj = case.plan.plan(*case.plan.prepare_inputs("meta"))
         stages = obj.stages()
@@ -199,21 +218,6 @@ def _built(case: Case) -> _Built | None:
         case, frozenset(_switches(obj)), frozenset(found), steps, outputs, tilings,
         frozenset(_more_blocks(grids)), math.prod(next(iter(grids.values()), (0,))),
     )  # fmt: skip
-
-
-def _is_usual(plan: KernelPlan) -> bool:
-    """Whether what is cut in one piece by default is cut so that tuning would time it.
-
-    How many CTAs share an item may be bound to how many items there are, which few tilings say.
-    """
-    return all(
-        getattr(default, field.name) != 1
-        or getattr(tiling, field.name) in {getattr(one, field.name) for one in usual}
-        for stage, tiling in plan.tilings.items()
-        for default in [plan.default_tiling(stage)]
-        for usual in [[default, *plan._autotune_configs().get(stage, ())]]
-        for field in dataclasses.fields(default)
-    )
 
 
 def _more_blocks(grids: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, int]]:
@@ -243,10 +247,10 @@ def _flags(one: _Built) -> set[tuple[str, Any]]:
     return said | {("stage", name) for name, key, _ in one.switches if not key}
 
 
-def _sized(one: _Built, seed: int) -> Iterator[_Built]:
+def _sized(one: _Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[_Built]:
     """Problems that take the very build, each unlike those before it."""
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
-    pool, met = [*_alike(one, random.Random(cases.SEED + seed))], set[frozenset[str]]()
+    pool, met = [*_alike(one, random.Random(cases.SEED + seed), drawn)], set[frozenset[str]]()
     planned, devices = [*_planned(one)], set[int]()
 
     def news(other: _Built) -> int:
@@ -351,7 +355,7 @@ def _sized_as(one: _Built, known: KernelPlan) -> Iterator[_Built]:
             yield from _if_small(other)
 
 
-def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
+def _alike(one: _Built, rng: random.Random, drawn: int) -> Iterator[_Built]:
     """Problems that differ in what is given at launch, as far as a kernel takes numbers so."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     numbers = {n: v for n, v in plan.tries().items() if not isinstance(v[0], bool | str)}
@@ -363,7 +367,7 @@ def _alike(one: _Built, rng: random.Random) -> Iterator[_Built]:
                 yield from _if_small(other)
     # Some values take the build by themselves, some only together with others.
     ways: list[Mapping[str, Sequence[Any]]] = [alone, numbers]
-    for tries in ways * SIZES_DRAWN:
+    for tries in ways * drawn:
         small = plan.varied(rng, tries, MOST_STEPS)
         if small is None:
             continue
@@ -378,8 +382,8 @@ def _if_small(one: _Built) -> Iterator[_Built]:
         yield one
 
 
-def _with(plan: KernelPlan, values: dict[str, Any]) -> KernelPlan:
-    return dataclasses.replace(plan, **plan._fitted(values))
+def _with(plan: KernelPlan, values: Mapping[str, Any]) -> KernelPlan:
+    return dataclasses.replace(plan, **plan._fitted(dict(values)))
 
 
 def _of(one: _Built, plan: KernelPlan) -> _Built | None:

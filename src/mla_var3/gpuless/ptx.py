@@ -45,7 +45,7 @@ COMPONENTS = "xyzw"
 FAULTS = (
     LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, struct.error,
 )  # fmt: skip
-LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
+LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 
 
 def bits(kind: str) -> int:
@@ -86,8 +86,9 @@ class Variable:
 class Instruction:
     """One instruction.
 
-    ``line`` is (file number, line) in Python, ``number`` the line of the PTX text where it starts;
-    ``guard`` a predicate register, obeyed when false if ``negated``.
+    ``line`` is (file number, line) in Python, and ``own`` whether a statement stands there: a
+    compiler gives line or column 0 to what it has no place for. ``number`` is the line of the PTX
+    text where it starts; ``guard`` a predicate register, obeyed when false if ``negated``.
     """
 
     pc: int
@@ -99,6 +100,7 @@ class Instruction:
     text: str
     parts: tuple[str, ...] = ()
     number: int = 0
+    own: bool = False
 
 
 @dataclass
@@ -317,6 +319,7 @@ class _Body:
         self.numbers = [0]
         self.count = 0
         self.line: tuple[int, int] | None = None
+        self.own = False
         self.inline = False
         self.targets: list[tuple[int, list[int]]] = []
         self._head(head)
@@ -360,6 +363,7 @@ class _Body:
         elif not self.inline and (match := LOC.match(line)):
             # Inside inline assembly the counters are those of the assembly's own text.
             self.line = (int(match[1]), int(match[2]))
+            self.own = int(match[2]) > 0 and int(match[3]) > 0
 
     def _statements(self, text: str) -> str:
         """Take every whole statement from ``text``; what is left is not finished yet."""
@@ -492,6 +496,7 @@ class _Body:
                 " ".join(text.split()),
                 tuple(op.split(".")),
                 self.number,
+                self.own,
             )
         )
 

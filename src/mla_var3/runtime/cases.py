@@ -71,9 +71,9 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
 
 
 def _edges(plan: KernelPlan) -> Iterator[Case]:
-    """The problems at edges, under the default tilings and those that tuning would time first."""
+    """The problems at edges, under tilings by default, doubled, and that tuning times first."""
     for one in plan.edges():
-        for number in (SIZES.index("default"), SIZES.index("tuned")):
+        for number in map(SIZES.index, ("default", "tuned", "doubled")):
             case = _case(one, number)
             if _is_possible(case.plan, MOST_BLOCKS):
                 yield case

@@ -26,6 +26,8 @@ WANTED = {
     "quotient": {"later": "never exceeded its first value"},
     "clusters": {"later": "never had a second cluster"},
     "jump": {"taken": "was never taken", "passed": "was always taken"},
+    "turn": {"taken": "never ran more than once"},
+    "skip": {"taken": "never ran zero times"},
 }
 #: Kinds that have to take more than one value.
 VARIED = {"extent": "was always {}", "argument": "was always {}"}

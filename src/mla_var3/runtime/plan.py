@@ -6,6 +6,7 @@ Its fields are the version's command-line flags; ``plan`` binds tensors and retu
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 #: Arch whose default device grids are sized for while no device is chosen.
 REFERENCE_ARCH = "sm_90"
+
+
+@functools.cache  # Plans ask for it at each of their properties.
+def _reference(dtype: str) -> Machine:
+    return default_for_arch(REFERENCE_ARCH).machine(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +80,7 @@ class KernelPlan(Problem):
     @property
     def target(self) -> Machine:
         """The device that grids are sized for: the resolved one, else the reference device."""
-        return self.machine or default_for_arch(REFERENCE_ARCH).machine(self.dtype)
+        return self.machine or _reference(self.dtype)
 
     def plan_empty(self, peak_tflops: float, peak_gbps: float) -> RuntimeObject:
         """The structure ``plan`` gives, without memory behind it (tensors on device ``meta``).

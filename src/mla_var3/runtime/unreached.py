@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -67,6 +67,7 @@ class _Reach(BaseModel):
     fields: dict[str, int | float | bool | str]
     why: _Why
     versions: tuple[str, ...] | None = None
+    as_planned: bool = False
 
 
 class _Gaps(BaseModel):
@@ -111,14 +112,26 @@ def same(version: Version) -> dict[str, str]:
     }
 
 
-def reaching(version: Version) -> tuple[dict[str, Any], ...]:
-    """Values of fields that lines of a version need, and that chance does not draw.
+class Reaching(NamedTuple):
+    """A problem that lines of a version need, and that chance does not draw.
+
+    Attributes:
+        fields: Values of its fields.
+        as_planned: Whether it needs the tilings that its plan chooses, and not any.
+    """
+
+    fields: Mapping[str, Any]
+    as_planned: bool = False
+
+
+def reaching(version: Version) -> tuple[Reaching, ...]:
+    """The problems that lines of a version need, and that chance does not draw.
 
     Raises:
         HyperMlaError: As for ``named``.
     """
     return tuple(
-        dict(one.fields)
+        Reaching(dict(one.fields), one.as_planned)
         for one in _read(version).reach
         if one.versions is None or version.version in one.versions
     )

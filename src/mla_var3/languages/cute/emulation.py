@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import loader
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
-from mla_var3.languages.cute import export, signature
+from mla_var3.languages.cute import branches, export, signature
 from mla_var3.languages.cute.compile import (
     CUBIN,
     HEADER,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from mla_var3.emulator import Diagnostic as Found
-    from mla_var3.emulator import Emulation, Options
+    from mla_var3.emulator import Emulation, Launch, Options
     from mla_var3.languages.cute.facts import CuteFacts
 
 #: What is emulated, the first that takes a kernel: most of ours are for the oldest.
@@ -245,17 +245,26 @@ def _facts(name: str, run: Emulation) -> Facts:
             found.setdefault(("clusters", place), set()).add(
                 "later" if blocks > cluster else "only"
             )
-        for i in kernel.instructions:
-            if i.parts[0] != "bra" or i.guard is None or i.line is None:
-                continue
-            file = relative_source(kernel.files.get(i.line[0], ""))
-            if file.startswith("kernels/"):
-                text = linecache.getline(kernel.files[i.line[0]], i.line[1]).strip()
-                place = f"{Path(file).name}:{i.line[1]}: {text}"
-                ways = found.setdefault(("jump", place), set())
-                ways |= {"taken"} if launch.counts.taken[i.pc] else set()
-                ways |= {"passed"} if launch.counts.passed[i.pc] else set()
+        _add_ways(found, launch)
     return found
+
+
+def _add_ways(found: Facts, launch: Launch) -> None:
+    """Add which ways the branches of a launch went, those of a loop together."""
+    kernel, counts = launch.counts.program.kernel, launch.counts
+    those = list(branches.branches(kernel))
+    turned = {one.line for one in those if one.kind == "again"}
+    for one in those:
+        file = relative_source(kernel.files.get(one.line[0], ""))
+        # What goes around a loop that has no second turn tells nothing of it.
+        if not file.startswith("kernels/") or (one.kind == "skip" and one.line not in turned):
+            continue
+        text = linecache.getline(kernel.files[one.line[0]], one.line[1]).strip()
+        place = f"{Path(file).name}:{one.line[1]}: {text}"
+        kind = "turn" if one.kind == "again" else one.kind
+        ways = found.setdefault((kind, place), set())
+        ways |= {"taken"} if counts.taken[one.pc] else set()
+        ways |= {"passed"} if counts.passed[one.pc] else set()
 
 
 def _diagnostic(found: Found) -> Diagnostic:

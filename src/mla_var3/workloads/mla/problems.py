@@ -167,11 +167,14 @@ class MlaProblem(Problem):
     def edges(self) -> list[Self]:
         """Heads that end within tiles far on; the last row of a tile sees one key of its last.
 
-        That key is the first of a tile of any usual length. Or a last tile lacks a single key.
+        That key is the first of a tile of any usual length. Or a last tile lacks a single key, or
+        whole tiles end in the middle of one twice as long.
         """
+        cut = self._cut()
         found = [
-            dataclasses.replace(self, b=1, h=5, s=130, t=259, **self._cut(), causal=True),
+            dataclasses.replace(self, b=1, h=5, s=130, t=259, **cut, causal=True),
             dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1, causal=False),
+            dataclasses.replace(self, b=1, h=3, s=1, t=3 * USUAL_TILE, causal=False),
         ]
         return [one for one in found if one.is_valid()]
 
