@@ -94,8 +94,9 @@ def test_a_read_of_what_one_unit_wrote_needs_no_closer_look() -> None:
     clocks.finish(0, chain, 3)
     assert shadow.clear(g, both) is True
     assert shadow.clear(slice(300, 309), both) is False  # Nothing has written the last.
-    shared.known[308] = True
-    shared.writer[308], shared.written[308] = 0, 0  # A thread has.
+    last = shared.last.every()
+    last.known[308] = True
+    last.writer[308], last.written[308] = 0, 0  # A thread has.
     assert shadow.clear(slice(300, 309), both) is False
     assert shadow.clear(slice(308, 309), both) is False
     assert shadow.write_pc(303) == 5
@@ -108,12 +109,13 @@ def test_readers_are_kept_where_there_are_more_chains() -> None:
     m.shadow.mark_read(slice(300, 302), [Event(1, 3, 1, GENERIC)], 9)
     for i in range(clocks.room):
         clocks.chain(i, BULK)
-    assert shared.read.shape == (clocks.room, len(shared.known))
-    assert shared.read[1, 299:303].tolist() == [0, stamp(3, 1, 9), stamp(3, 1, 9), 0]
-    assert shared.rows.tolist() == [1]
+    last = shared.last.every()
+    assert last.read.shape == (clocks.room, len(last.known))
+    assert last.read[1, 299:303].tolist() == [0, stamp(3, 1, 9), stamp(3, 1, 9), 0]
+    assert shared.last.rows.tolist() == [1]
     m.shadow.mark_read(slice(300, 301), [Event(4, 1, 0, GENERIC), Event(5, 2, 1, GENERIC)], 7)
-    assert shared.rows.tolist() == [1, 4, 5]
-    assert shared.read[4:6, 300].tolist() == [stamp(1, 0, 7), stamp(2, 1, 7)]
+    assert shared.last.rows.tolist() == [1, 4, 5]
+    assert last.read[4:6, 300].tolist() == [stamp(1, 0, 7), stamp(2, 1, 7)]
 
 
 def test_distinct_values_and_the_one_that_all_have() -> None:

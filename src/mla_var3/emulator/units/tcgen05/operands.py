@@ -78,7 +78,7 @@ class SharedOperands:
             return
         piece = int(pieces[other][0])
         granule = piece * 16 >> m.shared.shift
-        writer, stamped = int(m.shared.writer[granule]), int(m.shared.written[granule])
+        writer, stamped = m.shared.last.last_write(granule)
         if m.clocks.units[writer] != BULK:
             return
         who = m.clocks.name(event.unit, event.warp)
