@@ -7,7 +7,8 @@ import pytest
 
 from mla_var3.emulator.clocks import BULK, GENERIC, Clocks, Event, stamp
 from mla_var3.emulator.distinct import common, distinct
-from mla_var3.emulator.shared import MOST_RANGES, SharedMemory, ranges
+from mla_var3.emulator.granules import MOST_RANGES, ranges
+from mla_var3.emulator.shared import SharedMemory
 from tests.emulator.machines import machine
 
 
@@ -19,7 +20,7 @@ def memory(ctas: int, end: int = 3000, granule: int = 4) -> SharedMemory:
 def test_addresses_name_a_cta_in_their_top_byte(ctas: int) -> None:
     """Rank + 1 there, and 0 for the own; a kernel for pairs has the rank itself."""
     m = memory(ctas)
-    assert (m.size, len(m.bytes), len(m.known)) == (3072, 3072 * ctas, 768 * ctas)
+    assert (m.size, len(m.bytes), len(m.last.every().known)) == (3072, 3072 * ctas, 768 * ctas)
     for own in range(ctas):
         offset = own * m.size
         assert m.physical(0x500, offset) == offset + 0x500

@@ -15,6 +15,8 @@ from mla_var3.emulator.clocks import Clocks
 
 #: Bytes of a block: the unit in which shared memory is laid out for a CTA.
 BLOCK = 1024
+#: Granules in more pieces than these are looked at by index.
+MOST_RANGES = 8
 
 
 class Level:
@@ -149,3 +151,12 @@ class Granules:
     def _of(self, granule: int) -> tuple[Level, int]:
         block = int(granule) >> self.shift
         return (self.blocks, block) if self.whole[block] else (self.granules, int(granule))
+
+
+def ranges(pieces: NDArray[np.int64], each: int) -> list[Any]:
+    """Granules of sorted pieces of ``each``, as slices, which are faster, where these are few."""
+    cuts = np.flatnonzero(np.diff(pieces) != 1) + 1
+    if len(cuts) >= MOST_RANGES:
+        return [(pieces[:, None] * each + np.arange(each)).ravel()]
+    parts = np.split(pieces, cuts)
+    return [slice(int(p[0]) * each, (int(p[-1]) + 1) * each) for p in parts]

@@ -19,8 +19,6 @@ from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
 from mla_var3.emulator.residency import Residency
 
 OFFSET = 0xFFFFFF
-#: Granules in more pieces than these are looked at by index.
-MOST_RANGES = 8
 
 
 class SharedMemory:
@@ -69,15 +67,6 @@ class SharedMemory:
         first = physical >> self.shift
         k = max(1, count >> self.shift)
         return first[:, None] + np.arange(k) if k > 1 else first[:, None]
-
-
-def ranges(pieces: NDArray[np.int64], each: int) -> list[Any]:
-    """Granules of sorted pieces of ``each``, as slices, which are faster, where these are few."""
-    cuts = np.flatnonzero(np.diff(pieces) != 1) + 1
-    if len(cuts) >= MOST_RANGES:
-        return [(pieces[:, None] * each + np.arange(each)).ravel()]
-    parts = np.split(pieces, cuts)
-    return [slice(int(p[0]) * each, (int(p[-1]) + 1) * each) for p in parts]
 
 
 class Shadow:

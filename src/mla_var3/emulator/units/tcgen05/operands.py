@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import BULK, PC_MASK, TENSOR, Event
+from mla_var3.emulator.granules import ranges
 from mla_var3.emulator.lower.base import SHARED_START
-from mla_var3.emulator.shared import ranges
 from mla_var3.emulator.units.tcgen05.descriptors import Matrix
 
 if TYPE_CHECKING:
