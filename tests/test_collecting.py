@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from mla_var3.collecting import uncollected
+from mla_var3.collecting import uncollected, unsearched
 
 
 def test_nothing_is_collected_inside_and_what_exists_is_never_searched():
@@ -30,3 +30,18 @@ def test_where_it_is_off_it_stays_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_existed_is_not_searched_in_a_block_and_is_again_behind_it(monkeypatch):
+    frozen = 0
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    kept = [[] for _ in range(10)]
+    with unsearched():
+        assert not any(found is kept[0] for found in gc.get_objects())
+        assert gc.isenabled()
+    assert any(found is kept[0] for found in gc.get_objects())
+    frozen = 1  # As large libraries are, which nothing may bring back.
+    gc.freeze()
+    with unsearched():
+        pass
+    assert not any(found is kept[0] for found in gc.get_objects())

@@ -22,3 +22,16 @@ def uncollected() -> Iterator[None]:
         gc.freeze()
         if running:
             gc.enable()
+
+
+@contextlib.contextmanager
+def unsearched() -> Iterator[None]:
+    """Work for a while inside this block: what exists already is not searched for garbage in it."""
+    if gc.get_freeze_count():  # By ``uncollected``, or by a block around this one.
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

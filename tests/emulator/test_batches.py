@@ -20,7 +20,15 @@ FORMS = (
     "max.f32 {d}, {a}, {b};",
     "ex2.approx.ftz.f32 {d}, {a};",
     "cvt.rn.f16x2.f32 {d}, {a}, {b};",
+    "cvt.rn.bf16x2.f32 {d}, {a}, {b};",
     "add.f32 {d}, {a}, 0f3F000000;",
+    "add.u32 {d}, {a}, {n};",
+    "shl.b32 {d}, {a}, {n};",
+    "shr.s32 {d}, {a}, {n};",
+    "and.b32 {d}, {a}, {n};",
+    "setp.ne.s32 {p}, {a}, {n};",
+    "not.b32 {d}, {a};",
+    "cvt.rn.f32.u32 {d}, {a};",
     "mov.b32 {d}, 0f40000000;",
     "add.u32 {d}, {a}, {b};",
     "setp.lt.f32 {p}, {a}, {b};",
@@ -29,7 +37,8 @@ FORMS = (
     "shfl.sync.bfly.b32 {d}, {a}, 1, 31, -1;",
 )
 REGISTER = st.integers(0, REGISTERS - 1).map("%x{}".format)
-OPERANDS = st.tuples(REGISTER, REGISTER, REGISTER, REGISTER, st.sampled_from(["%q0", "%q1"]))
+PREDICATE, NUMBER = st.sampled_from(["%q0", "%q1"]), st.integers(0, 40)
+OPERANDS = st.tuples(REGISTER, REGISTER, REGISTER, REGISTER, PREDICATE, NUMBER)
 
 
 @st.composite
@@ -37,7 +46,7 @@ def unrolled(draw: st.DrawFn) -> list[str]:
     """A few forms many times over, so that many stand at one level."""
     forms = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=3))
     return [
-        draw(st.sampled_from(forms)).format(**dict(zip("dabcp", operands, strict=True)))
+        draw(st.sampled_from(forms)).format(**dict(zip("dabcpn", operands, strict=True)))
         for operands in draw(st.lists(OPERANDS, min_size=20, max_size=60))
     ]
 
@@ -53,7 +62,8 @@ def program(body: list[str]) -> Program:
         .target sm_90a
         .address_size 64
         .visible .entry kernel(.param .u64 a, .param .u64 b) {{
-          .reg .b32 %x<{REGISTERS}>; .reg .pred %q<2>; .reg .b32 %t; .reg .b64 %w, %in, %out;
+          .reg .b32 %x<{REGISTERS}>; .reg .pred %q<2>, %s;
+          .reg .b32 %t, %o; .reg .b64 %w, %in, %out;
           mov.u32 %t, %tid.x; mul.wide.u32 %w, %t, 4;
           ld.param.u64 %in, [a]; add.s64 %in, %in, %w;
           ld.param.u64 %out, [b]; add.s64 %out, %out, %w;
@@ -81,6 +91,18 @@ def test_any_order_and_mix_gives_the_same_bits(body: list[str], seed: int) -> No
         pc: replace(segment, batched=segment.source) for pc, segment in alone.segments.items()
     }
     np.testing.assert_array_equal(result(together, values), result(alone, values))
+
+
+@settings(max_examples=20, deadline=None)
+@given(body=unrolled(), seed=st.integers(0, 2**32 - 1))
+def test_threads_that_are_no_slice_get_the_same_bits(body: list[str], seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=(REGISTERS, THREADS)).astype("f4").view("u4")
+    body = [line for line in body if "shfl" not in line]
+    odd = ["and.b32 %o, %t, 1;", "setp.ne.u32 %s, %o, 0;", "@!%s bra DONE;"]
+    every = result(program(body), values)
+    some = result(program([*odd, *body, "DONE:"]), values)
+    np.testing.assert_array_equal(some[:, 1::2], every[:, 1::2])
+    np.testing.assert_array_equal(some[:, ::2], values[:, ::2])
 
 
 def test_an_unrolled_loop_becomes_a_line_per_operation() -> None:

@@ -281,6 +281,24 @@ def test_comparisons(test: str, kind: str) -> None:
         assert got == sum(bit << i for i, bit in enumerate(wanted, 1)), (x, y, p)
 
 
+@pytest.mark.parametrize("combine", ["and", "or", "xor"])
+@pytest.mark.parametrize("negated", [False, True])
+def test_both_results_of_a_comparison_are_combined_with_what_a_predicate_was(
+    combine: str, negated: bool
+) -> None:
+    """The first may take the place of the predicate that the second is combined with as well."""
+    a, b, flag = np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]), np.array([0, 1, 0, 1])
+    out = evaluate(
+        f"setp.ne.u32 %p1, %i2, 0; setp.lt.{combine}.u32 %p1|%p2, %i0, %i1, {'!' * negated}%p1; "
+        "selp.u32 %r1, 1, 0, %p1; selp.u32 %r2, 2, 0, %p2; or.b32 %o, %r1, %r2;",
+        [x.astype(np.uint32) for x in (a, b, flag)],
+        np.uint32,
+    )
+    logic = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[combine]
+    was = (flag != 0) != negated
+    assert out.tolist() == (logic(a < b, was) + 2 * logic(a >= b, was)).tolist()
+
+
 @pytest.mark.parametrize(
     ("test", "holds"),
     [

@@ -64,7 +64,7 @@ def test_bytes_go_to_the_ctas_of_a_mask(cta: int, mask: int | None) -> None:
     assert brought(m) == dict.fromkeys(targets, 64)
     for k in range(CTAS):
         first = (k * m.shared.size + AT) >> m.shared.shift
-        known = m.shared.known[first : first + 64 // m.shared.granule + 1]
+        known = m.shared.last.every().known[first : first + 64 // m.shared.granule + 1]
         assert known.tolist() == [k in targets] * (len(known) - 1) + [False]
     assert m.reporter.diagnostics == []
 
@@ -89,7 +89,7 @@ def test_bytes_go_from_one_cta_to_another(source: int, target: int) -> None:
     size = m.shared.size
     mine = slice(source * size + AT, source * size + AT + 64)
     m.shared.bytes[mine] = np.arange(64)
-    m.shared.known[mine.start >> m.shared.shift : mine.stop >> m.shared.shift] = True
+    m.shared.last.every().known[mine.start >> m.shared.shift : mine.stop >> m.shared.shift] = True
     away = (target + 1) << 24
     m.units["bulk"].copy_across(
         np.uint32(away + AT), np.uint32(AT), np.uint32(32), np.uint32(away + BAR), None,
@@ -184,7 +184,7 @@ def test_a_box_of_three_axes_is_cut_at_each_of_them(at: tuple[int, int, int]) ->
     for index in np.ndindex(*box[::-1]):
         assert found[index] == (words[inside[index]] if index in inside else 0)
     m.shared.views[4][AT // 4 : AT // 4 + 24] = np.arange(1, 25)
-    m.shared.known[:] = True
+    m.shared.last.every().known[:] = True
     before = words.copy()
     bulk._store(t, at, AT, "", 0, 2)
     wanted = before
@@ -202,7 +202,7 @@ def test_lanes_that_store_the_same_box_store_once_and_reduce_each(operation: str
     region.data[0:128] = raw
     region.views[4][64:80] = 100
     m.shared.views[4][AT // 4 : AT // 4 + 4] = [1, 2, 3, 4]
-    m.shared.known[:] = True
+    m.shared.last.every().known[:] = True
     bulk = m.units["bulk"]
     rows = np.array([0, 0, 2, 0], np.uint32)
     bulk.store_tensor(

@@ -39,7 +39,7 @@ def test_lines_carry_what_happened_there() -> None:
     assert load.tma_boxes == 4
     assert load.bytes["global read"] == 2 * 64 * 256
     assert lines[("kernel.py", GEMM.line("wgmma"))].instructions["wgmma"] == 4 * 4
-    assert lines[("kernel.py", GEMM.line("wait_full"))].waits > 0
+    assert lines[("kernel.py", GEMM.line("wait_empty"))].waits > 0
 
 
 def test_instructions_are_per_warp() -> None:

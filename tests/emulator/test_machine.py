@@ -108,7 +108,7 @@ def test_a_cluster_begins_with_nothing_of_the_last() -> None:
         bank[:] = 0
     m.p[:] = True
     m.alive[:], m.live[0], m.steps, m.asked, m.ticks, m.progress = False, 0, 5, 6, 7, 8
-    m.shared.bytes[:], m.shared.known[:], m.shared.swizzles[:] = 1, True, 1
+    m.shared.bytes[:], m.shared.last.every().known[:], m.shared.swizzles[:] = 1, True, 1
     m.start((3, 2, 1), 40)
     assert (m.index, m.number) == ((6, 2, 1), 40)
     assert set(m.r.ravel().tolist()) == {0x7FBADBAD}
@@ -120,7 +120,7 @@ def test_a_cluster_begins_with_nothing_of_the_last() -> None:
     assert m.live == [32] * 4
     assert (m.steps, m.asked, m.ticks, m.progress) == (0, 0, 0, 0)
     assert set(m.shared.bytes.tolist()) == {m.options.fill}
-    assert not m.shared.known.any()
+    assert not m.shared.last.every().known.any()
     assert not m.shared.swizzles.any()
     assert m.special["ctaid_x"].tolist() == [6] * 64 + [7] * 64
     assert [set(m.special[f"ctaid_{a}"].tolist()) for a in "yz"] == [{2}, {1}]

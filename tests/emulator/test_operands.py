@@ -66,7 +66,7 @@ def test_codes_lie_where_the_descriptor_says(swizzle: int, cta: int) -> None:
     assert (found == want).all()
     assert m.reporter.diagnostics == []
     # The read is noted: a write that does not wait for it is a race.
-    touched = m.shared.read[event(m).chain]
+    touched = m.shared.last.every().read[event(m).chain]
     granules = np.flatnonzero(touched) - (base >> m.shared.shift)
     assert granules.min() == START >> m.shared.shift
     assert len(granules) == rows * 32 // m.shared.granule
@@ -126,7 +126,8 @@ def test_threads_may_write_what_is_read_with_any_swizzle() -> None:
     m, unit = ready()
     brought(m, START, 4096, 1)
     granules = slice(START >> m.shared.shift, (START + 4096) >> m.shared.shift)
-    m.shared.writer[granules], m.shared.written[granules] = 0, 0
+    last = m.shared.last.every()
+    last.writer[granules], last.written[granules] = 0, 0
     unit.codes(word(START, 16, 1024, 0), 8, 16, 1, False, 0, event(m), 5)
     assert "descriptor" not in [d.kind for d in m.reporter.diagnostics]
 

@@ -144,12 +144,57 @@ def test_kernels_of_pairs_and_those_that_take_others_work() -> None:
     assert counts.atomics == [0, 2]
 
 
+TRY = "W: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;"
+
+
+@pytest.mark.parametrize(
+    ("steps", "retries"),
+    [
+        ([TRY, "@!%p1 bra W;"], True),
+        ([TRY, "@%p1 bra D;", "bra W;", "D:"], True),
+        ([TRY, "@%p1 bra D;", "nanosleep.u32 20;", "bra W;", "D:"], False),
+        ([TRY, "@%p1 bra W;"], False),
+        ([TRY, "@!%p2 bra W;"], False),
+        ([TRY, "add.u32 %r2, %r2, 1;", "@!%p1 bra W;"], False),
+        ([TRY], False),
+        ([TRY.replace("try_wait", "test_wait"), "@!%p1 bra W;"], False),
+        ([TRY.replace("W: ", "W: @%p2 "), "@!%p1 bra W;"], False),
+    ],
+)
+def test_waits_whose_no_only_leads_back_to_them(steps: list[str], retries: bool) -> None:
+    assert program(*steps).retries == ({0} if retries else set())
+
+
+STEP = "add.u32 %r1, %r1, 1;"
+
+
+@pytest.mark.parametrize(
+    ("between", "short"),
+    [
+        ([STEP], True),
+        ([STEP] * 64, True),
+        ([STEP] * 65, False),
+        ([STEP, "bar.sync 0;"], False),
+        ([STEP, "shfl.sync.idx.b32 %r1, %r2, 0, 31, -1;"], False),
+        ([STEP, "st.shared.u32 [%r2], %r1;", STEP], True),
+    ],
+)
+def test_branches_that_jump_over_a_few_instructions(between: list[str], short: bool) -> None:
+    made = program("@%p1 bra D;", *between, "D: " + STEP)
+    assert made.passes(0, made.kernel.labels[made.kernel.instructions[0].args[0]]) is short
+    assert program("D: " + STEP, "@%p1 bra D;").passes(1, 0) is False
+
+
 # Registers that units hold ------------------------------------------------------------------------
 MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {acc}, %rd{a}, %rd{b}, 1, 1, 1, 0, 0;"
 
 
 def product(acc: str = "{%f1, %f2, %f3, %f4}", a: object = 1, b: object = 2) -> str:
     return MMA.format(acc=acc, a=a, b=b)
+
+
+#: A product whose sum goes on where a predicate says so.
+GUARDED = product().replace(" 1, 1, 1,", " %p2, 1, 1,")
 
 
 def chained(*steps: str, lines: bool = True) -> tuple[set[int], set[int]]:
@@ -180,6 +225,11 @@ def chained(*steps: str, lines: bool = True) -> tuple[set[int], set[int]]:
         ([product(), product(acc="{%f5, %f6, %f7, %f8}")], set(), set()),
         ([product(), "add.f32 %f9, %f9, %f9;", product(a=3)], {0}, {2}),
         ([product(), "add.f32 %f1, %f9, %f9;", product(a=3)], set(), set()),
+        ([product(), "add.u64 %rd1, %rd1, 2;", product()], set(), set()),
+        ([GUARDED, "setp.ne.u32 %p1|%p2, %r1, 0;", GUARDED], set(), set()),
+        ([GUARDED, GUARDED], {0}, {1}),
+        ([product(), "add.u64 %rd2, %rd2, 1;", product()], set(), set()),
+        ([product(), "add.u64 %rd3, %rd2, 1;", product(b=3)], {0}, {2}),
         ([product(), "ld.shared.u32 %r2, [%r3];", product(a=3)], set(), set()),
         ([product(), "bar.sync 0;", product(a=3)], set(), set()),
         ([product(), "L: " + product(a=3)], set(), set()),

@@ -7,7 +7,8 @@ import pytest
 
 from mla_var3.emulator.clocks import BULK, GENERIC, Clocks, Event, stamp
 from mla_var3.emulator.distinct import common, distinct
-from mla_var3.emulator.shared import MOST_RANGES, SharedMemory, ranges
+from mla_var3.emulator.granules import MOST_RANGES, ranges
+from mla_var3.emulator.shared import SharedMemory
 from tests.emulator.machines import machine
 
 
@@ -19,7 +20,7 @@ def memory(ctas: int, end: int = 3000, granule: int = 4) -> SharedMemory:
 def test_addresses_name_a_cta_in_their_top_byte(ctas: int) -> None:
     """Rank + 1 there, and 0 for the own; a kernel for pairs has the rank itself."""
     m = memory(ctas)
-    assert (m.size, len(m.bytes), len(m.known)) == (3072, 3072 * ctas, 768 * ctas)
+    assert (m.size, len(m.bytes), len(m.last.every().known)) == (3072, 3072 * ctas, 768 * ctas)
     for own in range(ctas):
         offset = own * m.size
         assert m.physical(0x500, offset) == offset + 0x500
@@ -94,8 +95,9 @@ def test_a_read_of_what_one_unit_wrote_needs_no_closer_look() -> None:
     clocks.finish(0, chain, 3)
     assert shadow.clear(g, both) is True
     assert shadow.clear(slice(300, 309), both) is False  # Nothing has written the last.
-    shared.known[308] = True
-    shared.writer[308], shared.written[308] = 0, 0  # A thread has.
+    last = shared.last.every()
+    last.known[308] = True
+    last.writer[308], last.written[308] = 0, 0  # A thread has.
     assert shadow.clear(slice(300, 309), both) is False
     assert shadow.clear(slice(308, 309), both) is False
     assert shadow.write_pc(303) == 5
@@ -108,12 +110,13 @@ def test_readers_are_kept_where_there_are_more_chains() -> None:
     m.shadow.mark_read(slice(300, 302), [Event(1, 3, 1, GENERIC)], 9)
     for i in range(clocks.room):
         clocks.chain(i, BULK)
-    assert shared.read.shape == (clocks.room, len(shared.known))
-    assert shared.read[1, 299:303].tolist() == [0, stamp(3, 1, 9), stamp(3, 1, 9), 0]
-    assert shared.rows.tolist() == [1]
+    last = shared.last.every()
+    assert last.read.shape == (clocks.room, len(last.known))
+    assert last.read[1, 299:303].tolist() == [0, stamp(3, 1, 9), stamp(3, 1, 9), 0]
+    assert shared.last.rows.tolist() == [1]
     m.shadow.mark_read(slice(300, 301), [Event(4, 1, 0, GENERIC), Event(5, 2, 1, GENERIC)], 7)
-    assert shared.rows.tolist() == [1, 4, 5]
-    assert shared.read[4:6, 300].tolist() == [stamp(1, 0, 7), stamp(2, 1, 7)]
+    assert shared.last.rows.tolist() == [1, 4, 5]
+    assert last.read[4:6, 300].tolist() == [stamp(1, 0, 7), stamp(2, 1, 7)]
 
 
 def test_distinct_values_and_the_one_that_all_have() -> None:

@@ -283,7 +283,7 @@ PRODUCT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3
 @pytest.mark.parametrize(
     ("between", "joined"),
     [
-        ("", True), ("add.u32 %r1, %r1, 1;", True), ("mov.b64 %w1, %w2;", True), ("ld.shared.u32 %r1, [%r2];", False),
+        ("", True), ("add.u32 %r1, %r1, 1;", True), ("mov.b64 %w2, %w1;", True), ("mov.b64 %w1, %w2;", False), ("ld.shared.u32 %r1, [%r2];", False),
         ("st.shared.u32 [%r2], %r1;", False), ("mov.b32 %r1, %c3;", False), ("mov.b32 %c0, %r1;", False),
         ("mov.b64 %w0, %w2;", False), ("add.u32 %r1, %r1, 1; mov.b32 %r1, %c1;", False), ("L: add.u32 %r1, %r1, 1;", False),
         (".loc 1 6 0", False), ("wgmma.commit_group.sync.aligned;", False),

@@ -109,6 +109,51 @@ def test_what_ended_is_kept_while_its_file_is_the_same(
     assert table.settings == {"schedules": 2}
 
 
+def test_a_run_of_some_keeps_what_others_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
+    folder = planted(tmp_path / "checkout")
+
+    def examined(_suite, inside, chosen, *_):
+        for script in chosen:
+            blob = blob_of(inside / script.path)
+            yield Case(test=script.test, arch=script.arch, outcome="passed", blob=blob)
+
+    monkeypatch.setattr(suite_scripts, "examine_all", examined)
+    suite_scripts.run(SUITE, Product(examine), Choice(checkout=folder))
+    both = [script.test for script in SUITE.runs()]
+    before = tables.read(tables.path_of("some"))
+    planted(folder, "y = 1\n", two="x = 2\n")
+    some = Choice(checkout=folder, only="two")
+    suite_scripts.run(SUITE, Product(examine), some)
+    now = tables.read(tables.path_of("some"))
+    assert [case.test for case in now.cases] == both
+    assert now.cases[0] == before.cases[0], "a row says which file it is of"
+    assert now.cases[1].blob != before.cases[1].blob
+    capsys.readouterr()
+    for chosen in (some, Choice(checkout=folder, sample=1)):
+        suite_scripts.run(SUITE, Product(examine, {"schedules": 2}), chosen)
+        assert tables.read(tables.path_of("some")) == now
+    # A package more keeps the rows, another version does not take them along.
+    monkeypatch.setattr(tables, "made", _with(tables.made, {"more": "1.0"}))
+    suite_scripts.run(SUITE, Product(examine), some)
+    assert len(tables.read(tables.path_of("some")).cases) == 2
+    now = tables.read(tables.path_of("some"))
+    monkeypatch.setattr(tables, "made", _with(tables.made, {"more": "2.0"}))
+    suite_scripts.run(SUITE, Product(examine), some)
+    assert tables.read(tables.path_of("some")) == now
+    assert "stays as it is: it is of more 1.0" in capsys.readouterr().out
+
+
+def _with(made, toolchain):
+    def more(*arguments):
+        table = made(*arguments)
+        return table.model_copy(update={"toolchain": {**table.toolchain, **toolchain}})
+
+    return more
+
+
 def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
     folder = planted(tmp_path)
     with pytest.raises(UsageError, match="must be positive"):

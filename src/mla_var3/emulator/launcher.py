@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3 import forked
+from mla_var3.collecting import unsearched
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic, Reporter
 from mla_var3.emulator.machine import Dim3, Machine
@@ -200,7 +201,8 @@ def run(
     def once(how: Options, reads: RacingReads | None = None) -> Launch:
         overlapped = after.grid_before if after is not None else None
         shape = (grid, block, cluster, shared)
-        return _once(program, parameters, shape, every, how, overlapped, reads)
+        with unsearched():
+            return _once(program, parameters, shape, every, how, overlapped, reads)
 
     excused = options.checks and options.model.unused_reads and options.stop is None
     before = _contents(every) if excused else None

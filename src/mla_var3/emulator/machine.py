@@ -289,8 +289,9 @@ class Machine:
 
     def shadow_atomic(self, granules: NDArray[np.int64], s: Any, pc: int) -> None:
         """An atomic on shared memory: ordered with other atomics, checked against the rest."""
-        last = self.shared.written[granules] & PC_MASK
-        of_atomics = np.isin(last, self.scheduler.atomics) & self.shared.known[granules]
+        own = self.shared.last.each(granules)
+        of_atomics = np.isin(own.written[granules] & PC_MASK, self.scheduler.atomics)
+        of_atomics &= own.known[granules]
         plain = ~np.asarray(of_atomics.all(1))
         self.shadow.thread_atomic(granules, self.warp[s], self.lane[s], pc, plain)
 

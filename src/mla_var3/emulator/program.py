@@ -20,6 +20,10 @@ from mla_var3.emulator.units.base import Unit, UnitText
 from mla_var3.emulator.units.registry import UNITS
 from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 
+#: Instructions that some threads may run while the others of their warps wait behind them.
+SHORT = 64
+#: Branches that may stand between a ``try_wait`` and its next try.
+RETRY = 4
 Text = TypeVar("Text", bound=UnitText)
 #: Class of a register by its width in bits: the row arrays of the machine.
 CLASSES = {1: "p", 8: "h", 16: "h", 32: "r", 64: "q"}
@@ -86,10 +90,13 @@ class Program:
         #: Clusters take the work of others that have not begun.
         self.claims = any(i.op.startswith(CLAIM) for i in self.kernel.instructions)
         self.blocking = {i.pc for i in self.kernel.instructions if _branches(i)}
+        self.retries = {i.pc for i in self.kernel.instructions if _only_tries_again(self.kernel, i)}
         self._units()
         self.atomics = [i.pc for i in self.kernel.instructions if i.parts[0] in ("atom", "red")]
         self.writer = Writer(self)
         self.segments = self._segments(set())
+        #: Of branches that have run, whether they jump over a few instructions only.
+        self.short: dict[int, bool] = {}
         self._rest()
         self.narrowest = _narrowest_shared(self.kernel)
         self.spins = any(_talks(i) for i in self.kernel.instructions)
@@ -155,10 +162,24 @@ class Program:
                 for name in re.findall(r"[%\w$@]+", text):
                     self.row(name)
 
+    def passes(self, pc: int, target: int) -> bool:
+        """Whether a branch at ``pc`` only jumps over a few instructions at which nobody waits."""
+        found = self.short.get(pc)
+        if found is None:
+            between = range(pc + 1, min(target, pc + 1 + SHORT))
+            parts = [self.segments[k] for k in between if k in self.segments]
+            found = self.short[pc] = (
+                0 < target - pc - 1 <= SHORT
+                and self.blocking.isdisjoint(between)
+                and not any(part.together or part.end > target for part in parts)
+            )
+        return found
+
     def cut(self, at: set[int]) -> None:
         """Let segments end before these instructions, so that a run can stop at them."""
         if any(pc not in self.segments and pc not in self.blocking for pc in at):
             self.segments = self._segments(at)
+            self.short.clear()
 
     def _segments(self, cuts: set[int]) -> dict[int, Segment]:
         instructions = self.kernel.instructions
@@ -208,6 +229,24 @@ def _branches(i: Instruction) -> bool:
     """Whether the scheduler itself runs an instruction: a fragment may stop or split at it."""
     waits = i.op.startswith(BLOCKING) and i.op != "bar.warp.sync"
     return waits and forms.runs(i.op)
+
+
+def _only_tries_again(kernel: Kernel, i: Instruction) -> bool:
+    """Whether a ``try_wait`` that is answered no leads back to itself past branches alone."""
+    if not i.op.startswith("mbarrier.try_wait") or i.guard is not None:
+        return False
+    instructions, at = kernel.instructions, i.pc + 1
+    for _ in range(RETRY):
+        if at >= len(instructions) or instructions[at].parts[0] != "bra":
+            return False
+        jump = instructions[at]
+        if jump.guard not in (None, i.args[0]):
+            return False
+        taken = jump.guard is None or jump.negated
+        at = kernel.labels.get(jump.args[0], 0) if taken else at + 1
+        if at == i.pc:
+            return True
+    return False
 
 
 def _shared_layout(kernel: Kernel) -> tuple[dict[str, int], int]:

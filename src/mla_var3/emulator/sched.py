@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import calls
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
+from mla_var3.emulator.lower.batches import scattered
 from mla_var3.emulator.stops import describe, places
 from mla_var3.emulator.units.base import WARPGROUP as GROUP
 from mla_var3.errors import EmulatorError
@@ -54,6 +55,8 @@ class Fragment:
         self.pc, self.ids, self.n = pc, ids, len(ids)
         self.wait: str | None = None
         self.tried = False
+        #: The mbarrier that it sleeps for, where it is one.
+        self.at: int | None = None
         #: Whether it asks for a word again and again, and where it asked last.
         self.asks, self.asked = False, -1
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
@@ -100,11 +103,13 @@ class Scheduler:
         self.favored: Fragment | None = None
         cuts: Any = [] if self.random is None else np.flatnonzero(np.diff(m.place)) + 1
         self.fragments = [Fragment(m, 0, ids) for ids in np.split(m.ids, cuts)]
+        #: Threads that ran what a branch jumps over, by where and who.
+        self.parts: dict[tuple[int, int, int, bytes], Fragment] = {}
 
-    def wake(self, reason: str) -> None:
-        """Fragments that slept for a reason look again."""
+    def wake(self, reason: str, place: int | None = None) -> None:
+        """Fragments that slept for a reason, or for one place of it, look again."""
         for f in self.fragments:
-            if f.wait == reason:
+            if f.wait == reason and (place is None or f.at in (None, place)):
                 f.wait = None
 
     # The loop ---------------------------------------------------------------------------------
@@ -212,12 +217,21 @@ class Scheduler:
                     return
             elif not self._segment(f):
                 return
-            if (
-                len(self.fragments) > 1
-                or m.steps > m.options.max_steps
-                or (until and m.steps + m.asked >= until)
-            ):
+            if m.steps > m.options.max_steps or (until and m.steps + m.asked >= until):
                 return
+            if len(self.fragments) > 1 and not self._leads(f):
+                return
+
+    def _leads(self, f: Fragment) -> bool:
+        """Whether the next choice is this fragment again, alone: nobody is as far behind."""
+        self.turns += 1
+        if self.random is not None or f.asks or self.turns > PATIENCE:
+            return False
+        pc = f.pc
+        for other in self.fragments:
+            if other.pc <= pc and other is not f and other.wait in (None, "converge"):
+                return False
+        return True
 
     def _stop(self, f: Fragment) -> None:
         """Print what there is to see, as often as the stop asks for."""
@@ -253,7 +267,7 @@ class Scheduler:
         if found is None:
             segment = self.program.segments[pc]
             if whole not in segment.code:
-                source = segment.batched if whole else segment.source
+                source = segment.batched if whole else scattered(segment.batched)
                 segment.code[whole] = compile(source, f"<ptx#{pc}>", "exec")
             space: dict[str, Any] = {}
             exec(segment.code[whole], self.machine.names, space)
@@ -372,8 +386,24 @@ class Scheduler:
             f.pc = target if count else f.pc + 1
             return True
         test = ~test if i.negated else test
+        if not self.stops and self.program.passes(i.pc, target):
+            self._beside(f, ~test, target)
+            return True
         self.split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], target)])
         return False
+
+    def _beside(self, f: Fragment, chosen: NDArray[np.bool_], target: int) -> None:
+        """Run what a branch jumps over for those who do not jump, and go on with all."""
+        m, key = self.machine, (f.pc, int(f.ids[0]), f.n, chosen.tobytes())
+        part = self.parts.get(key)
+        if part is None:
+            part = self.parts[key] = Fragment(m, f.pc, f.ids[chosen])
+        part.pc, part.asks, part.asked = f.pc + 1, f.asks, f.asked
+        self.running = part
+        while part.pc < target:
+            self._segment(part)
+        self.running = f
+        f.asks, f.asked, f.pc = part.asks, part.asked, target
 
     def _table(self, f: Fragment, i: Instruction) -> bool:
         labels = self.program.kernel.tables[i.args[1]]

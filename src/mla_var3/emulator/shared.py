@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
 from mla_var3.emulator.diagnostics import Reporter
+from mla_var3.emulator.granules import Granules, Level
 from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
 from mla_var3.emulator.residency import Residency
 
 OFFSET = 0xFFFFFF
-#: Granules in more pieces than these are looked at by index.
-MOST_RANGES = 8
 
 
 class SharedMemory:
@@ -38,28 +37,14 @@ class SharedMemory:
         self.clocks = clocks
         self.granule = granule
         self.shift = granule.bit_length() - 1
-        count = total // granule
-        #: The chain of the last write, and its stamp.
-        self.writer = np.zeros(count, np.int32)
-        self.written = np.zeros(count, np.int64)
-        #: Stamps of the last read by each chain; pages of rows that nobody touches are never made.
-        self.read = np.zeros((clocks.room, count), np.int64)
-        self.known = np.zeros(count, bool)
+        self.last = Granules(total // granule, granule, clocks)
         #: Per 16 bytes one more than the swizzle with which a tensor map last wrote them.
         self.swizzles = np.zeros(total // 16, np.int8)
-        #: Chains that have read something.
-        self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.row_set: set[int] = set()
-        clocks.keepers.append(self._grow)
-
-    def _grow(self) -> None:
-        old, self.read = self.read, np.zeros((self.clocks.room, len(self.known)), np.int64)
-        self.read[self.rows] = old[self.rows]
 
     def start(self) -> None:
         """Poison everything for the next cluster."""
         self.bytes[:] = self.fill
-        self.known[:] = False
+        self.last.start()
         self.swizzles[:] = 0
 
     def physical(self, address: Any, cta_offset: Any) -> NDArray[np.int64]:
@@ -82,15 +67,6 @@ class SharedMemory:
         first = physical >> self.shift
         k = max(1, count >> self.shift)
         return first[:, None] + np.arange(k) if k > 1 else first[:, None]
-
-
-def ranges(pieces: NDArray[np.int64], each: int) -> list[Any]:
-    """Granules of sorted pieces of ``each``, as slices, which are faster, where these are few."""
-    cuts = np.flatnonzero(np.diff(pieces) != 1) + 1
-    if len(cuts) >= MOST_RANGES:
-        return [(pieces[:, None] * each + np.arange(each)).ravel()]
-    parts = np.split(pieces, cuts)
-    return [slice(int(p[0]) * each, (int(p[-1]) + 1) * each) for p in parts]
 
 
 class Shadow:
@@ -122,8 +98,9 @@ class Shadow:
             return
         self.lives(g, warp, pc)
         self._after_writes("read", g, warp, lane, pc)
-        self._rows(range(int(warp[0]), int(warp[-1]) + 1))
-        self.memory.read[warp[:, None], g] = self.stamp(warp, lane, pc)
+        last = self.memory.last
+        last.reads(range(int(warp[0]), int(warp[-1]) + 1))
+        last.granules.read[warp[:, None], g] = self.stamp(warp, lane, pc)
 
     def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
         """Stamps [n, 1] of what lanes of warps do now."""
@@ -162,7 +139,7 @@ class Shadow:
         pc: int,
     ) -> None:
         """Report what nothing orders after the last write, and a read of what has none."""
-        m = self.memory
+        m = self.memory.last.each(g)
         bad = (m.written[g] >> NUMBER) > self.clocks.seen[warp[:, None], m.writer[g]]
         if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
@@ -176,7 +153,7 @@ class Shadow:
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
     ) -> None:
         """Report a write that nothing orders after a read."""
-        m, rows = self.memory, self.memory.rows
+        m, rows = self.memory.last.granules, self.memory.last.rows
         stamps = m.read[rows[:, None, None], g[None]] >> NUMBER
         late = stamps > self.clocks.seen[warp[None, :], rows[:, None]][:, :, None]
         if np.count_nonzero(late):
@@ -186,7 +163,7 @@ class Shadow:
     def _write(
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
     ) -> None:
-        m = self.memory
+        m = self.memory.last.granules
         m.writer[g] = warp[:, None]
         m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
@@ -199,23 +176,23 @@ class Shadow:
 
     def may_read(self, g: Any, warp: int, unit: int, pc: int) -> None:
         """Check a read by a unit, without noting it."""
-        m, seen = self.memory, self.clocks.seen[warp]
+        (m, g), seen = self.memory.last.at(g), self.clocks.seen[warp]
         writer, written = m.writer[g], m.written[g] >> NUMBER
         bad = written > seen[writer]
         if np.count_nonzero(bad):
-            self._race("read", pc, self._first(g, bad), self.clocks.name(unit, warp))
+            self._race("read", pc, self._first(m, g, bad), self.clocks.name(unit, warp))
         known = m.known[g]
         if unit != CP_ASYNC:
-            self._fenced(g, writer, written, known, warp, unit, pc)
+            self._fenced(m, g, writer, written, known, warp, unit, pc)
         if np.count_nonzero(known) < known.size:
-            self._poison(pc, self._first(g, ~known), self.clocks.name(unit, warp))
+            self._poison(pc, self._first(m, g, ~known), self.clocks.name(unit, warp))
 
     def clear(self, g: Any, warps: range) -> bool:
         """Whether one chain wrote granules ``g``, and these warps know all of it; the usual case.
 
         Then a read by their units needs no closer look.
         """
-        m, clocks = self.memory, self.clocks
+        (m, g), clocks = self.memory.last.at(g), self.clocks
         writer = m.writer[g]
         who, last = int(writer.min()), int(writer.max())
         known = m.known[g]
@@ -230,36 +207,48 @@ class Shadow:
         """Note a read by events whose chains follow each other."""
         stamps = [stamp(e.number, e.warp, pc) for e in events]
         first, n = events[0].chain, len(events)
-        self._rows(range(first, first + n))
+        self.memory.last.reads(range(first, first + n))
+        m, g = self.memory.last.at(g)
         if n == 1:
-            self.memory.read[first, g] = stamps[0]
+            m.read[first, g] = stamps[0]
         else:
-            self.memory.read[first : first + n, g] = np.array(stamps)[:, None]
+            m.read[first : first + n, g] = np.array(stamps)[:, None]
 
     def unit_write(self, g: Any, event: Event, pc: int) -> None:
         """A unit writes granules ``g``."""
-        m, seen = self.memory, self.clocks.seen[event.warp]
-        if m.ctas > 1:
+        memory, seen = self.memory, self.clocks.seen[event.warp]
+        if memory.ctas > 1:
             first = g.start if isinstance(g, slice) else g[0]
-            self.residency.unit(int(first) * m.granule // m.size, event, pc)
+            self.residency.unit(int(first) * memory.granule // memory.size, event, pc)
+        m, g = memory.last.at(g)
         bad = (m.written[g] >> NUMBER) > seen[m.writer[g]]
         if np.count_nonzero(bad):
             who = self.clocks.name(event.unit, event.warp)
-            self._race("write", pc, self._first(g, bad), who)
-        rows = m.rows
+            self._race("write", pc, self._first(m, g, bad), who)
+        rows = memory.last.rows
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
             late = (stamps >> NUMBER) > seen[rows][:, None]
             if np.count_nonzero(late):
-                a, i = np.argwhere(late)[0]
-                q = (g.start + i) if isinstance(g, slice) else g[i]
-                self._race_read(pc, q, int(rows[a]), self.clocks.name(event.unit, event.warp))
+                a = int(np.argmax(late.any(1)))
+                q, who = self._first(m, g, late[a]), self.clocks.name(event.unit, event.warp)
+                self._race_read(pc, q, int(rows[a]), who)
         m.writer[g] = event.chain
         m.written[g] = stamp(event.number, event.warp, pc)
         m.known[g] = True
+        if m is memory.last.granules:
+            memory.last.gather(g)
 
     def _fenced(
-        self, g: Any, writer: Any, written: Any, known: Any, warp: int, unit: int, pc: int
+        self,
+        m: Level,
+        g: Any,
+        writer: Any,
+        written: Any,
+        known: Any,
+        warp: int,
+        unit: int,
+        pc: int,
     ) -> None:
         """Bytes that threads wrote reach an asynchronous unit only past a proxy fence."""
         generic = (writer < self.clocks.warps) & known
@@ -273,7 +262,7 @@ class Shadow:
         )
         missing = unfenced(seen, fenced, self.model, writer, written, generic, fences)
         if missing.any():
-            q = self._first(g, missing)
+            q = self._first(m, g, missing)
             reader, wrote = self.clocks.name(unit, warp), self._wrote(q)
             self.reporter.add(
                 "missing-proxy-fence",
@@ -293,22 +282,17 @@ class Shadow:
 
     def write_pc(self, granule: int) -> int:
         """The instruction that last wrote a granule."""
-        return int(self.memory.written[granule] & PC_MASK)
+        return self.memory.last.last_write(granule)[1] & PC_MASK
 
-    def _rows(self, chains: range) -> None:
-        """Chains that have read something."""
-        m = self.memory
-        if not m.row_set.issuperset(chains):
-            m.row_set.update(chains)
-            m.rows = np.array(sorted(m.row_set), np.int64)
-
-    def _first(self, g: Any, mask: NDArray[np.bool_]) -> int:
+    @staticmethod
+    def _first(m: Level, g: Any, mask: NDArray[np.bool_]) -> int:
+        """The first granule of pieces ``g`` of a level for which a mask holds."""
         i = int(np.argmax(mask))
-        return int(g.start + i) if isinstance(g, slice) else int(g.ravel()[i])
+        return m.size * int(g.start + i if isinstance(g, slice) else g.ravel()[i])
 
     def _wrote(self, q: int) -> str:
         """Who last wrote a granule, in words."""
-        return self.clocks.who(int(self.memory.writer[q]), int(self.memory.written[q]))
+        return self.clocks.who(*self.memory.last.last_write(q))
 
     def _race(self, what: str, pc: int, q: int, after: str) -> None:
         wrote = self._wrote(q)
@@ -320,11 +304,11 @@ class Shadow:
             self.write_pc(q),
             after,
             wrote,
-            AFTER_WRITE[self.clocks.units[int(self.memory.writer[q])]],
+            AFTER_WRITE[self.clocks.units[self.memory.last.last_write(q)[0]]],
         )
 
     def _race_read(self, pc: int, q: int, chain: int, after: str) -> None:
-        stamped = int(self.memory.read[chain, q])
+        stamped = self.memory.last.last_read(chain, q)
         read = self.clocks.who(chain, stamped)
         self.reporter.add(
             "race",

@@ -145,7 +145,7 @@ def _shown(machine: Machine, tile: Tile, cta: int) -> str:
     if tile.address % size or bool(shared.outside(at, size).any()):
         return f"  {tile}: not inside of shared memory (0x400 to {shared.end:#x})"
     numbers = _numbers(shared.views[size][at // size], tile)
-    fresh = int((~shared.known[at // shared.granule]).sum())
+    fresh = int((~shared.last.every().known[at // shared.granule]).sum())
     note = f"; {fresh} of {count} elements were never written" if fresh else ""
     with np.printoptions(precision=4, threshold=WHOLE, edgeitems=EDGE, linewidth=96):
         text = str(numbers.reshape(tile.rows, tile.columns))

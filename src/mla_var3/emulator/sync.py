@@ -251,7 +251,7 @@ class Sync:
             if drop:
                 barrier.count -= int(counts[here].sum())
             if barrier.pending == 0:
-                self.settle(barrier)
+                self.settle(barrier, place)
         m.clocks.tick(distinct(warps))
         m.note("arrive", s, pc)
         return state
@@ -275,9 +275,9 @@ class Sync:
                 )
             if not taken:
                 return
-            self.settle(barrier)
+            self.settle(barrier, place)
 
-    def settle(self, barrier: MBarrier) -> None:
+    def settle(self, barrier: MBarrier, place: int) -> None:
         """End the phase if nothing is outstanding."""
         m = self.machine
         m.progress += 1
@@ -285,7 +285,7 @@ class Sync:
             barrier.phase += 1
             barrier.pending = barrier.count
             np.maximum(barrier.done, barrier.vector, out=barrier.done)
-            m.scheduler.wake("mbarrier")
+            m.scheduler.wake("mbarrier", place)
 
     def _phase(self, physical: int, barrier: MBarrier, back: int = 0) -> tuple[object, ...]:
         """Names the current phase of a barrier, or an earlier one, in a trace."""
@@ -316,7 +316,7 @@ class Sync:
         if m.model.copies_publish:
             m.clocks.publish([event.warp], barrier.vector)
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
-        self.settle(barrier)
+        self.settle(barrier, physical)
 
     def arrived(self, physical: int, event: Event, pc: int) -> None:
         """Asynchronous operations arrive once, with all that their warp knew."""
@@ -366,7 +366,8 @@ class Sync:
         """Which threads see their phase done; None if a try_wait sleeps.
 
         A ``try_wait`` may time out, so the first try answers no even when the phase is done, unless
-        its end is ordered before the try: code that takes its answer for granted shows.
+        its end is ordered before the try: code that takes its answer for granted shows. Where no
+        only leads back to it, that would show nothing.
         """
         m, s, n = self.machine, fragment.s, fragment.n
         offset = m.cta_offset[s]
@@ -387,9 +388,11 @@ class Sync:
             )
         count = int(np.count_nonzero(done))
         if blocking and not count and not fragment.tried:
+            fragment.at = places[0] if len(places) == 1 else None
             return None
         first = self.mbarriers.get(int(at[0]))
-        if blocking and count == n and not fragment.tried and first is not None:
+        trusting = blocking and pc not in m.program.retries
+        if trusting and count == n and not fragment.tried and first is not None:
             key = (pc, int(fragment.ids[0]), int(at[0]), first.phase)
             if key not in self.timed_out and not self._known(fragment.warps, first.done):
                 self.timed_out.add(key)

@@ -108,6 +108,10 @@ class Warps(Unit):
 
     def elect(self, s: Any) -> tuple[Any, Any]:
         """``elect.sync``: true in the first lane of each warp; and that lane."""
+        if isinstance(s, slice) and self.machine.whole(s):
+            lane = self.machine.lane[s]
+            if lane[0] == 0 and len(lane) % 32 == 0:
+                return lane == 0, np.zeros(len(lane), U32)
         here, how = self._spread(np.ones(len(self.machine.ids[s]), bool), s)
         leader = here.argmax(1)
         chosen = LANES[None, :] == leader[:, None]

@@ -87,6 +87,9 @@ class Choice:
 def run(suite: Suite, product: Product, choice: Choice) -> int:
     """Runs a suite's scripts; the table is written whenever one ends.
 
+    A run of some scripts adds to a table of the same versions and settings alone: another table
+    stays as it is, and only what became of these is printed.
+
     Raises:
         UsageError: If the choice is empty.
     """
@@ -101,40 +104,66 @@ def run(suite: Suite, product: Product, choice: Choice) -> int:
     if 0 < choice.sample < len(chosen):
         chosen = random.sample(chosen, choice.sample)
     folder = sources(suite, choice.checkout)
-    done = _kept(suite, product, choice, folder)
+    path = tables.path_of(suite.name)
+    some = bool(choice.only or choice.sample)
+    other = _other(suite, product) if some else ""
+    done = {} if other else _kept(suite, product, choice, folder)
     if choice.resume:
         chosen = [script for script in chosen if (script.test, script.arch) not in done]
-    path = tables.path_of(suite.name)
     for i, case in enumerate(examine_all(suite, folder, chosen, product, choice), 1):
         done[case.test, case.arch] = case
         said = f"{case.outcome.value:<8}{case.test}: {case.why}"
         print(f"[{i}/{len(chosen)}] {said}", flush=True)
         rows = [done[key] for s in every if (key := (s.test, s.arch)) in done]
-        path = tables.write(tables.made(suite, rows, product.settings))
+        if not other:
+            path = tables.write(tables.made(suite, rows, product.settings))
     passed = sum(case.outcome is Outcome.PASSED for case in done.values())
-    print(f"{passed} of {len(done)} pass; wrote {path}")
+    wrote = f"{path} stays as it is: {other}" if other else f"wrote {path}"
+    print(f"{passed} of {len(done)} pass; {wrote}")
     return 0
+
+
+def _other(suite: Suite, product: Product) -> str:
+    """What of a table that exists is of other versions or settings than this run, in words."""
+    path = tables.path_of(suite.name)
+    if not path.is_file():
+        return ""
+    table, now = tables.read(path), tables.made(suite, (), product.settings)
+    # A package more takes nothing from what the others came to.
+    moved = {k: v for k, v in table.toolchain.items() if now.toolchain.get(k) != v}
+    for k in sorted({*table.settings, *now.settings}):
+        if (was := table.settings.get(k)) != now.settings.get(k):
+            moved[k] = "not set" if was is None else str(was)
+    return ", ".join(f"it is of {name} {value}" for name, value in moved.items())
 
 
 def _kept(
     suite: Suite, product: Product, choice: Choice, folder: Path
 ) -> dict[tuple[str, str], Case]:
-    """What the table has and is still true: the same toolchain, settings and files."""
+    """What stays of a table of the same versions and settings.
+
+    Resumed runs take what is still true: of files that are the same, under as many schedules. A run
+    of some scripts keeps all that it does not run; each row says what file it is of.
+    """
     path = tables.path_of(suite.name)
     if not (choice.only or choice.resume or choice.sample) or not path.is_file():
         return {}
     table = tables.read(path)
-    now = tables.made(suite, (), product.settings)
-    if (table.toolchain, table.settings) != (now.toolchain, now.settings):
+    if _other(suite, product):
         return {}
     asked = {(script.test, script.arch): script.schedules for script in suite.runs()}
     return {
         key: case
         for case in table.cases
         if (key := (case.test, case.arch)) in asked
-        and case.blob == _blob(folder, case.test.partition(" ")[0])
-        and (not choice.resume or case.clusters == 0 or case.schedules >= asked[key])
+        and (not choice.resume or _holds(folder, case, asked[key]))
     }
+
+
+def _holds(folder: Path, case: Case, schedules: int) -> bool:
+    """Whether a row is of the file as it is now, under as many schedules."""
+    same = case.blob == _blob(folder, case.test.partition(" ")[0])
+    return same and (case.clusters == 0 or case.schedules >= schedules)
 
 
 def _blob(folder: Path, path: str) -> str:

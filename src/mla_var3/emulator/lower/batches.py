@@ -19,28 +19,44 @@ from mla_var3.emulator.lower.base import Writer
 
 #: Fewer rows are not worth gathering.
 FEWEST = 4
+#: A product of a chain that is not its last.
+QUEUE = "wgmma.queue("
 _ROW = re.compile(r"\b(rs|rf|r|qs|qf|q|hs|hf|h|p)(\d+)\[s\]")
 _CONSTANT = re.compile(r"\bk\d+\b")
+_GATHERED = re.compile(r"\b(bank_\w+)\[(k\d+), s\]")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*|\.[a-z]\w*")
 #: What works on each element alone, whatever the shape.
 ELEMENTWISE = {
     *("np.exp2", "np.log2", "np.sqrt", "np.abs", "np.isnan", "np.where", "np.multiply"),
     *("fn.flush", "fn.fma32", "fn.half", "fn.float_max", "fn.float_min"),
-    *("F32", "F64", "U32", "dtype", "True", "False", ".astype", "K", "R"),
+    *("formats.to_bf16", "formats.from_bf16", "rn", "rz"),
+    *("np.minimum", "np.asarray", "np.uint16", "np.uint32", "np.uint64"),
+    *("np.int16", "np.int32", "np.int64"),
+    *("F32", "F64", "U16", "U32", "U64", "dtype", "True", "False", ".astype", "K", "R"),
 }
 
 
 @dataclass(frozen=True)
 class Line:
-    """A lowered instruction: its form without rows, and its rows as (bank, number)."""
+    """A lowered instruction: its form without rows and numbers.
+
+    Attributes:
+        text: The Python line.
+        form: What is the same in all that can be done together.
+        rows: Its rows as (bank, number).
+        constants: The constants that it names.
+    """
 
     text: str
     form: tuple[str, ...]
     rows: tuple[tuple[str, int], ...]
+    constants: tuple[Any, ...]
 
 
 def batched(bodies: Sequence[list[str]], writer: Writer) -> list[str] | None:
     """Lines that do what the bodies of instructions do, for threads that are a slice.
+
+    ``scattered`` makes them lines for any threads.
 
     Args:
         bodies: The lines of each instruction.
@@ -51,15 +67,17 @@ def batched(bodies: Sequence[list[str]], writer: Writer) -> list[str] | None:
     """
     out: list[str] = []
     stretch: list[Line] = []
+    queued: list[str] = []
     for body in bodies:
         line = _line(body, writer)
         if line is not None:
             stretch.append(line)
-            continue
-        out += _stretch(stretch, writer)
-        stretch = []
-        out += body
-    out += _stretch(stretch, writer)
+        elif len(body) == 1 and body[0].startswith(QUEUE):
+            queued += body  # Its chain's rows stay as they are until its last product.
+        else:
+            out += [*_stretch(stretch, writer), *queued, *body]
+            stretch, queued = [], []
+    out += [*_stretch(stretch, writer), *queued]
     return out if len(out) < sum(map(len, bodies)) else None
 
 
@@ -76,11 +94,13 @@ def _line(body: list[str], writer: Writer) -> Line | None:
     values = [writer.program.constants[k] for k in _CONSTANT.findall(text)]
     banks = [bank for bank, _ in _ROW.findall(text)]
     rows = tuple((bank[0], int(number)) for bank, number in _ROW.findall(text))
-    return Line(text, (form, *banks, *map(_told, values)), rows)
+    return Line(text, (form, *banks, *map(_told, values)), rows, tuple(values))
 
 
 def _told(value: Any) -> str:
-    """A constant, to the bit."""
+    """What must be alike in constants: the type of a number, else all of it to the bit."""
+    if isinstance(value, np.generic):
+        return value.dtype.str
     return f"{type(value).__name__} {np.asarray(value).tobytes().hex()}"
 
 
@@ -125,4 +145,17 @@ def _together(group: list[Line], writer: Writer) -> str:
             return f"bank_{match[1]}[{first}:{last + 1}, s]"
         return f"bank_{match[1]}[{writer.constant(np.array(numbers))}, s]"
 
-    return _ROW.sub(gathered, group[0].text)
+    numbers = iter(zip(*(line.constants for line in group), strict=True))
+
+    def stacked(match: re.Match[str]) -> str:
+        values = next(numbers)
+        if len({np.asarray(v).tobytes() for v in values}) == 1:
+            return match[0]
+        return writer.constant(np.array(values)[:, None])
+
+    return _ROW.sub(gathered, _CONSTANT.sub(stacked, group[0].text))
+
+
+def scattered(source: str) -> str:
+    """The same lines for threads that are an index: rows and threads are paired all with all."""
+    return _GATHERED.sub(r"\1[\2[:, None], s]", source)

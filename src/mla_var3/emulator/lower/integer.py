@@ -136,10 +136,12 @@ def setp(op: Op) -> list[str]:
     value = compare(op.parts[1], a, b, is_float(op))
     combine = next((COMBINE[p] for p in op.parts[2:] if p in COMBINE), None)
     targets = [t.strip() for t in op.args[0].split("|")]
-    lines = [f"x = {value}"]
-    for target, test in zip(targets, ("x", "~x"), strict=False):
-        if combine:
-            test = f"{test} {combine} {op.get(3, 'pred')}"
+    lines, tests = [f"x = {value}"], ["x", "~x"]
+    if combine:
+        # Before the first is written, which may be the predicate that both are combined with.
+        both = ", ".join(f"{test} {combine} {op.get(3, 'pred')}" for test in tests[: len(targets)])
+        lines, tests = [*lines, f"{'x, y' if len(targets) == 2 else 'x'} = {both}"], ["x", "y"]
+    for target, test in zip(targets, tests, strict=False):
         lines += op.put(test, "pred", target)
     return lines
 

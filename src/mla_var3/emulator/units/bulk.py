@@ -59,7 +59,7 @@ class Bulk(Unit):
         super().__init__(machine)
         self.maps: dict[int, TensorMap] = {}
         self.places: dict[tuple[int, int, int], tuple[NDArray[np.int64], Any]] = {}
-        #: Elements and granules of boxes in global memory.
+        #: Elements and granules of boxes in global memory, from where a box begins.
         self.boxes: dict[Any, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self.start()
 
@@ -68,7 +68,6 @@ class Bulk(Unit):
         #: Of threads that have stored something.
         self.groups: dict[int, Groups] = {}
         self.maps.clear()
-        self.boxes.clear()
 
     # Tensor maps ------------------------------------------------------------------------------
     def _map(self, address: int, pc: int) -> TensorMap:
@@ -305,11 +304,14 @@ class Bulk(Unit):
         m.memory_map.changes += writing
         if not m.checks or not view.size:
             return
-        key = region.base, at, view.shape, view.strides
+        shift = m.memory_map.shift
+        first = at >> shift
+        key = at - (first << shift), view.shape, view.strides
         if (found := self.boxes.get(key)) is None:
-            found = self.boxes[key] = self._box(at, view)
-        starts, granules = found
+            found = self.boxes[key] = self._box(key[0], view)
+        granules = found[1] + first
         if region.known is not None:
+            starts = found[0] + (first << shift)
             if writing:
                 region.known[starts[:, None] + np.arange(view.itemsize)] = True
             else:

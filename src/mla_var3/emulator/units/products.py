@@ -59,15 +59,20 @@ def _chains(kernel: Kernel, stops: frozenset[int]) -> tuple[set[int], set[int]]:
     queued: set[int] = set()
     followers: set[int] = set()
     targets, last, names = set(kernel.labels.values()), None, set[str]()
+    kept = set[str]()  # What says where operands lie is read when the last product runs.
     for i in kernel.instructions:
         if is_product(i) and i.guard is None:
             if last is not None and i.pc not in targets and _alike(last, i):
                 queued.add(last.pc)
                 followers.add(i.pc)
             else:
-                names = set()
+                names, kept = set(), set()
             last, names = i, names | {*vector(i.args[0]), *vector(i.args[1])}
-        elif last is not None and (i.pc in targets or i.pc in stops or _touches(i, names)):
+            kept.update(i.args[2:4])
+            kept.update(vector(i.args[1]))
+        elif last is not None and (
+            i.pc in targets or i.pc in stops or _touches(i, names) or _writes(i, kept)
+        ):
             last = None
     return queued, followers
 
@@ -82,3 +87,9 @@ def _alike(a: Instruction, b: Instruction) -> bool:
 def _touches(i: Instruction, names: set[str]) -> bool:
     """Whether an instruction touches memory, or these registers."""
     return any("[" in a or not names.isdisjoint(vector(a)) for a in i.args)
+
+
+def _writes(i: Instruction, names: set[str]) -> bool:
+    """Whether an instruction writes one of these registers."""
+    targets = [x for part in i.args[:1] for v in vector(part) for x in v.split("|")]
+    return not names.isdisjoint(targets)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import BULK, PC_MASK, TENSOR, Event
+from mla_var3.emulator.granules import ranges
 from mla_var3.emulator.lower.base import SHARED_START
-from mla_var3.emulator.shared import ranges
 from mla_var3.emulator.units.tcgen05.descriptors import Matrix
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class SharedOperands:
             return
         piece = int(pieces[other][0])
         granule = piece * 16 >> m.shared.shift
-        writer, stamped = int(m.shared.writer[granule]), int(m.shared.written[granule])
+        writer, stamped = m.shared.last.last_write(granule)
         if m.clocks.units[writer] != BULK:
             return
         who = m.clocks.name(event.unit, event.warp)
