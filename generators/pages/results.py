@@ -256,8 +256,10 @@ def _fastest_said(runs: list[Run]) -> str:
     ranked = compare.fastest(runs)
     if not ranked:
         return f"{len({_version(run) for run in runs})} versions"
-    stale = " (stale)" if ranked[0].stale else ""
-    return f"{_version(ranked[0])}, {figures.duration(ranked[0].total)}{stale}"
+    first = ranked[0]
+    library = workloads()[first.record.kernel.layer].peers.get(first.record.kernel.design)
+    stale = " (stale)" if first.stale else ""
+    return f"{library or _version(first)}, {figures.duration(first.total)}{stale}"
 
 
 def _about(target: str, device: Device | None, link: Link) -> str:

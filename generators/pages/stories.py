@@ -18,6 +18,7 @@ from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, meta, rebase, sections
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
 
 #: Where the pages are.
@@ -267,11 +268,7 @@ def _step_ratio(told: Told, step: Step, group: Together) -> str:
     if not at:
         return "the first of its run" if told.story.peer else "where we start"
     last = before[at - 1]
-    ratio = group.us(last.key) / group.us(step.key)
-    if abs(ratio - 1) < 0.015:
-        return f"as fast as {told.story.label(last)}, same run"
-    word = f"{ratio:.2f}x faster" if ratio > 1 else f"{1 / ratio:.2f}x slower"
-    return f"{word} than {told.story.label(last)}, same run"
+    return f"{than(group.us(last.key), group.us(step.key), told.story.label(last))}, same run"
 
 
 def _outcome(told: Told, step: Step) -> str:
