@@ -183,7 +183,7 @@ def _right(site: Site, version: Version, link: Link) -> str:
 def _unmeasured(site: Site, version: Version, link: Link) -> str:
     timed = [run for run in site.runs_of(version) if run.is_timed]
     if not timed:
-        return "Not timed yet."
+        return "No record of a time yet."
     first = compare.fastest(timed)[0]
     time = figures.record_link(first, link, figures.duration(first.total))
     return f"{time} at {cell(site.problem_text(first))}."
