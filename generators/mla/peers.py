@@ -163,14 +163,14 @@ def _table(site: Site, pairs: Sequence[Pair], name: str, link: Link) -> str:
         [
             ("" if said_once else f"{cell(targets.target_name(mine.record.target))}, ")
             + cell(str(problems.problem_of(mine.record))),
+            said(peer.total.median_us, mine.total.median_us),
             run_version(site, mine, link),
             _time(mine, link),
             _time(peer, link),
-            said(peer.total.median_us, mine.total.median_us),
         ]
         for mine, peer in pairs
     ]
-    head = ["Problem", "Ours", "Its time", name, "Ours is"]
+    head = ["Problem", "Ours is", "Ours", "Its time", name]
     return sections(said_once, table(head, rows)) if rows else ""
 
 

@@ -368,7 +368,8 @@ def section(
 
     # The page of a design says below what each version shows.
     rows = ladder_table(site, designs, where, name, link, ideas=not every)
-    rows = f'<div class="ladder" markdown="1">\n\n{rows}\n\n</div>'
+    kind = "ladder" if every else "ladder ladder--ideas"
+    rows = f'<div class="{kind}" markdown="1">\n\n{rows}\n\n</div>'
     steps = sum(map(len, designs))
     if folded:
         opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)

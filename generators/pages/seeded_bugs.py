@@ -79,9 +79,7 @@ def _bugs(name: str, rows: list[Outcome], subject: Subject) -> str:
         if o.bug in subject.bugs
     ]
     count = f"{len(lines)} bug{'s' * (len(lines) != 1)}"
-    return fold(
-        code(name), f"{count}, what is wrong in each, and what was reported", table(header, lines)
-    )
+    return fold(f"<code>{cell(name)}</code>", count, table(header, lines))
 
 
 def places(site: Site) -> Mapping[str, str]:

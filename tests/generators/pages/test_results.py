@@ -177,12 +177,9 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
     )
     content = peers.page(made, "knowledge/workloads/mla.md").content
     found = rows(content, "## FlashMLA")
-    times = [[re.sub(r"\[(.*)\]\(.*?\)", r"\1", cell) for cell in row[2:]] for row in found]
-    assert times == [
-        ["70 us", "77 us", "1.1x faster"],
-        ["300 us", "100 us (stale)", "3x slower"],
-        ["800 us", "810 us", "as fast"],
-    ]
+    times = [[re.sub(r"\[(.*)\]\(.*?\)", r"\1", cell) for cell in row[3:]] for row in found]
+    assert [row[1] for row in found] == ["1.1x faster", "3x slower", "as fast"]
+    assert times == [["70 us", "77 us"], ["300 us", "100 us (stale)"], ["800 us", "810 us"]]
     said = peers.verdict(made)
     assert "faster at 1, as fast at 1, slower at 1.** The median over all is as fast, " in said
     assert "the worst 3x slower (" in said
@@ -213,7 +210,7 @@ def test_of_several_runs_the_newest_that_is_as_fast_as_ever_speaks(site):
     site = replace(on(site, *made), runs=tuple(made[-2:]), earlier=tuple(made[:-2]))
     assert "faster at 1, as fast at 0, slower at 0" in peers.verdict(site)
     content = peers.page(site, "knowledge/workloads/mla.md").content
-    assert [row[-1] for row in rows(content, "## FlashMLA")] == ["1.06x faster"]
+    assert [row[1] for row in rows(content, "## FlashMLA")] == ["1.06x faster"]
 
 
 def of_run(run: Run, name: str, day: int) -> Run:
