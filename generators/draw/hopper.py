@@ -63,7 +63,7 @@ def accumulator() -> str:
             )
     assert len({accumulator_thread(r, c) for r, c in itertools.product(range(64), range(8))}) == 128
     message = (
-        "the accumulator's first 8 columns; numbers are lanes, colors warps. Each thread holds two "
+        "The accumulator's first 8 columns; numbers are lanes, colors warps. Each thread holds two "
         "neighbors in two rows of its warp's 16; further columns repeat the pattern."
     )
     drawn = shapes.svg(

@@ -34,7 +34,9 @@ SOURCE = "knowledge/workloads/mla.md"
 CONTEXT = 4096
 #: Archs whose default devices show the regime of a design.
 ARCHS = ("sm_90", "sm_100", "sm_120")
-#: Figures of other libraries, each with its source.
+#: From what its formulas follow.
+COSTS = "knowledge/workloads/mla-costs.md"
+#: Where kernels are compared with other libraries'.
 OTHERS = f"{SOURCE}#{slug(peers.TITLE)}"
 #: Kernel of the cost analysis that stands for all designs of a problem.
 _ANALYSED: Mapping[type, regimes.Kernel] = {

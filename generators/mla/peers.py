@@ -1,11 +1,11 @@
-"""Makes the section that compares our fastest latent kernels with other libraries' kernels.
+"""Makes the page that compares our fastest latent kernels with other libraries' kernels.
 
 Only runs that timed both count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from generators.model import problems, targets
 from generators.model.columns import PEERS as LIBRARY
@@ -13,39 +13,67 @@ from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
-from generators.write import figures, verdicts
-from generators.write.text import cell, sections, table
-from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said
+from generators.write import figures
+from generators.write.page import Page
+from generators.write.text import cell, meta, sections, table
+from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said, word
 from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads import workloads
 from mla_var3.workloads.mla import WORKLOAD
 
 TITLE = "Against FlashMLA and other libraries"
+PATH = "mla/against-libraries.md"
+#: What readers call it.
+FOUND_BY = ("FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers")
 #: Libraries by their design, the one that all are compared with first.
 PEERS: Mapping[str, str] = WORKLOAD.peers
 
+#: Our fastest kernel of a run, and the library's of the same run.
+Pair = tuple[Run, Run]
 
-def section(site: Site, link: Link) -> str:
-    """Every problem at which a kernel here and a library's ran in one run; empty without any."""
+
+def page(site: Site, source: str) -> Page:
+    """Every problem at which a kernel here and a library's ran in one run.
+
+    Args:
+        site: All inputs.
+        source: The text that the page belongs to.
+    """
+    link = site.link(PATH)
+    parts = [_beside(site, peer, name, link) for peer, name in PEERS.items()]
     lighter = workloads()[WORKLOAD.key].lighter
-    full = _rows(site, _alike(site), link)
-    shared = _rows(site, lambda run: lighter(run.record.problem), link, rivals=1)
-    if not full:
-        return ""
-    return sections(
-        f"## {TITLE}",
-        verdict(site),
-        "Each row is one problem. One run timed our kernel and the library in turns; times are its "
-        "medians. Our kernel is the fastest one of that run that does the same work as the "
-        "library. Every problem that both ran in one run is here, also where we are slower. As "
-        f"fast means that the two medians differ by less than {NOISE:.1%}.",
-        full,
-        "In the next rows all sequences share a prefix, and our kernel reads keys and values of "
-        "that prefix decompressed beforehand. FlashMLA reads the whole cache of each sequence:"
+    first, name = next(iter(PEERS.items()))
+    shared = _table(site, _pairs(site, first, lambda run: lighter(run.record.problem)), name, link)
+    content = sections(
+        meta(found_by=list(FOUND_BY)),
+        f"# {TITLE}",
+        verdict(site) or "No run timed both a kernel here and a library's.",
+        "One run timed both sides of a row in turns; times are its medians, and each leads to its "
+        "record. Ours is the fastest kernel of that run that does the same work. Where several "
+        "runs timed both at a problem, the row is of the newest in which ours was as fast as ever. "
+        f"As fast means that two medians differ by less than {NOISE:.1%}.",
+        SIZES,
+        *parts,
+        f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
+        f"prefix decompressed beforehand; {name} reads the whole cache of each sequence.\n\n"
+        f"{shared}"
         if shared
         else "",
-        shared,
     )
+    return Page(PATH, content, source, ("MLA", TITLE))
+
+
+#: What the words of a problem mean.
+SIZES = (
+    "With page=64 both read pages of 64 tokens. Sequences are equally long, or *ragged* (half to "
+    "one and a half times the mean), or *one* is ten times as long as the others."
+)
+
+
+def _beside(site: Site, peer: str, name: str, link: Link) -> str:
+    """The section of one library; empty where no run timed it."""
+    found = _table(site, _pairs(site, peer, _alike(site)), name, link)
+    return f"## {name}\n\n{found}" if found else ""
 
 
 def lead(site: Site, address: str) -> str:
@@ -56,14 +84,13 @@ def lead(site: Site, address: str) -> str:
 
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
-    peer, suits = next(iter(PEERS)), _alike(site)
-    beside = [_fastest_of(runs, suits, [peer]) for runs in _groups(site)]
-    pairs = [(mine, peers[peer]) for mine, peers in beside if mine and peers]
+    peer = next(iter(PEERS))
+    pairs = _pairs(site, peer, _alike(site))
     if not pairs:
         return ""
     found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
     words: tuple[Word, ...] = ("faster", "as fast", "slower")
-    counts = ", ".join(f"{word} at {found.count(word)}" for word in words)
+    counts = ", ".join(f"{kind} at {found.count(kind)}" for kind in words)
     middle, most, least = (said(gain, 1.0) for gain in (found.median, found.best.gain,
                                                         found.worst.gain))  # fmt: skip
     best, worst = (cell(str(problems.problem_of(pair.after))) for pair in (found.best, found.worst))
@@ -98,52 +125,57 @@ def _alike(site: Site) -> Callable[[Run], bool]:
     return lambda run: not lighter(run.record.problem) and _does(site, run, covers)
 
 
-def _groups(site: Site) -> list[list[Run]]:
-    """Timed runs of the workload, by what was timed together."""
+def _pairs(site: Site, peer: str, suits: Callable[[Run], bool]) -> list[Pair]:
+    """Our fastest and the library's in one run, per problem; see ``_chosen``."""
     groups: dict[tuple[object, ...], list[Run]] = {}
-    for run in site.runs:
+    for run in (*site.runs, *site.earlier):
         if run.is_timed and run.record.kernel.layer == WORKLOAD.key and run.record.run:
             groups.setdefault(together(run), []).append(run)
-    return sorted(groups.values(), key=lambda runs: problems.problem_of(runs[0].record).order)
+    found: dict[tuple[object, ...], list[Pair]] = {}
+    for (_, *where), runs in groups.items():
+        ours = [r for r in runs if r.record.kernel.language != LIBRARY and suits(r)]
+        theirs = [r for r in runs if r.record.kernel.design == peer]
+        if ours and theirs:
+            pair = min(ours, key=_standing), min(theirs, key=_standing)
+            found.setdefault(tuple(where), []).append(pair)
+    chosen = map(_chosen, found.values())
+    return sorted(chosen, key=lambda pair: problems.problem_of(pair[0].record).order)
 
 
-def _fastest_of(
-    runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str]
-) -> tuple[Run | None, dict[str, Run]]:
-    """Fastest kernel of ours in one run, and the libraries' times of that run."""
-    runs = list(runs)
-    ours = [run for run in runs if run.record.kernel.language != LIBRARY and suits(run)]
-    peers = {run.record.kernel.design: run for run in runs if run.record.kernel.design in names}
-    return min(ours, key=lambda run: run.total.median_us, default=None), peers
+def _standing(run: Run) -> tuple[bool, float]:
+    """By what a kernel of a run is chosen: today's code, then the shorter time."""
+    return run.stale, run.total.median_us
 
 
-def _rows(site: Site, suits: Callable[[Run], bool], link: Link, rivals: int | None = None) -> str:
-    names = list(PEERS)[:rivals]
-    found = [row for runs in _groups(site) if (row := _row(site, runs, suits, names, link))]
-    shown = [i for i in range(len(names)) if any(row[i + 2] for row in found)]
-    rows = [[*row[:2], *(row[i + 2] for i in shown)] for row in found]
-    head = ["Problem", "Ours", *(f"Against {PEERS[names[i]]}" for i in shown)]
-    return table(head, rows)
+def _chosen(pairs: Sequence[Pair]) -> Pair:
+    """Of several runs the newest in which ours is as fast as in any, by today's code if it can."""
+    fresh = [pair for pair in pairs if not (pair[0].stale or pair[1].stale)] or pairs
+    least = min(mine.total.median_us for mine, _ in fresh)
+    near = [pair for pair in fresh if word(least, pair[0].total.median_us) == "as fast"]
+    return max(near, key=lambda pair: pair[0].record.time)
 
 
-def _row(
-    site: Site, runs: Iterable[Run], suits: Callable[[Run], bool], names: list[str], link: Link
-) -> list[str]:
-    mine, peers = _fastest_of(runs, suits, names)
-    if mine is None or not peers:
-        return []
-    where = f"{targets.target_name(mine.record.target)}, {problems.problem_of(mine.record)}"
-    own = figures.record_link(mine, link, figures.duration(mine.total))
-    return [
-        cell(where),
-        f"{run_version(site, mine, link)}: {own}",
-        *(_against(mine, peers[name], link) if name in peers else "" for name in names),
+def _table(site: Site, pairs: Sequence[Pair], name: str, link: Link) -> str:
+    """A row per problem; the device is told once where it is the same."""
+    where = {mine.record.target for mine, _ in pairs}
+    said_once = f"All on {cell(targets.target_name(*where))}." if len(where) == 1 else ""
+    rows = [
+        [
+            ("" if said_once else f"{cell(targets.target_name(mine.record.target))}, ")
+            + cell(str(problems.problem_of(mine.record))),
+            said(peer.total.median_us, mine.total.median_us),
+            run_version(site, mine, link),
+            _time(mine, link),
+            _time(peer, link),
+        ]
+        for mine, peer in pairs
     ]
+    head = ["Problem", "Ours is", "Ours", "Its time", name]
+    return sections(said_once, table(head, rows)) if rows else ""
 
 
-def _against(mine: Run, peer: Run, link: Link) -> str:
-    said = verdicts.against(mine, peer, PEERS[peer.record.kernel.design])
-    return figures.record_link(peer, link, said)
+def _time(run: Run, link: Link) -> str:
+    return figures.record_link(run, link, figures.duration(run.total))
 
 
 def _covers(site: Site) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from generators.draw import shapes
 from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, rect, text
 from generators.mla import advisor, peers
-from generators.mla.design_choice import OTHERS, SOURCE
+from generators.mla.design_choice import COSTS, OTHERS, SOURCE
 from generators.model.site import Site
 from generators.write import figures
 from generators.write.page import Page
@@ -23,7 +23,7 @@ from mla_var3.knowledge.pages import Document
 from mla_var3.workloads.mla import regimes
 from mla_var3.workloads.mla.regimes import Cell, Kernel, RegimeMap
 
-PAGE = "mla/index.md"
+PAGE, DERIVED = "mla/index.md", "mla/cost-models.md"
 #: Context lengths at which crossings are shown.
 CONTEXTS = (1024, 4096, 16384, 131072)
 #: Widths of a map on a page and on a phone, its room for labels, and the height of a row.
@@ -46,21 +46,29 @@ def device_page(key: str) -> str:
     return f"mla/{key}.md"
 
 
-def _document(site: Site) -> Document | None:
-    return next((text for text in site.catalogue.texts if text.name == SOURCE), None)
+def _documents(site: Site) -> dict[str, Document]:
+    """The texts of the analysis, by their file."""
+    return {text.name: text for text in site.catalogue.texts if text.name in (SOURCE, COSTS)}
 
 
 def places(site: Site) -> dict[str, str]:
-    """Page of the analysis."""
-    return {} if _document(site) is None else {SOURCE: PAGE}
+    """Pages of the analysis."""
+    found = _documents(site)
+    derived = {COSTS: DERIVED} if COSTS in found else {}
+    return {SOURCE: PAGE, OTHERS: peers.PATH, **derived} if SOURCE in found else {}
 
 
 def pages(site: Site) -> list[Page]:
-    """The analysis, and a page for each device whose ceilings are known."""
-    document = _document(site)
-    if document is None:
+    """The analysis, what it rests on, and a page for each device whose ceilings are known."""
+    found = _documents(site)
+    if SOURCE not in found:
         return []
-    return [analysis_page(site, document), *(map_page(site, d.key) for d in _usable(site))]
+    return [
+        analysis_page(site, found[SOURCE]),
+        peers.page(site, SOURCE),
+        *([costs_page(site, found[COSTS])] if COSTS in found else []),
+        *(map_page(site, d.key) for d in _usable(site)),
+    ]
 
 
 #: What readers call what the analysis answers.
@@ -84,20 +92,35 @@ def analysis_page(site: Site, document: Document) -> Page:
         if name == "analysis" and arguments == ("mla", "calculator"):
             known = advisor.measured(site)
             return f"{calculator(known)}\n\n{advisor.pages(site, known, link)}"
+        if name == "analysis" and arguments == ("mla", "devices"):
+            return _linked(regimes.figure("devices"), site)
         return None
 
     body = rendered(document, site.catalogue, link, override)
-    listed = ", ".join(f"[{cell(device.name)}]({device.key}.md)" for device in _usable(site))
     content = sections(
         meta(found_by=list(FOUND_BY)),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,
-        peers.section(site, link),
-        "## Each device",
-        f"Maps and crossings: {listed}.",
     )
     return Page(PAGE, content, SOURCE, ("MLA",))
+
+
+def _linked(rows: str, site: Site) -> str:
+    """A table of devices with each name leading to its map."""
+    for device in _usable(site):
+        name = cell(device.name)
+        rows = rows.replace(f"| {name} |", f"| [{name}]({device.key}.md) |")
+    return rows
+
+
+def costs_page(site: Site, document: Document) -> Page:
+    """``knowledge/workloads/mla-costs.md``."""
+    if document.meta is None:
+        raise KnowledgeError(f"{document.name} is not a readable text: run knowledge lint")
+    body = rendered(document, site.catalogue, site.link(DERIVED))
+    title = cell(document.meta.title)
+    return Page(DERIVED, sections(f"# {title}", body), COSTS, ("MLA", "Cost models"))
 
 
 def map_page(site: Site, key: str) -> Page:

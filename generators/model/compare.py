@@ -45,7 +45,8 @@ def best(runs: Sequence[Run]) -> Best:
     """What to use of timed runs of one problem, fastest first and at least one.
 
     Times of different runs differ by clock and temperature. So the newest run that timed several
-    of them decides, with what was timed after it; without one the shortest time does.
+    of them decides, with what was timed after it; without one the shortest time does. A run that
+    left out the design of the shortest time says nothing of it, and gives way to one that has it.
     """
     together = _newest_together(runs)
     near = [run for run in together if run.stale == together[0].stale and alike(run, together[0])]
@@ -65,7 +66,9 @@ def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
         return runs
-    newest = max(several, key=lambda group: group[0].record.time)
+    first = _kernel(runs[0])[0]
+    with_first = [group for group in several if first in (_kernel(run)[0] for run in group)]
+    newest = max(with_first or several, key=lambda group: group[0].record.time)
     since = min(run.record.time for run in newest)
     return [run for run in runs if run.record.time >= since and run.stale == runs[0].stale]
 

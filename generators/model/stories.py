@@ -193,6 +193,11 @@ class Story(_Model):
     after: tuple[Part, ...] = ()
     next: tuple[tuple[Words, Words], ...] = ()
 
+    def label(self, step: Step) -> str:
+        """A step's version, with a word of its design where that is not the story's."""
+        own = step.design.removeprefix(self.design).strip("_").partition("_")[0]
+        return f"{own} {step.version}" if own else step.version
+
     def trace(self, key: str) -> Trace:
         """The trace of that name.
 

@@ -1,8 +1,8 @@
 """Reads committed timelines: what each warp of a launch did when, by the emulator's replay.
 
 ``python -m generators.committed.timelines`` makes them. Each holds a digest of the machine code
-that the table of fingerprints states for its version: a version that compiles to other code fails
-the build until its timelines are made again.
+that the table of fingerprints states for its version. A version that was edited fails the build
+until the table is written again, and one that compiles to other code until its timelines are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import inputs
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import builds
 from mla_var3.runtime.registry import Version
 
 FOLDER = "knowledge/stories/timelines"
@@ -69,13 +70,18 @@ def code_of(version: Version, root: Path) -> str:
     Raises:
         KnowledgeError: The table does not have the version.
     """
-    folder = root / "results/fingerprints" / version.package / version.layer
-    path = folder / f"{version.design}.json"
+    path = builds.path_of(version.package, version.layer, version.design, root / "results")
     try:
-        builds = _table(path)[version.version]["builds"]
+        found = _table(path)[version.version]["builds"]
     except (OSError, KeyError) as error:
         raise KnowledgeError(f"{path.relative_to(root)} does not have {version.version}") from error
-    return hashlib.sha256("\n".join(sorted(_codes(builds))).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(_codes(found))).encode()).hexdigest()[:16]
+
+
+def _edited(version: Version, root: Path) -> list[str]:
+    """Sources of a version that say something else than when the table was written."""
+    path = builds.path_of(version.package, version.layer, version.design, root / "results")
+    return builds.Version.model_validate(_table(path)[version.version]).differing()
 
 
 @functools.lru_cache(maxsize=4)
@@ -109,7 +115,8 @@ def load(root: Path, key: str, version: Version) -> Timeline:
         version: The version that it is of.
 
     Raises:
-        KnowledgeError: It is missing or broken, or the version compiles to other code by now.
+        KnowledgeError: It is missing or broken, or the version was edited since it was compiled,
+            or compiles to other code by now.
     """
     path = root / FOLDER / f"{key}.json"
     name = f"{FOLDER}/{key}.json"
@@ -117,7 +124,13 @@ def load(root: Path, key: str, version: Version) -> Timeline:
         raise KnowledgeError(f"{name} is missing; {COMMAND} {key} makes it")
     with inputs.faults_as(KnowledgeError, name):
         found = Timeline.model_validate_json(path.read_text(encoding="utf-8"))
-    if found.code != code_of(version, root):
+    code = code_of(version, root)
+    if edited := _edited(version, root):
+        raise KnowledgeError(
+            f"{name} is of {found.version} before {edited[0]} was edited; "
+            f"nox -s codes -- write {version.key} says whether its machine code is another"
+        )
+    if found.code != code:
         raise KnowledgeError(
             f"{name} is of other machine code than {found.version} compiles to by now; "
             f"{COMMAND} {key} makes it anew"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from generators.model.site import Site
 from generators.write.page import Page
-from generators.write.text import fold, meta, sections
+from generators.write.text import fold, meta, sections, us
 from mla_var3.campaign.memory import Entry, Memory
 from mla_var3.campaign.workspace import SETTINGS, Settings, read_settings
 from mla_var3.errors import HyperMlaError
@@ -78,11 +78,11 @@ def _reached(settings: Settings, entries: Sequence[Entry]) -> str:
         return "no ceiling follows"
     timed = [entry.performance.median_us for entry in entries if entry.performance]
     if not timed:
-        return f"{target:,.2f} us; nothing was timed"
+        return f"{us(target)}; nothing was timed"
     best = min(timed)
     if best <= target:
-        return f"{target:,.2f} us, reached with {best:,.2f} us"
-    return f"{target:,.2f} us; the fastest takes {best:,.2f} us, {best / target:.2f}x of it"
+        return f"{us(target)}, reached with {us(best)}"
+    return f"{us(target)}; the fastest takes {us(best)}, {best / target:.2f}x of it"
 
 
 def _campaign(site: Site, root: Path) -> Page:
@@ -153,7 +153,10 @@ def _told(site: Site, entry: Entry, link: Link) -> list[str]:
         *([f"- Changed lines: {entry.diff.lines}"] if entry.diff.lines else []),
         *(f"- {cell(fact)}" for fact in entry.facts),
         *([f"- Timed: {cell(times.protocol)}, run {code(times.run)}"] if times else []),
-        *(f"- Pitfall: {cell(one.pitfall)} Mended: {cell(one.fix)}" for one in entry.pitfalls),
+        *(
+            f"- Pitfall: {cell(one.pitfall.rstrip('. '))}. Mended: {cell(one.fix)}"
+            for one in entry.pitfalls
+        ),
     ]
     return [f"### {entry.version}", "\n".join(lines)]
 

@@ -233,6 +233,10 @@ def titles(version: Version, *rest: str) -> tuple[str, ...]:
     return ("Kernels", layer, language, version.design, *rest)
 
 
+#: Files of the kit that a line names.
+_NAMED = 6
+
+
 def _design(site: Site, versions: list[Version]) -> Page:
     first, path = versions[0], design_page(versions[0])
     link, analysis = site.link(path), site.analyses.get(first.layer)
@@ -260,7 +264,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
             "## Shared stage helpers { data-search-exclude }" if files else "",
             fold(
                 "Read them here",
-                ", ".join(file.name for file in files),
+                f"{len(files)} files: {', '.join(f.name for f in files[:_NAMED])}"
+                + (", ..." if len(files) > _NAMED else ""),
                 tabs({file.name: annotated(file, repo_name(file), runs) for file in files})
                 if files
                 else "",

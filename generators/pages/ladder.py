@@ -48,6 +48,8 @@ def ladder_table(
     where: sweep.Setting,
     name: Callable[[Version], str],
     link: Link,
+    *,
+    ideas: bool = True,
 ) -> str:
     """One row per step, then the library that all compare with, then the bound.
 
@@ -57,6 +59,7 @@ def ladder_table(
         where: The setting.
         name: A version as the first column has it, linked.
         link: Addresses as seen from the page.
+        ideas: Whether a row says what its version shows.
     """
     shown, found = _columns(site, designs, where), rows_of(designs)
     timed = {version for version in found if site.timed_of(version)}
@@ -64,7 +67,7 @@ def ladder_table(
     peers = [version for version in found if version.language == PEERS] + peer
     last = values[-1]
     head = [
-        "Version", "Idea", *(_heading(where, value) for value in values), APART,
+        "Version", *["Idea"] * ideas, *(_heading(where, value) for value in values), APART,
         "Of the best peer", f"Of the bound, {_at(where, last)}", VERDICT,
     ]  # fmt: skip
 
@@ -72,7 +75,7 @@ def ladder_table(
         apart = columns.elsewhere(site, version, where, shown)
         return [
             said,
-            idea(version),
+            *[idea(version)] * ideas,
             *(_time(column.runs.get(version), version in timed) for column in shown.values()),
             "<br>".join(_apart(site, version, apart, where, link)),
             _share(shown, version, peers, where),
@@ -89,8 +92,8 @@ def ladder_table(
     least = [_least(column.runs.values()) for column in shown.values()]
     if any(least):
         bounds = [f"{us(one)}" if one else "" for one in least]
-        made.append(["The bound", "What no kernel that does this work can beat.", *bounds,
-                     "", "", "", ""])  # fmt: skip
+        said = ["What no kernel that does this work can beat."] * ideas
+        made.append(["The bound", *said, *bounds, "", "", "", ""])
     return table(head, made, right=[_heading(where, value) for value in values])
 
 
@@ -363,8 +366,10 @@ def section(
         text = version.version if every else version.key
         return f"[{cell(text)}]({link(repo_name(version.path))})"
 
-    rows = ladder_table(site, designs, where, name, link)
-    rows = f'<div class="ladder" markdown="1">\n\n{rows}\n\n</div>'
+    # The page of a design says below what each version shows.
+    rows = ladder_table(site, designs, where, name, link, ideas=not every)
+    kind = "ladder" if every else "ladder ladder--ideas"
+    rows = f'<div class="{kind}" markdown="1">\n\n{rows}\n\n</div>'
     steps = sum(map(len, designs))
     if folded:
         opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)

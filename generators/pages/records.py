@@ -137,15 +137,19 @@ def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
     yield from (_record(site, run, link) for run in _in_order(first))
     for found in filter(None, others):
         shown = sections(*(_record(site, run, link) for run in _in_order(found)))
-        yield fold(*_titled(found, rest), shown)
+        yield fold(*_titled(site, found, rest), shown)
 
 
 def _in_order(runs: list[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: problems.problem_of(run.record).order)
 
 
-def _titled(found: list[Run], rest: list[Run]) -> tuple[str, str]:
-    """What is said of runs before they are opened."""
+def _titled(site: Site, found: list[Run], rest: list[Run]) -> tuple[str, str]:
+    """What is said of runs before they are opened: of a single record its problem."""
+    if len(found) == 1 and found is not rest:
+        run = found[0]
+        day = f"{run.record.time:%Y-%m-%d}"
+        return f"Run of {day}", f"{site.problem_text(run)}, {figures.duration(run.total)}"
     count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
     if found is rest:
         return "Records without a time", count

@@ -13,7 +13,7 @@ from generators.pages.kernels import run_version
 from generators.pages.version_pages import checked, why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
-from generators.write.text import cell, factored, meta, sections, table
+from generators.write.text import cell, factored, fold, meta, sections, table
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
 from mla_var3.evidence.compare import NOISE, repeats
@@ -23,6 +23,8 @@ from mla_var3.runtime import costs
 from mla_var3.workloads import workloads
 
 EXPLORER = "results/explorer.md"
+#: Problems of a workload above which the table of each is folded.
+MANY = 6
 
 
 def target_page(target: str) -> str:
@@ -229,6 +231,7 @@ def _without_figures(layer: tuple[str, list[Run]]) -> bool:
 def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> str:
     """What a target has of one workload."""
     parts, only_checked = [_reading(site, runs, link), _roofline(target, layer, runs)], []
+    found: list[tuple[str, list[Run], str]] = []
     for problem, group in sorted(
         problems.by_problem(runs).items(), key=lambda item: not any(run.outcome for run in item[1])
     ):
@@ -236,10 +239,27 @@ def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> 
         if not any(boards):
             only_checked += group
             continue
-        parts.append(f"### {cell(str(problem))}")
-        parts += boards
+        found.append((str(problem), group, sections(*boards).strip()))
+    # A page of many tables is read by nobody: each then stands behind its fastest.
+    parts += [
+        fold(cell(name), _fastest_said(group), text)
+        if len(found) > MANY
+        else f"### {cell(name)}\n\n{text}"
+        for name, group, text in found
+    ]
     parts += [_failures(site, runs, link), _checked_only(only_checked)]
     return sections(f"## {cell(figures.layer_title(layer))}", *parts)
+
+
+def _fastest_said(runs: list[Run]) -> str:
+    """The fastest at a problem and its time; how many versions where nothing was timed."""
+    ranked = compare.fastest(runs)
+    if not ranked:
+        return f"{len({_version(run) for run in runs})} versions"
+    first = ranked[0]
+    library = workloads()[first.record.kernel.layer].peers.get(first.record.kernel.design)
+    stale = " (stale)" if first.stale else ""
+    return f"{library or _version(first)}, {figures.duration(first.total)}{stale}"
 
 
 def _about(target: str, device: Device | None, link: Link) -> str:

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from generators.model.site import Site
 from generators.write.page import Page
+from generators.write.text import fold
 from mla_var3.emulator import seeded
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.seeded import BUGS, CLEAN, TABLE, Outcome, Subject
@@ -33,6 +34,7 @@ def pages(site: Site) -> list[Page]:
         _HEAD,
         f"CuTe DSL {cell(found.dsl)}: {seeded.summary(rows)}.",
         _kernels(rows),
+        "## Bug by bug",
         *(_bugs(name, list(some), subjects[name]) for name, some in groupby(rows, _kernel)),
     ]
     return [Page(PATH, "\n\n".join([*parts, ""]), str(BUGS), ("Results", "Seeded bugs"))]
@@ -76,7 +78,8 @@ def _bugs(name: str, rows: list[Outcome], subject: Subject) -> str:
         for o in rows
         if o.bug in subject.bugs
     ]
-    return f"## {cell(name)}\n\n{table(header, lines)}"
+    count = f"{len(lines)} bug{'s' * (len(lines) != 1)}"
+    return fold(f"<code>{cell(name)}</code>", count, table(header, lines))
 
 
 def places(site: Site) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, meta, rebase, sections
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
 
 #: Where the pages are.
@@ -164,7 +165,7 @@ def _runs_said(told: Told) -> str:
     if apart is None:
         return f"**One run.** {said}"
     others = [s for s in told.story.steps if (g := told.times.of(s.key)) and g is apart]
-    names = _series([step.version for step in others])
+    names = _series([told.story.label(step) for step in others])
     without = f", without {_peer(told)}" if told.story.peer and not apart.peer else ""
     return (
         f"**Two runs, never on one axis.** {said} {names} are of a run on {_day(apart)}{without}: "
@@ -178,7 +179,7 @@ def _peer(told: Told) -> str:
 
 
 def _named(story: Story, group: Together) -> str:
-    return _series([step.version for step in story.steps if step.key in group.runs])
+    return _series([story.label(step) for step in story.steps if step.key in group.runs])
 
 
 def _series(names: Sequence[str]) -> str:
@@ -267,11 +268,7 @@ def _step_ratio(told: Told, step: Step, group: Together) -> str:
     if not at:
         return "the first of its run" if told.story.peer else "where we start"
     last = before[at - 1]
-    ratio = group.us(last.key) / group.us(step.key)
-    if abs(ratio - 1) < 0.015:
-        return f"as fast as {last.version}, same run"
-    word = f"{ratio:.2f}x faster" if ratio > 1 else f"{1 / ratio:.2f}x slower"
-    return f"{word} than {last.version}, same run"
+    return f"{than(group.us(last.key), group.us(step.key), told.story.label(last))}, same run"
 
 
 def _outcome(told: Told, step: Step) -> str:
@@ -398,7 +395,8 @@ def _marks(story: Story, group: Together) -> Iterator[stairs.Mark]:
             share = group.share(step.key)
             us = group.us(step.key)
             shown = f"{share:.2f}" if share is not None else f"{us:,.1f}"
-            yield stairs.Mark(step.key, step.version, share if share is not None else us, shown)
+            at = share if share is not None else us
+            yield stairs.Mark(step.key, story.label(step), at, shown)
 
 
 def _axis(story: Story, found: Times) -> str:
@@ -450,7 +448,8 @@ def _sources(told: Told) -> str:
     lines = []
     for group in told.times.groups:
         said = [
-            f"[{step.version} {group.us(step.key):,.2f}]({told.link(group.runs[step.key].name)})"
+            f"[{told.story.label(step)} {group.us(step.key):,.2f}]"
+            f"({told.link(group.runs[step.key].name)})"
             for step in told.story.steps
             if told.times.of(step.key) is group
         ]

@@ -183,7 +183,7 @@ def _right(site: Site, version: Version, link: Link) -> str:
 def _unmeasured(site: Site, version: Version, link: Link) -> str:
     timed = [run for run in site.runs_of(version) if run.is_timed]
     if not timed:
-        return "Not timed yet."
+        return "No record of a time yet."
     first = compare.fastest(timed)[0]
     time = figures.record_link(first, link, figures.duration(first.total))
     return f"{time} at {cell(site.problem_text(first))}."
@@ -205,7 +205,11 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
         return (
             f"At {at} {cell(version.key)} is the fastest of all that this run timed: {own}{beside}."
         )
-    behind = than(best.total.median_us, mine.total.median_us, run_version(site, best, link))
+    peers = workloads()[mine.record.kernel.layer].peers
+    named, known_as = run_version(site, best, link), peers.get(best.record.kernel.design)
+    if known_as and (version_of := site.version_of(best)):
+        named = f"[{cell(known_as)}]({link(repo_name(version_of.path))})"
+    behind = than(best.total.median_us, mine.total.median_us, named)
     return (
         f"At {at} {cell(version.key)} is {behind}, the fastest of all that the same run timed "
         f"({own} against {_time(best, link)}){beside}."
@@ -261,7 +265,8 @@ def _facts(site: Site, version: Version, before: Version | None, link: Link) -> 
     passed = sum(check.status == "passed" for check in checks)
     return sections(
         fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
-        fold("Static facts", "; ".join(compiled) or "none", _static(site, version, before, link)),
+        fold("Static facts", "; ".join(compiled) or "not compiled yet",
+             _static(site, version, before, link)),
         fold("Tiles on each arch", "drawn to scale", tiles.section(site, version, link)),
         fold("Correctness", f"{passed} of {len(checks)} records passed",
               _checks(site, runs, link)),

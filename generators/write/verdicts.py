@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from generators.model.compare import Step, Verdict
 from generators.model.run import Run
 from generators.write.figures import duration
-from generators.write.text import cell
+from generators.write.text import cell, fold, sections
 from mla_var3.evidence.compare import NOISE, said, than
 
 #: Mark of what rests on a stale record.
@@ -111,8 +113,22 @@ def bar(share: float) -> str:
     return f'<span class="share" style="--share:{min(share, 1):.3f}">{share:.0%}</span>'
 
 
+#: Problems above which those at which nothing changed are folded away.
+MANY = 12
+
+
 def chips(steps: tuple[Step, ...]) -> str:
-    """A chip per problem: where, and the change in time with its sign."""
+    """A chip per problem: where, and the change in time with its sign.
+
+    Of many problems those that changed stand open, the others behind their number.
+    """
+    same = [step for step in steps if step.word == "as fast"] if len(steps) > MANY else []
+    changed = [step for step in steps if step not in same]
+    title = f"As fast at {len(same)} of {len(steps)} problems"
+    return sections(_listed(changed), fold(title, "", _listed(same))).strip()
+
+
+def _listed(steps: Sequence[Step]) -> str:
     shown = "".join(
         f'<li class="chip chip--{KINDS.get(step.word, step.word)}"><span>{cell(step.at)}</span> '
         f"<strong>{100 * (1 / step.gain - 1):+.1f} %</strong>{STALE * step.stale}</li>"

@@ -23,6 +23,9 @@ from mla_var3.runtime.registry import PACKAGE, Version
 #: Folder of a language's building blocks, below its package.
 KIT = "kit"
 
+#: Statements of which the names are kept: those of all kernels, which versions share.
+_NODES = 1 << 16
+
 Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
@@ -77,6 +80,14 @@ def flatten(version: Version) -> str:
 
 def flatten_file(path: Path) -> str:
     """The same for the module of a version; see ``flatten``."""
+    # A site shows a version by itself and beside both neighbors.
+    return _flattened(
+        tuple((file, file.stat().st_mtime_ns) for file in registry.reached([path])), path
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _flattened(_changed: tuple[tuple[Path, int], ...], path: Path) -> str:
     module = _read(path)
     if "Plan" not in module.own:
         raise PlanError(f"{path} defines no Plan")
@@ -125,10 +136,13 @@ def _parsed(path: Path, _changed: int) -> Module:
     return module
 
 
-def _stored(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part.id
+@functools.lru_cache(maxsize=_NODES)
+def _stored(node: ast.AST) -> tuple[str, ...]:
+    return tuple(
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    )
 
 
 def _take(module: Module, node: ast.Import | ast.ImportFrom, typing_only: bool) -> None:
@@ -156,8 +170,13 @@ def _kernel_file(path: Path, node: ast.ImportFrom) -> Path | None:
     return kernels_dir().joinpath(*parts[len(PACKAGE.split(".")) :]).with_suffix(".py")
 
 
-def _names(node: ast.AST, annotations: bool) -> Iterator[str]:
+@functools.lru_cache(maxsize=_NODES)
+def _names(node: ast.AST, annotations: bool) -> tuple[str, ...]:
     """Names that a statement uses, in the order of the text."""
+    return tuple(_walked(node, annotations))
+
+
+def _walked(node: ast.AST, annotations: bool) -> Iterator[str]:
     if isinstance(node, ast.Name):
         yield node.id
     for name, value in ast.iter_fields(node):
@@ -165,7 +184,7 @@ def _names(node: ast.AST, annotations: bool) -> Iterator[str]:
             continue
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, ast.AST):
-                yield from _names(part, annotations)
+                yield from _walked(part, annotations)
 
 
 # -- definitions -----------------------------------------------------------------------------------

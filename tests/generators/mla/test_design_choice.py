@@ -165,6 +165,18 @@ def test_the_newest_run_that_timed_several_decides_with_what_came_after():
     assert compare.best(compare.fastest([*runs, after])).run is after
 
 
+def test_a_run_without_the_fastest_design_does_not_decide():
+    def of(design: str, median: float, run: str, minute: int) -> Run:
+        time = datetime(2026, 11, 22, 10, minute, tzinfo=UTC)
+        return timed("v1", median, run, time=time, design=design)
+
+    both = [of("flash_mla", 70, "both", 1), of("flash_mla_split_kv", 130, "both", 2)]
+    slow = [of("flash_mla_split_kv", 104, "slow", 5), of("mla_var6_plus", 150, "slow", 6)]
+    assert compare.best(compare.fastest([*both, *slow])).run is both[0]
+    again = of("flash_mla", 72, "slow", 7)
+    assert compare.best(compare.fastest([*both, *slow, again])).run is again
+
+
 def test_versions_are_ordered_by_number():
     fastest = ranged("flash_attention v1", 100, 90, 110)
     runs = []

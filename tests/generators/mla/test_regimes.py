@@ -9,8 +9,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from generators.mla import peers
 from generators.mla import regimes as regimes
-from generators.mla.regimes import CONTEXTS, PAGE, device_page, map_figure
+from generators.mla.regimes import CONTEXTS, DERIVED, PAGE, device_page, map_figure
 from generators.write import figures
 from mla_var3.errors import KnowledgeError
 from mla_var3.workloads.mla import regimes as library
@@ -26,7 +27,7 @@ def found(site):
 
 def test_a_page_for_each_device_with_ceilings(site, found):
     keys = {device.key for device in library.usable_devices()}
-    assert set(found) == {PAGE, *map(device_page, keys)}
+    assert set(found) == {PAGE, DERIVED, peers.PATH, *map(device_page, keys)}
     assert "nvidia-h200-sxm" in keys
     for key in keys:
         page = found[device_page(key)]
@@ -64,7 +65,8 @@ def test_what_was_measured_is_where_there_are_records(site, found):
 def test_devices_say_whether_their_ceilings_are_measured(found):
     table = found[PAGE].content.split("## Devices")[1]
     for device in library.usable_devices():
-        row = next(line for line in table.splitlines() if line.startswith(f"| {device.name} |"))
+        named = f"| [{device.name}]({device.key}.md) |"
+        row = next(line for line in table.splitlines() if line.startswith(named))
         assert row.endswith(f"| {device.ceilings(library.DTYPE).source_kind} |")
 
 

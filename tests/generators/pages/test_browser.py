@@ -534,7 +534,7 @@ def test_a_ladder_shows_times_before_ideas_on_a_phone(phone):
     cells = "".join(f"<td>{text}</td>" for text in ("v1", "An idea " * 9, *["9 us"] * 6))
     head = "".join("<th>x</th>" for _ in range(8))
     page = phone(
-        '<div class="ladder"><div class="md-typeset__table"><table><thead><tr>'
+        '<div class="ladder ladder--ideas"><div class="md-typeset__table"><table><thead><tr>'
         f"{head}</tr></thead><tbody><tr>{cells}</tr></tbody></table></div></div>"
     )
     assert not page.get_by_text("An idea").is_visible()

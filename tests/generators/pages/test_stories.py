@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -15,6 +16,7 @@ from generators.pages import home
 from generators.pages import stories as told
 from generators.write import excerpts
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import sources
 from mla_var3.paths import repo_root
 from tests.generators.runs import at, on, timed
 
@@ -89,6 +91,31 @@ def test_a_run_with_all_steps_replaces_both(site) -> None:
 def test_other_problems_and_modes_do_not_count(site) -> None:
     far = at(OURS, "v9", 2, 50.0)
     assert story_times.times(on(site, far), FIRST).groups == []
+
+
+V3 = "cute_python/mla/flash_mla/flash_mla_v3/flash_mla_v3.py"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fails"),
+    [
+        ("(1, 1, self.splits)", "(1, 1, 2 * self.splits)", True),
+        ('return {"grid"', '# The keys of a row tile.\n        return {"grid"', False),
+    ],
+    ids=["code", "comment"],
+)
+def test_a_version_that_was_edited_fails_the_build(site, tmp_path, monkeypatch, old, new, fails):
+    copy = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copy / V3).read_text()
+    assert text.count(old) == 1
+    (copy / V3).write_text(text.replace(old, new))
+    monkeypatch.setattr(sources, "kernels_dir", lambda: copy)
+    if not fails:
+        assert told.pages(site)
+        return
+    with pytest.raises(KnowledgeError, match=r"v3\.json is of .* v3 before .*flash_mla_v3\.py was"):
+        told.pages(site)
 
 
 def test_a_version_that_compiles_to_other_code_fails_the_build(site, monkeypatch) -> None:

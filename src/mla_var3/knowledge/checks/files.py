@@ -41,8 +41,8 @@ class FileLocation(FaultCheck):
 
     Pattern pages lie in `optimizations/` and `anti-patterns/`, directly below `knowledge/` or below
     `knowledge/languages/<language>/`, as the front matter's `kind` and `scope` say. The cost
-    analysis of a workload is `knowledge/workloads/<workload>.md`; other texts lie directly in
-    `knowledge/`.
+    analysis of a workload is `knowledge/workloads/<workload>.md`, and what it rests on
+    `<workload>-<part>.md` beside it; other texts lie directly in `knowledge/`.
     """
 
     id = "file-location"
@@ -55,7 +55,8 @@ class FileLocation(FaultCheck):
                 message = "no kind of knowledge file belongs here"
                 yield self.finding(document.name, (1, message))
             folder, _, file = document.name.rpartition("/")
-            if folder == "knowledge/workloads" and document.path.stem not in workloads():
+            workload = document.path.stem.partition("-")[0]
+            if folder == "knowledge/workloads" and workload not in workloads():
                 message = f"{file} is not named by a workload ({', '.join(workloads())})"
                 yield self.finding(document.name, (1, message))
         for page in catalogue.patterns:
