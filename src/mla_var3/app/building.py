@@ -294,20 +294,22 @@ def keep(
 
 
 def _as_launched(build: Build, before: Build, now: Sequence[Compiled]) -> Build:
-    """An old build, with what compiles to something else now at each case of a device.
+    """An old build, with what is compiled now wherever a device launched that.
 
-    A case at which it differed from the version's last build already stays as it is.
+    It did under the version's last build, and under an older one where that was the same. What
+    differed there already stays as it is.
     """
-    new = {
-        one.case.key: one
-        for one in now
-        if not one.case.device.startswith(evidence.STATIC)
-        and (last := before.find(one.case)) is not None
+    launched = [one for one in now if not one.case.device.startswith(evidence.STATIC)]
+    if build is before:
+        return _extended(build, [], launched)
+    same = [
+        one
+        for one in launched
+        if (last := before.find(one.case)) is not None
         and (its := build.find(one.case)) is not None
         and not changes_of(last, its)
-    }
-    compiled = tuple(new.get(one.case.key, one) for one in build.compiled)
-    return build.model_copy(update={"compiled": compiled})
+    ]
+    return _extended(build, [], same)
 
 
 def _without(found: Sequence[Build], state: str) -> list[Build]:
