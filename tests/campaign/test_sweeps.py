@@ -302,7 +302,7 @@ def test_a_worker_that_is_killed_loses_nothing(folder):
 @pytest.mark.parametrize(("seen", "names"), [("", ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])])
 def test_each_worker_sees_a_gpu_of_those_seen_here(monkeypatch, seen, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    assert [sweeping._gpu(number) for number in range(2)] == names
+    assert [helper._gpu(number) for number in range(2)] == names
 
 
 def test_a_worker_with_other_sources_is_found(folder):
@@ -313,8 +313,11 @@ def test_a_worker_with_other_sources_is_found(folder):
 
 
 def test_nobody_at_an_address_and_too_few_gpus_are_one_sentence():
+    assert helper.may_begin(99, "static")
+    assert not helper.may_begin(99, "event")
     with pytest.raises(UsageError, match="need a GPU each"), sweeping.client(99, None, True):
         pass
+    assert not helper._prepared
     with (
         pytest.raises(ToolchainError, match="no scheduler answers at tcp"),
         sweeping.client(1, "tcp://127.0.0.1:9", False),

@@ -1,10 +1,10 @@
 """Runs pieces of a sweep in a process beside a worker's, so that a crash ends no worker.
 
 The process is kept from piece to piece, since its start (torch, the driver) takes as long as
-several cases: 4 s on a host with two H200s, and a timed case 0.7 s. ``prepared`` starts those of
-workers of our own while this process has yet to load what it needs. It ends where a case failed and
-the GPU answers no more, since what a faulty kernel left there would fail the next ones. Where it is
-killed from outside, its piece is run once more.
+many cases: 4 s on a host with two GPUs, and a timed case 0.2 to 0.7 s. ``begin`` starts those of
+workers of our own before this process loads torch and Dask. It ends where a case failed and the GPU
+answers no more, since what a faulty kernel left there would fail the next ones. Where it is killed
+from outside, its piece is run once more.
 ``python -m mla_var3.campaign.helper`` reads a list of cases per line and prints a line
 per outcome.
 """
@@ -21,10 +21,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from mla_var3 import forked, front
-from mla_var3.campaign import cases
+from mla_var3.campaign import cases  # Loads no torch.
 from mla_var3.campaign.cases import Case
 from mla_var3.errors import ToolchainError
 
@@ -115,26 +116,43 @@ _prepared: dict[object, Helper] = {}
 _of_thread = threading.local()
 
 
-@contextlib.contextmanager
-def prepared(environments: Sequence[Mapping[str, str]], mode: str) -> Iterator[list[Helper]]:
-    """Start the processes of workers 0, 1, ... of this process, and end them.
+def may_begin(workers: int, mode: str) -> bool:
+    """Whether there seem to be as many GPUs as timed cases want, by their device files."""
+    return mode != "event" or workers <= len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def begin(workers: int, mode: str) -> None:
+    """Start the processes of workers 0, 1, ... of this process where they do not run yet.
 
     Args:
-        environments: Variables of each.
-        mode: Of their cases.
+        workers: How many.
+        mode: Of their cases; timed ones have a GPU each.
     """
-    made = [Helper(one, mode) for one in environments]
+    for number in range(workers):
+        if number not in _prepared:
+            visible = {"CUDA_VISIBLE_DEVICES": _gpu(number)} if mode == "event" else {}
+            _prepared[number] = Helper(visible, mode)
+            _prepared[number].start()
+
+
+def _gpu(number: int) -> str:
+    """What ``CUDA_VISIBLE_DEVICES`` calls the GPU that is this one of those seen here."""
+    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return seen[number] if number < len(seen) else str(number)
+
+
+@contextlib.contextmanager
+def prepared(workers: int, mode: str) -> Iterator[None]:
+    """As ``begin``; ends the processes in the end."""
     try:
-        for number, one in enumerate(made):
-            one.start()
-            _prepared[number] = one
-        yield made
+        begin(workers, mode)
+        yield
     finally:
-        for number, one in enumerate(made):
-            _prepared.pop(number, None)
-            if (process := one._process) is not None:
+        for number in list(_prepared):
+            helper = _prepared.pop(number)
+            if (process := helper._process) is not None:
                 process.kill()
-                one.end()
+                helper.end()
 
 
 def isolated(piece: Sequence[Content]) -> list[Content]:
@@ -158,8 +176,7 @@ def _worker() -> object:
 
 def main() -> int:
     """Run the pieces that stdin holds, a line each, until it ends."""
-    for name in NEEDED.get(sys.argv[1] if len(sys.argv) > 1 else "", ()):
-        importlib.import_module(name)
+    _load(sys.argv[1] if len(sys.argv) > 1 else "")
     for line in sys.stdin:
         for content in json.loads(line):
             outcome = cases.run(Case.model_validate(content))
@@ -167,6 +184,17 @@ def main() -> int:
             if outcome.status == "failed" and not _gpu_answers():
                 raise ToolchainError("after a failed case the GPU answers no more in its process")
     return 0
+
+
+def _load(mode: str) -> None:
+    """Load what cases of a mode take, and the driver for timed ones."""
+    for name in NEEDED.get(mode, ()):
+        importlib.import_module(name)
+    if mode == "event":
+        import torch
+
+        if torch.cuda.is_available():
+            torch.empty(1, device="cuda")
 
 
 def _gpu_answers() -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,8 +224,7 @@ def gpus() -> int:
 def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Client]:
     """A client of Dask: of a scheduler that runs, or of workers of our own.
 
-    Workers of our own are threads: what they run is in a process beside each (``helper``), which
-    starts before Dask is loaded.
+    Workers of our own are threads: what they run is in a process beside each (``helper``).
 
     Args:
         workers: Processes here; of timed cases one per GPU.
@@ -246,12 +244,9 @@ def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Clie
             said = " ".join(str(error).split())
             raise ToolchainError(f"no scheduler answers at {scheduler}: {said}") from error
         return
-    visible = [{"CUDA_VISIBLE_DEVICES": _gpu(n)} if is_timed else {} for n in range(workers)]
-    with helper.prepared(visible, "event" if is_timed else "static"):
-        if is_timed and workers > gpus():
-            raise UsageError(
-                f"--workers={workers}: timed cases need a GPU each, and here are {gpus()}"
-            )
+    if is_timed and workers > gpus():
+        raise UsageError(f"--workers={workers}: timed cases need a GPU each, and here are {gpus()}")
+    with helper.prepared(workers, "event" if is_timed else "static"):
         dask = _dask()
         options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False,
                                    "resources": {"GPU": 1} if is_timed else {}}  # fmt: skip
@@ -263,12 +258,6 @@ def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Clie
             dask.Client(cluster) as found,
         ):
             yield found
-
-
-def _gpu(number: int) -> str:
-    """What ``CUDA_VISIBLE_DEVICES`` calls the GPU that is this one of those seen here."""
-    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return seen[number] if number < len(seen) else str(number)
 
 
 def _dask() -> Any:
