@@ -313,8 +313,7 @@ def test_a_worker_with_other_sources_is_found(folder):
 
 
 def test_nobody_at_an_address_and_too_few_gpus_are_one_sentence():
-    assert helper.may_begin(99, "static")
-    assert not helper.may_begin(99, "event")
+    assert not helper.has_gpus(99)
     with pytest.raises(UsageError, match="need a GPU each"), sweeping.client(99, None, True):
         pass
     assert not helper._prepared

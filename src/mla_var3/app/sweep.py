@@ -54,11 +54,10 @@ def sweep(
         raise UsageError("--workers are processes here, and --scheduler has its own; name one")
     told = sweepspec.read(spec)
     is_timed = told.mode == "event"
-    if (
-        workers > 1 and not dry and helper.may_begin(workers, told.mode)
-    ):  # They start while torch and Dask are loaded here.
+    # They start while torch and Dask are loaded here.
+    if workers > 1 and not dry and (not is_timed or helper.has_gpus(workers)):
         helper.begin(workers, told.mode)
-    from mla_var3.campaign import surfaces, sweeping
+    from mla_var3.campaign import sweeping
 
     cases = sweepspec.cases_of(told, spec.name)
     found = sweeping.Sweep(told.name)
@@ -81,6 +80,8 @@ def sweep(
     elif left:
         sweeping.run(found, cases, sweeping.here(found), done, again)
     outcomes = [outcome for case in cases if (outcome := found.outcome(case)) is not None]
+    from mla_var3.campaign import surfaces  # Loads torch.
+
     write_atomic(found.root / "table.csv", surfaces.table(outcomes))
     drawn = [surfaces.draw(one, found.root / "figures" / f"{_slug(one.title)}.svg")
              for one in surfaces.surfaces(outcomes)]  # fmt: skip

@@ -116,9 +116,14 @@ _prepared: dict[object, Helper] = {}
 _of_thread = threading.local()
 
 
-def may_begin(workers: int, mode: str) -> bool:
-    """Whether there seem to be as many GPUs as timed cases want, by their device files."""
-    return mode != "event" or workers <= len(list(Path("/dev").glob("nvidia[0-9]*")))
+def has_gpus(workers: int) -> bool:
+    """Whether there is a GPU per worker, by the device files: asking torch takes seconds.
+
+    False says nothing: other systems have other files.
+    """
+    files = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    seen = _visible()
+    return workers <= (min(files, len(seen)) if seen else files)
 
 
 def begin(workers: int, mode: str) -> None:
@@ -137,8 +142,12 @@ def begin(workers: int, mode: str) -> None:
 
 def _gpu(number: int) -> str:
     """What ``CUDA_VISIBLE_DEVICES`` calls the GPU that is this one of those seen here."""
-    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    seen = _visible()
     return seen[number] if number < len(seen) else str(number)
+
+
+def _visible() -> list[str]:
+    return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
 
 @contextlib.contextmanager

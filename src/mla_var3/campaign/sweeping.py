@@ -244,7 +244,7 @@ def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Clie
             said = " ".join(str(error).split())
             raise ToolchainError(f"no scheduler answers at {scheduler}: {said}") from error
         return
-    if is_timed and workers > gpus():
+    if is_timed and not helper.has_gpus(workers) and workers > gpus():
         raise UsageError(f"--workers={workers}: timed cases need a GPU each, and here are {gpus()}")
     with helper.prepared(workers, "event" if is_timed else "static"):
         dask = _dask()
