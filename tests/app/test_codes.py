@@ -12,6 +12,8 @@ import pytest
 
 import mla_var3
 from mla_var3 import evidence, paths
+from mla_var3.app import codes
+from mla_var3.errors import UsageError
 from mla_var3.evidence import builds, revisions, states
 from tests.evidence.making import passed, record, stage
 from tests.factories import device
@@ -169,6 +171,33 @@ def test_another_grid_is_named_and_refused_until_it_is_declared(copy):
     new, old = table.versions["v0"].builds
     assert new.why == "a grid with one row more"
     assert not set(new.sources) & set(old.sources)
+
+
+def test_where_launches_stand_static_records_alone_are_of_other_code(copy):
+    path = builds.path_of("cutile", "gemm", "gemm", copy.root / "results")
+    table = builds.read(path)
+    base = table.versions["v0"]
+    launched = base.today.compiled[0]
+    case = launched.case
+    static = launched.model_copy(
+        update={"case": case.model_copy(update={"device": "static/sm_90"})}
+    )
+    before = base.today.model_copy(update={"compiled": (static, launched)})
+    other = {"gemm": static.stages["gemm"].model_copy(update={"grid": (9,)})}
+    older = builds.Build(
+        sources=("0" * 16,), compiled=(static, launched.model_copy(update={"stages": other}))
+    )
+    known = base.model_copy(update={"builds": (before, older), "defaults": None})
+    builds.write(table.model_copy(update={"versions": {"v0": known}}), path)
+    copy.edit(GEMM_V0, "    acc = ct.zeros", "    scale = 2.0\n    acc = scale * ct.zeros")
+    with pytest.raises(UsageError, match="add --changed"):
+        codes.write("gemm", "v0", launches_stand=True)
+    code, said = copy.run("write", "gemm", "v0", "--changed=compiles", "--launches-stand")
+    assert code == 0, said
+    new, old, oldest = builds.read(path).versions["v0"].builds
+    assert old.find(static.case) == static != new.find(static.case)
+    assert old.find(case) == new.find(case) != launched
+    assert oldest.find(case).stages == other
 
 
 def test_another_swizzle_in_the_kit_changes_the_designs_that_use_it_alone(copy):

@@ -76,7 +76,7 @@ class TestDefaultMode:
         out, err = capsys.readouterr()
         assert "compiling [x]" in err
         assert "compiling" not in out
-        assert f"wrote {tmp_path}/: report.md, report.html and 2 more files" in out
+        assert f"wrote {tmp_path}/: report.md, report.html, 2 more files" in out
         assert f"record {tmp_path}/static/{{sm_90,sm_120}}/p/l/d/r.json" in out
 
     def test_a_check_where_the_language_compiles_nothing(self, profiled, no_gpu, capsys):

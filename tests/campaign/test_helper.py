@@ -44,7 +44,7 @@ def test_pieces_share_a_process_until_a_case_ends_it():
     assert "its process ended by code" in made[1]["reason"]
     assert first.poll() not in (None, 0)
     assert [one.status for one in outcomes(mine.run([REFUSED]))] == ["refused"]  # A new one.
-    mine._end()
+    mine.end()
 
 
 @pytest.mark.parametrize(("answers", "ended"), [(True, False), (False, True)])
@@ -71,7 +71,28 @@ def test_a_process_that_is_killed_between_pieces_is_started_again():
     os.kill(mine._process.pid, signal.SIGKILL)
     mine._process.wait()
     assert [one.status for one in outcomes(mine.run([REFUSED]))] == ["refused"]
-    mine._end()
+    mine.end()
+
+
+def test_a_piece_whose_process_is_killed_runs_once_more_and_whole(monkeypatch):
+    tries = []
+
+    def tried(self, piece):
+        tries.append(piece)
+        return ([], -signal.SIGKILL, "no word") if len(tries) == 1 else ([{}] * len(piece), 0, "")
+
+    monkeypatch.setattr(Helper, "_tried", tried)
+    assert Helper().run([REFUSED, REFUSED]) == [{}, {}]
+    assert tries == [[REFUSED, REFUSED]] * 2
+
+
+def test_what_crashes_is_not_run_again(monkeypatch):
+    tries = []
+    monkeypatch.setattr(
+        Helper, "_tried", lambda self, piece: tries.append(1) or ([], -signal.SIGSEGV, "no word")
+    )
+    (one,) = outcomes(Helper().run([REFUSED]))
+    assert (one.status, tries) == ("failed", [1])
 
 
 def test_a_process_that_does_not_start_fails_its_cases(monkeypatch):

@@ -16,7 +16,7 @@ import pytest
 
 from mla_var3 import evidence
 from mla_var3.app import sweep as command
-from mla_var3.campaign import cases, surfaces, sweeping, sweepspec
+from mla_var3.campaign import cases, helper, surfaces, sweeping, sweepspec
 from mla_var3.campaign.cases import Case, Outcome, Sources
 from mla_var3.errors import HyperMlaError, InputError, ToolchainError, UsageError
 from mla_var3.paths import repo_root
@@ -279,16 +279,16 @@ def test_a_timed_case_on_a_played_gpu(folder, monkeypatch):
 
 
 def test_a_worker_that_is_killed_loses_nothing(folder):
-    """Two workers of Dask; one is killed while it works."""
+    """Two workers of Dask; the process of one is killed while it works."""
     spec = sweepspec.read(written(folder))
     all_ = sweepspec.cases_of(spec)[:3]
     sweep, got = sweeping.Sweep("tiles"), []
     with sweeping.client(2, None, False) as client:
-        pids = client.run(os.getpid)
-        assert len(set(pids.values())) == 2
+        beside = [one.start().pid for one in helper._prepared.values()]
+        assert len(set(beside)) == 2
         how = sweeping.on_workers(client, sweep.sources, False)
         split = lambda units: how([[case] for unit in units for case in unit])  # noqa: E731
-        victim = next(iter(pids.values()))
+        victim = beside[0]
         killer = subprocess.Popen([sys.executable, "-c", "import os, sys, time\ntime.sleep(2)\n"
                                    f"os.kill({victim}, {int(signal.SIGKILL)})"])  # fmt: skip
         count = sweeping.run(sweep, all_, split, got.append)
@@ -296,6 +296,13 @@ def test_a_worker_that_is_killed_loses_nothing(folder):
     assert count == len(all_) == len(got)
     assert {outcome.status for outcome in got} == {"passed"}
     assert sweep.todo(all_) == []
+    assert not helper._prepared
+
+
+@pytest.mark.parametrize(("seen", "names"), [("", ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])])
+def test_each_worker_sees_a_gpu_of_those_seen_here(monkeypatch, seen, names):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    assert [helper._gpu(number) for number in range(2)] == names
 
 
 def test_a_worker_with_other_sources_is_found(folder):
@@ -306,8 +313,10 @@ def test_a_worker_with_other_sources_is_found(folder):
 
 
 def test_nobody_at_an_address_and_too_few_gpus_are_one_sentence():
+    assert not helper.has_gpus(99)
     with pytest.raises(UsageError, match="need a GPU each"), sweeping.client(99, None, True):
         pass
+    assert not helper._prepared
     with (
         pytest.raises(ToolchainError, match="no scheduler answers at tcp"),
         sweeping.client(1, "tcp://127.0.0.1:9", False),

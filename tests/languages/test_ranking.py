@@ -154,16 +154,16 @@ def test_density():
 
 
 def test_what_only_moves_bytes_is_as_dense_as_what_it_has_under_way():
-    """Few blocks with deep rings, not many warps that wait for one tile each."""
+    """Blocks with deep rings, not many warps that wait for one tile each."""
     room = H200.sm_limits().shared_memory_per_sm
     deep = facts(tma_loads=4, shared_bytes=39_320), held(blocks_per_sm=4, fraction=0.5)
     flat = facts(tma_loads=4, shared_bytes=6_424), held(blocks_per_sm=8, fraction=1.0)
     launch = Launch(512, 512 << 20)
-    assert density(*deep, launch, H200) == pytest.approx(4 * 39_320 / room)
-    assert density(*flat, launch, H200) == pytest.approx(4 * 6_424 / room)  # 4 blocks per SM
+    assert density(*deep, launch, H200) == pytest.approx(39_320 / room)
+    assert density(*flat, launch, H200) == pytest.approx(6_424 / room)
     short = Launch(4096, 4096 << 12)  # A block moves 4 KB in all, so the ring stays empty.
-    assert density(*deep, short, H200) == pytest.approx(4 * 4096 / room)
-    assert density(*flat, short, H200) == pytest.approx(8 * 4096 / room)
+    assert density(*deep, short, H200) == pytest.approx(4096 / room)
+    assert density(*flat, short, H200) == pytest.approx(4096 / room)
 
 
 def test_reasons():

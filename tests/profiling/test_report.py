@@ -57,7 +57,7 @@ class TestLimits:
             "stores in the code"
         )
         assert "HMMA" in path
-        assert occupancy.startswith("one block per SM, limited by registers (12 warps)")
+        assert occupancy.startswith("one block per SM, by registers (12 warps)")
         # 10^9 FLOP over 10^6 bytes against 989.5 TFLOP/s over 4800 GB/s.
         assert side == (
             "bound by tensor throughput on nvidia-h200-sxm: 1000 FLOP/B against a ridge of 206"

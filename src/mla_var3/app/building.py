@@ -258,13 +258,21 @@ def _is_taken(version: Version, case: Case) -> bool:
     return True
 
 
-def keep(one: Comparison, why: str | None = None, root: Path | None = None) -> str:
+def keep(
+    one: Comparison,
+    why: str | None = None,
+    root: Path | None = None,
+    *,
+    launches_stand: bool = False,
+) -> str:
     """Write what a version compiles to now into its table; returns the table's path.
 
     Args:
         one: The comparison.
         why: Why its machine code is another now, where it is.
         root: Folder of the table; that of the committed ones by default.
+        launches_stand: Whether a GPU has always launched what is compiled now, so that records
+            made on one stand, and static ones alone are of other code.
 
     Raises:
         ToolchainError: The table was made by other tools.
@@ -275,12 +283,33 @@ def keep(one: Comparison, why: str | None = None, root: Path | None = None) -> s
     if one.changes:
         # What ran until now is of the old build, even of the same sources.
         now = datetime.datetime.now(datetime.UTC)
+        if launches_stand:
+            old = tuple(_as_launched(each, old[0], one.compiled) for each in old)
         builds_ = (Build(sources=(state,), compiled=one.compiled, why=why, since=now), *old)
     elif old:
         builds_ = (_extended(old[0], [state], one.compiled), *_without(old[1:], state))
     else:
         builds_ = (Build(sources=(state,), compiled=one.compiled),)
     return _written(version, builds_, root)
+
+
+def _as_launched(build: Build, before: Build, now: Sequence[Compiled]) -> Build:
+    """An old build, with what is compiled now wherever a device launched that.
+
+    It did under the version's last build, and under an older one where that was the same. What
+    differed there already stays as it is.
+    """
+    launched = [one for one in now if not one.case.device.startswith(evidence.STATIC)]
+    if build is before:
+        return _extended(build, [], launched)
+    same = [
+        one
+        for one in launched
+        if (last := before.find(one.case)) is not None
+        and (its := build.find(one.case)) is not None
+        and not changes_of(last, its)
+    ]
+    return _extended(build, [], same)
 
 
 def _without(found: Sequence[Build], state: str) -> list[Build]:

@@ -82,6 +82,7 @@ def write(
     version: Number = None,
     arch: str | None = None,
     changed: str | None = None,
+    launches_stand: bool = False,
 ) -> int:
     """Compile versions and keep what they compile to in the tables.
 
@@ -93,6 +94,8 @@ def write(
         version: Version; all of the design by default.
         arch: Only the cases of this arch; for a version that is new, those to add.
         changed: Why the machine code of these versions is another now.
+        launches_stand: With ``--changed``: what is compiled now is what a GPU launched all along,
+            and only compiles without one were of other code. Records of launches stay fresh.
 
     Returns:
         0 when the tables are those of today's sources, else 1.
@@ -100,6 +103,8 @@ def write(
     _known_arch(arch)
     if arch is not None and changed is not None:
         raise UsageError("--changed declares other code on all archs: leave --arch out")
+    if launches_stand and changed is None:
+        raise UsageError("--launches-stand says of which change launches are free: add --changed")
     refused = 0
     for each in _asked(design, version):
         one = building.compare(each, _say, arch, new=True)
@@ -110,7 +115,7 @@ def write(
             refused += 1
             print(f"{each.key}: no case compiles, so that there is nothing to keep")
         else:
-            print(f"wrote {building.keep(one, changed)}")
+            print(f"wrote {building.keep(one, changed, launches_stand=launches_stand)}")
     if refused:
         print(
             f"{refused} versions were not written: mend them, or declare the change with "

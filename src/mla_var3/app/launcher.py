@@ -96,7 +96,7 @@ def wrote(result: ProfileResult) -> Iterator[str]:
     yield from (f"record {path}" for path in braced(result.record_paths))
     if result.report:
         yield f"wrote {relative(result.report.parent)}/: report.md, report.html" + (
-            f" and {len(result.files)} more files" if result.files else ""
+            f", {len(result.files)} more files" if result.files else ""
         )
 
 

@@ -46,13 +46,19 @@ def sweep(
     Returns:
         1 where a case failed.
     """
-    from mla_var3.campaign import surfaces, sweeping, sweepspec
+    from mla_var3.campaign import helper, sweepspec
 
     if workers < 1:
         raise UsageError(f"--workers={workers} is below 1")
     if scheduler is not None and workers > 1:
         raise UsageError("--workers are processes here, and --scheduler has its own; name one")
     told = sweepspec.read(spec)
+    is_timed = told.mode == "event"
+    # They start while torch and Dask are loaded here.
+    if workers > 1 and not dry and (not is_timed or helper.has_gpus(workers)):
+        helper.begin(workers, told.mode)
+    from mla_var3.campaign import sweeping
+
     cases = sweepspec.cases_of(told, spec.name)
     found = sweeping.Sweep(told.name)
     left = found.todo(cases, again)
@@ -67,7 +73,6 @@ def sweep(
         count += 1
         print(f"[{count}/{len(left)}] {outcome.case}: {outcome}", flush=True)
 
-    is_timed = told.mode == "event"
     if left and (workers > 1 or scheduler is not None):
         with sweeping.client(workers, scheduler, is_timed) as client:
             how = sweeping.on_workers(client, found.sources, is_timed)
@@ -75,6 +80,8 @@ def sweep(
     elif left:
         sweeping.run(found, cases, sweeping.here(found), done, again)
     outcomes = [outcome for case in cases if (outcome := found.outcome(case)) is not None]
+    from mla_var3.campaign import surfaces  # Loads torch.
+
     write_atomic(found.root / "table.csv", surfaces.table(outcomes))
     drawn = [surfaces.draw(one, found.root / "figures" / f"{_slug(one.title)}.svg")
              for one in surfaces.surfaces(outcomes)]  # fmt: skip

@@ -224,6 +224,8 @@ def gpus() -> int:
 def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Client]:
     """A client of Dask: of a scheduler that runs, or of workers of our own.
 
+    Workers of our own are threads: what they run is in a process beside each (``helper``).
+
     Args:
         workers: Processes here; of timed cases one per GPU.
         scheduler: Address of a scheduler; None for workers here.
@@ -233,41 +235,47 @@ def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Clie
         ToolchainError: Nobody answers at the address, or no worker has a GPU.
         UsageError: There are more workers than GPUs.
     """
-    try:
-        import dask
-        from distributed import Client, Nanny, Scheduler, SpecCluster
-    except ImportError as error:
-        raise ToolchainError("several workers need Dask: pip install distributed") from error
-    # A worker's own processes compile; a case that kills its workers is no more than one case.
-    dask.config.set(
-        {"distributed.worker.daemon": False, "distributed.logging.distributed": "error"}
-    )
     if scheduler is not None:
         try:
-            with Client(scheduler, timeout="10s") as found:
+            with _dask().Client(scheduler, timeout="10s") as found:
                 _require_gpus(found, is_timed)
                 yield found
         except (OSError, TimeoutError, ValueError) as error:
             said = " ".join(str(error).split())
             raise ToolchainError(f"no scheduler answers at {scheduler}: {said}") from error
         return
-    if is_timed and workers > gpus():
+    if is_timed and not helper.has_gpus(workers) and workers > gpus():
         raise UsageError(f"--workers={workers}: timed cases need a GPU each, and here are {gpus()}")
-    options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
-    specs = {
-        number: {"cls": Nanny, "options": {
-            **options,
-            **({"env": {"CUDA_VISIBLE_DEVICES": str(number)}, "resources": {"GPU": 1}}
-               if is_timed else {}),
-        }}
-        for number in range(workers)
-    }  # fmt: skip
-    made = {"cls": Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
-    with (
-        SpecCluster(workers=specs, scheduler=made, silence_logs="error") as cluster,
-        Client(cluster) as found,
-    ):
-        yield found
+    with helper.prepared(workers, "event" if is_timed else "static"):
+        dask = _dask()
+        options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False,
+                                   "resources": {"GPU": 1} if is_timed else {}}  # fmt: skip
+        specs = {n: {"cls": dask.Worker, "options": options} for n in range(workers)}
+        made = {"cls": dask.Scheduler,
+                "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}  # fmt: skip
+        with (
+            dask.SpecCluster(workers=specs, scheduler=made, silence_logs="error") as cluster,
+            dask.Client(cluster) as found,
+        ):
+            yield found
+
+
+def _dask() -> Any:
+    """The module ``distributed``, set to be silent and to keep to one try per case.
+
+    Raises:
+        ToolchainError: It is not installed.
+    """
+    try:
+        import dask
+        import distributed
+    except ImportError as error:
+        raise ToolchainError("several workers need Dask: pip install distributed") from error
+    # A worker's own processes compile; a case that kills its workers is no more than one case.
+    dask.config.set(
+        {"distributed.worker.daemon": False, "distributed.logging.distributed": "error"}
+    )
+    return distributed
 
 
 def _require_gpus(found: Client, is_timed: bool) -> None:

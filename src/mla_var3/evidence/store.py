@@ -43,7 +43,8 @@ def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
 
     What took no times and came of the same as the newest record of the same key is not written
     again: a compile repeated teaches nothing, though an assembler may make other code of the same
-    tile IR from run to run. No file of another process is ever touched.
+    tile IR from run to run. One that has become of other code is no such record. No file of another
+    process is ever touched.
 
     Args:
         record: The record.
@@ -67,7 +68,9 @@ def write(record: Record, root: Path | None = None) -> tuple[Path, bool]:
 
 
 def _stated(record: Record, root: Path) -> Path | None:
-    """The file whose record is the newest of the same key, where it came of the same."""
+    """The file whose record is the newest of the same key, where it came of the same and stands."""
+    from mla_var3.evidence import states
+
     found = [
         (other.time, path)
         for path in files(root, folder_of(record))
@@ -77,7 +80,10 @@ def _stated(record: Record, root: Path) -> Path | None:
     if not found:
         return None
     newest = max(found)[1]
-    same = any(o.key == record.key and o.made_of() == record.made_of() for o in _readable(newest))
+    same = any(
+        o.key == record.key and o.made_of() == record.made_of() and not states.is_stale(o)
+        for o in _readable(newest)
+    )
     return newest if same else None
 
 

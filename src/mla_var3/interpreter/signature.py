@@ -1,15 +1,15 @@
 """Builds the signature of a cuTile kernel from the arguments of one launch, without a driver.
 
-cuTile specializes a kernel for what it knows of its arguments: dtypes, ranks, which strides are 1,
-and which sizes, strides and addresses are divisible by 16. Its own
-``KernelSignature.from_kernel_args`` asks the CUDA driver; this module derives the same facts from
-torch tensors alone (CPU, CUDA or meta), so that it works on a machine that has no GPU.
+cuTile specializes a kernel for what it knows of its arguments: dtypes, ranks, which sizes and
+strides are 1, which sizes, strides and addresses are divisible by 16, and whether an array may
+overlap itself. Its own ``KernelSignature.from_kernel_args`` asks the CUDA driver; this module
+derives the same facts from torch tensors alone (CPU, CUDA or meta), so that it works on a machine
+that has no GPU. A test holds the two equal, with a driver that answers without a device.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -248,14 +248,17 @@ def _array(tensor: torch.Tensor, annotation: Any, path: str) -> ArrayConstraint:
     else:
         stride_constant = [1 if s == 1 else None for s in strides]
     per_vector = max(1, ALIGNMENT_BYTES * 8 // dtype.bitwidth)
-    shape_constant = [n if i in static_shape else None for i, n in enumerate(shape)]
+    if static_shape:  # Likewise of sizes.
+        shape_constant = [n if i in static_shape else None for i, n in enumerate(shape)]
+    else:
+        shape_constant = [1 if n == 1 else None for n in shape]
     return ArrayConstraint(
         dtype,
         tensor.ndim,
         index_dtype=index_dtype,
         stride_lower_bound_incl=0,
         alias_groups=(),
-        may_alias_internally=any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)),
+        may_alias_internally=_may_overlap_itself(shape, strides),
         stride_constant=stride_constant,
         shape_constant=shape_constant,
         stride_divisible_by=[
@@ -268,6 +271,19 @@ def _array(tensor: torch.Tensor, annotation: Any, path: str) -> ArrayConstraint:
         ],
         base_addr_divisible_by=_address_divisor(tensor),
     )
+
+
+def _may_overlap_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether cuTile allows for two elements at one address: an axis that ends within the next.
+
+    Axes without a step and empty ones count as any other, as they do there.
+    """
+    end = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if stride < end:
+            return True
+        end = stride * size
+    return False
 
 
 def _address_divisor(tensor: torch.Tensor) -> int:
@@ -300,9 +316,8 @@ def _list(arg: list[Any], node: Any, path: str) -> ListConstraint:
                 f"argument {path!r} mixes {first.dtype} of rank {first.ndim} with {item.dtype} of "
                 f"rank {item.ndim} (item {i}); all arrays of a list need one dtype and rank"
             )
-    return ListConstraint(
-        _common_constraint(items), alias_groups=(), elements_may_alias=_any_overlap(arg)
-    )
+    # cuTile does not look whether they do.
+    return ListConstraint(_common_constraint(items), alias_groups=(), elements_may_alias=True)
 
 
 def _common_constraint(items: list[ArrayConstraint]) -> ArrayConstraint:
@@ -327,13 +342,6 @@ def _common_constraint(items: list[ArrayConstraint]) -> ArrayConstraint:
         shape_divisible_by=common("shape_divisible_by", 1),
         base_addr_divisible_by=min(addresses),
     )
-
-
-def _any_overlap(tensors: list[torch.Tensor]) -> bool:
-    if any(t.device.type == "meta" for t in tensors):
-        return False
-    spans = sorted((t.data_ptr(), t.data_ptr() + span_bytes(t)) for t in tensors)
-    return any(a_end > b_start for (_, a_end), (b_start, _) in itertools.pairwise(spans))
 
 
 def span_bytes(tensor: torch.Tensor) -> int:

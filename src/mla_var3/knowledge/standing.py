@@ -14,7 +14,7 @@ from mla_var3 import evidence, roofline
 from mla_var3.devices import load
 from mla_var3.errors import UnknownNameError
 from mla_var3.evidence import Passed, Record, Scalar, Stage
-from mla_var3.evidence.compare import Versus, median_us, than, versus, word
+from mla_var3.evidence.compare import Versus, median_us, said, than, versus, word
 from mla_var3.knowledge.joining import distance, joined
 from mla_var3.profiling.report import SIDES, limits
 from mla_var3.runtime import costs, registry
@@ -153,25 +153,25 @@ def facts(found: Standing) -> list[tuple[str, str]]:
 def _compared(found: Standing) -> Iterable[tuple[str, str]]:
     if (before := found.before) is not None:
         versus_before = found.against(lambda record: _version(record) == before)
-        yield f"Against {before.version}", f"{_many(found, versus_before, before.version)}."
+        yield f"Against {before.version}", f"{_many(found, versus_before)}."
     yield "Against the best", f"{_best(found)}."
     if (peer := found.peer) is not None and found.version.design != peer[0]:
-        yield f"Against {peer[1]}", f"{_peer(found, *peer)}."
+        yield f"Against {peer[1]}", f"{_peer(found, peer[0])}."
 
 
-def _peer(found: Standing, design: str, name: str) -> str:
+def _peer(found: Standing, design: str) -> str:
     """Against a library's kernel; where no run timed both, how the best of ours stands to it."""
     direct = found.against(lambda record: record.kernel.design == design)
     best = _version(found.best) if found.best is not None else None
     if direct.pairs:
-        return _many(found, direct, name) + _other_work(found.version, direct)
+        return _many(found, direct) + _other_work(found.version, direct)
     if best is None or best == found.version:
         return NEVER
     theirs = replace(found, version=best)
     known = theirs.against(lambda record: record.kernel.design == design)
     if not known.pairs:
         return NEVER
-    return f"{NEVER}; {best.key} is {_many(found, known, name)}{_other_work(best, known)}"
+    return f"{NEVER}; {best.key} is {_many(found, known)}{_other_work(best, known)}"
 
 
 def _other_work(version: Version, found: Versus) -> str:
@@ -181,7 +181,7 @@ def _other_work(version: Version, found: Versus) -> str:
     return "" if same else f"; {version.key} covers {covers}"
 
 
-def _many(standing: Standing, found: Versus, name: str) -> str:
+def _many(standing: Standing, found: Versus) -> str:
     """A comparison over all problems in words; the device where it is not the measured one."""
     pairs = found.pairs
     if not pairs:
@@ -192,11 +192,9 @@ def _many(standing: Standing, found: Versus, name: str) -> str:
     stale = sum(evidence.is_stale(p.before) or evidence.is_stale(p.after) for p in pairs)
     old = f", {stale} of older code" if stale else ""
     if len(pairs) == 1:
-        return f"{than(pairs[0].gain, 1.0, name)} at {axes(pairs[0].after.problem)}{on}{old}"
+        return f"{said(pairs[0].gain, 1.0)} at {axes(pairs[0].after.problem)}{on}{old}"
     span = " to ".join(dict.fromkeys((found.worst.said, found.best.said)))
-    return (
-        f"{than(found.median, 1.0, name)} at the median of {len(pairs)} problems ({span}){on}{old}"
-    )
+    return f"{said(found.median, 1.0)} ({len(pairs)} problems: {span}){on}{old}"
 
 
 def _best(found: Standing) -> str:
@@ -207,11 +205,11 @@ def _best(found: Standing) -> str:
     other = _version(best)
     name = other.key if other is not None else f"{best.kernel.design} {best.kernel.version}"
     us, theirs = median_us(mine), median_us(best)
-    said = f"{than(theirs, us, name)} ({theirs:,.1f} us there"
+    text = f"{than(theirs, us, name)} ({theirs:,.1f} us there"
     covers = other.plan_class().covers if other is not None else ""
     if word(theirs, us) == "as fast" or covers in ("", found.version.plan_class().covers):
-        return f"{said})"
-    return f"{said}, covers {covers.partition(',')[0]})"
+        return f"{text})"
+    return f"{text}, covers {covers.partition(',')[0]})"
 
 
 def _time(found: Standing) -> str:
@@ -269,8 +267,8 @@ def _limit(found: Standing) -> Iterable[tuple[str, str]]:
     share = ""
     if stage.duration is not None and len(mine.outcome.stages) > 1:
         share = f" ({stage.duration.median_us / median_us(mine):.0%} of the time)"
-    said = "; ".join(held[:2]) if held else "nothing that its records state"
-    yield "Limited there", f"stage {stage.name}{share} by {said}."
+    by = held[0] if held else "nothing that its records state"
+    yield "Limited there", f"stage {stage.name}{share}: {by}."
 
 
 def _shared(found: Standing, problem: Mapping[str, Scalar]) -> dict[str, Scalar]:

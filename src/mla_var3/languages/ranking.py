@@ -12,12 +12,12 @@ does for each instruction that its warps must issue, MMA FLOPs / (warps * instru
 no MMA), both counted once in the code. Ties go to more resident warps, then to the order of the
 configurations.
 
-A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what an SM
-has under way divided by the latency. Asynchronous loads wait in shared memory, so that what a block
-can have under way is its shared memory, and no more than it moves at all; the ``density`` is the
-share of an SM's shared memory that its resident blocks fill so. Its warps say little: the merge of
-``flash_mla_split_kv`` has 8 blocks of 6 KB per SM or 4 blocks of 39 KB, by a hint, where the launch
-gives each SM 4 blocks. Where loads go through registers it is the share of warps that are resident.
+A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what is under
+way divided by the latency. Asynchronous loads wait in shared memory, so that what a block can have
+under way is its shared memory, and no more than it moves at all; the ``density`` is the share of an
+SM's shared memory that one block fills so. Several blocks per SM do not make up for small ones: of
+the merge of ``flash_mla_split_kv`` one block per SM with 50 KB took 16.9 us on an H100, four with
+39 KB each 27.5 us. Where loads go through registers it is the share of warps that are resident.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def density(facts: StaticFacts, held: Occupancy | None, launch: Launch, device: 
 
 
 def under_way(facts: StaticFacts, held: Occupancy | None, launch: Launch, device: Any) -> float:
-    """Share of an SM's shared memory, else of its warps, that loads can have under way.
+    """Share of an SM's shared memory that a block's loads can fill, else of its warps that fit.
 
     Args:
         facts: What the compiler made of it.
@@ -264,9 +264,8 @@ def under_way(facts: StaticFacts, held: Occupancy | None, launch: Launch, device
         return 1.0
     if not facts.tma_loads + facts.async_copies:
         return held.fraction
-    resident = min(held.blocks_per_sm, -(-launch.blocks // device.sm_count))
     waiting = min(facts.shared_bytes, launch.moved / launch.blocks)
-    return float(resident * waiting / device.sm_limits().shared_memory_per_sm)
+    return float(waiting / device.sm_limits().shared_memory_per_sm)
 
 
 def _warps(held: Occupancy | None) -> int:

@@ -88,7 +88,7 @@ def _verdict(found: Sequence[Record]) -> str:
         return f"**wrong**, {_error(wrong)}" + (f": {cell(wrong.message)}" if wrong.message else "")
     if not checks:
         return "not checked in this run"
-    return f"**right**{_elsewhere(first.problem, checks[0])}, {_error(checks[0])}"
+    return f"**right**{_elsewhere(first.problem, checks[0])}: {_error(checks[0])}"
 
 
 def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
@@ -97,14 +97,15 @@ def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
     other = {k: v for k, v in checked.items() if v is not None and problem.get(k, v) != v}
     if not other:
         return ""
-    more = "; the asked size takes a CPU too long" if "CPU" in check.against else ""
-    return f" (checked at {cell(axes(other))}{more})"
+    more = " (the asked size takes a CPU too long)" if "CPU" in check.against else ""
+    return f" at {cell(axes(other))}{more}"
 
 
 def _error(check: Correctness) -> str:
     worst = check.max_relative_error
     said = "not finite" if worst is None else f"{worst:.1e}"
-    return f"relative error {said} (allowed {check.tolerance:.0e}) against {cell(check.against)}"
+    by = "" if "CPU" in check.against else f", by {cell(check.against)}"
+    return f"relative error {said} of {check.tolerance:.0e} allowed{by}"
 
 
 def _row(record: Record, found: Sequence[Record]) -> list[str]:
