@@ -90,7 +90,6 @@ class _Cute:
         progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
     ) -> list[Compiled]:
         from mla_var3.languages.cute import jobs as compiler
-
         from mla_var3.languages.cute.fingerprint import launch_of
 
         made = compiler.compile_jobs(
