@@ -175,10 +175,10 @@ def hold_court(fresh: bool = False, strangers: Path | None = None) -> int:
     Args:
         fresh: Compile and count all kernels anew; takes about half an hour.
         strangers: Folder that holds the packages of others, as ``pip install --target`` leaves
-            them: compile their kernels anew.
+            them: compile the kernels that the table lacks, with --fresh all.
     """
     if strangers is not None:
-        path = packages.renew(cases.strangers(), strangers)
+        path = packages.renew(cases.strangers(), strangers, fresh=fresh)
         print(f"wrote {relative(path, repo_root())}")
     session = report.hold(fresh=fresh)
     for line in session.missed():
