@@ -37,6 +37,31 @@ def test_facts_come_from_the_same_sources_arch_and_tiling(changes, found):
     assert registers(joined(bare(), [make_record("v0", **changes)])) == found
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, [7, 1, 1]),
+        ({"slug": "b2", "problem": {"b": 2}}, []),
+        ({"target": "static/sm_100"}, []),
+        ({"tiling": {"tile_m": 128}}, []),
+    ],
+)
+def test_a_grid_comes_from_the_same_problem_and_as_many_multiprocessors(changes, found):
+    one = without_grid(bare())
+    twin = make_record("v0", **changes)
+    stage = twin.outcome.stages[0].model_copy(update={"grid": [7, 1, 1]})
+    outcome = twin.outcome.model_copy(update={"stages": [stage]})
+    twin = twin.model_copy(update={"outcome": outcome})
+    assert joined(one, [twin]).outcome.stages[0].grid == found
+
+
+def without_grid(record):
+    stage = record.outcome.stages[0].model_copy(update={"grid": []})
+    return record.model_copy(
+        update={"outcome": record.outcome.model_copy(update={"stages": [stage]})}
+    )
+
+
 def test_another_version_says_nothing():
     assert registers(joined(bare(), [make_record("v1")])) is None
 

@@ -9,6 +9,7 @@ from factories import protocol, static_facts
 
 from mla_var3 import devices, evidence
 from mla_var3.errors import UnknownNameError
+from mla_var3.languages import Compiled
 from mla_var3.profiling import recording
 from mla_var3.profiling.job import Job
 from mla_var3.profiling.settings import Settings
@@ -63,10 +64,8 @@ def test_stages_carry_what_is_known_of_each():
     obj = PLAN.plan(*PLAN.prepare_inputs("meta"))
     time = evidence.Duration(median_us=1.0, min_us=1.0, max_us=1.0, samples=1)
     facts = static_facts(registers=9)
-    outcome = recording.passed(
-        obj, durations={"combine": time}, static={"attention.latent": facts},
-        protocol=protocol(),
-    )  # fmt: skip
+    made = {"attention.latent": Compiled(facts, {})}
+    outcome = recording.passed(obj, durations={"combine": time}, compiled=made, protocol=protocol())
     found = outcome.stages
     assert [s.name for s in found] == ["attention.latent", "attention.decompressed", "combine"]
     assert found[2].kernel == "combine"
@@ -76,6 +75,14 @@ def test_stages_carry_what_is_known_of_each():
         assert stage.name == path
         assert tuple(stage.grid) == kernel.grid()
     assert found[0].tiling["tile_m"] == 64
+
+
+def test_a_grid_that_compiled_host_code_makes_goes_first():
+    obj = PLAN.plan(*PLAN.prepare_inputs("meta"))
+    made = {"combine": Compiled(static_facts(), {}, grid=(7, 3, 1))}
+    stages = {s.name: s.grid for s in recording.passed(obj, compiled=made).stages}
+    assert stages["combine"] == [7, 3, 1]
+    assert stages["attention.latent"] != [7, 3, 1]
 
 
 class TestCorrectness:

@@ -49,6 +49,34 @@ def test_a_move_idiom_is_no_tensor_core_instruction():
     assert sass.mma_instructions(sass.parse_listing(LISTING)) == {"HGMMA.64x64x16.F32.BF16": 1}
 
 
+def barriers(*places):
+    line = "        /*0110*/                   SYNCS.EXCH.64 URZ, [UR8+{:#x}], UR4 ;\n"
+    return "".join(line.format(place) for place in places)
+
+
+@pytest.mark.parametrize(
+    ("places", "depth"),
+    [
+        ((), 0),
+        ((0x20, 0x28), 1),
+        ((0x00, 0x10, 0x08, 0x18), 2),
+        # Singles, a ring of one, a ring of three and one of two, as tileiras orders them.
+        ((0x90, 0x98, 0x00, 0x08, 0x10, 0x28, 0x18, 0x30, 0x20, 0x38, 0x40, 0x50, 0x48, 0x58), 3),
+        # The second barrier of the ring that would be is another one's.
+        ((0x00, 0x10, 0x60, 0x68), 1),
+    ],
+)
+def test_ring_depth_is_that_of_paired_barriers(places, depth):
+    assert sass.ring_depth(LISTING + barriers(*places)) == depth
+
+
+def test_waits_for_warpgroups_are_no_other_waits():
+    code = "        /*0110*/                   {} gsb0, 0x0 ;\n"
+    opcodes = ("WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR.LE", "DEPBAR.LE", "WARPGROUP.DEPBAR.LE")
+    found = sass.parse_listing("".join(map(code.format, opcodes)))
+    assert sass.wgmma_waits(found) == 2
+
+
 def test_instructions_without_line_information():
     (only,) = sass.parse_listing("        /*0000*/                   EXIT ;")
     assert (only.file, only.line) == (None, None)

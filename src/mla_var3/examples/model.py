@@ -25,7 +25,7 @@ PatternId = Literal[
 ]
 
 PATTERN_TITLES: dict[PatternId, str] = {
-    "tma-pipeline": "TMA multi-stage pipeline",
+    "tma-pipeline": "Multi-stage pipeline of asynchronous copies",
     "warp-specialization": "Warp and warpgroup specialization",
     "persistent-loop": "Persistent loop",
     "online-softmax": "Online softmax",

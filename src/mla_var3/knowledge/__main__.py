@@ -23,6 +23,7 @@ from mla_var3.knowledge import (
     pages,
     reference,
     search,
+    stating,
     symptoms,
 )
 from mla_var3.knowledge.court import cases, packages, report
@@ -132,6 +133,33 @@ def _of_file(path: Path) -> evidence.Record:
     return mine[-1]
 
 
+def facts(
+    words: Annotated[tyro.conf.Positional[tuple[str, ...]], named("[DESIGN [VERSION]]")] = (),
+    lacking: bool = False,
+) -> int:
+    """List what static records state of each stage, and why where they state nothing.
+
+    Args:
+        words: Design and version; all by default.
+        lacking: Only what was not observed, though it has a meaning; exit with 1 when there is any.
+    """
+    missing = 0
+    for record in stating.newest(pages.load_all().records.values(), words):
+        for stage, found in stating.of_record(record):
+            open_ = [each for each in found if each.standing == "not observed"]
+            missing += len(open_)
+            shown = open_ if lacking else found
+            if shown:
+                kernel = record.kernel
+                print(
+                    f"{kernel.design}@{kernel.language} {kernel.version} {stage.name} {record.arch}"
+                )
+            for each in shown:
+                print(f"  {each}")
+    print(f"not observed: {missing} facts")
+    return EXIT_FINDINGS if lacking and missing else 0
+
+
 def replay() -> int:
     """Replay the advice over the project's own history, each step without what it taught."""
     done = backtest.backtest(pages.load_all())
@@ -147,10 +175,10 @@ def hold_court(fresh: bool = False, strangers: Path | None = None) -> int:
     Args:
         fresh: Compile and count all kernels anew; takes about half an hour.
         strangers: Folder that holds the packages of others, as ``pip install --target`` leaves
-            them: compile their kernels anew.
+            them: compile the kernels that the table lacks, with --fresh all.
     """
     if strangers is not None:
-        path = packages.renew(cases.strangers(), strangers)
+        path = packages.renew(cases.strangers(), strangers, fresh=fresh)
         print(f"wrote {relative(path, repo_root())}")
     session = report.hold(fresh=fresh)
     for line in session.missed():
@@ -202,6 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "query": query,
             "api": api,
             "match": match,
+            "facts": facts,
             "backtest": replay,
             "court": hold_court,
             "compile": compile_lists,

@@ -16,7 +16,7 @@ from mla_var3.evidence import KernelIdentity, Record, Scalar
 from mla_var3.evidence.compare import Comparison, neighbors
 from mla_var3.knowledge import metrics, triggers
 from mla_var3.knowledge.joining import distance, joined
-from mla_var3.knowledge.pages import Catalogue, Document
+from mla_var3.knowledge.pages import Catalogue, Document, version_of
 from mla_var3.knowledge.schema import Impact, Trigger
 
 #: Which versions a step leads between: language, workload, design and the earlier version.
@@ -47,12 +47,11 @@ def timed(catalogue: Catalogue, layer: str = "*") -> list[Record]:
 
 
 def of_version(catalogue: Catalogue, kernel: KernelIdentity) -> list[Record]:
-    """The newest committed records of one version, for each target, problem and mode."""
-    return [r for r in catalogue.records.values() if _version(r.kernel) == _version(kernel)]
+    """The newest committed records of one version, for each target, problem, mode and sources.
 
-
-def _version(kernel: KernelIdentity) -> tuple[str, ...]:
-    return kernel.package, kernel.layer, kernel.design, kernel.version
+    Sources count, since a compile of today's hides none of those that an older run was of.
+    """
+    return catalogue.of_version.get(version_of(kernel), [])
 
 
 def applied(step: Comparison, catalogue: Catalogue) -> list[Document]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from mla_var3 import roofline
 from mla_var3.archs import base_arch
+from mla_var3.errors import DeviceFigureError
 from mla_var3.evidence import Correctness, Passed, Record, Scalar, Stage, StaticFacts
 
 
@@ -31,7 +33,8 @@ def joined(record: Record, others: Iterable[Record]) -> Record:
     """A record with what others of the same sources state and it does not.
 
     Static facts come from a compile of the same stage with the same tiling for the same arch, that
-    of the nearest problem first. Counters come from the same problem on the same device. A check
+    of the nearest problem first. A grid that the run did not state comes from a compile of the same
+    problem for as many multiprocessors, counters from the same problem on the same device. A check
     on a CPU stands in where the run itself counted nothing.
 
     Args:
@@ -55,6 +58,7 @@ def joined(record: Record, others: Iterable[Record]) -> Record:
 def _completed(stage: Stage, record: Record, near: Sequence[Record]) -> Stage:
     return stage.model_copy(
         update={
+            "grid": stage.grid or _grid(stage, record, near),
             "static": stage.static or _facts(stage, record, near),
             "counters": stage.counters or _counters(stage, record, near),
         }
@@ -70,6 +74,20 @@ def _facts(stage: Stage, record: Record, near: Sequence[Record]) -> StaticFacts 
             if twin.static is not None and twin.static.ok:
                 return twin.static
     return None
+
+
+def _grid(stage: Stage, record: Record, near: Sequence[Record]) -> list[int]:
+    places = _multiprocessors(record)
+    same = (r for r in near if r.slug == record.slug and _multiprocessors(r) == places)
+    return next((twin.grid for r in same for twin in _twins(stage, r) if twin.grid), [])
+
+
+def _multiprocessors(record: Record) -> int | None:
+    device = roofline.device_of(record)
+    try:
+        return None if device is None else device.sm_count
+    except DeviceFigureError:
+        return None
 
 
 def _counters(stage: Stage, record: Record, near: Sequence[Record]) -> dict[str, float]:

@@ -292,15 +292,12 @@ _WGMMA = re.compile(r"HGMMA\.(\d+)x(\d+)x(\d+)\.")
 _HALF = 2
 
 
-def shared(record: Record, stage: Stage) -> float | None:
-    """Time of the operands' way out of shared memory over that of the products.
+def shared_bytes_per_flop(facts: StaticFacts) -> float | None:
+    """Bytes of shared memory that products read per FLOP; None unless all are warpgroup products.
 
     A warpgroup's product of M by N by K reads its M by K and N by K operands. Where M's comes from
     registers it reads less, so this is the most that it can be.
     """
-    facts = _facts(stage)
-    if facts is None:
-        return None
     flops = read = 0
     for opcode, count in facts.mma_instructions.items():
         if (shape := _WGMMA.match(opcode)) is None:
@@ -308,9 +305,14 @@ def shared(record: Record, stage: Stage) -> float | None:
         m, n, k = (int(extent) for extent in shape.groups())
         flops += count * 2 * m * n * k
         read += count * _HALF * k * (m + n)
-    if not flops:
-        return None
-    return max(1.0, read / flops * _SHARED_FLOPS / _SHARED_BYTES)
+    return read / flops if flops else None
+
+
+def shared(record: Record, stage: Stage) -> float | None:
+    """Time of the operands' way out of shared memory over that of the products."""
+    facts = _facts(stage)
+    read = None if facts is None else shared_bytes_per_flop(facts)
+    return None if read is None else max(1.0, read * _SHARED_FLOPS / _SHARED_BYTES)
 
 
 #: Rows of a warpgroup's product; fewer rows of the problem leave the others empty.

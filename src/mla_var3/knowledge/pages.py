@@ -515,9 +515,25 @@ class Catalogue:
         newest = self.index.newest
         return {name: newest[name] for name in sorted(newest, key=natural)}
 
+    @functools.cached_property
+    def of_version(self) -> dict[tuple[str, ...], list[evidence.Record]]:
+        """The records of each version, the newest of each address and sources."""
+        latest: dict[tuple[str, ...], dict[object, evidence.Record]] = {}
+        for record in self.index.records:  # Older ones first.
+            same = record.key, tuple(sorted(record.kernel.sources.items()))
+            known = latest.setdefault(version_of(record.kernel), {})
+            if same not in known or record.outcome.status != "skipped":
+                known[same] = record
+        return {version: list(found.values()) for version, found in latest.items()}
+
     def record_files(self) -> list[Path]:
         """All files under ``results/`` that should hold records."""
         return evidence.files(self.root / "results")
+
+
+def version_of(kernel: evidence.KernelIdentity) -> tuple[str, ...]:
+    """What names a version, whatever its sources."""
+    return kernel.package, kernel.layer, kernel.design, kernel.version
 
 
 def natural(text: str) -> tuple[str | int, ...]:

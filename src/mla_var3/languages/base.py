@@ -24,10 +24,17 @@ class CompileJob:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Facts of a compile and, unless it failed, its files by name."""
+    """What a compile gave.
+
+    Attributes:
+        facts: Its facts.
+        files: Its files by name; none where it failed.
+        grid: Blocks per axis of the launch, where the compiled host code makes it; else empty.
+    """
 
     facts: StaticFacts
     files: Mapping[str, bytes]
+    grid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mla_var3 import devices, evidence, languages
 from mla_var3.evidence import revisions
+from mla_var3.languages import Compiled
 from mla_var3.profiling import gpu_lock
 from mla_var3.profiling.job import Job
 from mla_var3.runtime.check import CaseResult
@@ -71,7 +72,7 @@ def passed(
     protocol: evidence.Protocol | None = None,
     total: evidence.Duration | None = None,
     durations: Mapping[str, evidence.Duration] | None = None,
-    static: Mapping[str, evidence.StaticFacts] | None = None,
+    compiled: Mapping[str, Compiled] | None = None,
 ) -> evidence.Passed:
     """The outcome of a run that ended.
 
@@ -81,16 +82,20 @@ def passed(
         protocol: How the times were taken.
         total: Time of the whole.
         durations: Times by stage path.
-        static: Compiler facts by stage path.
+        compiled: What was compiled, by stage path.
     """
+    made = compiled or {}
     stages = [
         evidence.Stage(
             name=path,
             kernel=kernel.function_name,
             tiling=kernel.tiling.values(),
-            grid=list(languages.find(kernel.language).grid(kernel)),
+            grid=list(
+                (made[path].grid if path in made else ())
+                or languages.find(kernel.language).grid(kernel)
+            ),
             duration=(durations or {}).get(path),
-            static=(static or {}).get(path),
+            static=made[path].facts if path in made else None,
         )
         for path, kernel in obj.stages()
     ]

@@ -260,8 +260,7 @@ def _outcome(target: _Target) -> evidence.Outcome:
         if made.facts.error is not None:
             said = f"does not compile for {target.arch}: {made.facts.error}"
             return evidence.Failed(error=said, stage=path, correctness=checked)
-    facts = {path: made.facts for path, made in target.compiled.items()}
-    return recording.passed(target.obj, correctness=checked, static=facts)
+    return recording.passed(target.obj, correctness=checked, compiled=target.compiled)
 
 
 def _write(record: evidence.Record, job: Job) -> Path:

@@ -33,6 +33,9 @@ _INSTRUCTION = re.compile(
 )
 # Twelve digits are more lines and bytes than there are, and fewer than Python refuses to convert.
 _LINE = re.compile(r'^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d{1,12})\b')
+#: An mbarrier that is initialized, by its place in shared memory.
+_BARRIER = re.compile(r"SYNCS\.EXCH\.64 URZ, \[UR\d{1,3}(?:\+(0x[0-9a-f]{1,8}))?\]")
+BARRIER_BYTES = 8
 _ESCAPED = re.compile(r"(?:\\[0-7]{3})+")
 _RESERVED = re.compile(r"^\.nv\.shared\.reserved\.", re.MULTILINE)
 _TENSOR_MEMORY = re.compile(rb"tcgen05\.alloc\.[^;]{0,4000},\s*(%r\d{1,9});")
@@ -125,6 +128,32 @@ def instruction_mix(instructions: Iterable[Instruction]) -> dict[str, int]:
 def mma_instructions(instructions: Iterable[Instruction]) -> dict[str, int]:
     """Count of tensor-core instructions by full opcode, most frequent first, then by name."""
     return _ordered(Counter(i.opcode for i in instructions if mma_family(i.opcode)))
+
+
+def wgmma_waits(instructions: Iterable[Instruction]) -> int:
+    """Waits for warpgroup multiplications (``WARPGROUP.DEPBAR``)."""
+    return sum(i.opcode.startswith("WARPGROUP.DEPBAR") for i in instructions)
+
+
+def ring_depth(listing: str) -> int:
+    """Places of the deepest ring of loads, as a compiler sets up its barriers; 0 without barriers.
+
+    A ring of n places has n barriers that loads complete and, behind them in memory, n that the
+    readers complete. tileiras initializes them place by place: barrier i of the first kind, then
+    barrier i of the second, n barriers further on.
+
+    Args:
+        listing: ``nvdisasm --print-code`` of one kernel.
+    """
+    places = [int(match or "0", 16) for match in _BARRIER.findall(listing)]
+    deepest = min(1, len(places))
+    for at in range(len(places) - 1):
+        depth, rest = divmod(places[at + 1] - places[at], BARRIER_BYTES)
+        ring = range(places[at], places[at] + depth * BARRIER_BYTES, BARRIER_BYTES)
+        wanted = [place for first in ring for place in (first, first + depth * BARRIER_BYTES)]
+        if depth > deepest and not rest and places[at : at + 2 * depth] == wanted:
+            deepest = depth
+    return deepest
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

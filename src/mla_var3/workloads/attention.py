@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import (
+    KEYS_PER_QUERY,
     USUAL_TILE,
     Cost,
     Problem,
@@ -153,5 +154,6 @@ WORKLOAD = Workload(
         axis_metric("context_tokens", "t", "Keys per sequence."),
         axis_metric("head_dim", "d", "Head dimension without the position part."),
         axis_metric("causal", "causal", "Whether the mask is causal.", "flag"),
+        KEYS_PER_QUERY,
     ),
 )

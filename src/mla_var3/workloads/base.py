@@ -355,6 +355,20 @@ def axis_metric(
     return AxisMetric(name, description, f"problem.{axis}", lambda p: p.get(axis), type)
 
 
+def _keys_per_query(problem: Mapping[str, Any]) -> float | None:
+    keys, queries = problem.get("t"), problem.get("s")
+    return keys / queries if keys and queries else None
+
+
+#: Of every kind of attention.
+KEYS_PER_QUERY = AxisMetric(
+    "keys_per_query",
+    "Keys of a sequence over its query tokens: how long the walk of a row tile is.",
+    "problem.t / problem.s",
+    _keys_per_query,
+)
+
+
 @dataclass(frozen=True)
 class Workload:
     """One workload: what its designs compute, and the words for it.

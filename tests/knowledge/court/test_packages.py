@@ -57,6 +57,30 @@ def test_a_kernel_of_a_file_is_compiled_and_counted(tmp_path, monkeypatch):
     assert (found.counted.flops, found.counted.loaded) == (0, 256)
 
 
+def test_what_the_table_has_is_compiled_when_asked_alone(tmp_path, monkeypatch):
+    seen = next(iter(packages.load().values()))
+    known = Stranger(id="known", package="p 1", kernel="k:k", layer="gemm",
+                     launch=Launch(arguments=()), remedies=(), why="w")  # fmt: skip
+    other = known.model_copy(update={"id": "new"})
+    compiled = []
+
+    def observe(case, _folder):
+        compiled.append(case.id)
+        return seen
+
+    monkeypatch.setattr(packages, "observe", observe)
+    (tmp_path / "results/court").mkdir(parents=True)
+    for cases_, fresh, wanted in (
+        ([known], False, ["known"]),
+        ([known, other], False, ["new"]),
+        ([known, other], True, ["known", "new"]),
+    ):
+        compiled.clear()
+        packages.renew(cases_, tmp_path, tmp_path, print, fresh=fresh)
+        assert compiled == wanted
+    assert packages.load(tmp_path).keys() == {"known", "new"}
+
+
 def test_a_call_is_written_as_a_script():
     launch = Launch(arguments=("bf16[2,3]", "none", 128), keywords={"pingpong": False})
     text = packages._call("package.module:gemm", launch)

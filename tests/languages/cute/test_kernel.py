@@ -79,6 +79,7 @@ class TestCuteKernel:
         )
         assert compiled.facts.registers == compiled_gemm.facts[0].registers
         assert told == [("sm_90", compiled.facts.registers)]
+        assert compiled.grid == (4, 2, 1)  # As its host code launches it, not by ``grid_fn``.
         assert {"kernel.ptx", "kernel.cubin", "kernel.sass", "facts.json"} <= set(compiled.files)
 
     def test_metrics_read_its_facts_and_no_others(self, compiled_gemm):

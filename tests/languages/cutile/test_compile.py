@@ -64,6 +64,9 @@ def test_latent_attention_as_measured_before(compiled, arch, warps, registers, s
     assert facts.tensor_memory_columns == (512 if arch == "sm_100" else 0)
     if warps:
         assert facts.warps_per_block == warps + 4
+    assert (facts.waits_per_wgmma is not None) == (arch == "sm_90")
+    if arch == "sm_90":  # What spills is waited for product by product.
+        assert (facts.waits_per_wgmma >= 1) == spills
     assert sum(line.spill_loads for line in facts.lines) == facts.spill_loads
     assert sum(facts.instruction_mix.values()) == facts.instructions
 

@@ -231,7 +231,8 @@ def _seen(kernel: Kernel) -> Seen:
         stages.append(
             SeenStage(
                 name=path, kernel=stage.function_name, tiling=stage.tiling.values(),
-                grid=tuple(spoken.grid(stage)), static=made.facts.model_copy(update={"lines": ()}),
+                grid=tuple(made.grid or spoken.grid(stage)),
+                static=made.facts.model_copy(update={"lines": ()}),
                 work=Work(flops=stage.cost.flops, bytes=stage.cost.bytes),
             )
         )  # fmt: skip

@@ -52,22 +52,27 @@ def renew(
     folder: Path,
     root: Path | None = None,
     say: Callable[[str], None] = print,
+    *,
+    fresh: bool = False,
 ) -> Path:
-    """Compile the kernels of packages and write what was observed.
+    """Compile the kernels of packages that the table lacks, and write what was observed.
 
     Args:
         cases: The list; cases of CUTLASS's examples are passed over.
         folder: What holds the packages, as ``pip install --target`` leaves them.
         root: Top of the checkout.
+        fresh: Compile also what the table has.
         say: Told of each kernel.
 
     Raises:
         KnowledgeError: A kernel is not there or does not compile.
     """
-    found = {}
+    wanted = [case for case in cases if case.launch is not None]
+    known = {} if fresh else load(root)
+    found = {case.id: known[case.id] for case in wanted if case.id in known}
     with _importable(folder):
-        for case in cases:
-            if case.launch is not None:
+        for case in wanted:
+            if case.id not in found:
                 say(f"compiling {case.id}: {case.kernel} of {case.package}")
                 found[case.id] = observe(case, folder)
     content = {name: seen.model_dump(mode="json") for name, seen in sorted(found.items())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +90,15 @@ class _Cute:
         progress: Callable[[CompileJob, StaticFacts], None] = lambda _job, _facts: None,
     ) -> list[Compiled]:
         from mla_var3.languages.cute import jobs as compiler
+        from mla_var3.languages.cute.fingerprint import launch_of
 
-        return compiler.compile_jobs(
+        made = compiler.compile_jobs(
             jobs, workers=workers, cache_dir=cache_dir, timeout=timeout, progress=progress
         )
+        return [
+            replace(one, grid=launch_of(job.kernel, one.files).grid) if one.facts.ok else one
+            for job, one in zip(jobs, made, strict=True)
+        ]
 
     def fingerprints(
         self,

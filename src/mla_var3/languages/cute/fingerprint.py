@@ -81,6 +81,27 @@ def fingerprint(kernel: Kernel, files: Mapping[str, bytes]) -> Fingerprint:
         PlanError: Its host function launches several kernels.
         EmulatorError: The host function fails.
     """
+    made = launch_of(kernel, files)
+    held = parameters.written(files[HOST].decode())
+    values = [
+        bytes(byte if kept else 0 for byte, kept in zip(value, mask, strict=True))
+        for value, mask in zip(made.parameters, held, strict=True)
+    ]
+    launch = dataclasses.replace(made, parameters=tuple(values))
+    return of_dispatch(launch, code_digest(files[CUBIN]))
+
+
+def launch_of(kernel: Kernel, files: Mapping[str, bytes]) -> Dispatch:
+    """The launch that the compiled host function of a kernel makes.
+
+    Args:
+        kernel: Bound to tensors of the full size; meta tensors do.
+        files: What the compiler made of it.
+
+    Raises:
+        PlanError: Its host function launches several kernels.
+        EmulatorError: The host function fails.
+    """
     host, arguments = require_cute(kernel).host()
     about = export.arguments(files[HEADER].decode(), signature.specs(host, arguments))
     given = zip(about, signature.runtime_values(arguments), strict=True)
@@ -91,13 +112,7 @@ def fingerprint(kernel: Kernel, files: Mapping[str, bytes]) -> Fingerprint:
     made = dispatches(files[HOST].decode(), files[PTX].decode(), packed)
     if len(made) != 1:
         raise PlanError(f"{kernel.name}: its host function launches {len(made)} kernels")
-    held = parameters.written(files[HOST].decode())
-    values = [
-        bytes(byte if kept else 0 for byte, kept in zip(value, mask, strict=True))
-        for value, mask in zip(made[0].parameters, held, strict=True)
-    ]
-    launch = dataclasses.replace(made[0], parameters=tuple(values))
-    return of_dispatch(launch, code_digest(files[CUBIN]))
+    return made[0]
 
 
 def _packed(about: Mapping[str, Any], value: Any, address: int) -> Any:

@@ -29,6 +29,13 @@ def _missed(_: object, facts: StaticFacts | None) -> int | None:
     return sum(r.count for r in facts.remarks if r.kind in ("missed", "failed"))
 
 
+def _fact(name: str) -> Callable[[object, StaticFacts | None], object]:
+    def read(_: object, facts: StaticFacts | None) -> object:
+        return getattr(facts, name) if isinstance(facts, CutileFacts) and facts.ok else None
+
+    return read
+
+
 class _Cutile:
     key = "cutile-dsl"
     package = "cutile"
@@ -63,6 +70,18 @@ class _Cutile:
         StageMetric(
             "tma_refused", "", "static", "lower", "stages[].static.remarks[kind=failed]",
             "Loads that the compiler says it could not give to TMA.", _refused,
+        ),
+        StageMetric(
+            "ring_depth", "", "static", None, "stages[].static.ring_depth",
+            "Steps in flight: places of the deepest ring of loads.", _fact("ring_depth"),
+        ),
+        StageMetric(
+            "wgmma_waits", "instructions", "static", None, "stages[].static.wgmma_waits",
+            "Waits for warpgroup multiplications.", _fact("wgmma_waits"),
+        ),
+        StageMetric(
+            "waits_per_wgmma", "", "static", "lower", "stages[].static.waits_per_wgmma",
+            "Waits for warpgroup multiplications, per one.", _fact("waits_per_wgmma"),
         ),
     )  # fmt: skip
     levers: Mapping[str, str] = LEVERS

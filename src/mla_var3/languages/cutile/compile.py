@@ -35,7 +35,7 @@ from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
-FACTS_VERSION = 3
+FACTS_VERSION = 4
 
 #: Seconds one compile may take. The largest tiling of the project's kernels takes about 20 s on
 #: one core; a 512 x 512 accumulator keeps tileiras busy for many minutes and never pays.
@@ -442,6 +442,8 @@ def read_facts(
             "tma_stores": sum(mix.get(name, 0) for name in sass.TMA_STORES),
             "async_copies": mix.get("LDGSTS", 0),
             "remarks": tuple(found),
+            "wgmma_waits": sass.wgmma_waits(instructions),
+            "ring": sass.ring_depth(listing),
             "lines": tuple(line_facts(instructions)),
         }
     )

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mla_var3.devices import Ceilings
-from mla_var3.workloads.base import AxisMetric, Regime, Workload, axis_metric
+from mla_var3.workloads.base import (
+    KEYS_PER_QUERY,
+    AxisMetric,
+    Regime,
+    Workload,
+    axis_metric,
+)
 from mla_var3.workloads.mla.costs import (
     FP8_GROUP,
     MIX,
@@ -153,6 +159,7 @@ WORKLOAD = Workload(
             "problem.h * problem.s",
             _shared_rows,
         ),
+        KEYS_PER_QUERY,
         AxisMetric(
             "old_tokens",
             "Tokens that the mixed design leaves latent.",
