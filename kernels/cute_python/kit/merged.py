@@ -15,7 +15,7 @@ from mla_var3.kernel.cute_python.kit.gather import GatherKernel
 from mla_var3.kernel.cute_python.kit.rings import readers
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, SLABS
-from mla_var3.kernel.cute_python.kit.sparse import ROW_BYTES, TOKENS, WARPS, hide_unfilled
+from mla_var3.kernel.cute_python.kit.sparse import ROW_BYTES, TOKENS, hide_unfilled
 
 #: Bytes that L2 fetches at once.
 LINE = 128
@@ -43,7 +43,7 @@ class MergedKernel(GatherKernel, ShortKernel):
                 for i in range_constexpr(SLABS):
                     cute.arch.mbarrier_init(storage.q_full.data_ptr() + i, 1)
                 for i in range_constexpr(2 * SLABS):
-                    cute.arch.mbarrier_init(storage.full.data_ptr() + i, WARPS)
+                    cute.arch.mbarrier_init(storage.full.data_ptr() + i, self.warps)
                 for i in range_constexpr(self.rings):
                     cute.arch.mbarrier_init(storage.free.data_ptr() + i, readers(i, 1))
                 self.epilogue.init(storage)

@@ -86,6 +86,8 @@ class WindowKernel(ResidentKernel):
     each, words = 2, 2
     #: Slab of the rotary values, and their first byte.
     rope_slab, rope_bytes = ROPE_SLAB, ROPE_BYTES
+    #: Pieces of a slab.
+    steps = 2
     #: What products are told of at once, in the order of ``slab``.
     told = (0, 1), (2, 3), (4, 5), (6, 7, 8)
     #: Bytes of a token's row.
@@ -102,26 +104,30 @@ class WindowKernel(ResidentKernel):
         return j - 4 * odd if j >= 4 else j
 
     # ---- producer warps --------------------------------------------------------------------
+    def window(self):
+        """Registers of a lane."""
+        return Window(
+            *(cute.make_rmem_tensor(n, Int32) for n in (2, 4)),
+            *(cute.make_rmem_tensor(n, Int64) for n in (2, 1, 2)),
+            cute.make_rmem_tensor(cute.make_layout((PIECE, self.steps * self.values)), Uint8),
+            cute.make_rmem_tensor(self.words, Int32),
+            cute.make_rmem_tensor(4 // self.each, Float16),
+            cute.make_rmem_tensor(2, Int32),
+        )
+
     @cute.jit
     def gather(self, storage, q_tensors, caches, work, group):
         """One warp: a quarter of the tokens of each tile."""
         s_q = cute.recast_tensor(shared_slabs(storage.q, Float16, SLABS), BFloat16)
         q_loads = SlabLoads(*q_tensors, s_q)
-        window = Window(
-            *(cute.make_rmem_tensor(n, Int32) for n in (2, 4)),
-            *(cute.make_rmem_tensor(n, Int64) for n in (2, 1, 2)),
-            cute.make_rmem_tensor(cute.make_layout((PIECE, 2 * self.values)), Uint8),
-            cute.make_rmem_tensor(self.words, Int32),
-            cute.make_rmem_tensor(4 // self.each, Float16),
-            cute.make_rmem_tensor(2, Int32),
-        )
+        window = self.window()
         self.open(window.cursor, work, work.first)
         self.look(window, work, caches, group)
         self.find(window, caches)
         self.look(window, work, caches, group)
         self.begin_next(window, work, caches, group)
         self.pack(window)
-        for p in range_constexpr(2 * self.values):
+        for p in range_constexpr(self.steps * self.values):
             self.fetch(window, p, Int32(0))
         self.fetch_rope(storage, window, Int32(0), group)
         taken, evens, odds = Int32(0), Int32(0), Int32(0)  # sequences and tiles before this one

@@ -1,0 +1,1 @@
+"""v5: eight producer warps, two per scheduler."""
