@@ -59,7 +59,9 @@ class Held(NamedTuple):
     looked: cute.Tensor  # what a list has, and what ``read`` says of it
     cursor: cute.Tensor  # where lists are looked up: list, tile, one past its last, length
     ahead: cute.Tensor  # which of the next tiles begin a list, and which there are not
-    ring: cute.Tensor  # place of this tile, and parities of the even and odd tiles until it
+    # Bit 0: this tile is an odd one. 1 and 2: parities of how many even and odd ones have been
+    # filled. 3: the next tile's token is there. The others: lists that have been begun.
+    ring: cute.Tensor
     further: cute.Tensor  # where the token found last begins; 0 where there is none
     apart: cute.Tensor  # how far from there its scales are
     away: cute.Tensor  # and those of the next tile's token from where it begins
@@ -114,22 +116,16 @@ class EightsKernel(WindowKernel):
             self.fetch(held, p, Int32(0))
         self.fetch_scales(held)
         self.fetch_rope(storage, held, Int32(0), group)
-        sequence = work.first
         while (held.ahead[0] & Ahead.PAST) == 0:
-            begins, follows = (held.ahead[0] & (n * Ahead.BEGINS) for n in (1, 2))
-            more = (held.ahead[0] & (2 * Ahead.PAST)) == 0
+            begins = held.ahead[0] & Ahead.BEGINS
             if begins != 0:
-                parity = ((sequence - work.first) & 1) ^ 1
+                taken = held.ring[0] >> 4
+                sequence, parity = work.first + taken, (taken & 1) ^ 1
                 self.queries.load(storage, q_loads, work.block, sequence, parity, group)
-                sequence = sequence + 1
-            # Bit 0: an odd tile; 1 and 2: parities of fillings; 3: the token is there.
+                held.ring[0] = held.ring[0] + 16
             odd = Int32(0) if begins != 0 else (held.ring[0] & 1) ^ 1
-            filled = (held.ring[0] & 6) ^ (2 << odd)
-            held.ring[0] = (held.ring[0] & 8) | filled | odd
-            next_odd = Int32(0) if follows != 0 else odd ^ 1
-            phase, next_phase = (filled >> (1 + odd)) & 1, ((filled >> (1 + next_odd)) & 1) ^ 1
-            where = odd, phase, next_odd, next_phase, more
-            self.convert_tile(storage, held, work, caches, where, group)
+            held.ring[0] = (held.ring[0] ^ (2 << odd)) & -2 | odd
+            self.convert_tile(storage, held, work, caches, group)
 
     # ---- lists -----------------------------------------------------------------------------
     def place(self, tile, group):
@@ -160,7 +156,7 @@ class EightsKernel(WindowKernel):
         """Where the lane's token and its scales begin; it is on its way to L2."""
         here, row, scales = self.locate(caches, window.looked)
         window.further[0] = row if here else Int64(0)
-        window.apart[0] = Int32(scales - row)
+        window.apart[0] = Int32(scales - row) if here else Int32(0)
         for i in range_constexpr(-(-self.row_bytes // LINE // LANES)):
             line = (i * LANES + cute.arch.lane_idx() % LANES) * LINE
             if here & (line < self.row_bytes):
@@ -175,7 +171,7 @@ class EightsKernel(WindowKernel):
     def begin_next(self, window, work, caches, group):
         """Begin with the tokens found last: their scales, and where the lane's pieces are."""
         row = window.further[0]
-        window.ring[0] = (window.ring[0] & 7) | (Int32(8) if row != 0 else Int32(0))
+        window.ring[0] = (window.ring[0] & -9) | (Int32(8) if row != 0 else Int32(0))
         row = row if row != 0 else self.any_row(caches)
         window.row[0] = row + Int64(PIECE) * (cute.arch.lane_idx() % LANES)
         window.away[0] = window.apart[0]
@@ -198,6 +194,8 @@ class EightsKernel(WindowKernel):
             found[i] = exact[i].to(Float16)
         pairs, into = cute.recast_tensor(found, Int32), cute.recast_tensor(window.scales, Int32)
         half = cute.size(pairs) // 2
+        for i in range_constexpr(2 * half):
+            pairs[i] = pairs[i] & window.mask[0]
         for i in range_constexpr(half):
             into[i] = pairs[half + i] if odd == 1 else pairs[i]
             into[half + i] = pairs[i] if odd == 1 else pairs[half + i]
@@ -230,35 +228,48 @@ class EightsKernel(WindowKernel):
         cute.arch.cp_async_commit_group()
 
     @cute.jit
-    def convert_tile(self, storage, window, work, caches, where, group):
+    def convert_tile(self, storage, window, work, caches, group):
         """A warp's tokens to fp16, slab by slab; the next tile's follow them into registers."""
-        odd, phase, next_odd, next_phase, more = where
-        free, full = storage.free.data_ptr(), storage.full.data_ptr() + odd * SLABS
-        cute.arch.mbarrier_wait(free + 3 * odd, phase)
+        odd, free = window.ring[0] & 1, storage.free.data_ptr()
+        full = storage.full.data_ptr() + odd * SLABS
+        cute.arch.mbarrier_wait(free + 3 * odd, self.parity(window, odd))
         self.take_scales(window, odd)  # all that is under way has come
         self.mark_tokens(storage, window, odd, group)
         for j in range_constexpr(self.values):
             if cutlass.const_expr(j == self.near):
-                cute.arch.mbarrier_wait(free + 1 + odd, phase)
+                cute.arch.mbarrier_wait(free + 1 + odd, self.parity(window, odd))
             self.convert_piece(storage, window, odd, group, j)
             # Not before: what is loaded ahead of its turn takes registers that there are not.
             cute.arch.sync_warp()
             if cutlass.const_expr(j == 1):
                 self.begin_next(window, work, caches, group)
-                self.fetch(window, 0, next_odd)
+            # A piece behind, so that registers of one are free.
             if cutlass.const_expr(j > 0):
-                self.fetch(window, j, next_odd)
+                self.fetch(window, j - 1, self.next_odd(window))
             for told in self.told[:-1]:
                 if cutlass.const_expr(j == told[-1]):
                     self.tell_of(full, odd, told)
+        self.fetch(window, self.values - 1, self.next_odd(window))
         cute.arch.cp_async_wait_group(0)
         self.put_rope(storage, window, odd, group)
         self.tell_of(full, odd, self.told[-1])
         self.fetch_scales(window)
+        if (window.ahead[0] & (2 * Ahead.PAST)) == 0:
+            odd = self.next_odd(window)
+            self.await_rope(free, odd, self.parity(window, odd) ^ 1)
+            self.fetch_rope(storage, window, odd, group)
         self.look(window, work, caches, group)
-        if more:
-            self.await_rope(free, next_odd, next_phase)
-            self.fetch_rope(storage, window, next_odd, group)
+
+    @cute.jit
+    def parity(self, window, odd):
+        """Parity of how many even or odd tiles have been filled, this one counted."""
+        return (window.ring[0] >> (1 + odd)) & 1
+
+    @cute.jit
+    def next_odd(self, window):
+        """Whether the next tile is an odd one: not where it begins a list."""
+        follows = (window.ahead[0] & (2 * Ahead.BEGINS)) == 0
+        return cutlass.select_(follows, (window.ring[0] & 1) ^ 1, Int32(0))
 
     @cute.jit
     def mark_tokens(self, storage, window, odd, group):
