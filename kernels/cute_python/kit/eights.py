@@ -81,6 +81,8 @@ class EightsKernel(WindowKernel):
     words, steps = 4, 1
     #: The slab that is the same in both orders.
     fixed = None
+    #: Columns of a product with weights, and pieces of rotary values in registers.
+    width, ropes = WIDTH, 0
 
     def __init__(self, *settings):
         super().__init__(*settings)
@@ -94,7 +96,7 @@ class EightsKernel(WindowKernel):
             cute.make_rmem_tensor(1, Int64),
             *(cute.make_rmem_tensor(1, Int32) for _ in range(2)),
             cute.make_rmem_tensor(1, Int64),
-            cute.make_rmem_tensor(cute.make_layout((PIECE, self.values)), Uint8),
+            cute.make_rmem_tensor(cute.make_layout((PIECE, self.values + self.ropes)), Uint8),
             cute.make_rmem_tensor(self.words, Int32),
             cute.make_rmem_tensor(8 // self.each, Float16),
             cute.make_rmem_tensor(1, Int32),
@@ -128,9 +130,13 @@ class EightsKernel(WindowKernel):
             self.convert_tile(storage, held, work, caches, group)
 
     # ---- lists -----------------------------------------------------------------------------
+    def eighth(self, group):
+        """Which eighth of a tile's tokens a warp has."""
+        return group
+
     def place(self, tile, group):
         """Where in its list a lane looks."""
-        return tile * KEYS + group * TOKENS + cute.arch.lane_idx() // LANES
+        return tile * KEYS + self.eighth(group) * TOKENS + cute.arch.lane_idx() // LANES
 
     @cute.jit
     def begin_list(self, held, work, sequence):
@@ -210,7 +216,7 @@ class EightsKernel(WindowKernel):
     def landing(self, storage, odd, group, i):
         """Where rotary values come to: [16] bytes."""
         lane = cute.arch.lane_idx()
-        row, number = group * TOKENS + lane // LANES, LANES * i + lane % LANES
+        row, number = self.eighth(group) * TOKENS + lane // LANES, LANES * i + lane % LANES
         return self.piece(self.pieces(storage), odd * SLABS + ROPE_SLAB, row, number)
 
     @cute.jit
@@ -278,15 +284,19 @@ class EightsKernel(WindowKernel):
         mine = cute.arch.shuffle_sync(window.mask[0], lane * LANES % 32)
         filled = cute.arch.vote_ballot_sync(mine != 0)
         if lane == 0:
-            at = cute.recast_ptr(storage.filled.data_ptr(), dtype=Uint8)
-            words = cute.make_tensor(at, cute.make_layout((2, WARPS), stride=(WARPS, 1)))
-            words[odd, group] = Uint8(filled & ((1 << TOKENS) - 1))
+            self.put_mark(storage, filled & ((1 << TOKENS) - 1), WARPS * odd + self.eighth(group))
+
+    @cute.jit
+    def put_mark(self, storage, filled, place):
+        """A byte of bits."""
+        at = cute.recast_ptr(storage.filled.data_ptr(), dtype=Uint8)
+        cute.make_tensor(at, cute.make_layout(2 * WARPS))[place] = Uint8(filled)
 
     def begin_of(self, storage, odd, group, j):
         """Where in shared memory the lane's part of a slab of a tile begins."""
         lane = cute.arch.lane_idx()
         token, number = lane // LANES, 2 * (lane % LANES)
-        row = (group * TOKENS + token) * SLAB_ROW + (number ^ token) * PIECE
+        row = (self.eighth(group) * TOKENS + token) * SLAB_ROW + (number ^ token) * PIECE
         # Of an odd tile the right half comes first.
         turned = odd * (SLABS + 4) if j < self.near else odd * (SLABS - 4)
         if self.fixed == j:
@@ -302,9 +312,14 @@ class EightsKernel(WindowKernel):
         values.store(cute.recast_tensor(raw, Float8E4M3FN).load().to(Float16) * factor)
         bits = cute.recast_tensor(values, Uint8)
         for n in range_constexpr(2):
-            at = cute.make_ptr(Uint8, begin ^ (n * PIECE), cute.AddressSpace.smem, assumed_align=PIECE)
-            out = cute.make_tensor(at, cute.make_layout(PIECE))
-            cute.autovec_copy(cute.local_tile(bits, (PIECE,), (n,)), out)
+            part = cute.local_tile(bits, (PIECE,), (n,))
+            self.put_piece(storage, part, begin ^ (n * PIECE))
+
+    @cute.jit
+    def put_piece(self, storage, part, begin):
+        """Sixteen bytes to an address in shared memory."""
+        at = cute.make_ptr(Uint8, begin, cute.AddressSpace.smem, assumed_align=PIECE)
+        cute.autovec_copy(part, cute.make_tensor(at, cute.make_layout(PIECE)))
 
     @cute.jit
     def alive(self, raw, window):
@@ -321,7 +336,7 @@ class EightsKernel(WindowKernel):
         wg = super().views(storage, scale_log2, side)
         slabs = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
         places, keys = self.weight_places(storage, slabs), halves(slabs, self.dtype, side)
-        into = output_mma(self.dtype, SMEM, WIDTH).get_slice(cute.arch.thread_idx()[0] % 128)
+        into = output_mma(self.dtype, SMEM, self.width).get_slice(cute.arch.thread_idx()[0] % 128)
         return wg._replace(
             v=tuple(into.make_fragment_B(into.partition_B(x)) for x in keys),
             peer_weights=into.make_fragment_A(into.partition_A(places[1 - side])),
@@ -379,7 +394,7 @@ class Model1EightsKernel(ListEightsKernel, Model1Kernel):
     def put_rope(self, storage, window, odd, group):
         """Rotary values in fp16 to the last slab of the values."""
         pieces, lane = self.pieces(storage), cute.arch.lane_idx()
-        row = group * TOKENS + lane // LANES
+        row = self.eighth(group) * TOKENS + lane // LANES
         for i in range_constexpr(2):
             came = cute.make_rmem_tensor(PIECE, Uint8)
             cute.autovec_copy(self.landing(storage, 0, group, i), came)
