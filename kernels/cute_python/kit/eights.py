@@ -284,13 +284,13 @@ class EightsKernel(WindowKernel):
         mine = cute.arch.shuffle_sync(window.mask[0], lane * LANES % 32)
         filled = cute.arch.vote_ballot_sync(mine != 0)
         if lane == 0:
-            self.put_mark(storage, filled & ((1 << TOKENS) - 1), WARPS * odd + self.eighth(group))
+            self.put_mark(storage, filled & ((1 << TOKENS) - 1), odd, self.eighth(group))
 
     @cute.jit
-    def put_mark(self, storage, filled, place):
+    def put_mark(self, storage, filled, odd, eighth):
         """A byte of bits."""
         at = cute.recast_ptr(storage.filled.data_ptr(), dtype=Uint8)
-        cute.make_tensor(at, cute.make_layout(2 * WARPS))[place] = Uint8(filled)
+        cute.make_tensor(at, cute.make_layout(2 * WARPS))[WARPS * odd + eighth] = Uint8(filled)
 
     def begin_of(self, storage, odd, group, j):
         """Where in shared memory the lane's part of a slab of a tile begins."""
@@ -307,17 +307,18 @@ class EightsKernel(WindowKernel):
     def convert_piece(self, storage, window, odd, group, j: cutlass.Constexpr):
         """A piece to its slab: its halves lie side by side, in an order that the swizzle says."""
         raw, begin = self.alive(window.pieces[None, j], window), self.begin_of(storage, odd, group, j)
+        slab = odd * SLABS + self.slab(j, odd)
         values = cute.make_rmem_tensor(PIECE, Float16)
         factor = window.scales[j // self.each]
         values.store(cute.recast_tensor(raw, Float8E4M3FN).load().to(Float16) * factor)
         bits = cute.recast_tensor(values, Uint8)
         for n in range_constexpr(2):
             part = cute.local_tile(bits, (PIECE,), (n,))
-            self.put_piece(storage, part, begin ^ (n * PIECE))
+            self.put_piece(storage, part, begin ^ (n * PIECE), slab)
 
     @cute.jit
-    def put_piece(self, storage, part, begin):
-        """Sixteen bytes to an address in shared memory."""
+    def put_piece(self, storage, part, begin, slab):
+        """Sixteen bytes of a slab to an address in shared memory."""
         at = cute.make_ptr(Uint8, begin, cute.AddressSpace.smem, assumed_align=PIECE)
         cute.autovec_copy(part, cute.make_tensor(at, cute.make_layout(PIECE)))
 
@@ -332,7 +333,7 @@ class EightsKernel(WindowKernel):
 
     # ---- consumer warpgroups ---------------------------------------------------------------
     def views(self, storage, scale_log2, side):
-        """Views of one side, with what is filled: [2, 2] words of 32 bits."""
+        """Views of one side, with narrower products, and with what is filled."""
         wg = super().views(storage, scale_log2, side)
         slabs = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
         places, keys = self.weight_places(storage, slabs), halves(slabs, self.dtype, side)
@@ -341,8 +342,12 @@ class EightsKernel(WindowKernel):
             v=tuple(into.make_fragment_B(into.partition_B(x)) for x in keys),
             peer_weights=into.make_fragment_A(into.partition_A(places[1 - side])),
             out=into.make_fragment_C(into.partition_shape_C((ROWS, HALF))),
-            filled=storage.filled.get_tensor(cute.make_layout((2, 2), stride=(2, 1))),
+            filled=self.marks(storage),
         )
+
+    def marks(self, storage):
+        """What is filled of both tiles: [2, 2] words of 32 bits."""
+        return storage.filled.get_tensor(cute.make_layout((2, 2), stride=(2, 1)))
 
 
 @cute.jit
