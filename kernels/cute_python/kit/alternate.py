@@ -50,6 +50,7 @@ from mla_var3.kernel.cute_python.kit.sparse import (
     hide_unfilled,
 )
 from mla_var3.kernel.cute_python.kit.staged import StagedEpilogue
+from mla_var3.kernel.cute_python.kit.warpgroups import THREADS
 
 
 class AlternateEpilogue(StagedEpilogue):
@@ -111,7 +112,7 @@ class AlternateKernel(GatherKernel, HalvedKernel):
         loads = (*load_q, *load_qpe)
         self.sparse_attention(loads, cache, where, slots, outputs, scale_log2).launch(
             **self.schedule.launch(q, cuts),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
             cooperative=True,  # all CTAs run at once, as they must where three share a list

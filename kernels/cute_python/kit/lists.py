@@ -19,6 +19,7 @@ from mla_var3.kernel.cute_python.kit.merged import MergedKernel
 from mla_var3.kernel.cute_python.kit.pages import as_token_rows
 from mla_var3.kernel.cute_python.kit.rings import latent_storage
 from mla_var3.kernel.cute_python.kit.slabs import SLAB, slab_layout
+from mla_var3.kernel.cute_python.kit.warpgroups import THREADS
 
 
 class ListKernel(MergedKernel):
@@ -83,7 +84,7 @@ class ListKernel(MergedKernel):
         caches = (cache, other, other_indices, firsts)
         self.list_attention((*load_q, *load_qpe), caches, where, slots, outputs, scale_log2).launch(
             **self.schedule.launch(q, cuts),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
             cooperative=True,  # all CTAs run at once, as they must where three share a list

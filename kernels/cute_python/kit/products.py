@@ -21,11 +21,11 @@ def score_mma(dtype, source):
     )
 
 
-def output_mma(dtype, source, width=HALF):
-    """Output [64, width] of a warpgroup: weights from ``source``, the latent tile MN-major."""
+def output_mma(dtype, source):
+    """Output [64, 256] of a warpgroup: weights from ``source``, the latent tile MN-major."""
     k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
     return hopper_helpers.make_trivial_tiled_mma(
-        dtype, dtype, k_major, mn_major, Float32, (1, 1, 1), (ROWS, width), source
+        dtype, dtype, k_major, mn_major, Float32, (1, 1, 1), (ROWS, HALF), source
     )
 
 
@@ -55,8 +55,7 @@ def scores(wg, tile, order: cutlass.Constexpr, fresh: cutlass.Constexpr, phase, 
 @cute.jit
 def accumulate(wg, source: cutlass.Constexpr, weights, tile: cutlass.Constexpr):
     """Issue O += P V of one tile, as one commit group."""
-    width = HALF // cute.size(wg.out, mode=[2])  # of an instruction
-    mma = output_mma(wg.weights.element_type, source, width)
+    mma = output_mma(wg.weights.element_type, source)
     mma.set(warpgroup.Field.ACCUMULATE, True)
     warpgroup.fence()
     for step in range_constexpr(4):

@@ -72,15 +72,12 @@ class ResidentKernel(MergedKernel):
     fenced = ()
 
     # ---- consumer warpgroups ---------------------------------------------------------------
-    def weight_places(self, storage, keys):
-        """Where even and odd weights lie."""
-        even = shared_slabs(storage.weights, self.dtype, 1)[None, None, 0]
-        return even, keys[None, None, SLABS + ROPE_SLAB]
-
     def views(self, storage, scale_log2, side):
         """Views of one side: odd weights in the place of rotary keys, rotary parts in bf16."""
         wg = super().views(storage, scale_log2, side)
-        places = self.weight_places(storage, shared_slabs(storage.kv, self.dtype, 2 * SLABS))
+        keys = shared_slabs(storage.kv, self.dtype, 2 * SLABS)
+        even = shared_slabs(storage.weights, self.dtype, 1)[None, None, 0]
+        places = even, keys[None, None, SLABS + ROPE_SLAB]
         thread = cute.arch.thread_idx()[0] % 128
         into = output_mma(self.dtype, SMEM).get_slice(thread)
         score = score_mma(BFloat16, SMEM).get_slice(thread)

@@ -66,8 +66,6 @@ class SparseKernel(PagedKernel):
 
     #: Of a consumer and of a producer thread, which holds four rows in flight.
     registers = (224, 56)
-    #: Producer warps, and threads of a CTA.
-    warps, threads = WARPS, THREADS
 
     def __init__(self, lazy):
         super().__init__(lazy, 1, KEYS)
@@ -109,7 +107,7 @@ class SparseKernel(PagedKernel):
         loads = (*load_q, *load_qpe)
         self.sparse_attention(loads, cache, where, slots, outputs, scale_log2).launch(
             **self.schedule.launch(q, cuts),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
         )

@@ -67,14 +67,6 @@ class Warpgroup(NamedTuple):
     lane: Int32
 
 
-def halves(keys, dtype, side):
-    """One side's columns of both tiles, as values: [256, 64] each."""
-    layout, each = value_layout(dtype), SLAB * SLAB
-    begins = [keys.iterator + (tile * SLABS + 4 * side) * each for tile in range(2)]
-    at = [cute.recast_ptr(x, layout.inner, dtype) for x in begins]
-    return [cute.make_tensor(x, layout.outer) for x in at]
-
-
 @cute.jit
 def views(storage, dtype, scale_log2, side: cutlass.Constexpr):
     """Views and registers of one side."""
@@ -94,13 +86,25 @@ def views(storage, dtype, scale_log2, side: cutlass.Constexpr):
     in_score, in_out = score.get_slice(thread), out.get_slice(thread)
     stmatrix = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
     store = cute.make_tiled_copy_C(stmatrix, score)
+    v_layout = value_layout(dtype)
+    halves = [
+        cute.make_tensor(
+            cute.recast_ptr(
+                s_kv.iterator + (tile * SLABS + 4 * side) * SLAB * SLAB,
+                v_layout.inner,
+                dtype,
+            ),
+            v_layout.outer,
+        )
+        for tile in range(2)
+    ]
     two = cute.make_layout(2)
     return Warpgroup(
         full=storage.full.data_ptr(),
         free=storage.free.data_ptr(),
         q=in_score.make_fragment_A(in_score.partition_A(s_q)),
         k=in_score.make_fragment_B(in_score.partition_B(s_kv)),
-        v=tuple(in_out.make_fragment_B(in_out.partition_B(x)) for x in halves(s_kv, dtype, side)),
+        v=tuple(in_out.make_fragment_B(in_out.partition_B(x)) for x in halves),
         peer_weights=in_out.make_fragment_A(in_out.partition_A(peer)),
         own_weights=store.get_slice(thread).partition_D(own),
         store=store,

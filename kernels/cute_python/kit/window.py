@@ -86,14 +86,15 @@ class WindowKernel(ResidentKernel):
     each, words = 2, 2
     #: Slab of the rotary values, and their first byte.
     rope_slab, rope_bytes = ROPE_SLAB, ROPE_BYTES
-    #: Pieces of a slab.
-    steps = 2
     #: What products are told of at once, in the order of ``slab``.
     told = (0, 1), (2, 3), (4, 5), (6, 7, 8)
     #: Bytes of a token's row.
     row_bytes = ROW_BYTES
     #: A fence waits for all that its warp has under way: consumers have less.
     fenced = (0, 2, 4, 6, ROPE_SLAB)
+    #: Whether a tile's scales are made fp16 before its place is waited for, rather than after that,
+    #: when all that a warp has under way has come anyway.
+    ahead = True
 
     def slab(self, j, odd):
         """The slab that is converted as the j-th; the rotary values come last."""
@@ -104,30 +105,27 @@ class WindowKernel(ResidentKernel):
         return j - 4 * odd if j >= 4 else j
 
     # ---- producer warps --------------------------------------------------------------------
-    def window(self):
-        """Registers of a lane."""
-        return Window(
-            *(cute.make_rmem_tensor(n, Int32) for n in (2, 4)),
-            *(cute.make_rmem_tensor(n, Int64) for n in (2, 1, 2)),
-            cute.make_rmem_tensor(cute.make_layout((PIECE, self.steps * self.values)), Uint8),
-            cute.make_rmem_tensor(self.words, Int32),
-            cute.make_rmem_tensor(4 // self.each, Float16),
-            cute.make_rmem_tensor(2, Int32),
-        )
-
     @cute.jit
     def gather(self, storage, q_tensors, caches, work, group):
         """One warp: a quarter of the tokens of each tile."""
         s_q = cute.recast_tensor(shared_slabs(storage.q, Float16, SLABS), BFloat16)
         q_loads = SlabLoads(*q_tensors, s_q)
-        window = self.window()
+        window = Window(
+            *(cute.make_rmem_tensor(n, Int32) for n in (2, 4)),
+            *(cute.make_rmem_tensor(n, Int64) for n in (2, 1, 2)),
+            cute.make_rmem_tensor(cute.make_layout((PIECE, 2 * self.values)), Uint8),
+            cute.make_rmem_tensor(self.words, Int32),
+            cute.make_rmem_tensor(4 // self.each, Float16),
+            cute.make_rmem_tensor(2, Int32),
+        )
         self.open(window.cursor, work, work.first)
         self.look(window, work, caches, group)
         self.find(window, caches)
         self.look(window, work, caches, group)
         self.begin_next(window, work, caches, group)
-        self.pack(window)
-        for p in range_constexpr(self.steps * self.values):
+        if const_expr(self.ahead):
+            self.pack(window)
+        for p in range_constexpr(2 * self.values):
             self.fetch(window, p, Int32(0))
         self.fetch_rope(storage, window, Int32(0), group)
         taken, evens, odds = Int32(0), Int32(0), Int32(0)  # sequences and tiles before this one
@@ -272,8 +270,12 @@ class WindowKernel(ResidentKernel):
         odd, phase, next_odd, next_phase, more = where
         free = storage.free.data_ptr()
         full, filled = storage.full.data_ptr() + odd * SLABS, window.filled[0]
-        factors = self.factors(window.scales, odd)
+        if const_expr(self.ahead):
+            factors = self.factors(window.scales, odd)
         cute.arch.mbarrier_wait(free + 3 * odd, phase)
+        if const_expr(not self.ahead):
+            self.pack(window)
+            factors = self.factors(window.scales, odd)
         self.mark_filled(storage, filled, odd, group)
         for j in range_constexpr(self.values):
             if const_expr(j == self.near):
@@ -293,7 +295,8 @@ class WindowKernel(ResidentKernel):
         if more:
             self.await_rope(free, next_odd, next_phase)
             self.fetch_rope(storage, window, next_odd, group)
-        self.pack(window)
+        if const_expr(self.ahead):
+            self.pack(window)
 
     @cute.jit
     def await_rope(self, free, odd, phase):

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from mla_var3.errors import ToolchainError
-from mla_var3.kernel.cute_python.kit.eights import ListEightsKernel, Model1EightsKernel
 from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
+from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
@@ -61,7 +61,7 @@ def listed(kind: Kind) -> Any:
     tokens, _, source = kind.form.partition("-")
     if tokens.startswith("rows"):
         return RowsKernel(kind.lazy, tokens == "rows576")
-    kernel = Model1EightsKernel if tokens == "584" else ListEightsKernel
+    kernel = Model1Kernel if tokens == "584" else ListWindowKernel
     return kernel(kind.lazy, source == "second", source == "table")
 
 

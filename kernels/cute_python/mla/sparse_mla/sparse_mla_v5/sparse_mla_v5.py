@@ -1,18 +1,21 @@
-"""Sparse MLA v5: eight producer warps, two per scheduler, each with eight tokens of the next tile.
+"""Sparse MLA v5: as v4, but a tile's scales are made fp16 after the wait for its place.
 
-While one warp waits for its bytes, the other one converts (kit/eights.py).
+All that a warp has under way has come by then; before it, making them waits for the latest bytes
+(kit/window.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mla_var3.kernel.cute_python.kit.eights import EightsKernel
 from mla_var3.kernel.cute_python.kit.merged_plan import MergedPlan
+from mla_var3.kernel.cute_python.kit.window import WindowKernel
 
 
-class Kernel(EightsKernel):
-    """Twice as many warps convert."""
+class Kernel(WindowKernel):
+    """Scales wait no longer than values do."""
+
+    ahead = False
 
 
 @dataclass(frozen=True, kw_only=True)
