@@ -92,6 +92,9 @@ class WindowKernel(ResidentKernel):
     row_bytes = ROW_BYTES
     #: A fence waits for all that its warp has under way: consumers have less.
     fenced = (0, 2, 4, 6, ROPE_SLAB)
+    #: Whether a tile's scales are made fp16 before its place is waited for, rather than after that,
+    #: when all that a warp has under way has come anyway.
+    ahead = True
 
     def slab(self, j, odd):
         """The slab that is converted as the j-th; the rotary values come last."""
@@ -120,7 +123,8 @@ class WindowKernel(ResidentKernel):
         self.find(window, caches)
         self.look(window, work, caches, group)
         self.begin_next(window, work, caches, group)
-        self.pack(window)
+        if const_expr(self.ahead):
+            self.pack(window)
         for p in range_constexpr(2 * self.values):
             self.fetch(window, p, Int32(0))
         self.fetch_rope(storage, window, Int32(0), group)
@@ -266,8 +270,12 @@ class WindowKernel(ResidentKernel):
         odd, phase, next_odd, next_phase, more = where
         free = storage.free.data_ptr()
         full, filled = storage.full.data_ptr() + odd * SLABS, window.filled[0]
-        factors = self.factors(window.scales, odd)
+        if const_expr(self.ahead):
+            factors = self.factors(window.scales, odd)
         cute.arch.mbarrier_wait(free + 3 * odd, phase)
+        if const_expr(not self.ahead):
+            self.pack(window)
+            factors = self.factors(window.scales, odd)
         self.mark_filled(storage, filled, odd, group)
         for j in range_constexpr(self.values):
             if const_expr(j == self.near):
@@ -287,7 +295,8 @@ class WindowKernel(ResidentKernel):
         if more:
             self.await_rope(free, next_odd, next_phase)
             self.fetch_rope(storage, window, next_odd, group)
-        self.pack(window)
+        if const_expr(self.ahead):
+            self.pack(window)
 
     @cute.jit
     def await_rope(self, free, odd, phase):
