@@ -51,7 +51,7 @@ def shown(tree) -> dict[str, str]:
 
 def test_a_page_has_the_ladder_and_the_target(tree, root):
     page = shown(tree)["campaigns/mine.md"]
-    assert "40.00 us; the fastest takes 50.00 us, 1.25x of it" in page
+    assert "40 us; the fastest takes 50 us, 1.25x of it" in page
     assert "| `v1` | `v0` | larger &#124; tiles | faster | 50.00 us | 2x faster |" in page
     assert "results/x" in page
     assert "run `a1`" in page
@@ -62,7 +62,7 @@ def test_failures_stand_with_their_reason_and_nothing_runs(tree, root):
     assert "## What failed" in page
     assert "- `v2`: it is wrong: out: relative error &lt;i&gt;1&lt;/i&gt;." in page
     assert "wrong (masked)" in page
-    assert "&lt;b&gt;spills&lt;/b&gt; Mended: 8 warps" in page
+    assert "&lt;b&gt;spills&lt;/b&gt;. Mended: 8 warps" in page
     assert "<b>" not in page.replace("<br>", "")
 
 

@@ -56,7 +56,7 @@ def test_a_page_shows_the_newest_run_and_folds_the_others(site):
     assert "**10 us**" in shown
     assert "**20 us**" not in shown
     assert "**20 us**" in folded
-    assert "2026-11-21</strong> <span>bbbb, 1 record<" in folded
+    assert "2026-11-21</strong> <span>b=8 h=128 s=4 t=4096 bf16, 20 us<" in folded
 
 
 def day(number: int) -> datetime.datetime:
