@@ -246,8 +246,10 @@
     const near = nearest(measured, asked, (other) => other.s === s);
     if (!near) return [];
     const [best] = near.answer.found;
+    const tied = near.answer.found.filter((found) => found.tied || found === best);
     return [paragraph(measured, "The nearest record with s=" + s + " is further off: " +
-      described(best) + ", " + time(best.us) + (best.stale ? " (stale)" : "") + " at " +
+      tied.map((found) => described(found) + ", " + time(found.us)).join("; ") +
+      (tied.length > 1 ? " (as fast within noise)" : "") + (best.stale ? " (stale)" : "") + ", at " +
       placed(measured, near.answer) + ".")];
   }
 

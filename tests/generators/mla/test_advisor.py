@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from generators.mla import advisor
+from generators.model.run import Run
+from tests.generators.runs import timed
 
 Answer = Mapping[str, Any]
 #: What a record must share with a reader's problem before it is near.
@@ -60,3 +63,17 @@ def test_sequences_count_like_length():
     masked = {**asked, "mask": "causal"}
     assert 0 < advisor.distance(asked, masked) < 1
     assert advisor.distance({**asked, "s": 1}, {**masked, "s": 1}) == 0
+
+
+def test_a_time_alone_since_gives_way_to_one_beside_others():
+    """Who was timed by itself later compares with nobody, and would leave out who is as fast."""
+
+    def of(version: str, median: float, run: str, minute: int) -> Run:
+        when = datetime(2026, 11, 22, 10, minute, tzinfo=UTC)
+        return timed(version, median, run, time=when)
+
+    beside = [of("v1", 103, "both", 1), of("v2", 100, "both", 2), of("v3", 101, "both", 3)]
+    older, alone = of("v2", 99, "older", 0), of("v2", 98, "alone", 9)
+    newest = [beside[0], beside[2], alone]
+    assert advisor._beside_others(newest, [older, beside[1]]) == [beside[1], beside[2], beside[0]]
+    assert advisor._beside_others(newest, []) == [alone, beside[2], beside[0]]
