@@ -13,8 +13,9 @@ The last 8 of one list and 5 of the other came later that day. ``check`` passed 
 fourth tile of columns, a last tile of keys that lacks one, and a seventeenth head.
 
 The last 8 here and 12 of the other list were made on 2026-11-26, half of them on what plans decide
-and on branches. Of these 8 ``check`` passed one: a mask that goes by tiles of 64 keys alone. Most of
-the 12 were not judged that day, for want of a quiet machine.
+and on branches. Of these 8 ``check`` passed one: a mask that goes by tiles of 64 keys alone. Most
+of the 12 were not judged that day, for want of a quiet machine: of three one was caught, one after
+a wider problem, and one (two row tiles of clusters, in parts) passed.
 """
 
 from __future__ import annotations
