@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(1500)
 
 GEMM, FLASH = "cutile/gemm/gemm", "cutile/mla/flash_mla"
 GEMM_V0, FLASH_V0 = f"kernels/{GEMM}/gemm/gemm.py", f"kernels/{FLASH}/flash_mla/flash_mla.py"
-PROBLEMS, COSTS = (f"src/mla_var3/workloads/mla/{name}.py" for name in ("problems", "costs"))
+PROBLEMS, LATENT, COSTS = (
+    f"src/mla_var3/workloads/mla/{name}.py" for name in ("problems", "latent", "costs")
+)
 
 
 class Copy:
@@ -130,7 +132,7 @@ def test_edits_that_compile_to_the_same_change_nothing(copy):
         "def flash_mla_cost_(*_, **__):\n    ...\n\n\ndef flash_mla_cost(",
     )
     copy.edit(
-        PROBLEMS,
+        LATENT,
         "        return flash_mla_cost(",
         "        return 2 * Cost(1, 1) if 0 else flash_mla_cost(",
     )
