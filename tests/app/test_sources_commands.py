@@ -30,9 +30,9 @@ COMMANDS = [
     (f"python -m mla_var3.kernel flash_mla v1 {SIZES} --dtype=bfloat16 --prof_type=disabled "
      "--check", 0, "k32-bf16"),
     (f"python -m mla_var3.kernel flash_mla v1 {SIZES} --prof_type=disabled --check", 0,
-     "flash_mla v1: right, relative error"),
+     "flash_mla v1: right: relative error"),
     (f"python -m mla_var3.kernel.cutile.mla.flash_mla v1 {SIZES} --prof_type=disabled --check", 0,
-     "flash_mla v1: right, relative error"),
+     "flash_mla v1: right: relative error"),
     ("python -m mla_var3.kernel flash_mla v1 --prof_type=event", 2,
      "mode event needs a CUDA GPU and torch sees none; --prof_type=static needs none"),
     ("python -m mla_var3.kernel flash_mla v1 --prof_type=annotation", 2, "use --prof_type=event"),
