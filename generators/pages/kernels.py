@@ -15,7 +15,7 @@ from generators.model import compare, problems, targets
 from generators.model.problems import Problem
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import ladder
+from generators.pages import ladder, tried
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
@@ -245,10 +245,12 @@ def _design(site: Site, versions: list[Version]) -> Page:
     overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
     files = _shared_files(versions)
     runs = [run for version in versions for run in site.runs_of(version)]
+    failed = tried.section(site, versions, link)
+    names = {"found_by": list(tried.FOUND_BY)} if failed else {}
     return Page(
         path,
         sections(
-            meta(title=first.design_key, description=_purpose(versions)),
+            meta(title=first.design_key, description=_purpose(versions), **names),
             f"# {cell(first.design_key)}",
             cell(_purpose(versions)),
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
@@ -258,6 +260,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             climb.figure(site, versions),
             "## Versions",
             _timeline(site, versions, link),
+            failed,
             analysis.design(site, versions, link) if analysis else "",
             "## About the design" if overview else "",
             overview,
@@ -293,11 +296,12 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
         entry = entries.get(version.version)
         verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
         runs = site.runs_of(version)
+        none = "" if any(registers_and_spills(runs, arch) for arch in archs) else "no record"
         rows.append(
             [
                 _version_link(version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
-                *(registers_and_spills(runs, arch) for arch in archs),
+                *(registers_and_spills(runs, arch) or none for arch in archs),
             ]
         )
     compiled = [f"{arch}: registers, spills" for arch in archs]

@@ -10,7 +10,7 @@ from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site, relative
-from generators.pages import bars, ladder, stories
+from generators.pages import bars, ladder, proofs, stories
 from generators.pages.kernels import (
     compiled_for,
     design_link,
@@ -27,7 +27,7 @@ from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
 from generators.write.static_facts import facts_tables
 from generators.write.text import cell, docstring, fold, meta, sections, table
-from mla_var3.evidence import Correctness, Failed, Skipped
+from mla_var3.evidence import Failed, Skipped
 from mla_var3.evidence.compare import NOISE, than
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
@@ -76,6 +76,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
         sections(
             meta(title=version.key, description=docstring(version.path)),
             f"# {cell(version.key)}",
+            proofs.never_ran(site, version, link),
             ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
             bars.section(site, version, found.before, found),
@@ -132,9 +133,10 @@ def _card(
     parts["Measured"] = (
         f"{headline}.{_passed_over(site, version, found)}"
         if (headline := verdicts.headline(found))
-        else _unmeasured(site, version, link)
+        else proofs.unmeasured(site, version, story, link)
     )
-    parts["Right"] = _right(site, version, link)
+    parts["Compiled"] = proofs.compiled(site, version, link)
+    parts["Right"] = proofs.right(site, version, link)
     if story:
         parts["Learnt"] = story.lead("Insights")
     listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
@@ -161,32 +163,6 @@ def _passed_over(site: Site, version: Version, found: Verdict) -> str:
     if found.before in (None, before):
         return ""
     return f" No run timed it beside {before.version}."
-
-
-def _right(site: Site, version: Version, link: Link) -> str:
-    """Largest error of all records that compared outputs, linked to its record."""
-    checks = [(run, check) for run in site.runs_of(version) if (check := checked(run)) is not None]
-    if not checks:
-        return "No record compares its results with the reference yet."
-    failed = [run for run, check in checks if check.status == "failed"]
-    if failed:
-        listed = figures.record_link(failed[0], link, "the first")
-        return f"Wrong in {len(failed)} of {len(checks)} records: {listed}."
-    run, worst = max(checks, key=lambda pair: (pair[1].max_relative_error or 0) / pair[1].tolerance)
-    error = figures.record_link(run, link, f"{worst.max_relative_error or 0:.1e}")
-    return (
-        f"Yes: largest relative error {error} of {worst.tolerance:.0e} allowed, against "
-        f"{cell(worst.against)}, over {len(checks)} records."
-    )
-
-
-def _unmeasured(site: Site, version: Version, link: Link) -> str:
-    timed = [run for run in site.runs_of(version) if run.is_timed]
-    if not timed:
-        return "No record of a time yet."
-    first = compare.fastest(timed)[0]
-    time = figures.record_link(first, link, figures.duration(first.total))
-    return f"{time} at {cell(site.problem_text(first))}."
 
 
 def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
@@ -261,11 +237,11 @@ def _facts(site: Site, version: Version, before: Version | None, link: Link) -> 
     runs = site.runs_of(version)
     timed = sum(run.is_timed for run in runs)
     compiled = [f"{arch} {text}" for arch in compiled_for(version) if (text := _sum(runs, arch))]
-    checks = [check for run in runs if (check := checked(run)) is not None]
+    checks = [check for run in runs if (check := proofs.checked(run)) is not None]
     passed = sum(check.status == "passed" for check in checks)
     return sections(
         fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
-        fold("Static facts", "; ".join(compiled) or "not compiled yet",
+        fold("Static facts", "; ".join(compiled) or proofs.NO_RECORD,
              _static(site, version, before, link)),
         fold("Tiles on each arch", "drawn to scale", tiles.section(site, version, link)),
         fold("Correctness", f"{passed} of {len(checks)} records passed",
@@ -309,7 +285,7 @@ def _static(site: Site, version: Version, before: Version | None, link: Link) ->
     if not tables:
         if not compiled_for(version):
             return f"{cell(language_title(version.language))} compiles nothing."
-        return _none("compiled")
+        return proofs.no_record(site, version)
     compiled = [run.record for run in runs if run.record.mode == "static"]
     common = problems.sizes(compiled[0], problems.constant(compiled)) if compiled else ""
     changes = " Where the version before differs, its figure stands first." if before else ""
@@ -385,11 +361,11 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
     """Checked runs by target and reference; those that failed one by one."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if (found := checked(run)) is not None:
+        if (found := proofs.checked(run)) is not None:
             groups.setdefault((run.record.target, found.against), []).append(run)
     rows, failed = [], []
     for (target, against), group in groups.items():
-        checks = [checked(run) for run in group]
+        checks = [proofs.checked(run) for run in group]
         made = [check for check in checks if check is not None]
         cases = [case.max_relative_error for check in made for case in check.cases]
         errors = [error for error in cases if error is not None]
@@ -419,12 +395,6 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
         table(head, rows),
         table(["Where", "Problem", "What failed", "Record"], failed),
     )
-
-
-def checked(run: Run) -> Correctness | None:
-    """What a run found when it compared outputs; None where it did not."""
-    outcome = run.record.outcome
-    return None if isinstance(outcome, Skipped) else outcome.correctness
 
 
 def why_not(run: Run) -> tuple[str, str, str]:
