@@ -287,7 +287,8 @@ def home(site: Site, link: Link) -> str:
     return sections(
         f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
         peers.lead(site, link(OTHERS)),
-        "What the cost model prefers, and why:",
+        "What the cost model prefers among our own designs, and why. It says what to read, not who "
+        "is faster than a library:",
         "\n".join(_reasons(site, found, link)),
         fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from generators.draw import schedule, tiles
 from generators.model import compare, problems, targets
+from generators.model.columns import design_title
 from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site, relative
 from generators.pages import bars, ladder, proofs, stories
 from generators.pages.kernels import (
+    also_typed,
     compiled_for,
     design_link,
     language_title,
@@ -66,6 +68,7 @@ def whole_file(version: Version) -> str:
 def _version(site: Site, version: Version, before: Version | None, after: Version | None) -> Page:
     path = version_page(version)
     link, runs = site.link(path), site.runs_of(version)
+    called = f"{design_title(version)} {version.version}"
     devlog = site.catalogue.devlogs.get(version.design_key)
     story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
     found = compare.nearest(site, version)
@@ -74,8 +77,9 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
     return Page(
         path,
         sections(
-            meta(title=version.key, description=docstring(version.path)),
-            f"# {cell(version.key)}",
+            meta(title=called, description=docstring(version.path)),
+            f"# {cell(called)}",
+            also_typed(version),
             proofs.never_ran(site, version, link),
             ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
@@ -177,9 +181,10 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     best = min(same, key=lambda run: run.total.median_us)
     at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
     beside = _peer_there(same, mine, best, link)
+    name = cell(f"{design_title(version)} {version.version}")
     if best is mine:
         return (
-            f"At {at} {cell(version.key)} is the fastest of all that this run timed: {own}{beside}."
+            f"At {at} {name} is the fastest of all that this run timed: {own}{beside}."
         )
     peers = workloads()[mine.record.kernel.layer].peers
     named, known_as = run_version(site, best, link), peers.get(best.record.kernel.design)
@@ -187,7 +192,7 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
         named = f"[{cell(known_as)}]({link(repo_name(version_of.path))})"
     behind = than(best.total.median_us, mine.total.median_us, named)
     return (
-        f"At {at} {cell(version.key)} is {behind}, the fastest of all that the same run timed "
+        f"At {at} {name} is {behind}, the fastest of all that the same run timed "
         f"({own} against {_time(best, link)}){beside}."
     )
 
