@@ -297,8 +297,8 @@ def home(site: Site, link: Link) -> str:
 
 #: Three names that readers take for one another.
 NAMES = (
-    "flash_mla is our design in cuTile, flash_mla@cute-dsl is ours in the CuTe DSL, and FlashMLA is "
-    "DeepSeek's library, which both are measured against."
+    "flash_mla is our design in cuTile, flash_mla@cute-dsl is ours in the CuTe DSL, and FlashMLA "
+    "is DeepSeek's library, which both are measured against."
 )
 
 #: What the caller's cache holds, by the kernel of the analysis that reads it.

@@ -183,9 +183,7 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     beside = _peer_there(same, mine, best, link)
     name = cell(f"{design_title(version)} {version.version}")
     if best is mine:
-        return (
-            f"At {at} {name} is the fastest of all that this run timed: {own}{beside}."
-        )
+        return f"At {at} {name} is the fastest of all that this run timed: {own}{beside}."
     peers = workloads()[mine.record.kernel.layer].peers
     named, known_as = run_version(site, best, link), peers.get(best.record.kernel.design)
     if known_as and (version_of := site.version_of(best)):

@@ -276,9 +276,7 @@ def rows(x, index, y):
 def padded_rows(x, index, y):
     at = ct.load(index, (0,), (4,))
     zero = ct.PaddingMode.ZERO
-    ct.store(
-        y, (0, 0), ct.load_advanced_indexing(x, (at, ct.Slice(2, 4)), padding_mode=zero)
-    )
+    ct.store(y, (0, 0), ct.load_advanced_indexing(x, (at, ct.Slice(2, 4)), padding_mode=zero))
 
 
 @ct.kernel
