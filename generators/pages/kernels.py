@@ -316,7 +316,8 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
     compiled = [f"{arch}: registers, spills" for arch in archs]
     return sections(
         table(["Version", "Verdict, and what it shows", *compiled], rows),
-        "Registers and spill instructions are the largest over all stages and problems compiled."
+        "Registers and spill instructions are the largest over all stages and problems compiled. "
+        "A cell is empty where no record has that arch: not compiled, or not for it."
         if archs
         else "",
         _gained(site, versions, link),

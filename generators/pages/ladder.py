@@ -364,7 +364,9 @@ def section(
         return ""
 
     def name(version: Version) -> str:
-        text = version.version if every else version.key
+        text = version.version
+        if not every:
+            text = f"{columns.design_title(version)} {text}"
         return f"[{cell(text)}]({link(repo_name(version.path))})"
 
     # The page of a design says below what each version shows.

@@ -108,7 +108,7 @@ def pages(site: Site) -> list[Page]:
 
 def _page(site: Site, path: str, runs: list[Run]) -> Page:
     link, first = site.link(path), runs[0].record
-    where, design = targets.target_name(first.target), figures.design_of(first)
+    where, design = targets.target_name(first.target), figures.called(first)
     title = f"Records of {design} {first.kernel.version} on {where}"
     kinds = Counter(run.record.outcome.status for run in runs)
     return Page(

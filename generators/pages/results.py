@@ -103,7 +103,7 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
 
 
 def _version(run: Run) -> str:
-    return f"{figures.design_of(run.record)} {run.record.kernel.version}"
+    return f"{figures.called(run.record)} {run.record.kernel.version}"
 
 
 def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:
