@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from generators.mla.design_choice import CONTEXT, held_by, kernels_by_design
+from generators.mla.design_choice import CONTEXT, NAMES, held_by, kernels_by_design
 from generators.model import compare, problems
 from generators.model.compare import Best, alike, best
 from generators.model.run import Run
@@ -72,6 +72,7 @@ def measured(site: Site) -> dict[str, Any]:
         "lengths": LENGTHS,
         "masks": MASKS,
         "names": dict(WORKLOAD.peers),
+        "naming": NAMES,
         "peer": next(iter(WORKLOAD.peers.values())),
         "answers": found,
         "start": _start(found),

@@ -134,3 +134,10 @@ def elsewhere(
             if same and version not in column.runs:
                 found[value] = run
     return dict(sorted(found.items()))
+
+
+def design_title(version: Version) -> str:
+    """A design as people call it: a library's kernel by the library's name."""
+    found = workloads().get(version.layer)
+    named = found.peers.get(version.design) if found else None
+    return named if named and version.language == PEERS else version.design_key

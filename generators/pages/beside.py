@@ -79,7 +79,7 @@ def _called(beside: Beside, version: str) -> tuple[str, str]:
     """A version as records name it, and as the table calls it."""
     _, layer, design, number = version.split("/")
     peers = workloads()[layer].peers
-    return f"{design} {number}", peers.get(design, number)
+    return f"{peers.get(design, design)} {number}", peers.get(design, number)
 
 
 def _states(pair: tuple[Record, Record], metric: str) -> bool:

@@ -94,7 +94,8 @@ def _command(site: Site, link: Link) -> str:
         "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
         f"CuTe DSLs. [One command]({link('docs/emulator.md')}) runs a script on your CPU as it is, "
         "and says which two lines race and what would have ordered them. Here it is given "
-        f"[an example]({link(hopper.script(page))}) with one wait deleted."
+        f"[an example]({link(hopper.script(page))}) with one wait deleted. A server that calls "
+        f"FlashMLA can call our kernels instead: [a drop-in]({link('docs/serving.md')})."
         f"\n\n</div>\n\n{output}\n\n</div>"
     )
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from generators.draw import climb
 from generators.model import compare, problems, targets
+from generators.model.columns import design_title
 from generators.model.problems import Problem
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import ladder
+from generators.pages import ladder, tried
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
@@ -53,6 +54,12 @@ def compiled_for(version: Version) -> tuple[str, ...]:
     """The archs that a version's language compiles for when nobody asks for one."""
     found = languages().get(version.language)
     return found.archs if found else ()
+
+
+def also_typed(version: Version) -> str:
+    """What commands call a design that people call otherwise."""
+    typed, title = version.design_key, design_title(version)
+    return "" if title == typed else f"Commands call it {code(typed)}."
 
 
 def next_version(versions: list[Version]) -> str:
@@ -118,7 +125,7 @@ def _version_link(version: Version, link: Link) -> str:
 
 def design_link(version: Version, link: Link) -> str:
     """The design of a version, linked to its page."""
-    return f"[{cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})"
+    return f"[{cell(design_title(version))}]({link(repo_name(version.path.parents[1]))})"
 
 
 def run_version(site: Site, run: Run, link: Link) -> str:
@@ -126,7 +133,8 @@ def run_version(site: Site, run: Run, link: Link) -> str:
     version = site.version_of(run)
     if version is None:
         return cell(run.record.kernel.name)
-    return f"[{cell(version.key)}]({link(repo_name(version.path))})"
+    called = f"{design_title(version)} {version.version}"
+    return f"[{cell(called)}]({link(repo_name(version.path))})"
 
 
 def _index(site: Site) -> Page:
@@ -245,12 +253,15 @@ def _design(site: Site, versions: list[Version]) -> Page:
     overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
     files = _shared_files(versions)
     runs = [run for version in versions for run in site.runs_of(version)]
+    failed = tried.section(site, versions, link)
+    names = {"found_by": list(tried.FOUND_BY)} if failed else {}
     return Page(
         path,
         sections(
-            meta(title=first.design_key, description=_purpose(versions)),
-            f"# {cell(first.design_key)}",
+            meta(title=design_title(first), description=_purpose(versions), **names),
+            f"# {cell(design_title(first))}",
             cell(_purpose(versions)),
+            also_typed(first),
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}.",
             "## The ladder",
@@ -258,6 +269,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             climb.figure(site, versions),
             "## Versions",
             _timeline(site, versions, link),
+            failed,
             analysis.design(site, versions, link) if analysis else "",
             "## About the design" if overview else "",
             overview,
@@ -278,7 +290,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
 
 def _ladder(site: Site, versions: list[Version], link: Link) -> str:
     shown = ladder.section(
-        site, [versions], link, title=f"Time of every version of {versions[0].design_key}",
+        site, [versions], link, title=f"Time of every version of {design_title(versions[0])}",
         every=True,
     )  # fmt: skip
     return shown or "No version of this design was timed yet."
@@ -293,17 +305,19 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
         entry = entries.get(version.version)
         verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
         runs = site.runs_of(version)
+        none = "" if any(registers_and_spills(runs, arch) for arch in archs) else "no record"
         rows.append(
             [
                 _version_link(version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
-                *(registers_and_spills(runs, arch) for arch in archs),
+                *(registers_and_spills(runs, arch) or none for arch in archs),
             ]
         )
     compiled = [f"{arch}: registers, spills" for arch in archs]
     return sections(
         table(["Version", "Verdict, and what it shows", *compiled], rows),
-        "Registers and spill instructions are the largest over all stages and problems compiled."
+        "Registers and spill instructions are the largest over all stages and problems compiled. "
+        "A cell is empty where no record has that arch: not compiled, or not for it."
         if archs
         else "",
         _gained(site, versions, link),

@@ -200,7 +200,8 @@ def _every_step(designs: Sequence[list[Version]], link: Link) -> str:
     for versions in designs:
         home = versions[0].path.parents[1]
         steps = " ".join(f"[{v.version}]({link(repo_name(v.path))})" for v in versions)
-        lines.append(f"- [{cell(versions[0].design_key)}]({link(repo_name(home))}) {steps}")
+        title = cell(columns.design_title(versions[0]))
+        lines.append(f"- [{title}]({link(repo_name(home))}) {steps}")
     return '<div class="steps" markdown="1">\n\n' + "\n".join(lines) + "\n\n</div>"
 
 
@@ -363,7 +364,9 @@ def section(
         return ""
 
     def name(version: Version) -> str:
-        text = version.version if every else version.key
+        text = version.version
+        if not every:
+            text = f"{columns.design_title(version)} {text}"
         return f"[{cell(text)}]({link(repo_name(version.path))})"
 
     # The page of a design says below what each version shows.

@@ -12,7 +12,8 @@ from generators.model import problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
-from generators.pages.version_pages import checked, why_not
+from generators.pages.proofs import checked
+from generators.pages.version_pages import why_not
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, sections, table, us
@@ -107,7 +108,7 @@ def pages(site: Site) -> list[Page]:
 
 def _page(site: Site, path: str, runs: list[Run]) -> Page:
     link, first = site.link(path), runs[0].record
-    where, design = targets.target_name(first.target), figures.design_of(first)
+    where, design = targets.target_name(first.target), figures.called(first)
     title = f"Records of {design} {first.kernel.version} on {where}"
     kinds = Counter(run.record.outcome.status for run in runs)
     return Page(

@@ -75,7 +75,8 @@ def index_page(site: Site) -> Page:
         f"- [Lint checks]({link('docs/contributing/knowledge.md#checks')}): what knowledge pages "
         "and devlogs must satisfy.\n"
         f"- [Interpreter]({link('docs/interpreter.md')}): running any cuTile kernel on the CPU.\n"
-        f"- [Serving]({link('docs/serving.md')}): the calls that servers make, over our kernels.\n"
+        f"- [Serving]({link('docs/serving.md')}): a drop-in for FlashMLA's calls and FlashInfer's "
+        "MLA wrapper, over our kernels.\n"
         f"- [Glossary]({link('docs/glossary')}): the words of this site.\n"
         f"- [API](api/index.md): the modules of the package.",
     )

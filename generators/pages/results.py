@@ -10,7 +10,8 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import analyses, kernels
 from generators.pages.kernels import run_version
-from generators.pages.version_pages import checked, why_not
+from generators.pages.proofs import checked
+from generators.pages.version_pages import why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, factored, fold, meta, sections, table
@@ -102,7 +103,7 @@ def _paths(runs: list[Run]) -> tuple[charts.Path, ...]:
 
 
 def _version(run: Run) -> str:
-    return f"{figures.design_of(run.record)} {run.record.kernel.version}"
+    return f"{figures.called(run.record)} {run.record.kernel.version}"
 
 
 def _best_of_each(runs: Iterable[Run], key: Callable[[Run], str]) -> list[Run]:

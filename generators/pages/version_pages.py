@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from generators.draw import schedule, tiles
 from generators.model import compare, problems, targets
+from generators.model.columns import design_title
 from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site, relative
-from generators.pages import bars, ladder, stories
+from generators.pages import bars, ladder, proofs, stories
 from generators.pages.kernels import (
+    also_typed,
     compiled_for,
     design_link,
     language_title,
@@ -27,7 +29,7 @@ from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
 from generators.write.static_facts import facts_tables
 from generators.write.text import cell, docstring, fold, meta, sections, table
-from mla_var3.evidence import Correctness, Failed, Skipped
+from mla_var3.evidence import Failed, Skipped
 from mla_var3.evidence.compare import NOISE, than
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import tiling_text
@@ -66,6 +68,7 @@ def whole_file(version: Version) -> str:
 def _version(site: Site, version: Version, before: Version | None, after: Version | None) -> Page:
     path = version_page(version)
     link, runs = site.link(path), site.runs_of(version)
+    called = f"{design_title(version)} {version.version}"
     devlog = site.catalogue.devlogs.get(version.design_key)
     story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
     found = compare.nearest(site, version)
@@ -74,8 +77,10 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
     return Page(
         path,
         sections(
-            meta(title=version.key, description=docstring(version.path)),
-            f"# {cell(version.key)}",
+            meta(title=called, description=docstring(version.path)),
+            f"# {cell(called)}",
+            also_typed(version),
+            proofs.never_ran(site, version, link),
             ladder.idea(version),
             _card(site, version, found, story, neighbors, link),
             bars.section(site, version, found.before, found),
@@ -132,9 +137,10 @@ def _card(
     parts["Measured"] = (
         f"{headline}.{_passed_over(site, version, found)}"
         if (headline := verdicts.headline(found))
-        else _unmeasured(site, version, link)
+        else proofs.unmeasured(site, version, story, link)
     )
-    parts["Right"] = _right(site, version, link)
+    parts["Compiled"] = proofs.compiled(site, version, link)
+    parts["Right"] = proofs.right(site, version, link)
     if story:
         parts["Learnt"] = story.lead("Insights")
     listed = "\n".join(f"-   **{name}**\n\n    {text}\n" for name, text in parts.items() if text)
@@ -163,32 +169,6 @@ def _passed_over(site: Site, version: Version, found: Verdict) -> str:
     return f" No run timed it beside {before.version}."
 
 
-def _right(site: Site, version: Version, link: Link) -> str:
-    """Largest error of all records that compared outputs, linked to its record."""
-    checks = [(run, check) for run in site.runs_of(version) if (check := checked(run)) is not None]
-    if not checks:
-        return "No record compares its results with the reference yet."
-    failed = [run for run, check in checks if check.status == "failed"]
-    if failed:
-        listed = figures.record_link(failed[0], link, "the first")
-        return f"Wrong in {len(failed)} of {len(checks)} records: {listed}."
-    run, worst = max(checks, key=lambda pair: (pair[1].max_relative_error or 0) / pair[1].tolerance)
-    error = figures.record_link(run, link, f"{worst.max_relative_error or 0:.1e}")
-    return (
-        f"Yes: largest relative error {error} of {worst.tolerance:.0e} allowed, against "
-        f"{cell(worst.against)}, over {len(checks)} records."
-    )
-
-
-def _unmeasured(site: Site, version: Version, link: Link) -> str:
-    timed = [run for run in site.runs_of(version) if run.is_timed]
-    if not timed:
-        return "No record of a time yet."
-    first = compare.fastest(timed)[0]
-    time = figures.record_link(first, link, figures.duration(first.total))
-    return f"{time} at {cell(site.problem_text(first))}."
-
-
 def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> str:
     """How far the version is from the fastest of its run, where the verdict was read."""
     runs = [run for run in site.runs_of(version) if run.is_timed]
@@ -201,17 +181,16 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     best = min(same, key=lambda run: run.total.median_us)
     at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
     beside = _peer_there(same, mine, best, link)
+    name = cell(f"{design_title(version)} {version.version}")
     if best is mine:
-        return (
-            f"At {at} {cell(version.key)} is the fastest of all that this run timed: {own}{beside}."
-        )
+        return f"At {at} {name} is the fastest of all that this run timed: {own}{beside}."
     peers = workloads()[mine.record.kernel.layer].peers
     named, known_as = run_version(site, best, link), peers.get(best.record.kernel.design)
     if known_as and (version_of := site.version_of(best)):
         named = f"[{cell(known_as)}]({link(repo_name(version_of.path))})"
     behind = than(best.total.median_us, mine.total.median_us, named)
     return (
-        f"At {at} {cell(version.key)} is {behind}, the fastest of all that the same run timed "
+        f"At {at} {name} is {behind}, the fastest of all that the same run timed "
         f"({own} against {_time(best, link)}){beside}."
     )
 
@@ -261,11 +240,11 @@ def _facts(site: Site, version: Version, before: Version | None, link: Link) -> 
     runs = site.runs_of(version)
     timed = sum(run.is_timed for run in runs)
     compiled = [f"{arch} {text}" for arch in compiled_for(version) if (text := _sum(runs, arch))]
-    checks = [check for run in runs if (check := checked(run)) is not None]
+    checks = [check for run in runs if (check := proofs.checked(run)) is not None]
     passed = sum(check.status == "passed" for check in checks)
     return sections(
         fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
-        fold("Static facts", "; ".join(compiled) or "not compiled yet",
+        fold("Static facts", "; ".join(compiled) or proofs.NO_RECORD,
              _static(site, version, before, link)),
         fold("Tiles on each arch", "drawn to scale", tiles.section(site, version, link)),
         fold("Correctness", f"{passed} of {len(checks)} records passed",
@@ -309,7 +288,7 @@ def _static(site: Site, version: Version, before: Version | None, link: Link) ->
     if not tables:
         if not compiled_for(version):
             return f"{cell(language_title(version.language))} compiles nothing."
-        return _none("compiled")
+        return proofs.no_record(site, version)
     compiled = [run.record for run in runs if run.record.mode == "static"]
     common = problems.sizes(compiled[0], problems.constant(compiled)) if compiled else ""
     changes = " Where the version before differs, its figure stands first." if before else ""
@@ -385,11 +364,11 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
     """Checked runs by target and reference; those that failed one by one."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if (found := checked(run)) is not None:
+        if (found := proofs.checked(run)) is not None:
             groups.setdefault((run.record.target, found.against), []).append(run)
     rows, failed = [], []
     for (target, against), group in groups.items():
-        checks = [checked(run) for run in group]
+        checks = [proofs.checked(run) for run in group]
         made = [check for check in checks if check is not None]
         cases = [case.max_relative_error for check in made for case in check.cases]
         errors = [error for error in cases if error is not None]
@@ -419,12 +398,6 @@ def _checks(site: Site, runs: list[Run], link: Link) -> str:
         table(head, rows),
         table(["Where", "Problem", "What failed", "Record"], failed),
     )
-
-
-def checked(run: Run) -> Correctness | None:
-    """What a run found when it compared outputs; None where it did not."""
-    outcome = run.record.outcome
-    return None if isinstance(outcome, Skipped) else outcome.correctness
 
 
 def why_not(run: Run) -> tuple[str, str, str]:

@@ -81,6 +81,12 @@ def layer_title(layer: str) -> str:
     return workload.title if workload else layer
 
 
+def called(record: Record) -> str:
+    """The design as people call it: a library's kernel by the library's name."""
+    found = workloads().get(record.kernel.layer)
+    return (found.peers if found else {}).get(record.kernel.design, design_of(record))
+
+
 def design_of(record: Record) -> str:
     """The design as users type it: with its language where another one is preferred."""
     kernel = record.kernel

@@ -95,6 +95,8 @@ def badge(verdict: Verdict) -> str:
         return mark(verdict.word, f"as fast as {verdict.before.version}")
     if verdict.before and verdict.word == "not measured" and verdict.timed:
         return mark(verdict.word, f"not timed beside {verdict.before.version}")
+    if verdict.word == "not measured":
+        return mark(verdict.word, "no record of a time")
     return mark(verdict.word, ", ".join(filter(None, [verdict.word, spanned])))
 
 

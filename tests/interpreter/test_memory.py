@@ -273,6 +273,13 @@ def rows(x, index, y):
 
 
 @ct.kernel
+def padded_rows(x, index, y):
+    at = ct.load(index, (0,), (4,))
+    zero = ct.PaddingMode.ZERO
+    ct.store(y, (0, 0), ct.load_advanced_indexing(x, (at, ct.Slice(2, 4)), padding_mode=zero))
+
+
+@ct.kernel
 def undetermined_rows(x, index, y):
     at = ct.load(index, (0,), (4,))
     ct.store(y, (0, 0), ct.load_advanced_indexing(x, (at, ct.Slice(2, 4))))
@@ -287,6 +294,10 @@ def test_rows_by_index() -> None:
     expected[[3, 0]] = x[[3, 0], 2:] + 1
     assert torch.equal(y, expected)
     only(report, "never-written")
+    picked = torch.full((4, 4), 7.0)
+    run_clean(padded_rows, x, index, picked)
+    assert torch.equal(picked[:2], x[[3, 0], 2:])
+    assert not picked[2:].any()  # Beyond the end and negative: neither counts from the end.
     outside_rows = torch.tensor([9, -1, 7, 8], dtype=torch.int32)
     assert "tile-outside" in kinds(run(rows, x, outside_rows, y))
     assert "undetermined-padding" in kinds(run(undetermined_rows, x, index, y[:4]))

@@ -58,6 +58,10 @@ GUIDES = {
     "own CuTe DSL kernel without a GPU": "emulator/",
     "how to profile a kernel": "skills/profile-kernel/",
     "learn the CuTe DSL": "skills/learn-cute-dsl/",
+    "replace FlashMLA functions": "serving/",
+    "drop-in replacement for flash_mla": "serving/",
+    "use in place of FlashMLA": "serving/",
+    "failed ideas sparse decode": "kernels/mla/cute-dsl/sparse_mla/",
 }
 
 
@@ -67,6 +71,13 @@ def test_a_guide_comes_before_the_glossary(open_tab: OpenTab):
     answers = ask(tab, *GUIDES)
     firsts = [hits[0][0]["location"].partition("#")[0] for hits in answers]
     assert firsts == list(GUIDES.values())
+
+
+def test_what_failed_leads_to_a_design_that_collects_it(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("404.html")
+    (hits,) = ask(tab, "what failed")
+    assert any(item["location"].endswith("#tried-and-failed") for item in hits[0])
 
 
 @pytest.mark.parametrize("words", ["spill", "head grouping", "mla_var6_plus v4", "ridge point"])

@@ -396,6 +396,7 @@
     off.push(...other);
     const parts = [say((tied.length > 1 ? "Tie: " : "Use ") +
       tied.map(described).join(" or "), "advice-answer")];
+    if (measured.naming) parts.push(say(measured.naming));
     parts.push(say("Confidence " + confidence(near, asked, other.length > 0) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));
     parts.push(say("Measured there (" + where + "): " +

@@ -33,6 +33,20 @@ ct.launch(stream, (1,), shift, (x, y))
 assert y.tolist() == [1, 2, 3, -1, 5, 6, 7, -1]
 
 
+@ct.kernel
+def gather_rows(x, rows, y):
+    chosen = ct.load(rows, (0,), (4,))
+    columns = ct.arange(8, dtype=ct.int32)
+    ct.store(y, (0, 0), ct.gather(x, (chosen[:, None], columns[None, :])))
+
+
+x, rows = torch.arange(64).reshape(8, 8), torch.tensor([6, 9, -1, 3], dtype=torch.int32)
+y = torch.empty(4, 8, dtype=torch.int64)
+ct.launch(stream, (1,), gather_rows, (x, rows, y))
+assert torch.equal(y[[0, 3]], x[[6, 3]])
+assert not y[1:3].any()  # Rows 9 and -1 are outside: padded.
+
+
 # %% load_advanced_indexing store_advanced_indexing Slice
 @ct.kernel
 def take_rows(x, rows, y):
@@ -45,6 +59,11 @@ x, rows = torch.arange(64).reshape(8, 8), torch.tensor([6, 0, 3, 3], dtype=torch
 y = torch.empty(4, 8, dtype=torch.int64)
 ct.launch(stream, (1,), take_rows, (x, rows, y))
 assert torch.equal(y, x[[3, 3, 0, 6]])
+
+rows[1:3] = torch.tensor([8, -1])  # Both outside: padded, as the mode says.
+ct.launch(stream, (1,), take_rows, (x, rows, y))
+assert torch.equal(y[[0, 3]], x[[3, 6]])
+assert not y[1:3].any()
 
 
 # %% Array.slice Array.shape Array.ndim Array.dtype

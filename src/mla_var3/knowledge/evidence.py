@@ -375,7 +375,9 @@ def _pair_rows(item: PairEvidence, catalogue: Catalogue, link: Link) -> list[lis
 
 
 def _version(record: Record) -> str:
-    return f"{cell(record.kernel.design)} {record.kernel.version}"
+    kernel, workload = record.kernel, workloads().get(record.kernel.layer)
+    peers = workload.peers if workload else {}
+    return f"{cell(peers.get(kernel.design, kernel.design))} {kernel.version}"
 
 
 def _record_rows(item: RecordEvidence, catalogue: Catalogue, link: Link) -> list[list[str]]:

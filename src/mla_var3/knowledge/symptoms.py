@@ -128,6 +128,15 @@ SYMPTOMS = (
         ("uncoalesced loads", "LDG in place of UTMALDG", "why is TMA not used"),
     ),
     Symptom(
+        "memory-access",
+        "Accesses are uncoalesced, or hit one bank",
+        "Threads of a warp touch more sectors of memory than their bytes fill, or several words of "
+        "one bank of shared memory, which answers them one after the other.",
+        ("conflict_share", "excess_sector_share"),
+        "disabled",
+        ("bank conflicts", "uncoalesced access", "excessive sectors", "shared memory conflicts"),
+    ),
+    Symptom(
         "causal-mask",
         "The causal mask costs as much as no mask",
         "Tiles above the diagonal are computed and thrown away, or every tile pays for the mask.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -243,6 +244,9 @@ def test_home_has_a_title_a_command_and_cards(site):
     places = [text.index(part) for part in shown]
     assert places == sorted(places)
     assert "](diagnosis/register-spills.md#sm_120)" in text[: text.index("## Which")]
+    assert "[a drop-in](serving.md)" in text
+    assert "among our own designs" in text
+    assert "FlashMLA is DeepSeek's library" in html.unescape(text)
 
 
 def test_home_advises_by_what_the_cache_holds(site):

@@ -304,7 +304,7 @@ def test_a_version_without_a_common_run_is_compared_with_the_nearest_that_has_on
     alone = compare.nearest(made, registry.find("flash_mla", "v1"))
     assert "not timed beside v0" in verdicts.badge(alone)
     nothing = compare.nearest(on(site), registry.find("flash_mla", "v1"))
-    assert "not measured" in verdicts.badge(nothing)
+    assert "no record of a time" in verdicts.badge(nothing)
 
 
 def test_a_verdict_tells_its_error_its_record_and_the_library_s_time(site):

@@ -1,0 +1,82 @@
+"""What a version's page says of where it ran, what it compiles to, and what has no record."""
+
+from __future__ import annotations
+
+import re
+
+from generators.pages import kernels, proofs, tried
+from generators.write.devlogs import Story
+from mla_var3.evidence import address
+from mla_var3.runtime import registry
+from tests.factories import correctness, duration, passed, record, stage, static_facts
+from tests.generators.runs import on, timed
+
+
+def _run(made):
+    return kernels.Run(address(made), made, False)
+
+
+def _compiled(version: str, arch: str = "sm_90", **facts):
+    name = registry.find("flash_mla", version).name
+    made = passed(stages=[stage(name, static=static_facts(arch, kernel=name, **facts))])
+    return _run(record(version=version, outcome=made, target=f"static/{arch}"))
+
+
+def _link(target: str) -> str:
+    return target
+
+
+def test_registers_spills_and_shared_memory_stand_in_the_card(site):
+    made = on(site, _compiled("v1", registers=168, shared_bytes=99_000))
+    said = proofs.compiled(made, registry.find("flash_mla", "v1"), made.link("a.md"))
+    assert re.search(r"^sm_90: \[168 registers, .*, 99,000 bytes of shared memory\]\(\S+\)", said)
+
+
+def test_a_version_without_a_compile_says_the_command_and_the_archs_of_its_design(site):
+    made = on(site, _compiled("v1", "sm_100"))
+    said = proofs.compiled(made, registry.find("flash_mla", "v2"), made.link("a.md"))
+    assert said == (
+        "No static record; run `nox -s profile -- flash_mla v2 --prof_type=static --arch=sm_100`."
+    )
+
+
+def test_right_says_where(site):
+    checked = passed(total=duration(10.0), correctness=correctness())
+    on_gpu = timed("v1", 10.0, outcome=checked)
+    version = registry.find("flash_mla", "v1")
+    made = on(site, on_gpu, _run(record(version="v1", outcome=checked, target="static/sm_90")))
+    said = proofs.right(made, version, made.link("a.md"))
+    assert said.endswith("Records: 1 on NVIDIA H200 SXM, 1 in the interpreter.")
+
+
+def test_a_design_that_no_gpu_ran_says_so_first_and_names_its_seeded_bugs(site):
+    link = site.link("a.md")
+    pair = next(v for v in site.versions if v.key == "blackwell_mla v1")
+    said = proofs.never_ran(site, pair, link)
+    assert said.startswith("**Never ran on the chip.**")
+    assert "emulator.md#limits" in said
+    assert re.search(r"Of \d\d mistakes planted in this version the emulator reports \d\d: ", said)
+    assert proofs.never_ran(site, registry.find("flash_mla", "v2"), link) == ""
+
+
+def test_trials_without_a_record_are_told_apart_from_no_time_at_all(site):
+    nothing, version = on(site), registry.find("flash_mla", "v1")
+    quoting = Story("It.", {"Insights": "- Faster: 177.1 us after 208.3."})
+    silent = Story("It.", {"Insights": "- Right at 40 of 40 random problems."})
+    said = [proofs.unmeasured(nothing, version, one, _link) for one in (quoting, silent, None)]
+    assert said[0] == "No record of a time; trials without a record are quoted below."
+    assert set(said[1:]) == {"No record of a time yet."}
+
+
+def test_what_failed_in_a_design_is_collected(site):
+    versions = site.designs()["flash_mla@cute-dsl"]
+    said = tried.section(site, versions, site.link(kernels.design_page(versions[0])))
+    lines = [line for line in said.splitlines() if line.startswith("- ")]
+    named = {line.split("]")[0].removeprefix("- [") for line in lines}
+    devlog = site.catalogue.devlogs["flash_mla@cute-dsl"]
+    negative = {entry.version for entry in devlog.entries if entry.negative}
+    assert negative
+    assert negative <= named
+    assert all(line.count("](") == 1 for line in lines)
+    unheard = [version for version in versions if version.version == "v0"]
+    assert tried.section(site, unheard, site.link("a.md")) == ""
