@@ -61,8 +61,8 @@ def banks(size: int = 8) -> str:
     assert len(touched) == size
     message = (
         f"The first {size} rows and banks of the script's tile. A number is the column whose word "
-        f"lies there, and column 3 is colored. Plain, its {size} words share bank 3 and take {size} "
-        f"turns; swizzled, they have moved to {size} banks and take one."
+        f"lies there, and column 3 is colored. Plain, its {size} words share bank 3 and take "
+        f"{size} turns; swizzled, they have moved to {size} banks and take one."
     )
     drawn = shapes.svg(2 * (62 + size * cell) + 16, 48 + size * cell, parts, "Banks", message)
     return shapes.figure(drawn, message)

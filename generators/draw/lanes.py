@@ -132,10 +132,11 @@ def _draw(panels: Sequence[Panel], width: float, title: str) -> str:
         if panel.title:
             parts.append(text(0, top + 15, panel.title, bold=True, size=13))
             top += TITLE
-        parts += _lines(panel, left, top, scale)
+        first = top
         for lane in panel.lanes:
             parts += _lane(lane, panel, left, top, scale, width)
             top += LANE
+        parts += _lines(panel, left, first, scale)
         top += 8
     parts += _axis(panels[0], left, top, scale, width)
     return shapes.svg(width, top + AXIS, parts, title, _said(panels))

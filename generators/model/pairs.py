@@ -38,17 +38,18 @@ class Handover:
 
 def named(lanes: Lanes) -> dict[str, list[Named]]:
     """The tiles of each lane's products and loads."""
-    found = {name: list(_products(lanes[name], side)) for side, name in enumerate(SIDES)}
+    # A product with values that stands alone; two in a row are one bar.
+    one = min(end - start for side in SIDES for what, start, end in lanes[side] if what == "output")
+    found = {name: list(_products(lanes[name], side, one)) for side, name in enumerate(SIDES)}
     for name, bars in lanes.items():
         if name.startswith("0 load "):
             found[name] = list(_loads(bars, int(name.rpartition(" ")[2]) - 1))
     return found
 
 
-def _products(bars: Sequence[Bar], side: int) -> Iterator[Named]:
+def _products(bars: Sequence[Bar], side: int, one: int) -> Iterator[Named]:
     """A run of scores is of the side's next tile; two products with values follow it."""
     shown = sorted((b for b in bars if b[0] in ("scores", "output")), key=lambda bar: bar[1])
-    one = min(end - start for what, start, end in shown if what == "output")
     pair, before, done = -1, "", 0
     for what, start, end in shown:
         if what == "scores":

@@ -250,7 +250,8 @@ def _where(record: Record) -> str:
     clocks = {"SM": found.sm_clock_mhz, "memory": found.memory_clock_mhz}
     told = [f"{name} at {clock:g} MHz" for name, clock in clocks.items() if clock]
     after = f"right after the work {' and '.join(told)}" if told else ""
-    return ", ".join(filter(None, [f"{found.name} ({found.arch})", f"driver {found.driver}", after]))
+    parts = [f"{found.name} ({found.arch})", f"driver {found.driver}", after]
+    return ", ".join(filter(None, parts))
 
 
 def _when(run: Run) -> str:

@@ -52,9 +52,8 @@ def test_the_lines_that_matter_are_marked(site) -> None:
     page = next(str(p.content) for p in hopper.pages(site) if p.path.endswith("hopper/tma.md"))
     shown = (ROOT / hopper.script(LESSONS["tma"])).read_text().splitlines()
     numbers = re.search(r'hl_lines="([\d ]+)"', page)[1].split()
-    assert [wanted in shown[int(n) - 1] for n, wanted in zip(numbers, LESSONS["tma"].marked)] == [
-        True, True, True,
-    ]  # fmt: skip
+    for number, wanted in zip(numbers, LESSONS["tma"].marked, strict=True):
+        assert wanted in shown[int(number) - 1]
     lost = LESSONS["tma"].model_copy(update={"marked": ("nowhere", "mbarrier")})
     with pytest.raises(KnowledgeError, match=r"tma\.py must hold in one line: nowhere"):
         hopper._marks(lost, "\n".join(shown))
