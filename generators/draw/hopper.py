@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 
-from generators.draw import layouts, shapes
+from generators.draw import shapes
 from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, SUNK, rect, text
 
 _COLORS = (BLUE, ORANGE, PURPLE, "var(--series-3)")
@@ -36,6 +36,35 @@ def boxes(rows: int = 13, box: int = 8) -> str:
         "the end; they arrive as zeros, and their bytes count."
     )
     drawn = shapes.svg(left + 250, 16 + count * box * high, parts, "Boxes of a tensor", message)
+    return shapes.figure(drawn, message)
+
+
+@functools.cache
+def banks(size: int = 8) -> str:
+    """In which bank the words of a tile's first rows lie, plain and swizzled."""
+    cell, parts = 30, []
+    for panel, (title, mixed) in enumerate((("plain: bank = column", 0), ("swizzled: XOR row", 1))):
+        left = 62 + panel * (size * cell + 70)
+        parts.append(text(left, 16, title, bold=True))
+        parts += [text(left + (bank + 0.5) * cell, 36, str(bank), anchor="middle", size=11,
+                       fill=QUIET) for bank in range(size)]  # fmt: skip
+        for row, column in itertools.product(range(size), range(size)):
+            bank = column ^ row if mixed else column
+            x, y = left + bank * cell, 42 + row * cell
+            color = ORANGE if column == 3 else SUNK
+            note = f"row {row}, column {column}: bank {bank}"
+            parts.append(rect(x, y, cell - 2, cell - 2, color, note, 0.6))
+            parts.append(text(x + cell / 2 - 1, y + 19, str(column), anchor="middle", size=11))
+        parts += [text(left - 8, 42 + row * cell + 19, f"row {row}", anchor="end", size=11)
+                  for row in range(size)]  # fmt: skip
+    touched = {3 ^ row for row in range(size)}
+    assert len(touched) == size
+    message = (
+        f"The first {size} rows and banks of the script's tile. A number is the column whose word "
+        f"lies there, and column 3 is colored. Plain, its {size} words share bank 3 and take "
+        f"{size} turns; swizzled, they have moved to {size} banks and take one."
+    )
+    drawn = shapes.svg(2 * (62 + size * cell) + 16, 48 + size * cell, parts, "Banks", message)
     return shapes.figure(drawn, message)
 
 
@@ -181,5 +210,5 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "multicast": multicast,
     "ring": ring,
     "schedule": schedule,
-    "swizzle": layouts.swizzle,
+    "swizzle": banks,
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from generators.draw import shapes
-from generators.draw.shapes import EDGE, QUIET, rect, text
+from generators.draw.shapes import EDGE, INK, QUIET, rect, text
 from generators.model.timelines import Bar
 
 #: Widths of the drawing on a page and on a phone, and the room left of it.
@@ -39,10 +39,10 @@ KINDS = {
     "scores": Kind("scores (wgmma)", "var(--work-scores)", True, 0),
     "output": Kind("output (wgmma)", "var(--work-output)", True, 1),
     "load": Kind("loads (TMA)", "var(--work-load)", True, 2),
-    "send": Kind("on its way to the other CTA", "var(--work-merge)", True, 6),
+    "send": Kind("on its way to the other CTA", "var(--work-send)", True, 6),
     "softmax": Kind("softmax", "var(--work-softmax)", False, 3),
     "rescale": Kind("rescale", "var(--work-rescale)", False, 4),
-    "merge": Kind("merge", "var(--work-merge)", False, 5),
+    "merge": Kind("merge (give away, add)", "var(--work-merge)", False, 5),
     "store": Kind("store", "var(--work-store)", False, 7),
     "wait": Kind("waits", "var(--work-wait)", False, 8),
 }
@@ -56,22 +56,32 @@ class Lane:
         label: In bold.
         below: In small letters under it.
         bars: Kind, start and end.
+        words: What stands in the upper bars, with start and end; their kinds where it is empty.
     """
 
     label: str
     below: str
     bars: tuple[Bar, ...]
+    words: tuple[Bar, ...] = ()
+
+
+#: From a lane and cycle to a later one: what is handed over.
+Line = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lanes under a title; ``first`` to ``last`` are the cycles shown, ``zero`` is their zero."""
+    """Lanes under a title; ``first`` to ``last`` are the cycles shown, ``zero`` is their zero.
+
+    ``lines`` lead from the work of one lane to the product of another.
+    """
 
     title: str
     lanes: tuple[Lane, ...]
     first: int
     last: int
     zero: int
+    lines: tuple[Line, ...] = ()
 
     @property
     def span(self) -> int:
@@ -122,9 +132,11 @@ def _draw(panels: Sequence[Panel], width: float, title: str) -> str:
         if panel.title:
             parts.append(text(0, top + 15, panel.title, bold=True, size=13))
             top += TITLE
+        first = top
         for lane in panel.lanes:
             parts += _lane(lane, panel, left, top, scale, width)
             top += LANE
+        parts += _lines(panel, left, first, scale)
         top += 8
     parts += _axis(panels[0], left, top, scale, width)
     return shapes.svg(width, top + AXIS, parts, title, _said(panels))
@@ -145,11 +157,28 @@ def _lane(
         y, high = (2, UPPER) if kind.upper else (24.5, 2.5) if what == "wait" else (20, LOWER)
         across = max(long - (0 if what == "wait" else 0.5), LEAST)
         boxes.setdefault(what, []).append(_box(x, top + y, across, high))
-        if kind.upper and what not in ("load", "send") and long > 7.5 * len(what):
+        named = kind.upper and what not in ("load", "send") and not lane.words
+        if named and long > 7.5 * len(what):
             words.append(_inside(x + long / 2, top + y + 13, what))
+    for word, start, end in lane.words:
+        x, long = left + (start - panel.first) * scale, (end - start) * scale
+        if panel.first <= start and end <= panel.last and long > 7.5 * len(word):
+            words.append(_inside(x + long / 2, top + 15, word))
     for what in sorted(boxes, key=lambda what: what != "wait"):
         yield f'<path d="{"".join(boxes[what])}" style="fill:{KINDS[what].color}"/>'
     yield from words
+
+
+def _lines(panel: Panel, left: float, top: float, scale: float) -> Iterator[str]:
+    """From under the giver's work, or over it, to the taker's product."""
+    for giver, ready, taker, used in panel.lines:
+        if panel.first <= ready and used <= panel.last:
+            down = giver < taker
+            y0 = top + giver * LANE + (31 if down else 20)
+            y1 = top + taker * LANE + (2 if down else 2 + UPPER)
+            x0, x1 = (left + (at - panel.first) * scale for at in (ready, used))
+            yield shapes.path([(x0, y0), (x1, y1)], INK)
+            yield shapes.circle(x0, y0, 3, INK, "the weights are ready")
 
 
 def _wide(bars: Iterable[Bar], least: float) -> Iterator[Bar]:

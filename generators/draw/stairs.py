@@ -16,6 +16,8 @@ WIDE, NARROW, HEIGHT = 760, 350, 330
 UNIT = "µs for one attention step"
 #: Rows of the axis, and its width.
 ROW, AXIS_WIDTH = 25, 200
+#: Across a mark's dot.
+DOT = 10
 #: Times apart from which on an axis is by logarithms.
 FAR = 20
 
@@ -211,8 +213,10 @@ def _link(mark: Mark, row: float) -> str:
 
 
 def _apart(places: Sequence[float], height: float) -> list[float]:
-    """Rows near the marks, in order, that do not touch each other."""
-    order = sorted(range(len(places)), key=lambda i: (places[i], i))
+    """Rows near the marks that do not touch; marks that lie on each other keep their order."""
+    order: list[int] = []
+    for group in _touching(places):
+        order += sorted(group)
     rows = [0.0] * len(places)
     last = -float(ROW)
     for i in order:
@@ -223,3 +227,15 @@ def _apart(places: Sequence[float], height: float) -> list[float]:
     for near, far in itertools.pairwise(order):
         rows[far] = max(rows[far], rows[near] + ROW - 2)
     return [round(row, 1) for row in rows]
+
+
+def _touching(places: Sequence[float]) -> Iterator[list[int]]:
+    """Marks from the top, those together whose dots lie on each other."""
+    group: list[int] = []
+    for i in sorted(range(len(places)), key=lambda i: (places[i], i)):
+        if group and places[i] - places[group[-1]] > DOT:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

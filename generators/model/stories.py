@@ -47,6 +47,7 @@ class Panel(_Model):
         around: ``start``, ``end`` (of the last product), ``middle`` or ``all``.
         before: Cycles shown before that.
         after: Cycles shown behind.
+        tiles: Whether bars carry the number of their tile, and lines show what is handed over.
     """
 
     trace: Words
@@ -55,6 +56,7 @@ class Panel(_Model):
     around: Words = "all"
     before: int = 0
     after: int = 0
+    tiles: bool = False
 
 
 class Picture(_Model):
@@ -176,6 +178,8 @@ class Story(_Model):
         steps: The steps.
         after: Parts behind them.
         next: Links at the end: words and file.
+        beside: Versions of the design that the text compares, beyond the steps'.
+        command: What takes all times again.
     """
 
     key: Words
@@ -192,6 +196,8 @@ class Story(_Model):
     steps: tuple[Step, ...]
     after: tuple[Part, ...] = ()
     next: tuple[tuple[Words, Words], ...] = ()
+    beside: tuple[Words, ...] = ()
+    command: str = ""
 
     def label(self, step: Step) -> str:
         """A step's version, with a word of its design where that is not the story's."""

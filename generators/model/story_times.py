@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from generators.model.run import Run
@@ -21,11 +21,13 @@ class Together:
         run: Its name.
         peer: The peer's record; None where it was not in the run.
         runs: Per step its record.
+        beside: Records of further versions that the text names.
     """
 
     run: str
     peer: Run | None
     runs: Mapping[str, Run]
+    beside: Mapping[str, Run] = field(default_factory=dict)
 
     @property
     def time(self) -> datetime:
@@ -39,7 +41,11 @@ class Together:
 
     def us(self, key: str) -> float:
         """Median time of a step's version."""
-        return self.runs[key].total.median_us
+        return self.run_of(key).total.median_us
+
+    def run_of(self, key: str) -> Run:
+        """Record of a step, or of a version that the text names."""
+        return self.runs[key] if key in self.runs else self.beside[key]
 
     def share(self, key: str) -> float | None:
         """Its share of the peer's time, where both were in the run."""
@@ -61,7 +67,7 @@ class Times:
     def of(self, key: str) -> Together | None:
         """The run that a step's time is of: the main one where it has the version."""
         for group in (self.main, self.apart):
-            if group and key in group.runs:
+            if group and (key in group.runs or key in group.beside):
                 return group
         return None
 
@@ -101,8 +107,22 @@ def _groups(site: Site, story: Story, wanted: Mapping[str, Version]) -> list[Tog
     for key, version in wanted.items():
         for run in filter(_at(story), site.timed_of(version)):
             found.setdefault(str(run.record.run), {}).setdefault(key, run)
-    peers = _peers(site, story)
-    return [Together(name, peers.get(name), runs) for name, runs in found.items()]
+    peers, beside = _peers(site, story), _beside(site, story)
+    return [
+        Together(name, peers.get(name), runs, beside.get(name, {})) for name, runs in found.items()
+    ]
+
+
+def _beside(site: Site, story: Story) -> dict[str, dict[str, Run]]:
+    """Per run the records of the versions that a story names beside its steps."""
+    found: dict[str, dict[str, Run]] = {}
+    for version in site.versions:
+        if story.design in (version.design_key, version.qualified) and (
+            version.version in story.beside
+        ):
+            for run in filter(_at(story), site.timed_of(version)):
+                found.setdefault(str(run.record.run), {})[version.version] = run
+    return found
 
 
 def _peers(site: Site, story: Story) -> dict[str, Run]:

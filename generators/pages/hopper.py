@@ -37,6 +37,7 @@ class Lesson(BaseModel):
         question: What it answers.
         text: The idea.
         then: What to see in the script.
+        marked: Texts of the two or three lines of the script that are its point.
         mistake: What to do wrong.
         before: Lines of the script.
         after: What stands there when it is done wrong.
@@ -54,6 +55,7 @@ class Lesson(BaseModel):
     question: Words
     text: Words
     then: Words
+    marked: Annotated[tuple[Words, ...], Field(min_length=2, max_length=3)]
     mistake: Words
     before: Words
     after: str
@@ -175,7 +177,7 @@ def _parts(
     yield prose(lesson.text)
     yield hopper.FIGURES[lesson.figure]()
     yield "## Run it"
-    yield fence(text, "python", title=script(lesson))
+    yield fence(text, "python", title=script(lesson), hl_lines=_marks(lesson, text))
     yield fence(f"$ nox -s run -- --counts {script(lesson)}", "console")
     yield prose(lesson.then)
     yield "## A mistake to make"
@@ -190,6 +192,17 @@ def _parts(
         yield f"Next: [{cell(course.pages[number].title)}]({course.pages[number].key}.md)."
     else:
         yield f"Next: [path D]({link('knowledge/learning-paths/d-hopper.toml')})."
+
+
+def _marks(lesson: Lesson, text: str) -> str:
+    """Numbers of the lines that are the script's point."""
+    lines, found = text.splitlines(), []
+    for wanted in lesson.marked:
+        places = [number for number, line in enumerate(lines, 1) if wanted in line]
+        if len(places) != 1:
+            raise KnowledgeError(f"{script(lesson)} must hold in one line: {wanted}")
+        found += places
+    return " ".join(map(str, sorted(found)))
 
 
 def _difference(lesson: Lesson, text: str) -> str:

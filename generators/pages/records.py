@@ -57,8 +57,18 @@ def address(name: str) -> str:
     return f"{version}.md#{slug}-{mode}"
 
 
+def address_in(name: str, run: str) -> str:
+    """Page and anchor of what the named run gave, where a later run has a record of that name."""
+    return f"{address(name)}@{run}"
+
+
 def raw_of(page: str, anchor: str) -> str:
-    """The JSON that ``page`` shows at ``anchor``: the way back from ``address``."""
+    """The JSON that ``page`` shows at ``anchor``: the way back from ``address``.
+
+    A run that was measured again since has no JSON of its own; the table of all records has it.
+    """
+    if "@" in anchor:
+        return f"{page.partition(f'{FOLDER}/')[0]}{TABLE}"
     slug, _, mode = anchor.rpartition("-")
     return f"{page.removesuffix('.md')}/{slug}/{mode}.json"
 
@@ -87,11 +97,16 @@ def parquet(found: Iterable[Record]) -> bytes:
 def places(site: Site) -> Mapping[str, str]:
     """The anchor of each record, and under ``#json`` the file itself."""
     shown = {run.name: address(run.name) for run in site.runs}
-    # A citation of a named run leads to where its record stands, or the one that followed it.
+    # A citation of a named run leads to that run's own figures, measured again since or not.
+    shown |= {
+        f"{run.name}@{run.record.run}": address_in(run.name, run.record.run)
+        for run in site.earlier
+        if run.record.run is not None and run.name in shown
+    }
     shown |= {
         f"{run.name}@{run.record.run}": shown[run.name]
-        for run in (*site.runs, *site.earlier)
-        if run.record.run is not None and run.name in shown
+        for run in site.runs
+        if run.record.run is not None
     }
     table_of_all = {"results/records.parquet": TABLE}
     return {**shown, **{f"{run.name}#json": raw(run.name) for run in site.runs}, **table_of_all}
@@ -235,7 +250,9 @@ def _where(record: Record) -> str:
         return targets.target_name(record.target)
     clocks = {"SM": found.sm_clock_mhz, "memory": found.memory_clock_mhz}
     told = [f"{name} at {clock:g} MHz" for name, clock in clocks.items() if clock]
-    return ", ".join([f"{found.name} ({found.arch})", f"driver {found.driver}", *told])
+    after = f"right after the work {' and '.join(told)}" if told else ""
+    parts = [f"{found.name} ({found.arch})", f"driver {found.driver}", after]
+    return ", ".join(filter(None, parts))
 
 
 def _when(run: Run) -> str:
@@ -280,10 +297,11 @@ def _energy(outcome: Passed | None) -> str:
     drawn = outcome.energy if outcome else None
     if drawn is None:
         return ""
+    clock = f" with SM at {drawn.sm_clock_mhz:,.0f} MHz" if drawn.sm_clock_mhz else ""
     held = f", clocks held down by {' and '.join(drawn.throttle)}" if drawn.throttle else ""
     return (
         f"{drawn.joules:.3g} J per launch and {drawn.watts:.0f} W, back to back at "
-        f"{us(drawn.launch_us)}{held}"
+        f"{us(drawn.launch_us)}{clock}{held}"
     )
 
 
@@ -365,17 +383,30 @@ class _Place(NamedTuple):
 
 
 def _earlier(site: Site, run: Run) -> str:
-    """What the same run gave before: nothing that was measured is replaced."""
+    """What other runs of the same gave before: nothing that was measured is replaced."""
     earlier = site.catalogue.index.history.get(run.record.key, [])
     rows = [
-        [f"{record.time:%Y-%m-%d %H:%M}", cell(record.run), figures.duration(_total(record))]
+        _before(run.name, record)
         for record in reversed(earlier)
         if record is not run.record and record.is_timed
     ]
     if not rows:
         return ""
-    shown = table(["When", "Run", "Median"], rows)
+    shown = table(["When", "Run", "Median", "Energy"], rows)
     return fold("Measured before", "times compare within one run only", shown)
+
+
+def _before(name: str, record: Record) -> list[str]:
+    """A row of what was measured before, with the anchor that a citation of its run leads to."""
+    outcome = record.outcome if isinstance(record.outcome, Passed) else None
+    anchor = address_in(name, record.run).partition("#")[2] if record.run else ""
+    at = f'<span id="{anchor}"></span>' if anchor else ""
+    return [
+        f"{at}{record.time:%Y-%m-%d %H:%M}",
+        cell(record.run),
+        figures.duration(_total(record)),
+        cell(_energy(outcome)),
+    ]
 
 
 def _total(record: Record) -> evidence.Duration | None:

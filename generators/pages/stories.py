@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from generators.draw import lanes, schedule, stairs
-from generators.model import stories, story_times, timelines
+from generators.model import pairs, stories, story_times, timelines
+from generators.model.run import Run
 from generators.model.site import Site
 from generators.model.stories import Note, Panel, Part, Picture, Step, Story
 from generators.model.story_times import Times, Together
@@ -16,14 +17,16 @@ from generators.model.timelines import Timeline
 from generators.write import excerpts
 from generators.write.page import Page
 from generators.write.source import repo_name
-from generators.write.text import cell, meta, rebase, sections
+from generators.write.text import cell, meta, rendered, sections
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.pages import Document
 
 #: Where the pages are.
 TOP = "worklog"
 _FIGURE = re.compile(r"\{([a-z]+)(?::([\w-]+))?\}")
+_HALVES = ("even, left", "even, right", "odd, left", "odd, right")
 _LANES = {"left": ("left", "warps 0 to 3"), "right": ("right", "warps 4 to 7")}
 
 
@@ -104,7 +107,8 @@ class Told:
 
     def prose(self, text: str) -> str:
         """Markdown of the story with its figures and the site's addresses."""
-        known = rebase(text, self.name, self.link)
+        document = Document(self.site.root / self.name, self.name, "text", text, text)
+        known = rendered(document, self.site.catalogue, self.link)
         return _FIGURE.sub(lambda found: self._figure(found[1], found[2]), known).strip()
 
     def _figure(self, what: str, key: str | None) -> str:
@@ -114,14 +118,15 @@ class Told:
             "first": lambda: first,
             "last": lambda: last,
             "peer": lambda: f"{main.peer.total.median_us:.1f}" if main and main.peer else "?",
-            "energy": lambda: _energy(self),
+            "sustained": lambda: _sustained(self),
         }
         if key is None and what in whole:
             return whole[what]()
         group = self.times.of(key or "")
         if key is None or group is None:
             raise KnowledgeError(f"{self.name}: no run tells {{{what}:{key}}}")
-        energy = group.runs[key].outcome.energy  # type: ignore[union-attr]
+        run = group.run_of(key)
+        energy = run.outcome.energy if run.outcome else None
         told: dict[str, float | None] = {
             "us": group.us(key),
             "share": group.share(key),
@@ -133,7 +138,7 @@ class Told:
             raise KnowledgeError(f"{self.name}: no record tells {{{what}:{key}}}")
         value = told[what] or 0.0
         rounded = {"share": f"{value:.2f}", "watts": f"{value:.0f}", "clock": f"{value:,.0f}"}
-        return rounded.get(what, f"{value:.1f}")
+        return f"[{rounded.get(what, f'{value:.1f}')}]({self.link(_cited(run))})"
 
     def timeline(self, key: str) -> Timeline:
         """A committed timeline, of the machine code that its version has."""
@@ -301,6 +306,7 @@ def _said_in_code(text: str) -> str:
 def _panel(told: Told, panel: Panel) -> lanes.Panel:
     timeline = told.timeline(panel.trace)
     shown = []
+    tiles = pairs.named(timeline.lanes) if panel.tiles else {}
     for name in panel.lanes:
         if name not in timeline.lanes:
             raise KnowledgeError(
@@ -308,9 +314,20 @@ def _panel(told: Told, panel: Panel) -> lanes.Panel:
                 f"{', '.join(timeline.lanes)})"
             )
         label, below = _lane(name)
-        shown.append(lanes.Lane(label, below, timeline.lanes[name]))
+        words = tuple((str(n.tile), n.start, n.end) for n in tiles.get(name, ()))
+        shown.append(lanes.Lane(label, below, timeline.lanes[name], words))
     first, last, zero = _window(panel, timeline)
-    return lanes.Panel(panel.title, tuple(shown), first, last, zero)
+    return lanes.Panel(panel.title, tuple(shown), first, last, zero, _lines(panel, timeline))
+
+
+def _lines(panel: Panel, timeline: Timeline) -> tuple[lanes.Line, ...]:
+    """Weights that go from one warpgroup to the other, where a panel shows tiles."""
+    at = {name: place for place, name in enumerate(panel.lanes)}
+    return tuple(
+        (at[found.giver], found.ready, at[found.taker], found.used)
+        for found in (pairs.handovers(timeline.lanes) if panel.tiles else ())
+        if found.giver in at and found.taker in at
+    )
 
 
 def _lane(name: str) -> tuple[str, str]:
@@ -318,7 +335,7 @@ def _lane(name: str) -> tuple[str, str]:
     if what in _LANES:
         return _LANES[what]
     number = int(what.rpartition(" ")[2])
-    return f"loader {number}", f"warp {number + 7}"
+    return f"loader {number}", _HALVES[number - 1]
 
 
 def _window(panel: Panel, timeline: Timeline) -> tuple[int, int, int]:
@@ -350,8 +367,8 @@ def _scheduled(told: Told, step: Step) -> str:
     return schedule.section(alone, version, run, told.link)
 
 
-def _energy(told: Told) -> str:
-    """Time and joules of a call back to back, of the versions of the main run and the peer."""
+def _sustained(told: Told) -> str:
+    """Time and clock of a call back to back, of the versions of the main run and the peer."""
     main = told.times.main
     if main is None:
         return ""
@@ -359,22 +376,26 @@ def _energy(told: Told) -> str:
              if step.key in main.runs]  # fmt: skip
     if main.peer:
         named.insert(0, (_peer(told), main.peer))
-    rows = [(name, run.outcome.energy) for name, run in named if run.outcome and run.outcome.energy]
+    rows = [
+        (name, run, energy)
+        for name, run in named
+        if run.outcome and (energy := run.outcome.energy) and energy.sm_clock_mhz
+    ]
     if not rows:
         return ""
-    most_us, most_j = max(e.launch_us for _, e in rows), max(e.joules for _, e in rows)
+    most = max(energy.launch_us for _, _, energy in rows)
     cells = ""
-    for index, (name, energy) in enumerate(rows):
-        beside = index == 0 and main.peer is not None
-        time = _bar(energy.launch_us / most_us, f"{energy.launch_us:.1f} µs", beside)
-        joules = _bar(energy.joules / most_j, f"{1e3 * energy.joules:.1f} mJ", beside)
+    for name, run, energy in rows:
+        time = _bar(energy.launch_us / most, f"{energy.launch_us:.1f} µs", run is main.peer)
+        held = ", power cap" if "power cap" in energy.throttle else ""
         title = f'<th scope="row">{html.escape(name)}</th>'
-        cells += f"<tr>{title}<td>{time}</td><td>{joules}</td></tr>"
+        cells += f"<tr>{title}<td>{time}</td><td>{energy.sm_clock_mhz:,.0f} MHz{held}</td></tr>"
+    records = ", ".join(f"[{name}]({told.link(_cited(run))})" for name, run, _ in rows)
     return (
         '<div class="story__bars"><table class="bars"><caption>One call, back to back for a '
         f'second, in the run of {_day(main)}</caption><thead><tr><th scope="col">Version</th>'
-        '<th scope="col">Time</th><th scope="col">Energy</th></tr></thead>'
-        f"<tbody>{cells}</tbody></table></div>"
+        '<th scope="col">Time</th><th scope="col">Clock of the SMs</th></tr></thead>'
+        f"<tbody>{cells}</tbody></table></div>\n\nRecords: {records}."
     )
 
 
@@ -443,36 +464,42 @@ def _next(told: Told) -> str:
     return " ".join(parts)
 
 
+def _cited(run: Run) -> str:
+    """Address of a record in its own run, whatever was measured since."""
+    return f"{run.name}@{run.record.run}"
+
+
 def _sources(told: Told) -> str:
     """Every time of the page with its record."""
     lines = []
     for group in told.times.groups:
         said = [
             f"[{told.story.label(step)} {group.us(step.key):,.2f}]"
-            f"({told.link(group.runs[step.key].name)})"
+            f"({told.link(_cited(group.runs[step.key]))})"
             for step in told.story.steps
             if told.times.of(step.key) is group
         ]
         if group.peer:
             peer = group.peer.total.median_us
-            said.insert(0, f"[{_peer(told)} {peer:.2f}]({told.link(group.peer.name)})")
+            said.insert(0, f"[{_peer(told)} {peer:.2f}]({told.link(_cited(group.peer))})")
         any_run = next(iter(group.runs.values()))
         protocol = any_run.outcome.protocol if any_run.outcome else None
         how = ""
         if protocol is not None:
-            rounds = (
-                f" in {protocol.rounds} rounds, each version once per round"
-                if protocol.rounds
-                else ""
+            many, rounds = protocol.bench_runs, protocol.rounds
+            how = (
+                f", {rounds} rounds in which each version ran {many // rounds} times, {many} in all"
+                if rounds
+                else f", {many} runs each"
             )
-            how = f", {protocol.bench_runs} runs each{rounds}"
         lines.append(f"Run `{group.run}` of {_day(group)}{how}, in µs: {', '.join(said)}.")
     design = next(iter(told.versions.values()))
     devlog = told.link(f"{repo_name(design.path.parents[1])}/devlog.md")
+    again = f"All of it again, on an H200: `{told.story.command}`." if told.story.command else ""
     code = f"All versions, with predictions and records: [{design.design_key}]({devlog})."
     return (
         '<div class="story__sources" markdown="1">\n\n**Sources**\n\n'
-        + "\n\n".join([*lines, code])
+        + "\n\n".join(filter(None, [*lines, again, code]))
         + "\n\n</div>"
     )
 

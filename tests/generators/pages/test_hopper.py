@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_a_mistake_is_reported_as_its_page_says(key: str, tmp_path: Path, capsys
     code = run.main(["--counts", str(tmp_path / f"{key}.py")])
     assert lesson.says in capsys.readouterr().out
     assert code == (key != "swizzle")
+
+
+def test_an_overwritten_operand_is_reported_as_the_page_says(tmp_path: Path, capsys) -> None:
+    lesson = LESSONS["wgmma"]
+    line, said = re.findall(r"`((?:tiles|race).+?)`", lesson.remedy)
+    text = (ROOT / hopper.script(lesson)).read_text()
+    (tmp_path / "early.py").write_text(text.replace(lesson.before, f"    {line}\n{lesson.before}"))
+    assert run.main([str(tmp_path / "early.py")]) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_the_lines_that_matter_are_marked(site) -> None:
+    page = next(str(p.content) for p in hopper.pages(site) if p.path.endswith("hopper/tma.md"))
+    shown = (ROOT / hopper.script(LESSONS["tma"])).read_text().splitlines()
+    numbers = re.search(r'hl_lines="([\d ]+)"', page)[1].split()
+    for number, wanted in zip(numbers, LESSONS["tma"].marked, strict=True):
+        assert wanted in shown[int(number) - 1]
+    lost = LESSONS["tma"].model_copy(update={"marked": ("nowhere", "mbarrier")})
+    with pytest.raises(KnowledgeError, match=r"tma\.py must hold in one line: nowhere"):
+        hopper._marks(lost, "\n".join(shown))
 
 
 @pytest.mark.parametrize("key", LESSONS)

@@ -87,3 +87,14 @@ def test_a_record_of_a_named_run_is_found_where_its_page_is(site):
     run = next(run for run in site.runs if run.record.run is not None)
     found = site.addresses[f"{run.name}@{run.record.run}"]
     assert found == site.addresses[run.name]
+
+
+def test_a_record_of_a_run_that_was_measured_again_is_found_with_its_own_figures(site):
+    run = next(run for run in site.earlier if run.record.run and run.outcome.energy)
+    found = site.addresses[f"{run.name}@{run.record.run}"]
+    page, _, anchor = found.partition("#")
+    text = str(next(p for p in records.pages(site) if p.path == page).content)
+    row = next(line for line in text.splitlines() if f'<span id="{anchor}"></span>' in line)
+    assert run.record.run in row
+    assert f"{run.outcome.energy.watts:.0f} W" in row
+    assert records.raw_of(page, anchor) == records.TABLE

@@ -10,7 +10,7 @@ import pytest
 
 from generators.committed import timelines as making
 from generators.draw import stairs
-from generators.model import stories, story_times, timelines
+from generators.model import pairs, stories, story_times, timelines
 from generators.model.stories import MOST_LINES, Excerpt
 from generators.pages import home
 from generators.pages import stories as told
@@ -181,6 +181,46 @@ def test_code_has_the_numbers_of_the_source_and_marks(tmp_path) -> None:
     assert 'linenums="9"' in block
     assert 'hl_lines="1"' in block
     assert "\nreturn 4\n" in block
+
+
+def test_each_tile_is_scored_once_and_multiplied_by_both_sides() -> None:
+    version = story_times.versions(FIRST)["v0"]
+    found = timelines.load(ROOT, "flash-mla-v0", version).lanes
+    tiles = pairs.named(found)
+    for side, lane in enumerate(pairs.SIDES):
+        used = [n.tile for n in tiles[lane] if n.what == "output"]
+        assert sorted(used) == list(range(8))
+        scored = {n.tile for n in tiles[lane] if n.what == "scores"}
+        assert scored == set(range(side, 8, 2))
+    assert {n.tile for n in tiles["0 load 2"]} == {0, 2, 4, 6}
+    assert {n.tile for n in tiles["0 load 3"]} == {1, 3, 5, 7}
+    made = pairs.handovers(found)
+    assert len(made) == 8
+    for each in made:
+        assert each.ready <= each.used
+        assert {each.giver, each.taker} == set(pairs.SIDES)
+
+
+def test_a_picture_of_tiles_numbers_them_and_draws_what_is_handed_over(site) -> None:
+    figure = page(site).partition('data-step="v0"')[2].partition("</figure>")[0]
+    assert figure.count("the weights are ready") == 4  # Twice, on a wide and on a narrow screen.
+    assert ">4</text>" in figure
+
+
+def test_a_time_leads_to_the_record_of_its_own_run(site) -> None:
+    found = story_times.times(site, FIRST)
+    text = page(site).partition("**Sources**")[2]
+    name = found.main.peer.name
+    assert f"FlashMLA {found.main.peer.total.median_us:.2f}]" in text
+    address = site.addresses[f"{name}@{found.main.run}"]
+    assert address.endswith(f"@{found.main.run}") or name in {run.name for run in site.runs}
+    assert f"(../{address})" in text
+    assert FIRST.command in text
+
+
+def test_marks_on_one_dot_stand_in_the_order_of_the_steps() -> None:
+    rows = stairs._apart([50.0, 10.0, 52.0, 49.0, 51.0], 300)
+    assert sorted(range(5), key=rows.__getitem__) == [1, 0, 2, 3, 4]
 
 
 def test_short_work_joins_what_is_around_it() -> None:
