@@ -230,3 +230,15 @@ def test_threads_that_a_guard_keeps_off_are_not_counted() -> None:
     }
     assert threads["@%p1 add.u32 %r2, %r1, 1"] == 10
     assert threads["add.u32 %r3, %r1, 1"] == 64
+
+
+@pytest.mark.parametrize(("between", "waited"), [("", 1), ("bar.sync 0;", 0)])
+def test_a_wait_asked_once_says_whether_its_first_answer_was_no(between: str, waited: int) -> None:
+    body = f""".shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, 0; mov.u32 %o, %t;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; READY: bar.sync 0;
+    @%p1 bra ARRIVED; mbarrier.arrive.shared.b64 %rd0, [%r3]; ARRIVED: {between}
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; @!%p2 bra WAIT;"""
+    _, done = run(body, [np.zeros(64, np.uint32)], np.uint32)
+    (branch,) = done.counts.program.retries.values()
+    assert done.counts.waited[branch] == waited
+    assert (done.counts.taken[branch], done.counts.passed[branch]) == (0, 64)

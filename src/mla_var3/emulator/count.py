@@ -77,6 +77,8 @@ class Counts:
         self.waits = np.zeros(n, np.int64)
         self.taken = np.zeros(n, np.int64)
         self.passed = np.zeros(n, np.int64)
+        #: By the branch behind a wait that is asked once: how often it was there to wait.
+        self.waited = np.zeros(n, np.int64)
 
     def segment(self, start: int, end: int, warps: int, threads: int) -> None:
         """Instructions ``start`` up to ``end`` ran for so many warps and threads."""
@@ -154,6 +156,7 @@ class Counts:
             "waits",
             "taken",
             "passed",
+            "waited",
         ):
             getattr(self, name)[:] += getattr(other, name)
         for key, value in other.bytes.items():

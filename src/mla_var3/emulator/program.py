@@ -90,7 +90,10 @@ class Program:
         #: Clusters take the work of others that have not begun.
         self.claims = any(i.op.startswith(CLAIM) for i in self.kernel.instructions)
         self.blocking = {i.pc for i in self.kernel.instructions if _branches(i)}
-        self.retries = {i.pc for i in self.kernel.instructions if _only_tries_again(self.kernel, i)}
+        #: Waits asked once, since their no only leads back to them, and the branch behind each.
+        self.retries = {
+            i.pc: i.pc + 1 for i in self.kernel.instructions if _only_tries_again(self.kernel, i)
+        }
         self._units()
         self.atomics = [i.pc for i in self.kernel.instructions if i.parts[0] in ("atom", "red")]
         self.writer = Writer(self)

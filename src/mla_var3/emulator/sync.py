@@ -391,13 +391,17 @@ class Sync:
             fragment.at = places[0] if len(places) == 1 else None
             return None
         first = self.mbarriers.get(int(at[0]))
-        trusting = blocking and pc not in m.program.retries
+        behind = m.program.retries.get(pc)
+        trusting = blocking and behind is None
         if trusting and count == n and not fragment.tried and first is not None:
             key = (pc, int(fragment.ids[0]), int(at[0]), first.phase)
             if key not in self.timed_out and not self._known(fragment.warps, first.done):
                 self.timed_out.add(key)
                 done[:] = False
                 return done
+        new = behind is not None and count == n and not m.counts.waited[behind]
+        if new and first is not None and not self._known(fragment.warps, first.done):
+            m.counts.waited[behind] = 1  # A first try would be answered no.
         if len(places) == 1 and count == n:
             self._passed(fragment.warps, places[0], pc)
             return done

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
 from mla_var3.gpuless.ptx import parse
 from mla_var3.languages.cute import emulation
 from mla_var3.paths import kernels_dir
@@ -33,3 +38,26 @@ def test_a_source_is_named_as_it_lies_here_whoever_compiled_it() -> None:
 def test_sources_of_others_keep_their_names() -> None:
     for path in ("/elsewhere/kernels/cute_python/kit/absent.py", "/lib/cutlass/pipeline.py"):
         assert files(path) == {1: path}
+
+
+@pytest.mark.parametrize(
+    ("behind", "yes", "no"),
+    [("@%p1 bra D;\nbra W;\nD:", "taken", "passed"), ("@!%p1 bra W;", "passed", "taken")],
+)
+def test_a_wait_asked_once_went_both_ways_where_its_first_answer_was_no(behind, yes, no) -> None:
+    here = kernels_dir() / "cute_python" / "kit" / "head_loads.py"
+    wait = f"W: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;\n{behind}\n"
+    registers = ".reg .pred %p<2>; .reg .b32 %r<2>;"
+    text = PTX.replace(".loc 1 12 0", f"{registers}\n.loc 1 12 7\n{wait}")
+    kernel = parse(f'{text}\n.file 1 "{here}"\n').kernel()
+    ways = []
+    for waited in (0, 1):
+        taken, passed, asked = np.zeros((3, len(kernel.instructions)), np.int64)
+        {"taken": taken, "passed": passed}[yes][1], asked[1] = 32, waited
+        counts = SimpleNamespace(
+            program=SimpleNamespace(kernel=kernel), taken=taken, passed=passed, waited=asked
+        )
+        found: dict = {}
+        emulation._add_ways(found, SimpleNamespace(counts=counts))
+        ways += found.values()
+    assert ways == [{yes}, {yes, no}]

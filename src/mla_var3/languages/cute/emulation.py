@@ -265,6 +265,8 @@ def _add_ways(found: Facts, launch: Launch) -> None:
         ways = found.setdefault((kind, place), set())
         ways |= {"taken"} if counts.taken[one.pc] else set()
         ways |= {"passed"} if counts.passed[one.pc] else set()
+        if counts.waited[one.pc]:  # It was asked once, though the first answer was no.
+            ways.add("taken" if kernel.instructions[one.pc].negated else "passed")
 
 
 def _diagnostic(found: Found) -> Diagnostic:
