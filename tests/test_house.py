@@ -84,11 +84,6 @@ LANDED = {
     "refactor(interpreter): what loops carry before it is assigned has no value",
     "test(house): a landed subject that is too long, and the calls' fourth name",
     "feat(records): all versions of flash_mla in one run, GPU tests of the calls",
-    # A record names a commit after these.
-    "wip: eight producer warps for sparse decode",
-    "wip: eight producer warps, one wait per tile",
-    "wip: two CTAs convert for each other",
-    "wip: counted stores to the other CTA",
 }
 
 
