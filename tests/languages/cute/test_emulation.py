@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mla_var3.gpuless.ptx import parse
 from mla_var3.languages.cute import emulation
 from mla_var3.paths import kernels_dir
+from mla_var3.runtime.execution import Facts
 
 PTX = """
 .version 8.7
@@ -44,20 +46,23 @@ def test_sources_of_others_keep_their_names() -> None:
     ("behind", "yes", "no"),
     [("@%p1 bra D;\nbra W;\nD:", "taken", "passed"), ("@!%p1 bra W;", "passed", "taken")],
 )
-def test_a_wait_asked_once_went_both_ways_where_its_first_answer_was_no(behind, yes, no) -> None:
+def test_a_wait_asked_once_went_both_ways_where_its_first_answer_was_no(
+    behind: str, yes: str, no: str
+) -> None:
     here = kernels_dir() / "cute_python" / "kit" / "head_loads.py"
     wait = f"W: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;\n{behind}\n"
     registers = ".reg .pred %p<2>; .reg .b32 %r<2>;"
     text = PTX.replace(".loc 1 12 0", f"{registers}\n.loc 1 12 7\n{wait}")
     kernel = parse(f'{text}\n.file 1 "{here}"\n').kernel()
-    ways = []
+    ways: list[set[str]] = []
     for waited in (0, 1):
         taken, passed, asked = np.zeros((3, len(kernel.instructions)), np.int64)
         {"taken": taken, "passed": passed}[yes][1], asked[1] = 32, waited
         counts = SimpleNamespace(
             program=SimpleNamespace(kernel=kernel), taken=taken, passed=passed, waited=asked
         )
-        found: dict = {}
-        emulation._add_ways(found, SimpleNamespace(counts=counts))
+        found: Facts = {}
+        launch: Any = SimpleNamespace(counts=counts)
+        emulation._add_ways(found, launch)
         ways += found.values()
     assert ways == [{yes}, {yes, no}]
