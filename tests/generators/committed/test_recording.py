@@ -29,10 +29,23 @@ def lines():
 @pytest.fixture(scope="module")
 def shown(lines):
     """The records that the recorded run wrote, as they are committed."""
-    (said,) = [line for line in lines if line.startswith("record results/")]
-    before, archs, after = re.split(r"[{}]", said.removeprefix("record "))
-    named = [f"{before}{arch}{after}" for arch in archs.split(",")]
-    return [record for name in named for record in evidence.records_of(ROOT / name)]
+    named = []
+    for line in lines:
+        if line.startswith("record results/"):
+            before, archs, after = re.fullmatch(
+                r"record (.*/)\{?([\w,]+)\}?(/cutile/.*)", line
+            ).groups()
+            named += [f"{before}{arch}{after}" for arch in archs.split(",")]
+    assert len(named) == len(set(named)) == 3
+    found = [record for name in named for record in evidence.records_of(ROOT / name)]
+    mixes = dict(re.findall(r"(sm_\d+) +n=(\d+)", "\n".join(lines)))
+    asked = registry.find("mla_var6_plus", "v4").plan_class()().problem()
+    return [
+        record
+        for record in found
+        if record.kernel.version == "v4"
+        and record.problem == {**asked, "n": int(mixes[record.target.removeprefix("static/")])}
+    ]
 
 
 def words(text: str) -> list[str]:
