@@ -189,6 +189,9 @@
   }
 
   function confidence({ far, answer }, asked, other) {
+    if (answer.found.every((found) => found.language === "library")) {
+      return "low: no kernel of ours was timed there";
+    }
     if (far === 0 && !other && !answer.found[0].stale) {
       return "high: this very problem was measured";
     }
