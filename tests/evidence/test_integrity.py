@@ -143,7 +143,10 @@ class TestForgeries:
         with pytest.raises(RecordError, match=r"facts\.0"):
             evidence.parse(json.dumps(said).encode(), "x.json")
 
-    @pytest.mark.parametrize("name", sorted(set(facts().model_dump()) - {"error"}))
+    #: What no compile told is None: an error, waits and rings.
+    TOLD = sorted(name for name, value in facts().model_dump().items() if value is not None)
+
+    @pytest.mark.parametrize("name", TOLD)
     def test_a_field_of_the_static_facts_null(self, make, name):
         said = content(make(record))
         said["facts"][0][name] = None
