@@ -139,8 +139,8 @@ def ring_depth(listing: str) -> int:
     """Places of the deepest ring of loads, as a compiler sets up its barriers; 0 without barriers.
 
     A ring of n places has n barriers that loads complete and, behind them in memory, n that the
-    readers complete. tileiras initializes them place by place: barrier i of the first kind, then
-    barrier i of the second, n barriers further on.
+    readers complete. The tile compiler initializes them place by place: barrier i of the first
+    kind, then barrier i of the second, n barriers further on.
 
     Args:
         listing: ``nvdisasm --print-code`` of one kernel.
