@@ -252,7 +252,7 @@
     const tied = near.answer.found.filter((found) => found.tied || found === best);
     return [paragraph(measured, "The nearest record with s=" + s + " is further off: " +
       tied.map((found) => described(found) + ", " + time(found.us)).join("; ") +
-      (tied.length > 1 ? " (as fast within noise)" : "") + (best.stale ? " (stale)" : "") + ", at " +
+      (tied.length > 1 ? " (as fast within noise)" : "") + (best.stale ? " (stale)" : "") + " at " +
       placed(measured, near.answer) + ".")];
   }
 
