@@ -138,6 +138,10 @@ def elsewhere(
 
 def design_title(version: Version) -> str:
     """A design as people call it: a library's kernel by the library's name."""
-    found = workloads().get(version.layer)
-    named = found.peers.get(version.design) if found else None
-    return named if named and version.language == PEERS else version.design_key
+    return known_as(version.layer, version.design, version.design_key)
+
+
+def known_as(layer: str, design: str, typed: str) -> str:
+    """The library whose kernel a design is; what commands call it where it is none."""
+    found = workloads().get(layer)
+    return found.peers.get(design, typed) if found else typed

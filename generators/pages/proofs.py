@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from generators.model import compare, targets
 from generators.model.run import Run
 from generators.model.site import Site
+from generators.pages.kernels import compiled_for
 from generators.write import figures
 from generators.write.devlogs import Story
 from generators.write.text import cell
@@ -35,7 +36,7 @@ def on_chip(target: str) -> bool:
 def never_ran(site: Site, version: Version, link: Link) -> str:
     """That no GPU has run a version of the design; empty where one has."""
     designs = site.designs()[version.design_key]
-    if not _compiled_for(version) or any(
+    if not compiled_for(version) or any(
         on_chip(run.record.target) for one in designs for run in site.runs_of(one)
     ):
         return ""
@@ -79,11 +80,6 @@ def _runner(language: str) -> str:
     """What runs a language's kernels on a CPU, by the name of its page."""
     found = languages().get(language)
     return "interpreter" if found is None or found.cpu_builds is None else "emulator"
-
-
-def _compiled_for(version: Version) -> tuple[str, ...]:
-    found = languages().get(version.language)
-    return found.archs if found else ()
 
 
 # -- whether it is right ---------------------------------------------------------------------------
@@ -132,7 +128,7 @@ def _place(run: Run) -> str:
 
 def compiled(site: Site, version: Version, link: Link) -> str:
     """Registers, spills and shared memory per arch; the command where no record has them."""
-    if not _compiled_for(version):
+    if not compiled_for(version):
         return ""
     found = list(_by_arch(site, version, link))
     return "; ".join(found) + "." if found else no_record(site, version)
@@ -140,7 +136,7 @@ def compiled(site: Site, version: Version, link: Link) -> str:
 
 def _by_arch(site: Site, version: Version, link: Link) -> Iterator[str]:
     runs = site.runs_of(version)
-    for arch in _compiled_for(version):
+    for arch in compiled_for(version):
         here = [run for run in runs if run.record.target == STATIC + arch and run.outcome]
         known = [run for run in here if compare.worst(run, "registers") is not None]
         if not known:
@@ -168,7 +164,7 @@ def no_record(site: Site, version: Version) -> str:
 
 def _usual(site: Site, version: Version) -> list[str]:
     """The archs that other versions of the design were compiled for, else the first."""
-    archs = _compiled_for(version)
+    archs = compiled_for(version)
     had = {
         run.record.target.removeprefix(STATIC)
         for one in site.designs()[version.design_key]

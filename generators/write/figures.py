@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from generators.model.columns import known_as
 from generators.model.run import Run
 from mla_var3.devices import Ceilings
 from mla_var3.devices.units import MEASURED_PREFIX
@@ -83,8 +84,7 @@ def layer_title(layer: str) -> str:
 
 def called(record: Record) -> str:
     """The design as people call it: a library's kernel by the library's name."""
-    found = workloads().get(record.kernel.layer)
-    return (found.peers if found else {}).get(record.kernel.design, design_of(record))
+    return known_as(record.kernel.layer, record.kernel.design, design_of(record))
 
 
 def design_of(record: Record) -> str:

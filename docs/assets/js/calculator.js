@@ -226,6 +226,11 @@
     return found.version + (found.n ? " with n = " + found.n : "");
   }
 
+  // The fastest of an answer, and those that are as fast within noise.
+  function fastest({ found: all }) {
+    return all.filter((found) => found.tied || found === all[0]);
+  }
+
   // How a record's cache, lengths and mask are, in words.
   function conditions(measured, answer) {
     const said = [];
@@ -248,8 +253,8 @@
     if (answer.s === s) return [];
     const near = nearest(measured, asked, (other) => other.s === s);
     if (!near) return [];
+    const tied = fastest(near.answer);
     const [best] = near.answer.found;
-    const tied = near.answer.found.filter((found) => found.tied || found === best);
     return [paragraph(measured, "The nearest record with s=" + s + " is further off: " +
       tied.map((found) => described(found) + ", " + time(found.us)).join("; ") +
       (tied.length > 1 ? " (as fast within noise)" : "") + (best.stale ? " (stale)" : "") + " at " +
@@ -389,7 +394,7 @@
     if (!near) return unmeasured(measured, asked, name);
     const { answer, far } = near;
     const [best] = answer.found;
-    const tied = answer.found.filter((found) => found.tied || found === best);
+    const tied = fastest(answer);
     const next = answer.found.find((found) => !tied.includes(found));
     const where = placed(measured, answer);
     const off = measured.axes.filter((axis) => answer[axis] !== sizes[axis])

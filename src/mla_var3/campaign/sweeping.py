@@ -261,7 +261,7 @@ def client(workers: int, scheduler: str | None, is_timed: bool) -> Iterator[Clie
 
 
 def _dask() -> Any:
-    """The module ``distributed``, set to be silent and to keep to one try per case.
+    """The module ``distributed``, set to be silent.
 
     Raises:
         ToolchainError: It is not installed.
@@ -271,10 +271,7 @@ def _dask() -> Any:
         import distributed
     except ImportError as error:
         raise ToolchainError("several workers need Dask: pip install distributed") from error
-    # A worker's own processes compile; a case that kills its workers is no more than one case.
-    dask.config.set(
-        {"distributed.worker.daemon": False, "distributed.logging.distributed": "error"}
-    )
+    dask.config.set({"distributed.logging.distributed": "error"})
     return distributed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mla_var3 import languages
+from mla_var3 import evidence, languages
 from mla_var3.archs import base_arch
 from mla_var3.evidence import CheckedCase, Passed, Record, Stage, StaticFacts
 from mla_var3.knowledge import losses, metrics
@@ -103,17 +103,15 @@ def newest(records: Iterable[Record], words: Sequence[str] = ()) -> list[Record]
         words: Design, with ``@language`` where wanted, and version; all by default.
     """
     design, _, language = (words[0] if words else "").partition("@")
-    found: dict[str, Record] = {}
-    for record in sorted(filter(_static, records), key=lambda each: each.time):
-        kernel = record.kernel
-        named = design in ("", kernel.design) and language in ("", kernel.language)
-        if named and (len(words) < 2 or words[1] == kernel.version):
-            found[record.key] = record
-    return [found[key] for key in sorted(found)]
-
-
-def _static(record: Record) -> bool:
-    return record.is_static
+    found = evidence.newest(
+        record
+        for record in records
+        if record.is_static
+        and design in ("", record.kernel.design)
+        and language in ("", record.kernel.language)
+        and (len(words) < 2 or words[1] == record.kernel.version)
+    )
+    return sorted(found, key=lambda record: record.key)
 
 
 # -- launch ---------------------------------------------------------------------------------------
@@ -127,19 +125,19 @@ def _grid(asked: _Asked) -> str:
 
 
 def _waves(asked: _Asked) -> str:
-    _grid(asked)
-    found = asked.value("waves")
-    if not isinstance(found, float):
-        raise _NotObservedError(_without_occupancy(asked))
-    return f"{found:.3g}"
+    return f"{_of_waves(asked, 'waves'):.3g}"
 
 
 def _last_wave(asked: _Asked) -> str:
+    return f"{_of_waves(asked, 'last_wave_fill'):.0%} of its places"
+
+
+def _of_waves(asked: _Asked, name: str) -> float:
     _grid(asked)
-    found = asked.value("last_wave_fill")
+    found = asked.value(name)
     if not isinstance(found, float):
         raise _NotObservedError(_without_occupancy(asked))
-    return f"{found:.0%} of its places"
+    return found
 
 
 def _without_occupancy(asked: _Asked) -> str:
@@ -162,6 +160,14 @@ def _case(asked: _Asked, name: str) -> CheckedCase:
     raise _NotObservedError("the record has no run on a CPU that counted it")
 
 
+def _least(asked: _Asked, case: CheckedCase, name: str) -> int:
+    """FLOPs or bytes that the problem of a case needs at least."""
+    found = costs.of_case(asked.record, case)
+    if found is None or not getattr(found, name):
+        raise _NotObservedError("the version no longer tells the work of the problem that ran")
+    return int(getattr(found, name))
+
+
 def _on(case: CheckedCase) -> str:
     sizes = ", ".join(
         f"{axis}={value}" for axis, value in case.problem.items()
@@ -172,12 +178,9 @@ def _on(case: CheckedCase) -> str:
 
 def _flops(asked: _Asked) -> str:
     case = _case(asked, "mma_flops")
-    least = costs.of_case(asked.record, case)
     if not case.mma_flops:
         raise _NoMeaningError("no matrix product ran")
-    if least is None or not least.flops:
-        raise _NotObservedError("the version no longer tells the work of the problem that ran")
-    return f"{case.mma_flops / least.flops:.3g} times the algorithmic{_on(case)}"
+    return f"{case.mma_flops / _least(asked, case, 'flops'):.3g} times the algorithmic{_on(case)}"
 
 
 def _rows(asked: _Asked) -> str:
@@ -196,11 +199,8 @@ def _rows(asked: _Asked) -> str:
 
 def _bytes(asked: _Asked) -> str:
     case = _case(asked, "bytes_loaded")
-    least = costs.of_case(asked.record, case)
-    if least is None or not least.bytes:
-        raise _NotObservedError("the version no longer tells the work of the problem that ran")
     moved = (case.bytes_loaded or 0) + (case.bytes_stored or 0)
-    return f"{moved / least.bytes:.3g} times the least{_on(case)}"
+    return f"{moved / _least(asked, case, 'bytes'):.3g} times the least{_on(case)}"
 
 
 def _conflicts(asked: _Asked) -> str:

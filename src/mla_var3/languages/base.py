@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.runtime.kernel import Kernel
@@ -58,6 +58,16 @@ class StageMetric:
     source: str
     description: str
     read: Callable[[Mapping[str, object], StaticFacts | None], object]
+
+    @classmethod
+    def of_fact(cls, language: str, name: str, unit: str, better: str | None, about: str) -> Self:
+        """The metric that a static fact of a language is, from a compile that came to its end."""
+
+        def read(_: Mapping[str, object], facts: StaticFacts | None) -> object:
+            known = facts is not None and facts.ok and facts.language == language
+            return getattr(facts, name) if known else None
+
+        return cls(name, unit, "static", better, f"stages[].static.{name}", about, read)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mla_var3.evidence import Fingerprint, StaticFacts
 from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
@@ -15,23 +16,12 @@ from mla_var3.languages.cute.levers import LEVERS
 if TYPE_CHECKING:
     from mla_var3.runtime.kernel import Kernel
 
-_ORIGIN, _WHERE = "static", "stages[].static."
-
-
-def _fact(name: str) -> Callable[[Any, StaticFacts | None], Any]:
-    def read(_tiling: Any, facts: StaticFacts | None) -> Any:
-        known = facts is not None and facts.ok and facts.language == "cute-dsl"
-        return getattr(facts, name) if known else None
-
-    return read
-
-
-def _metric(name: str, unit: str, better: str | None, about: str) -> StageMetric:
-    return StageMetric(name, unit, _ORIGIN, better, f"{_WHERE}{name}", about, _fact(name))
+_KEY = "cute-dsl"
+_metric = functools.partial(StageMetric.of_fact, _KEY)
 
 
 class _Cute:
-    key = "cute-dsl"
+    key = _KEY
     package = "cute_python"
     title = "CuTe DSL"
     archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")

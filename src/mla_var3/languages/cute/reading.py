@@ -188,7 +188,7 @@ def _spills(instructions: Sequence[sass.Instruction]) -> dict[str, int]:
 def _multiplications(
     instructions: Sequence[sass.Instruction], warnings: Iterable[str]
 ) -> dict[str, Any]:
-    waits = _count(instructions, "WARPGROUP", "DEPBAR")
+    waits = sass.wgmma_waits(instructions)
     by_family = {"GMMA": 0, "UTCMMA": 0, "MMA": 0}
     for opcode, count in sass.mma_instructions(instructions).items():
         by_family[sass.mma_family(opcode) or ""] += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,15 +30,12 @@ def _missed(_: object, facts: StaticFacts | None) -> int | None:
     return sum(r.count for r in facts.remarks if r.kind in ("missed", "failed"))
 
 
-def _fact(name: str) -> Callable[[object, StaticFacts | None], object]:
-    def read(_: object, facts: StaticFacts | None) -> object:
-        return getattr(facts, name) if isinstance(facts, CutileFacts) and facts.ok else None
-
-    return read
+_KEY = "cutile-dsl"
+_metric = functools.partial(StageMetric.of_fact, _KEY)
 
 
 class _Cutile:
-    key = "cutile-dsl"
+    key = _KEY
     package = "cutile"
     title = "cuTile DSL"
     archs: tuple[str, ...] = ("sm_90", "sm_100", "sm_120")
@@ -71,18 +69,9 @@ class _Cutile:
             "tma_refused", "", "static", "lower", "stages[].static.remarks[kind=failed]",
             "Loads that the compiler says it could not give to TMA.", _refused,
         ),
-        StageMetric(
-            "ring_depth", "", "static", None, "stages[].static.ring_depth",
-            "Steps in flight: places of the deepest ring of loads.", _fact("ring_depth"),
-        ),
-        StageMetric(
-            "wgmma_waits", "instructions", "static", None, "stages[].static.wgmma_waits",
-            "Waits for warpgroup multiplications.", _fact("wgmma_waits"),
-        ),
-        StageMetric(
-            "waits_per_wgmma", "", "static", "lower", "stages[].static.waits_per_wgmma",
-            "Waits for warpgroup multiplications, per one.", _fact("waits_per_wgmma"),
-        ),
+        _metric("ring_depth", "", None, "Steps in flight: places of the deepest ring of loads."),
+        _metric("wgmma_waits", "instructions", None, "Waits for warpgroup multiplications."),
+        _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
     )  # fmt: skip
     levers: Mapping[str, str] = LEVERS
 
