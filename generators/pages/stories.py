@@ -57,6 +57,7 @@ def _page(site: Site, story: Story) -> Page:
     body = sections(
         f"# {cell(headline(story, found))}",
         f'<p class="story__lead">{html.escape(story.lead, quote=False)}</p>',
+        same_task(told),
         told.prose(story.needs),
         _conditions(told),
         *[_part(told, part) for part in story.before],
@@ -75,6 +76,13 @@ def _page(site: Site, story: Story) -> Page:
         f'<div class="story__main" markdown="1">\n\n{body}\n\n</div>\n\n</div>',
     )
     return Page(path_of(story), content, source_of(story), ("Worklog", story.nav))
+
+
+def same_task(told: Told) -> str:
+    """How the design compares with the peer at one and the same task, as home says it too."""
+    if not told.story.same:
+        return ""
+    return f'<div class="story__same" markdown="1">\n\n{told.prose(told.story.same)}\n\n</div>'
 
 
 def headline(story: Story, found: Times) -> str:
@@ -144,7 +152,7 @@ class Told:
         """A committed timeline, of the machine code that its version has."""
         if key not in self.loaded:
             trace = self.story.trace(key)
-            version = next((v for v in self.versions.values() if v.version == trace.version), None)
+            version = story_times.find(self.story, trace.version)
             if version is None:
                 raise KnowledgeError(f"{self.name}: there is no {trace.version} for {key}")
             self.loaded[key] = timelines.load(self.site.root, key, version)
@@ -507,22 +515,23 @@ def _sources(told: Told) -> str:
 def picture_of(site: Site, version: story_times.Version) -> str:
     """The whole trace of a version that a story has; empty where none has it."""
     for story in stories.load_all(site.root):
-        known = story_times.versions(story)
         for trace in story.traces:
-            if known.get(trace.version) == version:
+            if story_times.find(story, trace.version) == version:
                 timeline = timelines.load(site.root, trace.key, version)
                 shown = [name for name in timeline.lanes if name.startswith("0 ")]
                 shown.sort(key=lambda name: ("load" in name, name))
                 panel = Panel(trace=trace.key, lanes=tuple(shown))
                 told = Told(site, story, story_times.Times(None, None), site.link(path_of(story)))
                 sizes = ", ".join(f"{name}={value}" for name, value in trace.problem.items())
+                sizes += f" on {trace.sms} SMs" * bool(trace.sms)
                 return lanes.figure(
                     [_panel(told, panel)],
                     "One CTA, by warp",
                     f"At {sizes}: upper bars are the tensor cores and the copy engine, lower ones "
                     "a warp's own work. "
                     '<span class="lanes__origin">The emulator\'s trace on the clock of a table: it '
-                    "shows what waits for what, and predicts no time</span>",
+                    "shows what waits for what, and predicts no time; 1,000 cycles of an SM at 2 GHz "
+                    "are half a microsecond</span>",
                 )
     return ""
 

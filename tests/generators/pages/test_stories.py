@@ -57,15 +57,19 @@ def test_each_step_says_one_idea_with_code_and_its_time(site, key: str) -> None:
 def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> None:
     text = page(site)
     assert all(step.pictures for step in FIRST.steps)
-    for trace in FIRST.traces:
-        assert f"<code>flash_mla@cute-dsl {trace.version}</code>" in text
+    shown = {panel.trace for step in FIRST.steps for pic in step.pictures for panel in pic.panels}
+    for key in shown:
+        assert f"<code>flash_mla@cute-dsl {FIRST.trace(key).version}</code>" in text
+    beside = [trace.version for trace in FIRST.traces if trace.key not in shown]
+    for version in beside:  # Their own pages have the picture.
+        assert "One CTA, by warp" in told.picture_of(site, story_times.find(FIRST, version))
     assert text.count("lanes__origin") == sum(len(step.pictures) for step in FIRST.steps)
 
 
 def test_no_axis_mixes_runs_and_no_share_divides_two(site) -> None:
     runs = (
         ours("v0", 120, "early"), ours("v1", 110, "early"), ours("v8", 90, "early"),
-        ours("v8", 80, "late"), ours("v9", 75, "late"), ours("v10", 70, "late"), peer(100, "late"),
+        ours("v8", 80, "late"), ours("v10", 75, "late"), ours("v13", 70, "late"), peer(100, "late"),
     )  # fmt: skip
     found = story_times.times(on(site, *runs), FIRST)
     assert (found.main.run, found.apart.run) == ("late", "early")
@@ -229,8 +233,10 @@ def test_short_work_joins_what_is_around_it() -> None:
 
 
 def test_home_opens_with_the_first_story(site) -> None:
-    runs = [ours("v0", 120, "a"), ours("v9", 75, "b"), peer(100, "b")]
+    runs = [ours("v0", 120, "a"), ours("v10", 75, "b"), peer(100, "b")]
     text = home.pages(on(site, *runs))[0].content
     said = "went from 120 µs to 75, one idea at a time; FlashMLA takes 100."
     assert text.index(said) < text.index("[Read how](worklog/flash-mla-in-python.md)")
     assert "run of" in text
+    assert text.count("Over the same pages as FlashMLA") == 1
+    assert page(site).count("Over the same pages as FlashMLA**") == 1
