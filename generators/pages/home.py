@@ -44,7 +44,7 @@ def pages(site: Site) -> list[Page]:
                 _doors(site, link),
                 _advice(site, link),
                 "## What is wrong with my kernel?",
-                diagnosis.doors(site, link),
+                f'<div class="symptoms" markdown="1">\n\n{diagnosis.doors(site, link)}\n\n</div>',
                 "Or search, by the words of the problem or the name of a metric such as "
                 "`spill_instructions`.",
                 "## Add a version",

@@ -31,6 +31,8 @@ FOLDER = "records"
 TABLE = f"{FOLDER}/records.parquet"
 #: How many of a run's versions stand beside a record.
 _NEIGHBORS = 5
+#: Records of a run that stand whole on the page; of more a table does.
+_WHOLE = 3
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -140,10 +142,32 @@ def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
         held = named.setdefault(run.record.run, []) if run.is_timed and run.record.run else rest
         held.append(run)
     first, *others = [*named.values(), rest]
-    yield from (_record(site, run, link) for run in _in_order(first))
+    shown = [_record(site, run, link) for run in _in_order(first)]
+    if len(shown) > _WHOLE:
+        yield _overview(site, _in_order(first))
+        shown = [fold("Each of these", f"{len(shown)} records in full", sections(*shown))]
+    yield from shown
     for found in filter(None, others):
         shown = sections(*(_record(site, run, link) for run in _in_order(found)))
         yield fold(*_titled(site, found, rest), shown)
+
+
+def _overview(site: Site, runs: list[Run]) -> str:
+    """A line per record of a run, which leads to the record."""
+    rows = []
+    for run in runs:
+        anchor, same = address(run.name).partition("#")[2], _same(site, run)
+        best = min(same, key=_median) if run.is_timed and len(same) > 1 else run
+        rows.append(
+            [
+                f"[{cell(site.problem_text(run))}](#{anchor})",
+                figures.duration(run.total) if run.is_timed else cell(run.record.outcome.status),
+                figures.fraction(run) if run.is_timed else "",
+                "" if best is run else said_of(best.total.median_us, run.total.median_us),
+            ]
+        )
+    head = ["Problem", "Median", figures.OF_BOUND, "Against the fastest of its run"]
+    return table(head, rows, right=["Median"])
 
 
 def _in_order(runs: list[Run]) -> list[Run]:
