@@ -86,7 +86,9 @@ def _columns(flights: Sequence[Flight]) -> str:
                            note),
                       rect(round(x, 1), round(y, 1), round(each, 1), 4, edge)]  # fmt: skip
             middle = x + each / 2
-            over = y - 9 if not flight.peer else y + 26
+            over = y + 26 if flight.peer else y - 9
+            if flight.peer and -6 < bottom - flight.peer[1] * scale - y < 34:
+                over = y - 9  # The peer's line would run through the number.
             parts += [text(round(middle, 1), round(over, 1), f"{stair.us:.1f}", anchor="middle",
                            bold=True, size=17),
                       text(round(middle, 1), bottom - 52, stair.version, anchor="middle",
