@@ -172,8 +172,7 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     mine = step.run if step else next(iter(compare.fastest(runs)), None)
     if mine is None or mine.record.run is None:
         return ""
-    known = [*site.runs, *site.earlier]
-    same = [run for run in known if run.is_timed and together(run) == together(mine)]
+    same = site.companions.get(together(mine), [mine])
     best = min(same, key=lambda run: run.total.median_us)
     at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
     beside = _peer_there(same, mine, best, link)
