@@ -130,12 +130,14 @@ def _rows(flights: Sequence[Flight]) -> str:
         first = y = y + (18 if flight.peer else 0)
         for stair in flight.stairs:
             long = stair.us * scale
+            crossed = flight.peer is not None and 4 < long - flight.peer[1] * scale < 46
             parts += [rect(0, y, round(long, 1), 32, below),
                       rect(round(long - 4, 1), y, 4, 32, edge),
                       text(8, y + 21, stair.version, bold=True),
                       text(44, y + 21, stair.short, size=12.5),
-                      text(round(long - 10, 1), y + 21, f"{stair.us:.1f}", anchor="end",
-                           bold=True)]  # fmt: skip
+                      # Beside the bar where the peer's line would run through the number.
+                      text(round(long + (6 if crossed else -10), 1), y + 21, f"{stair.us:.1f}",
+                           anchor="start" if crossed else "end", bold=True)]  # fmt: skip
             y += 36
         if flight.peer:
             at = flight.peer[1] * scale

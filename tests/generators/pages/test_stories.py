@@ -240,3 +240,24 @@ def test_home_opens_with_the_first_story(site) -> None:
     assert "run of" in text
     assert text.count("Over the same pages as FlashMLA") == 1
     assert page(site).count("Over the same pages as FlashMLA**") == 1
+
+
+def test_the_line_of_the_peer_runs_through_no_number() -> None:
+    steps = (("v0", 116.0), ("v13", 80.5), ("v18", 73.8))
+    flight = stairs.Flight("a run", tuple(stairs.Stair(v, v, us) for v, us in steps), ("P", 75.0))
+
+    def at(drawn: str, number: float) -> tuple[float, float, str]:
+        x, y, anchor = re.search(
+            rf'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>{number}<', drawn
+        ).groups()
+        return float(x), float(y), anchor
+
+    wide, narrow = stairs._columns([flight]), stairs._rows([flight])
+    across = float(re.search(r'd="M[\d.]+ ([\d.]+) L', wide)[1])
+    down = float(re.search(r'd="M([\d.]+) [\d.]+ L', narrow)[1])
+    for _, us in steps:
+        _, y, _ = at(wide, us)
+        assert not y - 14 < across < y + 2
+        x, _, anchor = at(narrow, us)
+        first, last = (x, x + 32) if anchor == "start" else (x - 32, x)
+        assert not first - 2 < down < last + 2
