@@ -163,7 +163,11 @@ def _overview(site: Site, runs: list[Run]) -> str:
                 f"[{cell(site.problem_text(run))}](#{anchor})",
                 figures.duration(run.total) if run.is_timed else cell(run.record.outcome.status),
                 figures.fraction(run) if run.is_timed else "",
-                "" if best is run else said_of(best.total.median_us, run.total.median_us),
+                said_of(best.total.median_us, run.total.median_us)
+                if best is not run
+                else "the fastest"
+                if len(same) > 1
+                else "",
             ]
         )
     head = ["Problem", "Median", figures.OF_BOUND, "Against the fastest of its run"]
