@@ -12,7 +12,7 @@ from generators.committed import timelines as making
 from generators.draw import stairs
 from generators.model import pairs, stories, story_times, timelines
 from generators.model.stories import MOST_LINES, Excerpt
-from generators.pages import home
+from generators.pages import home, story_pictures
 from generators.pages import stories as told
 from generators.write import excerpts
 from mla_var3.errors import KnowledgeError
@@ -62,7 +62,7 @@ def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> Non
         assert f"<code>flash_mla@cute-dsl {FIRST.trace(key).version}</code>" in text
     beside = [trace.version for trace in FIRST.traces if trace.key not in shown]
     for version in beside:  # Their own pages have the picture.
-        assert "One CTA, by warp" in told.picture_of(site, story_times.find(FIRST, version))
+        assert "One CTA, by warp" in story_pictures.picture_of(site, story_times.find(FIRST, version))
     assert text.count("lanes__origin") == sum(len(step.pictures) for step in FIRST.steps)
 
 
