@@ -62,7 +62,8 @@ def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> Non
         assert f"<code>flash_mla@cute-dsl {FIRST.trace(key).version}</code>" in text
     beside = [trace.version for trace in FIRST.traces if trace.key not in shown]
     for version in beside:  # Their own pages have the picture.
-        assert "One CTA, by warp" in story_pictures.picture_of(site, story_times.find(FIRST, version))
+        found = story_times.find(FIRST, version)
+        assert "One CTA, by warp" in story_pictures.picture_of(site, found)
     assert text.count("lanes__origin") == sum(len(step.pictures) for step in FIRST.steps)
 
 
