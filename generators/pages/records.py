@@ -142,11 +142,12 @@ def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
         held = named.setdefault(run.record.run, []) if run.is_timed and run.record.run else rest
         held.append(run)
     first, *others = [*named.values(), rest]
-    shown = [_record(site, run, link) for run in _in_order(first)]
-    if len(shown) > _WHOLE:
+    whole = [_record(site, run, link) for run in _in_order(first)]
+    if len(whole) > _WHOLE:
         yield _overview(site, _in_order(first))
-        shown = [fold("Each of these", f"{len(shown)} records in full", sections(*shown))]
-    yield from shown
+        yield fold("Each of these", f"{len(whole)} records in full", sections(*whole))
+    else:
+        yield from whole
     for found in filter(None, others):
         shown = sections(*(_record(site, run, link) for run in _in_order(found)))
         yield fold(*_titled(site, found, rest), shown)
