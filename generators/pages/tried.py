@@ -74,9 +74,9 @@ def _slower(found: Verdict, link: Link) -> str:
         return ""
     worst = min(lost, key=lambda step: step.gain)
     said = figures.record_link(worst.run, link, worst.compared.said)
-    at = "its only problem" if len(found.steps) == 1 else (
-        f"{len(lost)} of {len(found.steps)} problems, most at {cell(worst.at)}"
-    )  # fmt: skip
+    where = cell(worst.at) if len(lost) == 1 else f"most at {cell(worst.at)}"
+    alone = len(found.steps) == 1
+    at = "its only problem" if alone else f"{len(lost)} of {len(found.steps)} problems, {where}"
     return f"{said} than {found.before.version} at {at}."
 
 
