@@ -32,9 +32,14 @@ WORK = {
     "dsmem": "merge",
     "l2": "merge",
     "epilogue.exchange": "merge",
+    "joined.leave": "merge",
     "merge": "merge",
+    "short.take": "merge",
+    "staged": "merge",
     "stores": "store",
     "epilogue.store": "store",
+    "paged.put": "store",
+    "paged.send": "store",
 }
 #: Cycles below which something belongs to what is around it.
 SHORT = 40
@@ -51,6 +56,9 @@ def made(key: str, story: stories.Story, root: Path) -> Timeline:
     wanted = story.trace(key)
     version = registry.find(story.design, wanted.version)
     plan = version.plan_of(wanted.problem)
+    if wanted.sms:
+        smaller = dataclasses.replace(plan.target, sm_count=wanted.sms)
+        plan = dataclasses.replace(plan, machine=smaller)
     kernels = [kernel for _, kernel in plan.plan(*plan.prepare_inputs("cpu")).stages()]
     kernel = kernels[0]
     if not isinstance(kernel, CuteKernel):

@@ -86,7 +86,9 @@ def _columns(flights: Sequence[Flight]) -> str:
                            note),
                       rect(round(x, 1), round(y, 1), round(each, 1), 4, edge)]  # fmt: skip
             middle = x + each / 2
-            over = y - 9 if not flight.peer else y + 26
+            over = y + 26 if flight.peer else y - 9
+            if flight.peer and -6 < bottom - flight.peer[1] * scale - y < 34:
+                over = y - 9  # The peer's line would run through the number.
             parts += [text(round(middle, 1), round(over, 1), f"{stair.us:.1f}", anchor="middle",
                            bold=True, size=17),
                       text(round(middle, 1), bottom - 52, stair.version, anchor="middle",
@@ -128,12 +130,14 @@ def _rows(flights: Sequence[Flight]) -> str:
         first = y = y + (18 if flight.peer else 0)
         for stair in flight.stairs:
             long = stair.us * scale
+            crossed = flight.peer is not None and 4 < long - flight.peer[1] * scale < 46
             parts += [rect(0, y, round(long, 1), 32, below),
                       rect(round(long - 4, 1), y, 4, 32, edge),
                       text(8, y + 21, stair.version, bold=True),
                       text(44, y + 21, stair.short, size=12.5),
-                      text(round(long - 10, 1), y + 21, f"{stair.us:.1f}", anchor="end",
-                           bold=True)]  # fmt: skip
+                      # Beside the bar where the peer's line would run through the number.
+                      text(round(long + (6 if crossed else -10), 1), y + 21, f"{stair.us:.1f}",
+                           anchor="start" if crossed else "end", bold=True)]  # fmt: skip
             y += 36
         if flight.peer:
             at = flight.peer[1] * scale

@@ -7,7 +7,6 @@ the same answers.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -135,7 +134,7 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         sizes |= _conditions(record.problem)
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
     for (target, cache, axes), runs in groups.items():
-        first = best(_beside_others(runs, site.earlier))
+        first = best(runs, site.earlier)
         known = (run for run in site.earlier if run.record.kernel.design in kernels)
         ranked = _ranked(first.run, runs, (run for run in known if held_by(run, kernels) == cache))
         yield {
@@ -183,26 +182,6 @@ def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
     """What was faster beyond noise before its sources changed."""
     stale = first.outdated
     return None if stale is None else _found(site, stale, stale)
-
-
-def _beside_others(runs: list[Run], earlier: Iterable[Run]) -> list[Run]:
-    """The same kernels, fastest first; who was timed alone since is the one of a run of several.
-
-    A later time by itself compares with none of the others.
-    """
-    sizes = Counter(run.record.run for run in runs)
-    where = problems.together(runs[0])[1:]
-    common: dict[tuple[str, ...], Run] = {}
-    for run in sorted(earlier, key=lambda run: run.record.time):
-        if sizes[run.record.run] and problems.together(run)[1:] == where:
-            common[_key(run)] = run
-    alone = (run for run in runs if sizes[run.record.run] == 1)
-    placed = {
-        _key(run): common[_key(run)]
-        for run in alone
-        if _key(run) in common and common[_key(run)].stale == run.stale
-    }
-    return compare.fastest([placed.get(_key(run), run) for run in runs])
 
 
 def _ranked(first: Run, runs: list[Run], earlier: Iterable[Run]) -> list[Run]:

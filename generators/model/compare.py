@@ -5,6 +5,7 @@ Pages show these as ``Best`` and, against the version before, ``Verdict``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,13 +42,19 @@ class Best:
         return self.run.total.median_us
 
 
-def best(runs: Sequence[Run]) -> Best:
+def best(runs: Sequence[Run], earlier: Iterable[Run] = ()) -> Best:
     """What to use of timed runs of one problem, fastest first and at least one.
 
     Times of different runs differ by clock and temperature. So the newest run that timed several
     of them decides, with what was timed after it; without one the shortest time does. A run that
     left out the design of the shortest time says nothing of it, and gives way to one that has it.
+
+    Args:
+        runs: The newest time of each version.
+        earlier: Times that were measured again since. Who was timed alone since stands with its
+            time of a run of several, if that is among these: a time by itself compares with none.
     """
+    runs = _beside_others(runs, earlier)
     together = _newest_together(runs)
     near = [run for run in together if run.stale == together[0].stale and alike(run, together[0])]
     own = [run for run in near if _kernel(run)[0] == _kernel(together[0])[0]]
@@ -55,6 +62,24 @@ def best(runs: Sequence[Run]) -> Best:
     faster = near[: near.index(chosen)]
     others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
     return Best(chosen, next(others, None), _outdated(runs, chosen))
+
+
+def _beside_others(runs: Sequence[Run], earlier: Iterable[Run]) -> Sequence[Run]:
+    """The same kernels; who was timed alone since has its time of a run of several."""
+    sizes = Counter(run.record.run for run in runs)
+    where = problems.together(runs[0])[1:]
+    known = [r for r in earlier if sizes[r.record.run] and problems.together(r)[1:] == where]
+    common = {_kernel(run): run for run in sorted(known, key=lambda run: run.record.time)}
+    if not common:
+        return runs
+    placed = [
+        common[_kernel(run)]
+        if sizes[run.record.run] == 1 and _kernel(run) in common
+        and common[_kernel(run)].stale == run.stale
+        else run
+        for run in runs
+    ]  # fmt: skip
+    return fastest(placed)
 
 
 def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:

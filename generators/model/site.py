@@ -83,7 +83,7 @@ class Site:
     def companions(self) -> dict[tuple[object, ...], list[Run]]:
         """The timed runs of each run and problem: those whose times compare."""
         found: dict[tuple[object, ...], list[Run]] = {}
-        for run in self.runs:
+        for run in (*self.runs, *self.earlier):
             if run.is_timed and run.record.run is not None:
                 found.setdefault(problems.together(run), []).append(run)
         return found

@@ -29,12 +29,14 @@ class Trace(_Model):
         version: The version.
         problem: Fields of the plan.
         tiling: Fields of the tiling.
+        sms: SMs of the device that it is planned for; 0 where they are the reference device's.
     """
 
     key: Words
     version: Words
     problem: dict[str, Any]
     tiling: dict[str, Any] = {}
+    sms: Annotated[int, Field(ge=0)] = 0
 
 
 class Panel(_Model):
@@ -171,6 +173,7 @@ class Story(_Model):
         title: With ``{first}`` and ``{last}`` for times.
         nav: Its title in the navigation.
         lead: What it is about.
+        same: How it compares with the peer at one and the same task; empty where steps do that.
         needs: What a reader knows.
         conditions: What is said once about the measurements.
         traces: What pictures are made of.
@@ -189,6 +192,7 @@ class Story(_Model):
     title: Words
     nav: Words
     lead: Words
+    same: str = ""
     needs: Words
     conditions: tuple[Words, ...]
     traces: tuple[Trace, ...] = ()

@@ -79,11 +79,20 @@ class Times:
 
 def versions(story: Story) -> dict[str, Version]:
     """The version of each step, by the step's key."""
-    known = {
+    known, wanted = _known(), {s.key: (s.design or story.design, s.version) for s in story.steps}
+    return {key: known[name] for key, name in wanted.items() if name in known}
+
+
+def find(story: Story, version: str) -> Version | None:
+    """A version of a story's design, be it a step or not."""
+    return _known().get((story.design, version))
+
+
+def _known() -> dict[tuple[str, str], Version]:
+    """All versions by each name of their design, and their own."""
+    return {
         (name, v.version): v for v in registry.versions() for name in (v.design_key, v.qualified)
     }
-    wanted = {step.key: (step.design or story.design, step.version) for step in story.steps}
-    return {key: known[name] for key, name in wanted.items() if name in known}
 
 
 def times(site: Site, story: Story) -> Times:

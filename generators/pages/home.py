@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from generators.draw import stairs
 from generators.model import stories as story_files
+from generators.model import story_times
 from generators.model.site import Site
 from generators.pages import analyses, diagnosis, hopper, stories
 from generators.pages.kernels import design_link, next_version
 from generators.pages.learning_paths import path_source
+from generators.pages.story_words import Told, source_of
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.source import repo_name
@@ -42,7 +44,7 @@ def pages(site: Site) -> list[Page]:
                 _doors(site, link),
                 _advice(site, link),
                 "## What is wrong with my kernel?",
-                diagnosis.doors(site, link),
+                f'<div class="symptoms" markdown="1">\n\n{diagnosis.doors(site, link)}\n\n</div>',
                 "Or search, by the words of the problem or the name of a metric such as "
                 "`spill_instructions`.",
                 "## Add a version",
@@ -62,21 +64,23 @@ def _hero(site: Site, link: Link) -> str:
     story, stair = told[0], [stair.us for flight in found for stair in flight.stairs]
     peers = [flight.peer for flight in found if flight.peer]
     beside = f"; {peers[0][0]} takes {peers[0][1]:.0f}" if peers else ""
+    same = stories.same_task(Told(site, story, story_times.times(site, story), link))
     said = (
         f"An attention kernel in Python went from {stair[0]:.0f} µs to {min(stair):.0f}, one idea "
         f"at a time{beside}."
     )
     buttons = (
-        f"[Read how]({link(stories.source_of(story))}){{ .md-button .md-button--primary }} "
+        f"[Read how]({link(source_of(story))}){{ .md-button .md-button--primary }} "
         "[Check your own kernel](#check){ .md-button }"
     )
     apart = " Runs stand apart: times compare within one." if len(found) > 1 else ""
     caption = (
         "Latent attention on an NVIDIA H200: 32 sequences, 128 heads, one query token, 4,096 "
-        f"cached tokens, bf16. Ours reads a contiguous cache, FlashMLA pages.{apart}"
+        f"cached tokens, bf16. Ours reads one contiguous cache here, FlashMLA pages.{apart}"
     )
     return (
-        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{buttons}\n\n'
+        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{same}\n\n'
+        f"{buttons}\n\n"
         f"</div>\n\n{stairs.figure(found, caption)}\n\n</div>"
     )
 

@@ -153,7 +153,8 @@ def _by_arch(site: Site, version: Version, link: Link) -> Iterator[str]:
             f"{most['shared_bytes']:,.0f} bytes of shared memory"
         )
         stale = " (stale)" if all(one.stale for one in known) else ""
-        yield f"{arch}: {figures.record_link(run, link, said)}{stale}"
+        at = cell(site.problem_text(run))
+        yield f"{arch} at {at}: {figures.record_link(run, link, said)}{stale}"
 
 
 def no_record(site: Site, version: Version) -> str:

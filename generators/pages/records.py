@@ -11,16 +11,15 @@ from typing import NamedTuple
 from generators.model import problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
+from generators.pages import record_facts
 from generators.pages.kernels import run_version
 from generators.pages.proofs import checked
-from generators.pages.version_pages import why_not
+from generators.pages.version_facts import why_not
 from generators.write import figures
 from generators.write.page import Page
-from generators.write.text import cell, fold, meta, sections, table, us
+from generators.write.text import cell, fold, meta, sections, table
 from mla_var3 import evidence, roofline
-from mla_var3.app.options import to_argv
-from mla_var3.errors import HyperMlaError
-from mla_var3.evidence import Mode, Passed, Record, Stage, StaticFacts
+from mla_var3.evidence import Passed, Record, Stage, StaticFacts
 from mla_var3.evidence.compare import said as said_of
 from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
@@ -30,17 +29,10 @@ from mla_var3.static.occupancy import of_facts
 FOLDER = "records"
 #: All records as one table.
 TABLE = f"{FOLDER}/records.parquet"
-#: What a mode did, by its key.
-MODES: Mapping[Mode, str] = {
-    "disabled": "run once to check its output, not timed",
-    "static": "compiled without a GPU",
-    "event": "timed with CUDA events",
-    "annotation": "timed by nsight-python",
-    "ncu": "counted by Nsight Compute",
-    "nsys": "traced by Nsight Systems or CUPTI",
-}
 #: How many of a run's versions stand beside a record.
 _NEIGHBORS = 5
+#: Records of a run that stand whole on the page; of more a table does.
+_WHOLE = 3
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -150,10 +142,37 @@ def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
         held = named.setdefault(run.record.run, []) if run.is_timed and run.record.run else rest
         held.append(run)
     first, *others = [*named.values(), rest]
-    yield from (_record(site, run, link) for run in _in_order(first))
+    whole = [_record(site, run, link) for run in _in_order(first)]
+    if len(whole) > _WHOLE:
+        yield _overview(site, _in_order(first))
+        yield fold("Each of these", f"{len(whole)} records in full", sections(*whole))
+    else:
+        yield from whole
     for found in filter(None, others):
         shown = sections(*(_record(site, run, link) for run in _in_order(found)))
         yield fold(*_titled(site, found, rest), shown)
+
+
+def _overview(site: Site, runs: list[Run]) -> str:
+    """A line per record of a run, which leads to the record."""
+    rows = []
+    for run in runs:
+        anchor, same = address(run.name).partition("#")[2], _same(site, run)
+        best = min(same, key=_median) if run.is_timed and len(same) > 1 else run
+        rows.append(
+            [
+                f"[{cell(site.problem_text(run))}](#{anchor})",
+                figures.duration(run.total) if run.is_timed else cell(run.record.outcome.status),
+                figures.fraction(run) if run.is_timed else "",
+                said_of(best.total.median_us, run.total.median_us)
+                if best is not run
+                else "the fastest"
+                if len(same) > 1
+                else "",
+            ]
+        )
+    head = ["Problem", "Median", figures.OF_BOUND, "Against the fastest of its run"]
+    return table(head, rows, right=["Median"])
 
 
 def _in_order(runs: list[Run]) -> list[Run]:
@@ -175,15 +194,15 @@ def _titled(site: Site, found: list[Run], rest: list[Run]) -> tuple[str, str]:
 
 def _record(site: Site, run: Run, link: Link) -> str:
     """One record: its number first and whether it is good, then how it came to be."""
-    anchor = address(run.name).partition("#")[2]
+    anchor, said = address(run.name).partition("#")[2], record_facts.facts(run)
     return sections(
         f"## {cell(site.problem_text(run))}, {run.record.mode} {{ #{anchor} }}",
         _said(site, run, link),
-        "\n".join(f"- **{name}**: {text}" for name, text in _facts(run).items() if text),
+        "\n".join(f"- **{name}**: {text}" for name, text in said.items() if text),
         _stages(run),
         _compared(site, run, link),
         _earlier(site, run),
-        f"[Download the JSON]({link(f'{run.name}#json')}){_again(site, run)}",
+        f"[Download the JSON]({link(f'{run.name}#json')}){record_facts.again(site, run)}",
     )
 
 
@@ -223,99 +242,6 @@ def _same(site: Site, run: Run) -> list[Run]:
 
 def _median(run: Run) -> float:
     return run.total.median_us
-
-
-# -- what, where, when, how ------------------------------------------------------------------------
-
-
-def _facts(run: Run) -> dict[str, str]:
-    record, outcome, work = run.record, run.outcome, run.work
-    return {
-        "What": cell(f"{figures.layer_title(record.kernel.layer)}, "
-                     f"{problems.problem_text(record)}"),
-        "Where": cell(_where(record)),
-        "When": cell(_when(run)),
-        "How": cell(_how(record.mode, outcome)),
-        "Correctness": cell(_correctness(run)),
-        "Energy": cell(_energy(outcome)),
-        "Least work": cell(f"{work.flops / 1e9:.4g} GFLOP, {work.bytes / 1e6:.4g} MB, by "
-                           "the cost model") if work else "",
-        "Toolchain": cell(", ".join(f"{k} {v}" for k, v in record.toolchain.items())),
-    }  # fmt: skip
-
-
-def _where(record: Record) -> str:
-    found = record.device
-    if found is None:
-        return targets.target_name(record.target)
-    clocks = {"SM": found.sm_clock_mhz, "memory": found.memory_clock_mhz}
-    told = [f"{name} at {clock:g} MHz" for name, clock in clocks.items() if clock]
-    after = f"right after the work {' and '.join(told)}" if told else ""
-    parts = [f"{found.name} ({found.arch})", f"driver {found.driver}", after]
-    return ", ".join(filter(None, parts))
-
-
-def _when(run: Run) -> str:
-    record = run.record
-    parts = [f"{record.time:%Y-%m-%d %H:%M} UTC", f"run {record.run}" if record.run else ""]
-    if record.git is not None:
-        changed = {True: " with changes", False: "", None: ""}[record.git.dirty]
-        parts.append(f"commit {record.git.commit[:12]}{changed}")
-    parts.append("older sources than today's" if run.stale else "from today's sources")
-    return ", ".join(filter(None, parts))
-
-
-def _how(mode: Mode, outcome: Passed | None) -> str:
-    protocol, total = (outcome.protocol, outcome.total) if outcome else (None, None)
-    parts = [f"mode {mode}, {MODES[mode]}"]
-    if protocol is not None:
-        parts += [
-            f"{protocol.bench_runs} timed runs after {protocol.warmup_runs} untimed ones",
-            "L2 flushed before each" if protocol.l2_flush else "L2 left as it was",
-            "each the replay of a CUDA graph" if protocol.graph_replay else "each a launch",
-            f"in {protocol.rounds} rounds" if protocol.rounds else "",
-        ]
-    if total is not None:
-        parts.append(f"from {us(total.min_us)} to {us(total.max_us)}")
-    return ", ".join(filter(None, parts))
-
-
-def _correctness(run: Run) -> str:
-    found = checked(run)
-    if found is None:
-        return "not checked in this run"
-    worst = found.max_relative_error
-    error = "not finite" if worst is None else f"{worst:.1e}"
-    said = f"{found.status}, relative error {error} (allowed {found.tolerance:.0e})"
-    count = f"{len(found.cases)} problem{'s' if len(found.cases) > 1 else ''}"
-    return f"{said} against {found.against}, {count}" + (
-        f": {found.message}" if found.message else ""
-    )
-
-
-def _energy(outcome: Passed | None) -> str:
-    drawn = outcome.energy if outcome else None
-    if drawn is None:
-        return ""
-    clock = f" with SM at {drawn.sm_clock_mhz:,.0f} MHz" if drawn.sm_clock_mhz else ""
-    held = f", clocks held down by {' and '.join(drawn.throttle)}" if drawn.throttle else ""
-    return (
-        f"{drawn.joules:.3g} J per launch and {drawn.watts:.0f} W, back to back at "
-        f"{us(drawn.launch_us)}{clock}{held}"
-    )
-
-
-def _again(site: Site, run: Run) -> str:
-    """The command that makes such a record anew."""
-    version = site.version_of(run)
-    if version is None:
-        return ""
-    try:
-        plan = version.plan_of(run.record.problem)
-    except HyperMlaError:
-        return ""  # The plan has other fields today.
-    flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
-    return f" · Run it again: `nox -s profile -- {version.key} {flags}`"
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -405,7 +331,7 @@ def _before(name: str, record: Record) -> list[str]:
         f"{at}{record.time:%Y-%m-%d %H:%M}",
         cell(record.run),
         figures.duration(_total(record)),
-        cell(_energy(outcome)),
+        cell(record_facts.energy(outcome)),
     ]
 
 

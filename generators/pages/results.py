@@ -11,7 +11,7 @@ from generators.model.site import Site
 from generators.pages import analyses, kernels
 from generators.pages.kernels import run_version
 from generators.pages.proofs import checked
-from generators.pages.version_pages import why_not
+from generators.pages.version_facts import why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
 from generators.write.text import cell, factored, fold, meta, sections, table

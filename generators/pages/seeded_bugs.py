@@ -61,7 +61,8 @@ def _clean(outcome: Outcome | None) -> str:
     if outcome is None:
         return ""
     said = "right and clean" if outcome.ok else f"{outcome.values}, with findings"
-    return f"{said}, {outcome.schedules} schedules" if outcome.schedules else said
+    many = "schedules" if outcome.schedules > 1 else "schedule"
+    return f"{said}, {outcome.schedules} {many}" if outcome.schedules else said
 
 
 def _bugs(name: str, rows: list[Outcome], subject: Subject) -> str:

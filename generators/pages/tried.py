@@ -1,13 +1,16 @@
-"""Collects what was tried in a design and failed, from the negative entries of its devlog."""
+"""Collects what was tried in a design and failed: from its devlog, and from times of one run."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from generators.model import compare
+from generators.model.compare import Verdict
 from generators.model.site import Site
-from generators.write import devlogs, remarks
+from generators.write import devlogs, figures, remarks
 from generators.write.source import repo_name
+from generators.write.text import cell
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
 from mla_var3.runtime.registry import Version
@@ -26,7 +29,7 @@ _LINK = re.compile(r"\[([^\[\]]*)\]\([^()\s]*(?: \"[^\"]*\")?\)(?:\{[^{}]*\})?")
 
 
 def section(site: Site, versions: list[Version], link: Link) -> str:
-    """A line per negative version and per insight that tells of a failure; empty without one.
+    """A line per negative version, per insight that tells of a failure, and per loss in a record.
 
     Args:
         site: All inputs.
@@ -38,8 +41,9 @@ def section(site: Site, versions: list[Version], link: Link) -> str:
     if not lines:
         return ""
     told = (
-        "From the devlog: versions with a negative verdict, and insights that tell of a loss. "
-        "Each link leads to the entry with its figures and sources."
+        "From the devlog: versions with a negative verdict, and insights that tell of a loss. From "
+        "the records: where a version was slower than the one before, in one run. Each version "
+        "leads to its entry, with figures and sources."
     )
     return f"## {TITLE} {{ #tried-and-failed }}\n\n{told}\n\n" + "\n".join(lines)
 
@@ -56,9 +60,24 @@ def _of(site: Site, devlog: Document, version: Version, link: Link) -> Iterator[
         why = next((text for text in insights if text), "")
         yield f"- [{version.version}]({address}), negative: **{story.verdict}** {why}".rstrip()
         insights = [text for text in insights if text != why]
+    elif lost := _slower(compare.nearest(site, version), link):
+        yield f"- [{version.version}]({address}): {lost}"
     for text in insights:
         if _FAILED.search(text):
             yield f"- [{version.version}]({address}): {text}"
+
+
+def _slower(found: Verdict, link: Link) -> str:
+    """Where records have a version slower than the one before; empty where nowhere."""
+    lost = [step for step in found.steps if step.word == "slower"]
+    if not lost or found.before is None:
+        return ""
+    worst = min(lost, key=lambda step: step.gain)
+    said = figures.record_link(worst.run, link, worst.compared.said)
+    where = cell(worst.at) if len(lost) == 1 else f"most at {cell(worst.at)}"
+    alone = len(found.steps) == 1
+    at = "its only problem" if alone else f"{len(lost)} of {len(found.steps)} problems, {where}"
+    return f"{said} than {found.before.version} at {at}."
 
 
 def _bullets(text: str) -> list[str]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from generators.draw import schedule, tiles
-from generators.model import compare, problems, targets
+from generators.draw import schedule
+from generators.model import compare, problems
 from generators.model.columns import design_title
 from generators.model.compare import Verdict
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site, relative
-from generators.pages import bars, ladder, proofs, stories
+from generators.pages import bars, ladder, proofs, story_pictures, version_facts
 from generators.pages.kernels import (
     also_typed,
     compiled_for,
     design_link,
     language_title,
     own_files,
-    registers_and_spills,
     run_version,
     titles,
     version_page,
@@ -27,12 +26,9 @@ from generators.write import devlogs, diff, figures, verdicts
 from generators.write.devlogs import Story
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
-from generators.write.static_facts import facts_tables
-from generators.write.text import cell, docstring, fold, meta, sections, table
-from mla_var3.evidence import Failed, Skipped
+from generators.write.text import cell, docstring, fold, meta, sections
 from mla_var3.evidence.compare import NOISE, than
 from mla_var3.knowledge.evidence import Link
-from mla_var3.runtime import tiling_text
 from mla_var3.runtime.flattening import flatten, is_composed
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
@@ -97,7 +93,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             else "",
             diff.section(site, before, version, story, link) if before else "",
             "## Facts",
-            _facts(site, version, before, link),
+            version_facts.section(site, version, before, _patterns(site, version, link), link),
             "## Source { data-search-exclude }",
             _whole_note(version),
             fold(
@@ -116,7 +112,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
 
 def _over_time(site: Site, version: Version, found: Verdict, link: Link) -> str:
     """Who does what when: by the emulator where a story has the version, else by the records."""
-    picture = stories.picture_of(site, version) or schedule.section(
+    picture = story_pictures.picture_of(site, version) or schedule.section(
         site, version, found.largest.run if found.largest else None, link
     )
     return f"## One launch over time\n\n{picture}" if picture else ""
@@ -176,8 +172,7 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     mine = step.run if step else next(iter(compare.fastest(runs)), None)
     if mine is None or mine.record.run is None:
         return ""
-    known = [*site.runs, *site.earlier]
-    same = [run for run in known if run.is_timed and together(run) == together(mine)]
+    same = site.companions.get(together(mine), [mine])
     best = min(same, key=lambda run: run.total.median_us)
     at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
     beside = _peer_there(same, mine, best, link)
@@ -235,34 +230,6 @@ def _story(story: Story | None) -> str:
     )
 
 
-def _facts(site: Site, version: Version, before: Version | None, link: Link) -> str:
-    """Everything measured and compiled, each folded under a line that sums it up."""
-    runs = site.runs_of(version)
-    timed = sum(run.is_timed for run in runs)
-    compiled = [f"{arch} {text}" for arch in compiled_for(version) if (text := _sum(runs, arch))]
-    checks = [check for run in runs if (check := proofs.checked(run)) is not None]
-    passed = sum(check.status == "passed" for check in checks)
-    return sections(
-        fold("Times", f"{timed} records" if timed else "none yet", _results(site, runs, link)),
-        fold("Static facts", "; ".join(compiled) or proofs.NO_RECORD,
-             _static(site, version, before, link)),
-        fold("Tiles on each arch", "drawn to scale", tiles.section(site, version, link)),
-        fold("Correctness", f"{passed} of {len(checks)} records passed",
-              _checks(site, runs, link)),
-        fold("Runs that did not pass", "", _failures(site, runs, link)),
-        fold("Patterns", "which it applies or shows", _patterns(site, version, link)),
-    )  # fmt: skip
-
-
-def _sum(runs: list[Run], arch: str) -> str:
-    """Registers and spills of an arch in a few words."""
-    found = registers_and_spills(runs, arch).partition(" (")[0].split(", ")
-    if len(found) != 2:
-        return ""
-    spills = "no spills" if found[1] == "0" else f"{found[1]} spill instructions"
-    return f"{found[0]} registers, {spills}"
-
-
 def _identity(version: Version, link: Link) -> str:
     run = f"nox -s profile -- {version.key}"
     made = f"Check, compile and predict it without a GPU: `{run}`."
@@ -272,152 +239,6 @@ def _identity(version: Version, link: Link) -> str:
         f"language {cell(language_title(version.language))}. "
         + (made if compiled_for(version) else f"Check it: `nox -s check -- {version.key}`.")
     )
-
-
-def _where_run(site: Site, run: Run) -> list[str]:
-    return [
-        cell(targets.target_name(run.record.target)),
-        cell(site.problem_text(run)),
-    ]
-
-
-def _static(site: Site, version: Version, before: Version | None, link: Link) -> str:
-    runs = site.runs_of(version)
-    earlier = site.runs_of(before) if before else []
-    tables = facts_tables(runs, version, earlier, before, link)
-    if not tables:
-        if not compiled_for(version):
-            return f"{cell(language_title(version.language))} compiles nothing."
-        return proofs.no_record(site, version)
-    compiled = [run.record for run in runs if run.record.mode == "static"]
-    common = problems.sizes(compiled[0], problems.constant(compiled)) if compiled else ""
-    changes = " Where the version before differs, its figure stands first." if before else ""
-    return sections(
-        cell(f"At {common}.{changes}" if common else changes.strip()),
-        *(f"**{cell(name)}**\n\n{shown}" for name, shown in tables.items()),
-    )
-
-
-def _none(what: str) -> str:
-    return f"No record of this version was {what} yet."
-
-
-def _results(site: Site, runs: list[Run], link: Link) -> str:
-    timed = [run for run in runs if run.is_timed]
-    rows = []
-    for run in timed:
-        total = run.total
-        rows.append(
-            [
-                *_where_run(site, run),
-                cell(run.record.mode),
-                figures.duration(total),
-                f"{figures.amount('total_us', total.min_us)} to "
-                f"{figures.amount('total_us', total.max_us)}, {total.samples} samples",
-                figures.rate(run, "flops"),
-                figures.rate(run, "bytes"),
-                figures.fraction(run),
-                figures.record_link(run, link),
-            ]
-        )
-    head = [
-        "Device", "Problem", "Mode", "Median", "Range", "Arithmetic", figures.LEAST_BYTES,
-        figures.OF_BOUND, "Record",
-    ]  # fmt: skip
-    return sections(
-        table(head, rows) or _none("timed"),
-        figures.RATES if rows else "",
-        _stages(site, timed, link),
-    )
-
-
-def _stages(site: Site, timed: list[Run], link: Link) -> str:
-    rows = []
-    for run in timed:
-        assert run.outcome is not None
-        for stage in run.outcome.stages:
-            if stage.duration is None:
-                continue
-            time, work = stage.duration.median_us, run.work_of(stage)
-            rows.append(
-                [
-                    *_where_run(site, run),
-                    cell(run.record.mode),
-                    cell(stage.name),
-                    cell(tiling_text(stage.tiling)),
-                    " x ".join(map(str, stage.grid)),
-                    figures.duration(stage.duration),
-                    figures.amount("achieved_tflops", work.flops / time / 1e6) if work else "",
-                    figures.amount("achieved_gbps", work.bytes / time / 1e3) if work else "",
-                    figures.record_link(run, link),
-                ]
-            )
-    head = [
-        "Device", "Problem", "Mode", "Stage", "Tiling", "Grid", "Median", "Arithmetic",
-        figures.LEAST_BYTES, "Record",
-    ]  # fmt: skip
-    shown = table(head, rows)
-    return f"**Stages**\n\n{shown}" if shown else ""
-
-
-def _checks(site: Site, runs: list[Run], link: Link) -> str:
-    """Checked runs by target and reference; those that failed one by one."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if (found := proofs.checked(run)) is not None:
-            groups.setdefault((run.record.target, found.against), []).append(run)
-    rows, failed = [], []
-    for (target, against), group in groups.items():
-        checks = [proofs.checked(run) for run in group]
-        made = [check for check in checks if check is not None]
-        cases = [case.max_relative_error for check in made for case in check.cases]
-        errors = [error for error in cases if error is not None]
-        rows.append(
-            [
-                cell(targets.target_name(target)),
-                cell(against),
-                f"{sum(check.status == 'passed' for check in made)} of {len(made)} passed",
-                str(len(cases)),
-                f"{max(errors):.1e}" if len(errors) == len(cases) else "not finite",
-                f"{max(check.tolerance for check in made):.0e}",
-            ]
-        )
-        failed += [
-            [
-                *_where_run(site, run),
-                cell(check.message or check.status),
-                figures.record_link(run, link),
-            ]
-            for run, check in zip(group, checks, strict=True)
-            if check is not None and check.status == "failed"
-        ]
-    head = ["Where", "Against", "Records", "Problems", "Largest relative error", "Allowed"]
-    if not rows:
-        return ""
-    return sections(
-        table(head, rows),
-        table(["Where", "Problem", "What failed", "Record"], failed),
-    )
-
-
-def why_not(run: Run) -> tuple[str, str, str]:
-    """Stage, status and sentence of a run that did not end well; empty for one that did."""
-    match run.record.outcome:
-        case Failed(error=error, stage=stage):
-            return stage or "", "failed", error
-        case Skipped(reason=reason):
-            return "", "skipped", reason
-    return "", "", ""
-
-
-def _failures(site: Site, runs: list[Run], link: Link) -> str:
-    rows = [
-        [*_where_run(site, run), cell(stage), status, cell(said), figures.record_link(run, link)]
-        for run in runs
-        for stage, status, said in [why_not(run)]
-        if said
-    ]
-    return table(["Where", "Problem", "Stage", "Outcome", "Why", "Record"], rows)
 
 
 def _patterns(site: Site, version: Version, link: Link) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -106,6 +107,20 @@ def facts_tables(
         )
         for name, rows in sorted(tables.items(), key=lambda item: (len(item[0]), item[0]))
     }
+
+
+def tiling_words(runs: Iterable[Run], version: Version) -> str:
+    """What the fields of the version's tilings mean, of those that its records set."""
+    set_ = {name for run in runs for stage in (run.outcome.stages if run.outcome else ())
+            for name, value in stage.tiling.items() if value is not None}  # fmt: skip
+    told = {
+        field.name: field.metadata.get("help", "")
+        for kind in version.plan_class().tiling_types.values()
+        for field in dataclasses.fields(kind)
+        if field.name in set_
+    }
+    said = "; ".join(f"`{name}`: {cell(text)}" for name, text in told.items() if text)
+    return f"Fields of the tiling: {said}." if said else ""
 
 
 def _change(old: str, new: str) -> str:

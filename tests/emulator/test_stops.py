@@ -41,7 +41,7 @@ def test_no_more_stops_than_asked_for():
 def test_barriers_and_those_that_wait_elsewhere_are_named():
     text = printed(RING, "take")[0]
     assert text.count("mbarrier 0x") == 4
-    assert f"of {FILE}:{RING.line('init_full0')}: phase 1, 1 of 1 arrivals and 0 bytes" in text
+    assert f"of {FILE}:{RING.line('init_full0')}: phase 1, which lacks its only arrival" in text
     assert f"warp 4 at {FILE}:" in text
 
 
@@ -157,7 +157,7 @@ def test_mbarriers_are_those_of_each_cta():
     for index, text in zip(("(0, 0, 0)", "(2, 0, 0)"), done.printed, strict=True):
         lines = [line.strip() for line in text.splitlines()]
         place = int(lines[-2].split()[1], 16)
-        state = f"of kernel.py:{BARRIERS.line('start')}: phase 0, 2 of 3 arrivals and 0 bytes still to come"
+        state = f"of kernel.py:{BARRIERS.line('start')}: phase 0, which lacks 2 of its 3 arrivals"
         assert lines[-2:] == [
             f"mbarrier {place:#x} of CTA {cta} of the cluster {state}" for cta in (0, 1)
         ]

@@ -184,7 +184,7 @@ def test_without_noinc_the_copies_count_themselves(model) -> None:
     edits = {"arrive": "cp.async.mbarrier.arrive.shared.b64 [%r3];"}
     _, done = COPIES.run(edits, Options(model=model))
     assert [d.kind for d in done.diagnostics] == ["deadlock"]
-    assert "64 of 64 arrivals" in str(done.diagnostics[0])
+    assert "lacks its 64 arrivals" in str(done.diagnostics[0])
     edits["arrive"] += " mbarrier.arrive.shared.b64 _, [%r3];"
     (source, out), done = COPIES.run(edits, Options(model=model))
     assert done.diagnostics == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mla_var3 import knowledge
 from mla_var3.knowledge import metrics, symptoms
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.pages import Catalogue
+from mla_var3.knowledge.schema import PairEvidence, RecordEvidence
 from mla_var3.knowledge.symptoms import SYMPTOMS
 
 
@@ -64,3 +67,12 @@ def test_the_page_for_sm_120_shows_the_tile_that_spills_and_the_one_that_does_no
     assert [text.partition(" ")[0] for text in said] == ["1,218", "0"]
     assert said[1].endswith("16 rows by 64 keys, the same source")
     assert symptoms.records_on(page, "sm_90", catalogue) == []
+
+
+def test_a_number_without_a_unit_says_what_it_counts(catalogue):
+    page = next(one for one in catalogue.patterns if one.pattern.id == "o16-split-kv")
+    single = [item for item in page.pattern.evidence if isinstance(item, RecordEvidence)]
+    assert re.fullmatch(r"waves 0\.\d+, .*", symptoms.shown(single[0], ["waves"], catalogue))
+    whole = [item for item in page.pattern.evidence if isinstance(item, PairEvidence)]
+    (longest,) = (item for item in whole if "/b1-" in item.after)
+    assert re.fullmatch(r"\d\dx faster", symptoms.change(longest, [], catalogue))

@@ -16,4 +16,7 @@ hypermla.onPage(() => {
   document.querySelectorAll("figure.roofline, div.arithmatex").forEach((part) => {
     part.tabIndex = 0;
   });
+  document.querySelectorAll("figure.drawn").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+  });
 });

@@ -45,11 +45,16 @@ class MBarrier:
     passed: int = 0
 
     def state(self) -> str:
-        """What it waits for, in words."""
-        return (
-            f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx} bytes "
-            "still to come"
-        )
+        """What is missing in its phase, in words."""
+        lacks = []
+        if self.pending:
+            whole = "its only arrival" if self.count == 1 else f"its {self.count} arrivals"
+            lacks.append(whole if self.pending == self.count else f"{self.pending} of {whole}")
+        if self.tx > 0:
+            lacks.append(f"{self.tx} bytes")
+        if self.tx < 0:
+            lacks.append(f"an announcement of {-self.tx} bytes that came")
+        return f"phase {self.phase}, which lacks {' and '.join(lacks) or 'nothing'}"
 
 
 @dataclass

@@ -6,12 +6,14 @@ new page joins the diagnosis by its front matter alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mla_var3.knowledge import evidence
 from mla_var3.knowledge.history import Gain
+from mla_var3.knowledge.metrics import Metric
 from mla_var3.knowledge.pages import Catalogue, Document
 from mla_var3.knowledge.schema import PairEvidence, RecordEvidence
 from mla_var3.languages import languages
@@ -227,7 +229,7 @@ def shown(item: RecordEvidence, names: Iterable[str], catalogue: Catalogue) -> s
     """What a record states of the metrics named: ``0 instructions, 16 rows by 64 keys``."""
     wanted = set(names)
     read = [r for r in evidence.readings(item, catalogue) if r.metric.name in wanted]
-    said = [reading.metric.text(reading.value) for reading in read]
+    said = [_named(reading.metric, reading.metric.text(reading.value)) for reading in read]
     return ", ".join([*said, item.note or ""]).rstrip(", ") if said else ""
 
 
@@ -242,6 +244,11 @@ def change(pair: PairEvidence, names: Iterable[str], catalogue: Catalogue) -> st
         if found.after.metric.origin == "time":
             said.append(evidence.change_text(found.after.metric, found.ratio))
         else:
-            said.append(f"{found.before.metric.text(found.before.value)} to "
-                        f"{found.after.metric.text(found.after.value)}")  # fmt: skip
+            values = [one.metric.text(one.value) for one in (found.before, found.after)]
+            said.append(_named(found.after.metric, " to ".join(values)))
     return ", ".join(said)
+
+
+def _named(metric: Metric, said: str) -> str:
+    """What is said of a metric, with its name where numbers alone would not tell."""
+    return f"{metric.name} {said}" if re.fullmatch(r"[\d.,]+(?: to [\d.,]+)?", said) else said

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from generators.mla import advisor
+from generators.model import compare
 from generators.model.run import Run
 from tests.generators.runs import timed
 
@@ -75,5 +76,8 @@ def test_a_time_alone_since_gives_way_to_one_beside_others():
     beside = [of("v1", 103, "both", 1), of("v2", 100, "both", 2), of("v3", 101, "both", 3)]
     older, alone = of("v2", 99, "older", 0), of("v2", 98, "alone", 9)
     newest = [beside[0], beside[2], alone]
-    assert advisor._beside_others(newest, [older, beside[1]]) == [beside[1], beside[2], beside[0]]
-    assert advisor._beside_others(newest, []) == [alone, beside[2], beside[0]]
+    ranked = compare.fastest(newest)
+    known = compare.best(ranked, [older, beside[1]])
+    assert (known.run, known.rival) == (beside[2], beside[1])
+    unknown = compare.best(ranked)
+    assert (unknown.run, unknown.rival) == (alone, None)

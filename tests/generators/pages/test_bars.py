@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from generators.model import compare
 from generators.pages import bars
@@ -26,6 +27,14 @@ def test_the_version_before_and_flashmla_of_the_same_run(site) -> None:
     assert found[:3] == [
         ("flash_mla v2", "10.0 us"), ("flash_mla v1", "20.0 us"), ("FlashMLA", "15.0 us"),
     ]  # fmt: skip
+
+
+def test_a_peer_that_was_measured_again_since_has_the_time_of_this_run(site) -> None:
+    mine, before = timed("v2", 10.0, slug="a"), timed("v1", 20.0, slug="a")
+    peer = timed("v0", 15.0, design="deepseek_flash_mla", slug="a")
+    again = timed("v0", 12.0, run="bbbb", design="deepseek_flash_mla", slug="a")
+    made = replace(on(site, mine, before, again), earlier=(peer,))
+    assert ">15.0 us<" in bars.section(made, NEW, OLD, compare.of(made, NEW, OLD))
 
 
 def test_another_run_gives_no_bar(site) -> None:

@@ -461,3 +461,13 @@ def test_an_idea_keeps_its_code_and_tells_ours_from_the_library_s(site):
 def test_the_workload_with_most_designs_stands_first(site):
     counts = [len(designs) for designs in site.layers().values()]
     assert counts == sorted(counts, reverse=True)
+
+
+def test_a_ladder_says_that_no_record_has_the_library_all_compare_with(site):
+    def said(design: str) -> str:
+        versions = site.designs()[design]
+        link = site.link(kernels.design_page(versions[0]))
+        return ladder.section(site, [versions], link, title="", every=True)
+
+    assert "FlashMLA has no row" in said("sparse_mla")
+    assert "FlashMLA has no row" not in said("flash_mla@cute-dsl")

@@ -63,6 +63,21 @@ def day(number: int) -> datetime.datetime:
     return datetime.datetime(2026, 11, number, tzinfo=datetime.UTC)
 
 
+def test_of_many_records_a_table_leads_to_each(site):
+    problems = [{"b": b, "t": 128, "dtype": "bf16"} for b in (1, 2, 4, 8)]
+    slow = [timed("v0", 30.0 * p["b"], run="one", problem=p, slug=f"b{p['b']}") for p in problems]
+    fast = [timed("v1", 10.0, run="one", problem=p, slug=f"b{p['b']}") for p in problems]
+    text = content(on(site, *slow, *fast), f"{FLASH}/v0.md")
+    table, _, whole = text.partition("Each of these")
+    assert [row[1] for row in rows(table, "")] == ["30 us", "60 us", "120 us", "240 us"]
+    assert "24x slower" in table
+    for p in problems:
+        assert f"(#b{p['b']}-event)" in table
+        assert f"{{ #b{p['b']}-event }}" in whole
+    few = content(on(site, *slow[:3]), f"{FLASH}/v0.md")
+    assert "Each of these" not in few
+
+
 def test_what_failed_says_why_and_runs_nothing(site):
     bad = timed("v0", 1.0, outcome=Failed(error="no <script>memory</script>"), slug="f")
     page = next(p for p in records.pages(on(site, bad)) if p.path == f"{FLASH}/v0.md")

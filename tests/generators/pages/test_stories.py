@@ -12,7 +12,7 @@ from generators.committed import timelines as making
 from generators.draw import stairs
 from generators.model import pairs, stories, story_times, timelines
 from generators.model.stories import MOST_LINES, Excerpt
-from generators.pages import home
+from generators.pages import home, story_pictures
 from generators.pages import stories as told
 from generators.write import excerpts
 from mla_var3.errors import KnowledgeError
@@ -57,15 +57,20 @@ def test_each_step_says_one_idea_with_code_and_its_time(site, key: str) -> None:
 def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> None:
     text = page(site)
     assert all(step.pictures for step in FIRST.steps)
-    for trace in FIRST.traces:
-        assert f"<code>flash_mla@cute-dsl {trace.version}</code>" in text
+    shown = {panel.trace for step in FIRST.steps for pic in step.pictures for panel in pic.panels}
+    for key in shown:
+        assert f"<code>flash_mla@cute-dsl {FIRST.trace(key).version}</code>" in text
+    beside = [trace.version for trace in FIRST.traces if trace.key not in shown]
+    for version in beside:  # Their own pages have the picture.
+        found = story_times.find(FIRST, version)
+        assert "One CTA, by warp" in story_pictures.picture_of(site, found)
     assert text.count("lanes__origin") == sum(len(step.pictures) for step in FIRST.steps)
 
 
 def test_no_axis_mixes_runs_and_no_share_divides_two(site) -> None:
     runs = (
         ours("v0", 120, "early"), ours("v1", 110, "early"), ours("v8", 90, "early"),
-        ours("v8", 80, "late"), ours("v9", 75, "late"), ours("v10", 70, "late"), peer(100, "late"),
+        ours("v8", 80, "late"), ours("v10", 75, "late"), ours("v13", 70, "late"), peer(100, "late"),
     )  # fmt: skip
     found = story_times.times(on(site, *runs), FIRST)
     assert (found.main.run, found.apart.run) == ("late", "early")
@@ -229,8 +234,31 @@ def test_short_work_joins_what_is_around_it() -> None:
 
 
 def test_home_opens_with_the_first_story(site) -> None:
-    runs = [ours("v0", 120, "a"), ours("v9", 75, "b"), peer(100, "b")]
+    runs = [ours("v0", 120, "a"), ours("v10", 75, "b"), peer(100, "b")]
     text = home.pages(on(site, *runs))[0].content
     said = "went from 120 µs to 75, one idea at a time; FlashMLA takes 100."
     assert text.index(said) < text.index("[Read how](worklog/flash-mla-in-python.md)")
     assert "run of" in text
+    assert text.count("Over the same pages as FlashMLA") == 1
+    assert page(site).count("Over the same pages as FlashMLA**") == 1
+
+
+def test_the_line_of_the_peer_runs_through_no_number() -> None:
+    steps = (("v0", 116.0), ("v13", 80.5), ("v18", 73.8))
+    flight = stairs.Flight("a run", tuple(stairs.Stair(v, v, us) for v, us in steps), ("P", 75.0))
+
+    def at(drawn: str, number: float) -> tuple[float, float, str]:
+        x, y, anchor = re.search(
+            rf'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>{number}<', drawn
+        ).groups()
+        return float(x), float(y), anchor
+
+    wide, narrow = stairs._columns([flight]), stairs._rows([flight])
+    across = float(re.search(r'd="M[\d.]+ ([\d.]+) L', wide)[1])
+    down = float(re.search(r'd="M([\d.]+) [\d.]+ L', narrow)[1])
+    for _, us in steps:
+        _, y, _ = at(wide, us)
+        assert not y - 14 < across < y + 2
+        x, _, anchor = at(narrow, us)
+        first, last = (x, x + 32) if anchor == "start" else (x - 32, x)
+        assert not first - 2 < down < last + 2
