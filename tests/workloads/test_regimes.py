@@ -241,6 +241,16 @@ def test_every_figure_is_rendered(name):
     assert text.count("\n") > 1 or name not in regimes.TABLES
 
 
+@pytest.mark.parametrize("heads", [8, 16, 32, 64, 128])
+def test_the_latent_border_is_a_number_of_query_rows(heads):
+    shape, ceilings = regimes.Shape(h=heads), regimes.ceilings_of(H200)
+    rows = regimes.border_rows(shape, ceilings)
+    assert f"{rows:.0f}" == regimes.figure("border-rows", H200)
+    # With a long context queries and outputs count for little, and s is the next whole number.
+    exact = regimes.compute_bound_from("flash_mla", shape, 131072, ceilings)
+    assert exact == math.ceil(rows / heads)
+
+
 def test_published_ridge_leaves_measurements_out():
     h200 = devices.load(H200)
     peaks = [h200.figure(name).normalised for name in ("tensor_bf16_fp32acc", "dram_bandwidth")]

@@ -118,7 +118,7 @@ def _had(env: Env, inputs: tuple[int, ...], test: Callable[[torch.Tensor], torch
 _SAY = {
     "nan": "the first NaN",
     "infinity": "the first infinity",
-    "float16-overflow": "the first value beyond 65504, the largest of float16,",
+    "float16-overflow": "the first value that rounds beyond 65504, the largest of float16,",
 }
 
 

@@ -94,7 +94,7 @@ SYMPTOMS = (
     Symptom(
         "one-block-per-sm",
         "One block fits a multiprocessor, and its warps wait",
-        "Nothing else runs while a block waits for memory, for a barrier or for its own results.",
+        "No other block runs while its warps wait for memory, for a barrier or for their results.",
         ("eligible_warps", "ring_depth", "blocks_per_sm", "occupancy_limiter", "registers"),
         "ncu",
         ("low occupancy", "occupancy limiter"),

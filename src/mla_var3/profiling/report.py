@@ -65,7 +65,7 @@ def limits(record: Record, stage: Stage) -> list[str]:
     held = of_facts(facts, roofline.device_of(record))
     if held is not None and held.blocks_per_sm <= 1:
         found.append(
-            f"one block per SM, by {held.limiter} ({held.warps} warps): nothing hides its waits"
+            f"one block per SM, by {held.limiter} ({held.warps} warps): no other hides its waits"
         )
     if (least := costs.bound(record, stage)) is not None:
         found.append(

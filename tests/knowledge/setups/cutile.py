@@ -816,17 +816,21 @@ assert torch.allclose(lse, log2(weights.sum(-1)), atol=1e-5)
             TILE
             + """
 HEADS = 2
+SECTION = 4
 
 
 @ct.kernel
-def kernel(out):
+def kernel(out, b: int, tiles: int):
     # snippet
-    ct.store(out, (batch, head, tile), ct.full((1, 1, 1), ct.bid(1), ct.int32))
+    ct.store(out, (batch, head, tile), ct.full((1, 1, 1), ct.bid(0), ct.int32))
 
 
 out = torch.zeros(3, 2, 4, dtype=torch.int32)
-run(kernel, out, grid=(6, 4))
-assert out.tolist() == [[[3, 2, 1, 0]] * 2] * 3
+run(kernel, out, 3, 4, grid=(24,))
+# Four pairs, then the two left; in each section the last tile of every pair starts first.
+whole = [[12 + pair, 8 + pair, 4 + pair, pair] for pair in range(4)]
+rest = [[22 + pair, 20 + pair, 18 + pair, 16 + pair] for pair in range(2)]
+assert out.flatten(0, 1).tolist() == whole + rest
 """
         ),
         Setup(

@@ -51,7 +51,7 @@ class CuteFacts(StaticFacts):
         wgmma: Warpgroup multiplications.
         wgmma_waits: Waits for them (``WARPGROUP.DEPBAR``).
         wgmma_serialized: Whether each multiplication is waited for before the next: ptxas says so
-            (C7514), or puts in waits (C7517) until there is one per multiplication.
+            ("serialized due to"), or puts in waits (C7517) until there is one per multiplication.
         tcgen05_mma: Multiplications of the fifth-generation tensor cores.
         warp_mma: Warp-level multiplications.
         tma_multicast: TMA loads that write to several blocks of a cluster.

@@ -257,6 +257,15 @@ def compute_bound_from(
     return _last_start(holds, limit)
 
 
+def border_rows(shape: Shape, ceilings: Ceilings) -> float:
+    """Query rows (heads times tokens) per sequence at which the latent kernel's times are equal.
+
+    For long contexts, where queries and outputs are small beside the cache.
+    """
+    per_row = 2 * (2 * shape.k + shape.p)  # FLOPs of a row and a key
+    return ceilings.ridge * shape.w * (shape.k + shape.p) / per_row
+
+
 def recommended_from(
     kernel: Kernel, shape: Shape, t: int, ceilings: Ceilings, limit: int = S_LIMIT
 ) -> int | None:
@@ -554,6 +563,10 @@ FIGURES: Mapping[str, FigureSpec] = {
     "compute-bound": FigureSpec(
         "compute-bound DEVICE KERNEL T", "smallest s from which arithmetic binds a kernel",
         _compute_bound, 3,
+    ),
+    "border-rows": FigureSpec(
+        "border-rows DEVICE", "h s from which arithmetic binds the latent kernel of long contexts",
+        lambda device: f"{border_rows(Shape(), ceilings_of(device)):.0f}", 1,
     ),
     "wins-from": FigureSpec(
         "wins-from DEVICE KERNEL T", "smallest s from which a kernel is the one to use",
