@@ -201,6 +201,23 @@ EDITS = [
      "ct.bid(0) // tiles_s, ct.bid(0) % ct.minimum(tiles_s, 2)", "a third tile of queries"),
     ("both", "lse_new, (batch, head, tile)", "lse_new, (batch, head, tile % 3)",
      "a fourth tile of queries of the new tokens"),
+    ("fp8", "scale = ct.load(scales, at,", "scale = ct.load(scales, (batch, ct.minimum(j, 8), 0),",
+     "a tenth tile of scales"),
+    ("fp8", "ct.where(crosses, 0, first), ct.where(crosses, QUERIES - 1, last)",
+     "ct.where(crosses, 0, first), last", "a tile that crosses heads, and its last query's keys"),
+    ("fp8", "full = ct.minimum(ct.maximum(full, begin), end)", "full = ct.minimum(full, end)",
+     "pieces that begin after the first masked tile"),
+    ("new", "item // tiles // heads // splits\n", "item // tiles // heads // splits % 2\n",
+     "a third sequence in pieces"),
+    ("new", "steps = ct.cdiv(ct.cdiv(keys, TILE_N), splits)",
+     "steps = ct.maximum(ct.cdiv(keys, TILE_N) // splits, 1)", "tiles that pieces do not divide"),
+    ("new", "tiles * heads * splits * batches, ct.num_blocks(0)",
+     "ct.minimum(tiles * heads * splits * batches, 3 * ct.num_blocks(0)), ct.num_blocks(0)",
+     "a fourth item of a block"),
+    ("old", "item // tiles // splits\n", "item // (tiles * ct.minimum(splits, 4))\n",
+     "more than four pieces of several sequences"),
+    ("old", "out = ct.where(empty, 0.0, acc / ct.where(empty, 1.0, row_sum))",
+     "out = acc / row_sum", "a piece in which a row sees no key"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 FEW = (0, 9, 13, 16, 25, 38)
