@@ -247,6 +247,8 @@ def test_a_long_problem_that_a_version_names_is_launched_once():
     builds = {case.build for case in found}
     alone = {build for build in builds if [x.build for x in found].count(build) == 1}
     assert {case.build for case in found if case.runs == 2} == builds - alone
+    wide = [case.runs for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
+    assert wide == [2, 1]
 
 
 def test_problems_of_a_build_compile_to_the_same():

@@ -108,13 +108,13 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     had = [one.case.plan for those in picked for one in those]
     for small in plan_values.unseen(plan, had, MOST_STEPS):
         _add_whole(small, picked)
-    # The first goes through most steps; another one is launched twice.
+    # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
             one.case,
             plan=one.case.plan if place else _deep(one.case.plan),
             build=number,
-            runs=2 if place == again else 1,
+            runs=2 if place in again else 1,
         )
         for number, those in enumerate(picked)
         for again in [_launched_twice(those)]
@@ -122,14 +122,17 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     ]
 
 
-def _launched_twice(those: Sequence[_Built]) -> int | None:
-    """Which problem of a build is launched twice: not the first; the next, or the shortest.
+def _launched_twice(those: Sequence[_Built]) -> set[int]:
+    """Which problems of a build are launched twice: not the first; the next, or the shortest.
 
-    A problem that a version names can be longer than all others of a build together.
+    And the one of an item that many multiprocessors share: what they count for each other has to
+    be as before. A problem that a version names can be longer than all others together.
     """
     rest = range(1, len(those))
     usual = [place for place in rest if those[place].steps <= MOST_STEPS]
-    return usual[0] if usual else min(rest, key=lambda place: those[place].steps, default=None)
+    usual = usual or sorted(rest, key=lambda place: those[place].steps)
+    wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
+    return {*usual[:1], *wide[:1]}
 
 
 def _deep(plan: KernelPlan) -> KernelPlan:
