@@ -112,8 +112,7 @@ def recording(conflicts: bool = True) -> Iterator[list[Execution]]:
     """Collect the executions of all kernels that run on the CPU inside the block.
 
     Args:
-        conflicts: Whether bank conflicts and sectors are counted, where a language can: it takes
-            a tenth of the time.
+        conflicts: Whether bank conflicts and sectors are counted, where a language can.
     """
     found: list[Execution] = []
     tokens = _RECORDING.set(found), _CONFLICTS.set(conflicts)

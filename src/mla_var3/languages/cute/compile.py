@@ -296,7 +296,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
-    gc.disable()  # A fifth of a compile's time, in a process that ends with it.
+    gc.disable()  # This process ends with the compile, and frees all at once.
     toolchain.load_runtime()
     del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()
