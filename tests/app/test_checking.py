@@ -230,6 +230,27 @@ def test_sizes_may_ask_for_the_tilings_that_their_plan_chooses(as_planned):
     assert own.build == (2 if as_planned else 0)
 
 
+def test_sizes_may_ask_for_few_multiprocessors():
+    plan = registry.find("mla_shared_prefix@cute-dsl", "v1").plan_class()()
+    sizes = {"b": 2, "h": 3, "s": 130, "t": 130, "shared": 65, "prefix": 65, "prefix_splits": 7}
+    named = unreached.Reaching(sizes | {"groups": 1, "causal": False}, sms=5)
+    found = few_builds.chosen(plan, 2, [named])
+    (own,) = [x for x in found if (x.plan.s, x.plan.t, x.plan.h) == (130, 130, 3)]
+    assert own.plan.target.sm_count == 5
+    assert own.build == 1  # which is for such a device
+
+
+def test_a_long_problem_that_a_version_names_is_launched_once():
+    found = checking.cases_of(registry.find("flash_mla@cute-dsl", "v19"))
+    (longest,) = [case for case in found if case.plan.t == 11008]
+    assert longest.runs == 1
+    builds = {case.build for case in found}
+    alone = {build for build in builds if [x.build for x in found].count(build) == 1}
+    assert {case.build for case in found if case.runs == 2} == builds - alone
+    wide = [case.runs for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
+    assert wide == [2, 1]
+
+
 def test_problems_of_a_build_compile_to_the_same():
     version = registry.find("flash_mla@cute-dsl", "v13")
     spoken = languages.find(version.language)

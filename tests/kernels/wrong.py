@@ -85,7 +85,7 @@ def _judged(wrong: Wrong, pipe: Any) -> None:
     try:
         version = registry.find(wrong.design, wrong.version)
         for case in checking.cases_of(version):
-            result = check_plan(case.plan, "cpu", case.order, case.runs)
+            result = check_plan(case.plan, "cpu", case.order, case.runs, conflicts=False)
             if wrongs := checking.settled(version, case, result).explain():
                 said = f"{case.plan.slug()}: {wrongs}"
                 break

@@ -341,7 +341,8 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         order = case.order if device == "cpu" else None
-        result = settled(version, case, check_plan(plan, device, order, case.runs))
+        ran = check_plan(plan, device, order, case.runs, conflicts=False)
+        result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}

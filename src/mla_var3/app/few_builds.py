@@ -99,25 +99,40 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for values, as_planned in named:
+    for values, as_planned, sms in named:
+        here = plan if sms is None else cases.on_device_of(plan, sms)
         if as_planned:
-            _add_whole(_with(plan, values), picked, 0)
+            _add_whole(_with(here, values), picked, 0)
         else:
-            _add(plan, values, picked)
+            _add(here, values, picked)
     had = [one.case.plan for those in picked for one in those]
     for small in plan_values.unseen(plan, had, MOST_STEPS):
         _add_whole(small, picked)
-    # The first goes through most steps; the next is launched twice.
+    # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
             one.case,
             plan=one.case.plan if place else _deep(one.case.plan),
             build=number,
-            runs=2 if place == 1 else 1,
+            runs=2 if place in again else 1,
         )
         for number, those in enumerate(picked)
+        for again in [_launched_twice(those)]
         for place, one in enumerate(those)
     ]
+
+
+def _launched_twice(those: Sequence[_Built]) -> set[int]:
+    """Which problems of a build are launched twice: not the first; the next, or the shortest.
+
+    And the one of an item that many multiprocessors share: what they count for each other has to
+    be as before. A problem that a version names can be longer than all others together.
+    """
+    rest = range(1, len(those))
+    usual = [place for place in rest if those[place].steps <= MOST_STEPS]
+    usual = usual or sorted(rest, key=lambda place: those[place].steps)
+    wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
+    return {*usual[:1], *wide[:1]}
 
 
 def _deep(plan: KernelPlan) -> KernelPlan:
@@ -130,7 +145,7 @@ def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[_Built]]
     """Add a problem with these values to the first build that takes it, else a build for it."""
     for those in picked:
         alike = dataclasses.replace(
-            those[0].case.plan, tilings=dict(those[0].tilings), machine=None
+            those[0].case.plan, tilings=dict(those[0].tilings), machine=plan.machine
         )
         if (other := _of(those[0], _with(alike, values))) is not None:
             those.append(other)
@@ -319,9 +334,8 @@ def _depth(one: _Built) -> float:
 def _wide(one: _Built, those: Sequence[_Built]) -> list[_Built]:
     """Problems that take the build and of which many multiprocessors share one item, and two."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
-    target = dataclasses.replace(plan.target, sm_count=WIDE_SMS)
     wide = [x for items in WIDE_ITEMS if (x := plan.shared_by(WIDE_SMS, items)) and x.is_valid()]
-    found = [_of(one, dataclasses.replace(x, machine=target)) for x in wide]
+    found = [_of(one, cases.on_device_of(x, WIDE_SMS)) for x in wide]
     blocks = max((each.blocks for each in those), default=0)
     # Where one item has no more blocks than others do, parts do not follow multiprocessors.
     if not found or found[0] is None or not blocks < found[0].blocks <= 2 * WIDE_SMS:

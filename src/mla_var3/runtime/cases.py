@@ -117,8 +117,11 @@ def _drawn(
 def elsewhere(plan: KernelPlan, rng: random.Random) -> KernelPlan:
     """The plan for a device of as many multiprocessors as chance gives it."""
     sms = rng.choice(SMS)
-    if sms is None:
-        return dataclasses.replace(plan, machine=None)
+    return dataclasses.replace(plan, machine=None) if sms is None else on_device_of(plan, sms)
+
+
+def on_device_of(plan: KernelPlan, sms: int) -> KernelPlan:
+    """The plan for a device of so many multiprocessors."""
     return dataclasses.replace(plan, machine=dataclasses.replace(plan.target, sm_count=sms))
 
 

@@ -180,7 +180,12 @@ def _overwritten(
 
 
 def check_plan(
-    plan: KernelPlan, device: str = "cpu", order: Order | None = None, runs: int = 1
+    plan: KernelPlan,
+    device: str = "cpu",
+    order: Order | None = None,
+    runs: int = 1,
+    *,
+    conflicts: bool = True,
 ) -> CaseResult:
     """Run ``plan`` on random inputs and compare with its reference.
 
@@ -191,6 +196,8 @@ def check_plan(
         order: The order in which blocks start, where the language lets it be chosen.
         runs: How often its launches are run; outputs of the last are compared. What a launch
             leaves behind for the next one shows in a second run only.
+        conflicts: Whether bank conflicts and sectors are counted too, which says nothing of right
+            and wrong.
 
     Returns:
         Errors of each output, with what the CPU runs showed.
@@ -203,7 +210,7 @@ def check_plan(
     inputs = plan.prepare_inputs(device)
     before, obj = _contents(inputs), plan.plan(*inputs)
     poison_outputs(obj)
-    with recording() as executions, starting(order):
+    with recording(conflicts) as executions, starting(order):
         outputs = obj()
         for _ in range(runs - 1):
             poison_outputs(obj)

@@ -104,17 +104,28 @@ class Execution:
 
 
 _RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)
+_CONFLICTS: ContextVar[bool] = ContextVar("conflicts", default=True)
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[Execution]]:
-    """Collect the executions of all kernels that run on the CPU inside the block."""
+def recording(conflicts: bool = True) -> Iterator[list[Execution]]:
+    """Collect the executions of all kernels that run on the CPU inside the block.
+
+    Args:
+        conflicts: Whether bank conflicts and sectors are counted, where a language can.
+    """
     found: list[Execution] = []
-    token = _RECORDING.set(found)
+    tokens = _RECORDING.set(found), _CONFLICTS.set(conflicts)
     try:
         yield found
     finally:
-        _RECORDING.reset(token)
+        _RECORDING.reset(tokens[0])
+        _CONFLICTS.reset(tokens[1])
+
+
+def counts_conflicts() -> bool:
+    """Whether bank conflicts and sectors are asked for."""
+    return _CONFLICTS.get()
 
 
 _ORDER: ContextVar[Order | None] = ContextVar("block order", default=None)

@@ -68,6 +68,7 @@ class _Reach(BaseModel):
     why: _Why
     versions: tuple[str, ...] | None = None
     as_planned: bool = False
+    sms: int | None = Field(default=None, ge=1)
 
 
 class _Gaps(BaseModel):
@@ -118,10 +119,12 @@ class Reaching(NamedTuple):
     Attributes:
         fields: Values of its fields.
         as_planned: Whether it needs the tilings that its plan chooses, and not any.
+        sms: Multiprocessors of the device that it needs; None for the usual one's.
     """
 
     fields: Mapping[str, Any]
     as_planned: bool = False
+    sms: int | None = None
 
 
 def reaching(version: Version) -> tuple[Reaching, ...]:
@@ -131,7 +134,7 @@ def reaching(version: Version) -> tuple[Reaching, ...]:
         HyperMlaError: As for ``named``.
     """
     return tuple(
-        Reaching(dict(one.fields), one.as_planned)
+        Reaching(dict(one.fields), one.as_planned, one.sms)
         for one in _read(version).reach
         if one.versions is None or version.version in one.versions
     )

@@ -133,6 +133,11 @@ class TestCuteKernel:
         assert done.sectors > 0
         assert done.least_sectors > 0
         assert done.diagnostics == ()
+        with recording(conflicts=False) as executions:
+            kernel()
+        (again,) = executions
+        assert (again.bank_conflicts, again.sectors, again.least_sectors) == (None, None, None)
+        assert (again.facts, again.mma_flops) == (done.facts, done.mma_flops)
 
     def test_a_serialized_kernel_passes_no_check(self):
         from mla_var3.runtime.execution import recording

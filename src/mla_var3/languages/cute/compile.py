@@ -8,6 +8,7 @@ disassemblers then read the cubin. Results are cached on disk; the key has all i
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -295,6 +296,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
+    gc.disable()  # This process ends with the compile, and frees all at once.
     toolchain.load_runtime()
     del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()

@@ -26,7 +26,14 @@ from mla_var3.languages.cute.compile import (
     waits_often,
 )
 from mla_var3.paths import kernels_dir
-from mla_var3.runtime.execution import Argued, Diagnostic, Execution, Facts, argued
+from mla_var3.runtime.execution import (
+    Argued,
+    Diagnostic,
+    Execution,
+    Facts,
+    argued,
+    counts_conflicts,
+)
 from mla_var3.static.source import relative_source
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 
     from mla_var3.emulator import Diagnostic as Found
     from mla_var3.emulator import Emulation, Launch, Options
+    from mla_var3.emulator.options import Counting
     from mla_var3.languages.cute.facts import CuteFacts
 
 #: What is emulated, the first that takes a kernel: most of ours are for the oldest.
@@ -82,7 +90,8 @@ def execute(
     """
     from mla_var3.emulator import Options
 
-    compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS, counting="full"))
+    counting: Counting = "full" if counts_conflicts() else "basic"
+    compiled, run = emulate(name, host, arguments, unwritten, Options(jobs=JOBS, counting=counting))
     given = facts_of_arguments(name, host, arguments)
     waiting = serialized(_suspected(compiled, host, arguments))
     done = _execution(name, run, waiting, given)
@@ -201,13 +210,18 @@ def _waiting(fact: CuteFacts) -> Diagnostic:
 def _execution(
     name: str, run: Emulation, compiled: tuple[Diagnostic, ...], given: Facts
 ) -> Execution:
-    return Execution(
+    done = Execution(
         name,
         sum(int(counts.matrix_flops.sum()) for counts in run.counts),
         run.bytes("global read"),
         run.bytes("global write"),
         (*compiled, *map(_diagnostic, run.diagnostics)),
         facts=_facts(name, run) | given,
+    )
+    if not counts_conflicts():
+        return done
+    return replace(
+        done,
         bank_conflicts=sum(int(counts.conflicts.sum()) for counts in run.counts),
         sectors=sum(int(counts.sectors.sum()) for counts in run.counts),
         least_sectors=sum(int(counts.ideal.sum()) for counts in run.counts),
