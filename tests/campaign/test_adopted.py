@@ -96,7 +96,21 @@ def _whole(path):
         (TORCH.replace("return a @ b", "return 3"), InputError, "gives int"),
         (TORCH.replace("return a @ b", "pass"), InputError, "gives NoneType"),
         (TORCH.replace("return a @ b", "return a, b"), PlanError, "launch gives out0, out1, and"),
-        (TORCH.replace("return a @ b", "return a"), PlanError, "has shape"),
+        (TORCH.replace("return a @ b", "return a"), PlanError, "broken.py: output out0 has shape"),
+        (TORCH + "import sys\nsys.exit(0)", PlanError, "cannot be imported: SystemExit: 0"),
+        (TORCH + "reference = launch", PlanError, "reference launches the kernel"),
+        (TORCH.replace("a.double() @ b.double()", "launch(a, b)"), PlanError, "reference launches"),
+        (
+            TORCH.replace("a.double() @ b.double()", "(a @ b).tolist()"),
+            InputError,
+            "reference that must give tensors to compare, and gives list",
+        ),
+        (TORCH + "ARCH = 90", InputError, "ARCH that is not a text"),
+        (
+            TORCH.replace("import torch", "import torch\nimport cuda.tile"),
+            PlanError,
+            "launches no kernel",
+        ),
     ],
 )
 def test_what_breaks_the_contract_is_one_sentence(tmp_path, text, error, said):

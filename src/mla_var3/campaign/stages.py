@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import evidence, knowledge, paths
-from mla_var3.campaign import memory, seeding, subjects, workspace
+from mla_var3.campaign import memory, seeding, soundness, subjects, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.campaign.subjects import Examined
 from mla_var3.campaign.workspace import Plan, Workspace
@@ -71,6 +71,7 @@ def following(found: Workspace) -> Action:
     except InputError as error:
         return Action("figures", f"{SESSION} next {name}", "a figure has no source, and none is "
                       "typed", str(error).split(":")[0], str(error))  # fmt: skip
+    soundness.require(found)
     base = current(found)
     new = found.next_name()
     if base is None:
@@ -171,9 +172,11 @@ def required_plan(found: Workspace, version: str) -> Plan:
     entries = {e.version: e for e in found.memory.entries()}
     if plan.parent not in entries or entries[plan.parent].origin == "history":
         raise InputError(where, f"Parent: {plan.parent} is no version that can be seen")
+    if entries[plan.parent].correctness.status == "failed":
+        raise InputError(where, f"Parent: {plan.parent} is wrong, and nothing starts from it")
     if plan.pattern and plan.pattern not in knowledge.load_all().by_id:
         raise InputError(where, f"Pattern: there is no page {plan.pattern}")
-    known = found.subject.addresses()
+    known = {evidence.address(record) for record in found.subject.known()}
     for name in plan.evidence:
         if name not in known:
             raise InputError(where, f"Evidence: there is no record {name}")
@@ -218,6 +221,7 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
         UsageError: The version was gated already, or differs in nothing from its parent.
     """
     found.require_sourced()
+    soundness.require(found)
     start = version == found.settings.start
     there = found.memory.read(version) if found.memory.path(version).exists() else None
     if there is not None and not (start and (there.origin == "history" or there.failed)):
