@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mla_var3 import evidence
 from mla_var3.campaign import adopted, contract
+from mla_var3.campaign.running import Launched
 from mla_var3.errors import HyperMlaError, InputError, PlanError, ToolchainError, UnknownNameError
 from mla_var3.paths import repo_root
+from mla_var3.workloads import Cost
 from tests.campaign.files import ADD, CONTRACT, TORCH
 
 
@@ -72,6 +76,23 @@ def test_plain_torch_is_checked_and_its_work_counted(tmp_path):
     assert checked.counted.startswith("torch")
     given = adopted.work(checked)
     assert given.whole == checked.cost
+
+
+def test_padding_that_ran_is_no_work_of_the_problem(file):
+    """Kernels that multiply more than the reference asks for share its FLOPs; none has less than 0."""
+    checked = adopted.adopt(file).check({})
+    ran = [Launched(name, (1,), (), flops) for name, flops in (("a", 3000), ("b", 1000))]
+    checked.trace.launches[:] = ran
+    given = adopted.work(dataclasses.replace(checked, cost=Cost(2000, 64)))
+    assert [cost.flops for cost in given.stages.values()] == [1500, 500]
+    assert given.whole == Cost(2000, 64)
+
+
+def test_values_are_the_same_at_each_run(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(TORCH)
+    first, again = (adopted.adopt(path).check({}).error for _ in range(2))
+    assert first == again
 
 
 def _whole(path):

@@ -24,6 +24,7 @@ from mla_var3.profiling import recording
 from mla_var3.runtime import costs
 from mla_var3.runtime.check import OutputError, compare
 from mla_var3.workloads import Cost, Tolerance
+from mla_var3.workloads.base import SEED
 
 if TYPE_CHECKING:
     import torch
@@ -138,6 +139,9 @@ def _run(
     mine: Contract, problem: Mapping[str, Scalar], trace: Trace, counter: Counting
 ) -> tuple[Any, Any, Any]:
     """Outputs, references and inputs; the counter counts the reference."""
+    import torch
+
+    torch.manual_seed(SEED)  # The same values at each run, so that one that is wrong stays so.
     with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: inputs fails"):
         given = mine.inputs("cuda", **problem)
     with (
@@ -333,7 +337,9 @@ def work(checked: Checked) -> costs.Given:
     if only:
         return costs.Given(only, checked.cost)
     parts = zip(stages, checked.trace.launches, strict=True)
-    own = {stage.name: Cost(one.flops, 0) for stage, one in parts}
+    # What ran in a stage may be padded: its share of the work, and not the work itself.
+    ran = max(1, sum(one.flops for one in checked.trace.launches))
+    own = {s.name: Cost(checked.cost.flops * one.flops // ran, 0) for s, one in parts}
     first = stages[0].name
     rest = checked.cost.flops - sum(cost.flops for cost in own.values())
     own[first] = Cost(own[first].flops + rest, checked.cost.bytes)
