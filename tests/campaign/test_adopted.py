@@ -79,7 +79,7 @@ def test_plain_torch_is_checked_and_its_work_counted(tmp_path):
 
 
 def test_padding_that_ran_is_no_work_of_the_problem(file):
-    """Kernels that multiply more than the reference asks for share its FLOPs; none has less than 0."""
+    """Kernels that multiply more than the reference asks for share its FLOPs; none is below 0."""
     checked = adopted.adopt(file).check({})
     ran = [Launched(name, (1,), (), flops) for name, flops in (("a", 3000), ("b", 1000))]
     checked.trace.launches[:] = ran
