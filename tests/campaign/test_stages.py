@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 from mla_var3.app import campaign
-from mla_var3.campaign import publishing, stages, workspace
+from mla_var3.campaign import publishing, stages, subjects, workspace
 from mla_var3.errors import HyperMlaError, InputError, UnknownNameError, UsageError
 from tests.campaign.files import TORCH
+from tests.evidence.making import timed_record
 
 ACCEPT = "--accept=static_power,energy_per_flop,energy_per_byte"
 PLAN = ["--hypothesis=sums in double", "--change=sum in double", "--lines=1"]
@@ -238,3 +239,27 @@ def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_pa
     with pytest.raises(InputError):
         publishing.publish(begun, tmp_path / "campaigns")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "said"),
+    [
+        ("nvidia-h200-sxm", "faster", ""),
+        ("nvidia-h100-sxm", "faster", "timed on nvidia-h100-sxm: the target, one of"),
+        ("nvidia-b200", "not timed", "not timed: this is nvidia-b200"),
+    ],
+)
+def test_another_gpu_of_the_arch_tells_which_is_faster(
+    based, capsys, monkeypatch, gpu, verdict, said
+):
+    """And says nothing of the target: its time is not the campaign's device's."""
+    campaign.main(["plan", "mine", *PLAN])
+    edit(based, "v1", "import torch", "import torch\n# more")
+    made = [timed_record(us, target=gpu, run="ab12") for us in (2e-5, 1e-5)]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(subjects.FileSubject, "timed", lambda *_: made)
+    monkeypatch.setattr(stages.soundness, "require", lambda found: None)
+    assert campaign.main(["gate", "mine", "v1"]) == 0
+    assert said in capsys.readouterr().out
+    assert based.memory.read("v1").verdict == verdict
+    assert (asked(capsys)["stage"] == "done") == (gpu == "nvidia-h200-sxm")

@@ -82,9 +82,8 @@ def _of_times(found: Workspace, entry: Entry, known: Iterable[Record]) -> Iterat
     times = entry.performance
     if times is None:
         return
-    mine, theirs = devices.find(found.settings.device), devices.find(times.device)
-    if mine.compile_arch != theirs.compile_arch:
-        yield f"performance.device: {theirs.key} runs other code than {mine.key}"
+    if not devices.runs_code_of(times.device, device := found.settings.device):
+        yield f"performance.device: {times.device} runs other code than {device}"
     measured = {
         (record.target, round(outcome.total.median_us, 6))
         for record in known

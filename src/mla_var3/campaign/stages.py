@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import evidence, knowledge, paths
+from mla_var3 import devices, evidence, knowledge, paths
 from mla_var3.campaign import memory, seeding, soundness, subjects, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.campaign.subjects import Examined
@@ -84,7 +84,12 @@ def following(found: Workspace) -> Action:
         why = f"nothing is known before {start} was checked, compiled and recorded"
         return Action("baseline", command, why, file)
     time = base.performance
-    if time is not None and settings.target_us is not None and time.median_us <= settings.target_us:
+    if (
+        time is not None
+        and time.device == settings.device  # Another GPU of the arch tells which is faster only.
+        and settings.target_us is not None
+        and time.median_us <= settings.target_us
+    ):
         why = f"{base.version} takes {time.median_us:,.2f} us, and the target is "
         return Action(
             "done", f"{SESSION} memory summary {name}", why + f"{settings.target_us:,.2f}"
@@ -261,7 +266,8 @@ def _timed(
 ) -> memory.Performance | None:
     """Times of a version and its parent in this run.
 
-    Without the campaign's GPU None, but for the first version: a record may know its time.
+    Without a GPU that runs the campaign's code None, but for the first version: a record may know
+    its time.
     """
     import torch
 
@@ -269,9 +275,11 @@ def _timed(
         return _recorded(found, version) if plan is None else None
     made = found.subject.timed([version] if plan is None else [plan.parent, version], say)
     target, device = made[-1].target, found.settings.device
-    if target != device:
+    if not devices.runs_code_of(target, device):
         warnings.append(f"not timed: this is {target}, and the campaign is of {device}")
         return None
+    if target != device:  # Which of two is faster is told all the same.
+        warnings.append(f"timed on {target}: the target, one of {device}, is not judged by it")
     medians = [_median(record) for record in made]
     if medians[-1] is None:
         return None

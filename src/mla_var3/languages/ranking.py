@@ -9,9 +9,9 @@ no GPU and is meant for ordering only::
 ``fill`` is the share of the device's SMs that is busy on average while the fullest SM works
 through its blocks, blocks / (SMs * ceil(blocks / SMs)); ``density`` is the tensor work a block
 does for each instruction that its warps must issue, MMA FLOPs / (warps * instructions that are
-no MMA), both counted once in the code. Scores within one in a hundred are ties (48 bytes of barriers
-make as much): they go to the larger tile, since a block waits once per tile and takes fewer of them,
-then to more resident warps, then to the order of the configurations.
+no MMA), both counted once in the code. Scores within one in a hundred are ties (48 bytes of
+barriers make as much): they go to the larger tile, since a block waits once per tile and takes
+fewer of them, then to more resident warps, then to the order of the configurations.
 
 A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what is under
 way divided by the latency. Asynchronous loads wait in shared memory, so that what a block can have
@@ -24,7 +24,6 @@ the merge of ``flash_mla_split_kv`` one block per SM with 50 KB took 16.9 us on 
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,16 +211,16 @@ def ordered(found: Sequence[T], score: Callable[[T], float], size: Callable[[T],
 
     Args:
         found: Candidates, equal ones in the order that they keep.
-        score: By the module's model.
+        score: By the module's model, a finite number.
         size: Elements of a tile.
     """
     left = sorted(found, key=score, reverse=True)
     made: list[T] = []
     while left:
-        least = score(left[0]) * (1 - SAME)
-        tied = list(itertools.takewhile(lambda one: score(one) >= least, left))
-        made += sorted(tied, key=size, reverse=True)
-        left = left[len(tied) :]
+        best = score(left[0])
+        count = sum(best - score(one) <= SAME * abs(best) for one in left)
+        made += sorted(left[:count], key=size, reverse=True)
+        left = left[count:]
     return made
 
 

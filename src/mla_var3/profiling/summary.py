@@ -97,7 +97,7 @@ def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
     other = {k: v for k, v in checked.items() if v is not None and problem.get(k, v) != v}
     if not other:
         return ""
-    more = " (the asked size takes a CPU too long)" if "CPU" in check.against else ""
+    more = " (the asked size takes too long)" if "CPU" in check.against else ""
     return f" at {cell(axes(other))}{more}"
 
 
@@ -128,11 +128,16 @@ def _row(record: Record, found: Sequence[Record]) -> list[str]:
         (f"{spills:,}" if spills else "none") if facts else "",
         cell(", ".join(paths)),
         f"{tight.blocks_per_sm} ({tight.limiter})" if tight else "",
-        f"{outcome.total.median_us:,.1f}" if outcome.total else "",
-        f"{least.time_us:,.1f}" if least else "",
+        _us(outcome.total.median_us) if outcome.total else "",
+        _us(least.time_us) if least else "",
         SIDES[least.bound] if least else "",
         least.device if least else "",
     ]
+
+
+def _us(time: float) -> str:
+    """Microseconds; of less than one two digits, since 0.0 says nothing."""
+    return f"{time:,.1f}" if time >= 1 else f"{time:.2g}"
 
 
 def _worst(found: Sequence[Record]) -> str:
