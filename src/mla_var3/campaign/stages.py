@@ -22,6 +22,7 @@ from mla_var3.evidence.compare import word
 from mla_var3.knowledge import matching
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import costs
+from mla_var3.tables import microseconds
 
 #: Patterns that are suggested.
 SUGGESTED = 5
@@ -90,9 +91,9 @@ def following(found: Workspace) -> Action:
         and settings.target_us is not None
         and time.median_us <= settings.target_us
     ):
-        why = f"{base.version} takes {time.median_us:,.2f} us, and the target is "
+        why = f"{base.version} takes {microseconds(time.median_us)} us, and the target is "
         return Action(
-            "done", f"{SESSION} memory summary {name}", why + f"{settings.target_us:,.2f}"
+            "done", f"{SESSION} memory summary {name}", why + microseconds(settings.target_us)
         )
     return _iteration(found, base, new)
 

@@ -20,7 +20,7 @@ from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import DeviceFigureError, InputError, UnknownNameError
 from mla_var3.paths import repo_root
 from mla_var3.roofline.prediction import Prediction
-from mla_var3.tables import axes
+from mla_var3.tables import axes, microseconds
 from mla_var3.workloads import Cost
 
 FOLDER = "knowledge/devices"
@@ -127,7 +127,7 @@ class StepZero:
 
     def goal(self) -> str:
         """What a campaign is to reach."""
-        return f"Reach {self.target_us:,.2f} us, the target of Step 0."
+        return f"Reach {microseconds(self.target_us)} us, the target of Step 0."
 
     def ceilings(self) -> list[tuple[str, float]]:
         """Microseconds by ceiling, the longest first; one that no figure gives is left out."""
@@ -156,7 +156,7 @@ class StepZero:
             "## Ceilings",
             "",
             *(
-                f"- {name}: {time:,.2f} us at the least{_WHEN.get(name, '')}"
+                f"- {name}: {microseconds(time)} us at the least{_WHEN.get(name, '')}"
                 for name, time in self.ceilings()
             ),
         ]
@@ -168,8 +168,8 @@ class StepZero:
         ]
         return [
             *lines, "", "## Targets", "",
-            f"The least ceiling is {least}; {TARGET:.0%} of it is {self.target_us:,.2f} us "
-            f"({', '.join(filter(None, rates))}), from {us:,.2f} us.",
+            f"The least ceiling is {least}; {TARGET:.0%} of it is {microseconds(self.target_us)} "
+            f"us ({', '.join(filter(None, rates))}), from {microseconds(us)} us.",
         ]  # fmt: skip
 
     def text(self) -> str:

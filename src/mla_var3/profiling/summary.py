@@ -16,7 +16,7 @@ from mla_var3.profiling.report import SIDES, limits, numbered
 from mla_var3.profiling.report import facts as facts_list
 from mla_var3.runtime import costs, registry
 from mla_var3.static.occupancy import of_facts
-from mla_var3.tables import axes, cell, table
+from mla_var3.tables import axes, cell, microseconds, table
 
 HEADER = ("compiled for", "registers", "spills", "MMA path", "blocks per SM", "median us",
           "bound us", "bound by", "bound of")  # fmt: skip
@@ -128,16 +128,11 @@ def _row(record: Record, found: Sequence[Record]) -> list[str]:
         (f"{spills:,}" if spills else "none") if facts else "",
         cell(", ".join(paths)),
         f"{tight.blocks_per_sm} ({tight.limiter})" if tight else "",
-        _us(outcome.total.median_us) if outcome.total else "",
-        _us(least.time_us) if least else "",
+        microseconds(outcome.total.median_us, 1) if outcome.total else "",
+        microseconds(least.time_us, 1) if least else "",
         SIDES[least.bound] if least else "",
         least.device if least else "",
     ]
-
-
-def _us(time: float) -> str:
-    """Microseconds; of less than one two digits, since 0.0 says nothing."""
-    return f"{time:,.1f}" if time >= 1 else f"{time:.2g}"
 
 
 def _worst(found: Sequence[Record]) -> str:
