@@ -294,11 +294,7 @@ class Memory:
         return self._read(path)
 
     def create(self, content: Mapping[str, Any], allow: Allow = lambda _: None) -> Entry:
-        """Add an entry.
-
-        Args:
-            content: Its fields.
-            allow: Refuses an entry that does not fit the campaign.
+        """Add an entry, where ``allow`` does not refuse it.
 
         Raises:
             InputError: It is not sound, or its parent is not there.
