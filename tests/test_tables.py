@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from mla_var3.tables import cell, code, table
+from mla_var3.tables import cell, code, microseconds, table
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [(1234.567, "1,234.57"), (1.0, "1.00"), (0.0684, "0.068"), (1.7e-5, "1.7e-05")],
+)
+def test_no_time_is_written_as_nothing(time: float, said: str) -> None:
+    assert microseconds(time) == said
 
 
 def test_table_as_written() -> None:

@@ -7,6 +7,7 @@ digits than Python converts. Each of these is one sentence.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import stat
@@ -94,13 +95,27 @@ def read_toml(path: Path) -> dict[str, Any]:
     return dict(parsed(tomllib.loads, read_text(path), f"{path}", "TOML"))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, unique: bool = False) -> Any:
     """The value that a JSON file holds.
+
+    Args:
+        path: The file.
+        unique: Refuse an object that states a name twice, of which JSON's readers take the last.
 
     Raises:
         InputError: As for ``read_text``, or it is not JSON.
     """
-    return parsed(json.loads, read_text(path), f"{path}", "JSON")
+    parser = functools.partial(json.loads, object_pairs_hook=_once) if unique else json.loads
+    return parsed(parser, read_text(path), f"{path}", "JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} is stated {names.count(twice)} times")
+    return found
 
 
 def parsed(parser: Callable[[str], Any], text: str, name: str, form: str) -> Any:

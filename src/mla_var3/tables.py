@@ -71,3 +71,8 @@ def axes(problem: Mapping[str, object]) -> str:
         name if value is True else value if isinstance(value, str) else f"{name}={value}"
         for name, value in shown.items()
     )
+
+
+def microseconds(time: float, digits: int = 2) -> str:
+    """A time with its decimals; below a microsecond with two digits, since 0.00 says nothing."""
+    return f"{time:,.{digits}f}" if time >= 1 else f"{time:.2g}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mla_var3 import evidence
 from mla_var3.campaign import adopted, contract
+from mla_var3.campaign.running import Launched
 from mla_var3.errors import HyperMlaError, InputError, PlanError, ToolchainError, UnknownNameError
 from mla_var3.paths import repo_root
+from mla_var3.workloads import Cost
 from tests.campaign.files import ADD, CONTRACT, TORCH
 
 
@@ -74,6 +78,23 @@ def test_plain_torch_is_checked_and_its_work_counted(tmp_path):
     assert given.whole == checked.cost
 
 
+def test_padding_that_ran_is_no_work_of_the_problem(file):
+    """Kernels that multiply more than the reference asks for share its FLOPs; none is below 0."""
+    checked = adopted.adopt(file).check({})
+    ran = [Launched(name, (1,), (), flops) for name, flops in (("a", 3000), ("b", 1000))]
+    checked.trace.launches[:] = ran
+    given = adopted.work(dataclasses.replace(checked, cost=Cost(2000, 64)))
+    assert [cost.flops for cost in given.stages.values()] == [1500, 500]
+    assert given.whole == Cost(2000, 64)
+
+
+def test_values_are_the_same_at_each_run(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(TORCH)
+    first, again = (adopted.adopt(path).check({}).error for _ in range(2))
+    assert first == again
+
+
 def _whole(path):
     found = adopted.adopt(path)
     assert found.told
@@ -96,7 +117,21 @@ def _whole(path):
         (TORCH.replace("return a @ b", "return 3"), InputError, "gives int"),
         (TORCH.replace("return a @ b", "pass"), InputError, "gives NoneType"),
         (TORCH.replace("return a @ b", "return a, b"), PlanError, "launch gives out0, out1, and"),
-        (TORCH.replace("return a @ b", "return a"), PlanError, "has shape"),
+        (TORCH.replace("return a @ b", "return a"), PlanError, "broken.py: output out0 has shape"),
+        (TORCH + "import sys\nsys.exit(0)", PlanError, "cannot be imported: SystemExit: 0"),
+        (TORCH + "reference = launch", PlanError, "reference launches the kernel"),
+        (TORCH.replace("a.double() @ b.double()", "launch(a, b)"), PlanError, "reference launches"),
+        (
+            TORCH.replace("a.double() @ b.double()", "(a @ b).tolist()"),
+            InputError,
+            "reference that must give tensors to compare, and gives list",
+        ),
+        (TORCH + "ARCH = 90", InputError, "ARCH that is not a text"),
+        (
+            TORCH.replace("import torch", "import torch\nimport cuda.tile"),
+            PlanError,
+            "launches no kernel",
+        ),
     ],
 )
 def test_what_breaks_the_contract_is_one_sentence(tmp_path, text, error, said):

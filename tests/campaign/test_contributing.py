@@ -150,7 +150,7 @@ def test_sources_of_no_commit_are_refused(monkeypatch, git):
 
 
 def test_without_a_gpu_it_says_so():
-    with pytest.raises(ToolchainError, match="needs a CUDA GPU"):
+    with pytest.raises(ToolchainError, match="contribute times a standard set on a GPU"):
         command.main([])
 
 

@@ -122,7 +122,7 @@ def test_a_fault_is_one_sentence_with_file_and_field(found, change, field):
         (json.dumps({**V1, "parent": "x"}), "memory/v1.json: parent"),
         (
             json.dumps(V1)[:-1] + ', "parent": "v1"}',
-            "memory/v1.json: entry: parent v1",
+            "memory/v1.json cannot be read: not JSON: parent is stated 2 times",
         ),
     ],
 )

@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 from mla_var3.app import campaign
-from mla_var3.campaign import stages, workspace
+from mla_var3.campaign import publishing, stages, subjects, workspace
 from mla_var3.errors import HyperMlaError, InputError, UnknownNameError, UsageError
 from tests.campaign.files import TORCH
+from tests.evidence.making import timed_record
 
 ACCEPT = "--accept=static_power,energy_per_flop,energy_per_byte"
 PLAN = ["--hypothesis=sums in double", "--change=sum in double", "--lines=1"]
@@ -124,8 +125,8 @@ def test_a_large_change_warns(based, capsys):
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("Hypothesis", "TBD", "plans/v1_plan.md: Hypothesis: TBD"),
-        ("Hypothesis", "tbd", "plans/v1_plan.md: Hypothesis: TBD"),
+        ("Hypothesis", "TBD", "plans/v1_plan.md: Hypothesis: TBD is not filled in"),
+        ("Hypothesis", "tbd", "plans/v1_plan.md: Hypothesis: tbd is not filled in"),
         ("Hypothesis", "", "plans/v1_plan.md: Hypothesis: it is missing"),
         ("Lines", "1\nLines: 2", "plans/v1_plan.md: Lines: it is stated 2 times"),
         ("Evidence", "", "plans/v1_plan.md: Evidence: it is missing"),
@@ -213,25 +214,52 @@ def test_bad_names_are_one_sentence(begun, folder):
         workspace.find("none")
 
 
-def test_the_target_ends_it(based, capsys):
+def test_the_target_ends_it(based, capsys, monkeypatch):
     from tests.campaign.test_memory import TIMES
 
     based.memory.update("v0", {"performance": {
         **TIMES, "median_us": 1e-6, "parent_us": None, "parent_run": None}})  # fmt: skip
+    with pytest.raises(InputError, match=r"v0.json: performance.median_us: no record of run"):
+        campaign.main(["next", "mine"])
+    monkeypatch.setattr(stages.soundness, "require", lambda found: None)
     assert asked(capsys)["stage"] == "done"
 
 
 def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_path):
     with pytest.raises(UsageError, match="mine has no baseline yet"):
-        workspace.publish(begun, tmp_path / "campaigns")
+        publishing.publish(begun, tmp_path / "campaigns")
     assert campaign.main(["gate", "mine", "v0"]) == 0
-    folder = workspace.publish(begun, tmp_path / "campaigns")
+    folder = publishing.publish(begun, tmp_path / "campaigns")
     (folder / "old").write_text("x")
-    assert workspace.publish(begun, tmp_path / "campaigns") == folder
+    assert publishing.publish(begun, tmp_path / "campaigns") == folder
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     assert names == ["README.md", "campaign.json", "memory/v0.json", "versions/mine_v0.py"]
     assert workspace.read_settings(folder).name == "mine"
     begun.memory.path("v0").write_text("{}")
     with pytest.raises(InputError):
-        workspace.publish(begun, tmp_path / "campaigns")
+        publishing.publish(begun, tmp_path / "campaigns")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "said"),
+    [
+        ("nvidia-h200-sxm", "faster", ""),
+        ("nvidia-h100-sxm", "faster", "timed on nvidia-h100-sxm: the target, one of"),
+        ("nvidia-b200", "not timed", "not timed: this is nvidia-b200"),
+    ],
+)
+def test_another_gpu_of_the_arch_tells_which_is_faster(
+    based, capsys, monkeypatch, gpu, verdict, said
+):
+    """And says nothing of the target: its time is not the campaign's device's."""
+    campaign.main(["plan", "mine", *PLAN])
+    edit(based, "v1", "import torch", "import torch\n# more")
+    made = [timed_record(us, target=gpu, run="ab12") for us in (2e-5, 1e-5)]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(subjects.FileSubject, "timed", lambda *_: made)
+    monkeypatch.setattr(stages.soundness, "require", lambda found: None)
+    assert campaign.main(["gate", "mine", "v1"]) == 0
+    assert said in capsys.readouterr().out
+    assert based.memory.read("v1").verdict == verdict
+    assert (asked(capsys)["stage"] == "done") == (gpu == "nvidia-h200-sxm")

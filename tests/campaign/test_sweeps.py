@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -121,7 +122,13 @@ FAULTS = [
     ('versions = ["gemm"]\n[problems]\nm = [64, 1.5]', "problems: m=1.5 is of type float"),
     ('versions = ["gemm"]\n[problems]\nm = "x"', "problems: m='x' is of type str"),
     ('versions = ["gemm"]\n[tilings.gemm]\ntile_m = "big"', "tilings: tile_m='big' is of type str"),
-    ('versions = ["gemm"]\ntilings = "best"', "tilings"),
+    ('versions = ["gemm"]\ntilings = "best"', "tilings: it is 'default', 'autotune', or a table"),
+    ('versions = ["gemm"]\ntilings = ["default"]', "tilings: it is 'default', 'autotune', or a"),
+    ('versions = ["gemm"]\nproblems = []', "problems: List should have at least 1 item"),
+    ('versions = ["gemm"]\nbench_runs = true', "bench_runs: Input should be a valid integer"),
+    ('versions = ["gemm"]\n[problems]\nm = [64, 0]', "problems: m=0 is below 1"),
+    ('versions = ["gemm"]\n[tilings.gemm]\ntile_m = 64\n[tilings.gem]\ntile_m = 64',
+     "tilings: no version has a stage gem"),
     ('versions = ["gemm"]\n[tilings.attention]\ntile_m = 1', "tilings: "),
     ('versions = ["gemm"]\n[tilings.gemm]\ntile_x = 1', "tilings: "),
     ('versions = ["gemm v0"]\narchs = ["sm_90"]\n[problems]\nm = [' + "1," * 3 + "]\nn = ["
@@ -262,6 +269,30 @@ def test_timed_cases_of_a_problem_are_one_piece_of_work(folder):
     assert sweeping.units(whole[3:], whole) == [whole[2:]]  # All of it anew, in one run.
     static = [case(m, 64, "static") for m in range(10)]
     assert [len(unit) for unit in sweeping.units(static, static)] == [4, 4, 2]
+
+
+ORDER: list[int] = []
+
+
+def noted(piece):
+    """In place of what runs a piece; by its name in this module, which Dask does not copy."""
+    ORDER.append(piece[0]["problem"]["m"])
+    return [{"case": case, "status": "refused", "reason": "x"} for case in piece]
+
+
+def test_an_idle_worker_gets_the_largest_piece_that_is_left(monkeypatch):
+    """Whatever its queue: the last piece is a small one, and nobody waits for it long."""
+    monkeypatch.setattr(helper, "isolated", noted)
+    monkeypatch.setattr(helper, "has_gpus", lambda workers: True)
+    monkeypatch.setattr(helper, "prepared", lambda *_: contextlib.nullcontext())
+    found = [
+        Case(design="gemm@cutile-dsl", version="v0", mode="event", target="nvidia-h200-sxm",
+             problem={"m": m, "causal": True}) for m in (64, 8, 512, 128)
+    ]  # fmt: skip
+    with sweeping.client(1, None, True) as client:
+        run = sweeping.on_workers(client, Sources({}), True)
+        assert len(list(run(sweeping.units(found, found)))) == 4
+    assert ORDER == [512, 128, 64, 8]
 
 
 def test_a_timed_case_on_a_played_gpu(folder, monkeypatch):

@@ -246,6 +246,8 @@ def test_a_step_says_what_it_was_measured_to_gain():
     assert str(replace(step, measured=(2.0,), also=())).endswith("x > 1; measured gain 2x")
     assert str(replace(step, measured=(), also=())) == "Do it (o1.md): x > 1; gain not measured"
     assert step.brief == "Do it (o1): x = 2; measured gain 1.25x to 3x"
+    wrong = replace(step, page="knowledge/anti-patterns/a1.md", measured=())
+    assert wrong.brief == "Undo: Do it (o1): x = 2"
 
 
 @given(st.floats(1.1, 50), st.floats(1.0, 60), st.booleans())

@@ -194,6 +194,14 @@ class TestWhatCannotBe:
         assert result.ok
         assert "sm_100 is skipped: no" in told
 
+    def test_an_arch_that_nobody_asked_for_is_left_out(self, monkeypatch):
+        monkeypatch.setattr(
+            type(CUTILE), "cannot_compile", lambda _, arch: None if arch == "sm_90" else "no"
+        )
+        result, told = profile(archs=None)
+        assert [record.target for record in result.records] == ["static/sm_90"]
+        assert "sm_100 is skipped: no" in told
+
     def test_a_skip_replaces_no_record_that_was_made(self, monkeypatch):
         (path,) = profile()[0].record_paths
         before = path.read_bytes()

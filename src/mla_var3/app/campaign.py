@@ -225,8 +225,7 @@ def _wrong(version: registry.Version) -> str:
 
 
 def _readme(name: str, found: StepZero) -> str:
-    goal = f"Reach {found.target_us:,.2f} us, the target of Step 0."
-    return f"# Campaign {name}\n\n{goal}\n\n#{found.text()}\n## Insights\n\nTBD\n"
+    return f"# Campaign {name}\n\n{found.goal()}\n\n#{found.text()}\n## Insights\n\nTBD\n"
 
 
 def next_(
@@ -371,9 +370,9 @@ def publish(name: Annotated[tyro.conf.Positional[str], named("NAME")]) -> None:
     Args:
         name: The campaign.
     """
-    from mla_var3.campaign import workspace
+    from mla_var3.campaign import publishing
 
-    print(f"wrote {relative(workspace.publish(_find(name)))}/")
+    print(f"wrote {relative(publishing.publish(_find(name)))}/")
 
 
 def remember(argv: Sequence[str]) -> int:

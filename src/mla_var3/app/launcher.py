@@ -202,11 +202,11 @@ def static_settings(version: Version, options: RunOptions) -> dict[str, Any]:
     """
     from mla_var3.profiling.static import parse_archs
 
-    archs = parse_archs(options.arch, version.language)
+    archs = None if options.arch is None else parse_archs(options.arch, version.language)
     device = devices.find(options.device) if options.device else None
     if device is not None:
         arch = device.compile_arch
-        if options.arch is None:
+        if archs is None:
             archs = (arch,)
         elif arch not in archs:
             raise PlanError(f"--device {device.key} is {arch}, which --arch {options.arch} lacks")

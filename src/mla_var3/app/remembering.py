@@ -14,7 +14,7 @@ import tyro
 
 from mla_var3 import arguments, inputs
 from mla_var3.arguments import named
-from mla_var3.campaign import memory, workspace
+from mla_var3.campaign import memory, soundness, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.errors import InputError
 
@@ -31,7 +31,7 @@ def create(name: Campaign, file: File) -> None:
         file: The entry.
     """
     found = workspace.find(name)
-    _kept(found, found.memory.create(_content(file)), "created")
+    _kept(found, found.memory.create(_content(file), _allow(found)), "created")
 
 
 def read(name: Campaign, version: Version) -> None:
@@ -53,7 +53,7 @@ def update(name: Campaign, version: Version, file: File) -> None:
         file: The fields.
     """
     found = workspace.find(name)
-    _kept(found, found.memory.update(version, _content(file)), "updated")
+    _kept(found, found.memory.update(version, _content(file), _allow(found)), "updated")
 
 
 def mask(name: Campaign, version: Version) -> None:
@@ -105,10 +105,15 @@ def _content(file: Path) -> dict[str, Any]:
     Raises:
         InputError: It holds none.
     """
-    content = inputs.read_json(file)
+    content = inputs.read_json(file, unique=True)
     if not isinstance(content, dict):
         raise InputError(str(file), "holds no JSON object")
     return content
+
+
+def _allow(found: workspace.Workspace) -> memory.Allow:
+    """Refuses an entry that names what the campaign does not have."""
+    return lambda entry: soundness.require_entries(found, [entry])
 
 
 def _kept(found: workspace.Workspace, entry: Entry, done: str) -> None:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -18,6 +18,10 @@ from mla_var3 import arguments, front
 from mla_var3.arguments import named
 from mla_var3.errors import UsageError
 from mla_var3.paths import relative, write_atomic
+
+if TYPE_CHECKING:
+    from mla_var3.campaign import sweeping
+    from mla_var3.campaign.cases import Case
 
 PROG = "python -m mla_var3.app.sweep"
 #: Failed cases that are named at the end.
@@ -56,7 +60,7 @@ def sweep(
     is_timed = told.mode == "event"
     # They start while torch and Dask are loaded here.
     if workers > 1 and not dry and (not is_timed or helper.has_gpus(workers)):
-        helper.begin(workers, told.mode)
+        helper.begin(workers, told.mode, told.versions)
     from mla_var3.campaign import sweeping
 
     cases = sweepspec.cases_of(told, spec.name)
@@ -77,11 +81,18 @@ def sweep(
         with sweeping.client(workers, scheduler, is_timed) as client:
             how = sweeping.on_workers(client, found.sources, is_timed)
             sweeping.run(found, cases, how, done, again)
-    elif left:
+            helper.finish()  # Drivers take seconds to end, as long as what is left here.
+            return _summed_up(found, cases)
+    if left:
         sweeping.run(found, cases, sweeping.here(found), done, again)
-    outcomes = [outcome for case in cases if (outcome := found.outcome(case)) is not None]
-    from mla_var3.campaign import surfaces  # Loads torch.
+    return _summed_up(found, cases)
 
+
+def _summed_up(found: sweeping.Sweep, cases: Sequence[Case]) -> int:
+    """Write the table, the figures and the records that are missing; 1 where a case failed."""
+    from mla_var3.campaign import surfaces
+
+    outcomes = [outcome for case in cases if (outcome := found.outcome(case)) is not None]
     write_atomic(found.root / "table.csv", surfaces.table(outcomes))
     drawn = [surfaces.draw(one, found.root / "figures" / f"{_slug(one.title)}.svg")
              for one in surfaces.surfaces(outcomes)]  # fmt: skip

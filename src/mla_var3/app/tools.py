@@ -23,6 +23,7 @@ from mla_var3.errors import ToolchainError, UnknownNameError, UsageError
 from mla_var3.evidence import Passed
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
+from mla_var3.tables import microseconds
 
 if TYPE_CHECKING:
     from mla_var3.evidence import Duration, Record, Stage
@@ -171,6 +172,8 @@ def plan(
             f"{design} compiles for NVIDIA alone; {board.name} runs adopted Triton and plain "
             "PyTorch files"
         )
+    if is_amd:
+        measuring.require_amd(Path(design), board)
     found = step_zero(subject, board.key, problem, accept)
     flags = [f"--{name}={value}" for name, value in sizes.items()]
     steps = (
@@ -179,8 +182,8 @@ def plan(
         else measuring.of_nvidia(subject, flags)
     )
     for what, us in found.ceilings():
-        print(f"{what} ceiling on {board.key}: {us:,.2f} us")
-    print(f"target: {found.target_us:,.2f} us")
+        print(f"{what} ceiling on {board.key}: {microseconds(us)} us")
+    print(f"target: {microseconds(found.target_us)} us")
     print("\n".join(measuring.lines(steps)))
     if is_amd:
         print(f"not run: no {board.name} is here, and this project times by CUDA alone")

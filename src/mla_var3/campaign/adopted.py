@@ -24,9 +24,12 @@ from mla_var3.profiling import recording
 from mla_var3.runtime import costs
 from mla_var3.runtime.check import OutputError, compare
 from mla_var3.workloads import Cost, Tolerance
+from mla_var3.workloads.base import SEED
 
 if TYPE_CHECKING:
     import torch
+
+    from mla_var3.campaign.flops import Counting
 
 #: The workload of records of adopted files.
 LAYER = "adopted"
@@ -110,15 +113,19 @@ class Adopted:
         return self._seen[key]
 
     def _checked(self, sizes: Mapping[str, Scalar]) -> Checked:
+        from mla_var3.campaign.flops import Counting  # Before a GPU is played, which it asks about.
+
+        counter = Counting()
         with self._running() as trace:
             mine = contract.load(self.path)
             problem = mine.problem(sizes)
-            out, ref, given, flops = _run(mine, problem)
-        errors = tuple(
-            compare(name, out[name], ref[name], _allowed(mine, out[name])) for name in ref
-        )
+            out, ref, given = _run(mine, problem, trace, counter)
+        if self.kind != "torch" and not trace.count:
+            raise PlanError(f"{self.path}: launch launches no kernel, so that nothing is checked")
+        errors = _compared(mine, out, ref)
         moved = {id(t): t.nbytes for t in (*_tensors(given.values()), *out.values())}
         counted = "torch's FlopCounter over the reference"
+        flops = counter.flops
         if not flops:
             flops = sum(one.flops for one in trace.launches)
             counted = "what the kernels executed" if flops else ""
@@ -128,27 +135,47 @@ class Adopted:
         return Checked(problem, errors, trace, cost, counted, dtype)
 
 
-def _run(mine: Contract, problem: Mapping[str, Scalar]) -> tuple[Any, Any, Any, int]:
-    """Outputs, references, inputs and FLOPs of the reference."""
-    from mla_var3.campaign.flops import Counting
+def _run(
+    mine: Contract, problem: Mapping[str, Scalar], trace: Trace, counter: Counting
+) -> tuple[Any, Any, Any]:
+    """Outputs, references and inputs; the counter counts the reference."""
+    import torch
 
+    torch.manual_seed(SEED)  # The same values at each run, so that one that is wrong stays so.
     with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: inputs fails"):
         given = mine.inputs("cuda", **problem)
     with (
         contract.one_sentence(f"{mine.path}: reference fails"),
-        Counting() as counter,
+        counter,
     ):
+        before = trace.live()
         right = mine.reference(**_copied(given))
+        if trace.live() > before or contract.calls_launch(mine.path):
+            raise PlanError(f"{mine.path}: reference launches the kernel that it is to judge")
     with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: launch fails"):
         result = mine.launch(**given)
     named = list(right) if isinstance(right, Mapping) else []
-    out = contract.outputs(mine.path, given, result, named)
-    ref = contract.outputs(mine.path, given, right, list(out))
+    out = contract.outputs(mine.path, "launch", given, result, named)
+    ref = contract.outputs(mine.path, "reference", given, right, list(out))
     if set(out) != set(ref):
         raise PlanError(
             f"{mine.path}: launch gives {', '.join(out)}, and reference {', '.join(ref)}"
         )
-    return _plain(out), _plain(ref), given, counter.flops
+    return _plain(out), _plain(ref), given
+
+
+def _compared(
+    mine: Contract, out: Mapping[str, torch.Tensor], ref: Mapping[str, torch.Tensor]
+) -> tuple[OutputError, ...]:
+    """How far each output is from its reference.
+
+    Raises:
+        PlanError: Their shapes differ.
+    """
+    try:
+        return tuple(compare(n, out[n], ref[n], _allowed(mine, out[n])) for n in ref)
+    except PlanError as error:
+        raise PlanError(f"{mine.path}: {error}") from error
 
 
 def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,7 +337,9 @@ def work(checked: Checked) -> costs.Given:
     if only:
         return costs.Given(only, checked.cost)
     parts = zip(stages, checked.trace.launches, strict=True)
-    own = {stage.name: Cost(one.flops, 0) for stage, one in parts}
+    # What ran in a stage may be padded: its share of the work, and not the work itself.
+    ran = max(1, sum(one.flops for one in checked.trace.launches))
+    own = {s.name: Cost(checked.cost.flops * one.flops // ran, 0) for s, one in parts}
     first = stages[0].name
     rest = checked.cost.flops - sum(cost.flops for cost in own.values())
     own[first] = Cost(own[first].flops + rest, checked.cost.bytes)
@@ -331,6 +360,7 @@ def timed(found: Adopted, sizes: Mapping[str, Scalar], bench_runs: int) -> Recor
     Raises:
         ToolchainError: There is no GPU.
     """
+    from mla_var3.campaign.flops import Counting
     from mla_var3.profiling import binding, gpu_lock
     from mla_var3.profiling.timing import Timer
 
@@ -338,10 +368,11 @@ def timed(found: Adopted, sizes: Mapping[str, Scalar], bench_runs: int) -> Recor
     with gpu_lock.held(lambda _: None):
         mine = contract.load(found.path)
         problem = mine.problem(sizes)
-        out, ref, given, flops = _run(mine, problem)
-        errors = tuple(compare(n, out[n], ref[n], _allowed(mine, out[n])) for n in ref)
+        counter = Counting()
+        out, ref, given = _run(mine, problem, Trace(found.kind), counter)
+        errors = _compared(mine, out, ref)
         moved = sum(t.nbytes for t in (*_tensors(given.values()), *out.values()))
-        checked = Checked(problem, errors, Trace(found.kind), Cost(flops, moved))
+        checked = Checked(problem, errors, Trace(found.kind), Cost(counter.flops, moved))
         outcome = _outcome(checked, [])
         device, state = recording.gpu()
         if isinstance(outcome, Passed):

@@ -27,7 +27,7 @@ from mla_var3.campaign.sweepspec import autotuned
 from mla_var3.campaign.workspace import Workspace
 from mla_var3.errors import HyperMlaError, InputError, UsageError
 from mla_var3.evidence import Scalar
-from mla_var3.languages import CompileJob
+from mla_var3.languages import CompileJob, ranking
 from mla_var3.languages.stage_facts import compile_jobs
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import Tiling, autotune, registry
@@ -142,10 +142,16 @@ def chosen(trials: Sequence[Trial], top: int) -> list[Trial]:
         for trial in sorted(mine, key=lambda t: -(t.score or 0.0)):
             if trial.score is not None and not trial.is_default:
                 stages.setdefault(tuple(trial.compiled.case.tilings), []).append(trial)
-        turns = itertools.zip_longest(*stages.values())
+        alone = (ranking.ordered(one, lambda t: t.score or 0.0, _tile_size)
+                 for one in stages.values())  # fmt: skip
+        turns = itertools.zip_longest(*alone)
         ranked = [trial for turn in turns for trial in turn if trial is not None]
         found += [*(t for t in mine if t.is_default and t.compiled.record), *ranked[:top]]
     return found
+
+
+def _tile_size(trial: Trial) -> int:
+    return sum(ranking.tile_size(fields) for fields in trial.compiled.case.tilings.values())
 
 
 # -- candidates -----------------------------------------------------------------------------------

@@ -181,13 +181,39 @@ def _defined(path: Path) -> set[str]:
     return found
 
 
-def constant(path: Path, name: str) -> str:
-    """The text that a file assigns to a name; empty where it assigns none."""
+def sizes_named(path: Path) -> list[str] | None:
+    """Parameters of ``inputs`` behind the device, read without running the file.
+
+    None where it is not a function of the file's own.
+    """
+    for node in tree(path).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "inputs":
+            return [a.arg for a in (*node.args.args[1:], *node.args.kwonlyargs)]
+    return None
+
+
+def calls_launch(path: Path) -> bool:
+    """Whether a file's reference is its launch, or calls it."""
     for node in tree(path).body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(value))):
-                if found == name:
-                    return value
+            case ast.FunctionDef(name="reference") | ast.Assign(targets=[ast.Name(id="reference")]):
+                if any(isinstance(n, ast.Name) and n.id == "launch" for n in ast.walk(node)):
+                    return True
+    return False
+
+
+def constant(path: Path, name: str) -> str:
+    """The text that a file assigns to a name; empty where it assigns none.
+
+    Raises:
+        InputError: It assigns something else.
+    """
+    for node in tree(path).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    return value.value
+                raise InputError(str(path), f"has {name} that is not a text such as 'sm_90'")
     return ""
 
 
@@ -227,7 +253,7 @@ def one_sentence(what: str) -> Iterator[None]:
         yield
     except HyperMlaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # A file that ends the process is no right one.
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split()) or "no word"
         raise PlanError(
@@ -263,11 +289,14 @@ def allowed(contract: Contract, output: torch.Tensor) -> float:
     return ALLOWED.get(str(output.dtype).removeprefix("torch."), ALLOWED_NARROW)
 
 
-def outputs(path: Path, given: Mapping[str, Any], result: Any, names: Sequence[str] = ()) -> Any:
+def outputs(
+    path: Path, who: str, given: Mapping[str, Any], result: Any, names: Sequence[str] = ()
+) -> Any:
     """Tensors by name of what ``launch`` or ``reference`` returned.
 
     Args:
         path: The file.
+        who: Which of the two.
         given: The inputs, which ``launch`` may have written to.
         result: What was returned.
         names: Names that the other function gave.
@@ -281,6 +310,7 @@ def outputs(path: Path, given: Mapping[str, Any], result: Any, names: Sequence[s
         result = {name: given[name] for name in names}
     if isinstance(result, torch.Tensor):
         result = (result,)
+    told = type(result).__name__
     if isinstance(result, tuple | list):
         own = names if len(names) == len(result) else [f"out{i}" for i in range(len(result))]
         result = dict(zip(own, result, strict=True))
@@ -289,6 +319,6 @@ def outputs(path: Path, given: Mapping[str, Any], result: Any, names: Sequence[s
     ):  # fmt: skip
         return dict(result)
     raise InputError(
-        str(path), f"must give tensors to compare, and gives {type(result).__name__}; see "
+        str(path), f"has {who} that must give tensors to compare, and gives {told}; see "
         "nox -s adopt -- --help"
     )  # fmt: skip

@@ -19,7 +19,13 @@ from typing import Any, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mla_var3 import devices, evidence, inputs, workloads
-from mla_var3.errors import HyperMlaError, InputError, UnknownNameError, UsageError
+from mla_var3.errors import (
+    HyperMlaError,
+    InputError,
+    ToolchainError,
+    UnknownNameError,
+    UsageError,
+)
 from mla_var3.evidence import Passed, Record, Run, Scalar
 from mla_var3.evidence.model import RunId
 from mla_var3.paths import results_dir, write_atomic
@@ -135,9 +141,12 @@ def measure(by: str, say: Say) -> Contribution:
         UsageError: Nothing could be timed, or the sources are of no commit.
         DeviceFigureError: No file describes the GPU.
     """
-    from mla_var3.profiling import binding, recording
+    import torch
 
-    binding.require_gpu("event")
+    from mla_var3.profiling import recording
+
+    if not torch.cuda.is_available():
+        raise ToolchainError("contribute times a standard set on a GPU, and torch sees none here")
     device, state = recording.gpu()
     require_commit(evidence.git_state())
     began, left_out, records = time.monotonic(), list[str](), list[Record]()

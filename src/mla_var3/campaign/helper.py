@@ -27,7 +27,8 @@ from typing import IO, Any
 from mla_var3 import forked, front
 from mla_var3.campaign import cases  # Loads no torch.
 from mla_var3.campaign.cases import Case
-from mla_var3.errors import ToolchainError
+from mla_var3.errors import HyperMlaError, ToolchainError
+from mla_var3.runtime import registry
 
 #: As JSON holds cases and outcomes.
 Content = Mapping[str, Any]
@@ -46,10 +47,17 @@ class Helper:
     Args:
         environment: Variables that it has besides those of this process.
         mode: What its cases will be, where that is known.
+        versions: Of what, where that is known.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, mode: str = "") -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        mode: str = "",
+        versions: Sequence[str] = (),
+    ) -> None:
         self._environment, self._mode = dict(environment or {}), mode
+        self._versions = list(versions)
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
 
@@ -90,8 +98,8 @@ class Helper:
             "w+", encoding="utf-8", errors="replace"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mla_var3.campaign.helper", self._mode], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            [sys.executable, "-m", "mla_var3.campaign.helper", self._mode, *self._versions],
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             env={**os.environ, **self._environment}, preexec_fn=forked.die_with_parent,
         )  # fmt: skip
         return self._process
@@ -99,7 +107,8 @@ class Helper:
     def end(self) -> tuple[int, str]:
         """End the process; returns how it ended and the last it said."""
         process, self._process = self._process, None
-        assert process is not None
+        if process is None:
+            return 0, ""
         assert self._errors is not None
         try:
             process.communicate()  # It ends with its input.
@@ -126,17 +135,18 @@ def has_gpus(workers: int) -> bool:
     return workers <= (min(files, len(seen)) if seen else files)
 
 
-def begin(workers: int, mode: str) -> None:
+def begin(workers: int, mode: str, versions: Sequence[str] = ()) -> None:
     """Start the processes of workers 0, 1, ... of this process where they do not run yet.
 
     Args:
         workers: How many.
         mode: Of their cases; timed ones have a GPU each.
+        versions: Of what, as a specification names them.
     """
     for number in range(workers):
         if number not in _prepared:
             visible = {"CUDA_VISIBLE_DEVICES": _gpu(number)} if mode == "event" else {}
-            _prepared[number] = Helper(visible, mode)
+            _prepared[number] = Helper(visible, mode, versions)
             _prepared[number].start()
 
 
@@ -157,11 +167,16 @@ def prepared(workers: int, mode: str) -> Iterator[None]:
         begin(workers, mode)
         yield
     finally:
+        finish()
         for number in list(_prepared):
-            helper = _prepared.pop(number)
-            if (process := helper._process) is not None:
-                process.kill()
-                helper.end()
+            _prepared.pop(number).end()
+
+
+def finish() -> None:
+    """Have the processes of ``begin`` end; a driver takes seconds to, so that nobody waits here."""
+    for mine in _prepared.values():
+        if mine._process is not None:
+            mine._process.kill()
 
 
 def isolated(piece: Sequence[Content]) -> list[Content]:
@@ -185,7 +200,8 @@ def _worker() -> object:
 
 def main() -> int:
     """Run the pieces that stdin holds, a line each, until it ends."""
-    _load(sys.argv[1] if len(sys.argv) > 1 else "")
+    mode, *versions = sys.argv[1:] or [""]
+    _load(mode, versions)
     for line in sys.stdin:
         for content in json.loads(line):
             outcome = cases.run(Case.model_validate(content))
@@ -195,15 +211,29 @@ def main() -> int:
     return 0
 
 
-def _load(mode: str) -> None:
-    """Load what cases of a mode take, and the driver for timed ones."""
+def _load(mode: str, versions: Sequence[str]) -> None:
+    """Load what cases of a mode take, the versions, and for timed ones the driver beside that."""
+    driver = threading.Thread(target=_wake_gpu, daemon=True)
+    if mode == "event":
+        driver.start()
     for name in NEEDED.get(mode, ()):
         importlib.import_module(name)
+    for text in versions:
+        with contextlib.suppress(HyperMlaError):  # The specification's reader says what is wrong.
+            for version in registry.select(*text.split()):
+                version.plan_class()
     if mode == "event":
-        import torch
+        driver.join()
 
-        if torch.cuda.is_available():
-            torch.empty(1, device="cuda")
+
+def _wake_gpu() -> None:
+    """Start the driver and the library of products, which the first case would wait for."""
+    import torch
+
+    if torch.cuda.is_available():
+        one = torch.ones(16, 16, device="cuda")
+        torch.mm(one, one)
+        torch.cuda.synchronize()
 
 
 def _gpu_answers() -> bool:

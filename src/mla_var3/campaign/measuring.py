@@ -61,17 +61,11 @@ def of_nvidia(subject: Sequence[str], flags: Sequence[str]) -> list[Step]:
     ]  # fmt: skip
 
 
-def of_amd(path: Path, sizes: Mapping[str, Scalar], dtype: str, device: Device) -> list[Step]:
-    """Steps of an adopted file on an AMD device.
-
-    Args:
-        path: The file.
-        sizes: Its sizes.
-        dtype: Element type of its products.
-        device: The device.
+def require_amd(path: Path, device: Device) -> None:
+    """Refuse a file whose kernels are in a language that compiles for NVIDIA alone.
 
     Raises:
-        UsageError: Its kernels are in a language that compiles for NVIDIA alone.
+        UsageError: It is one.
     """
     kind = contract.kind_of(path)
     if kind in ("cutile", "cute"):
@@ -80,6 +74,17 @@ def of_amd(path: Path, sizes: Mapping[str, Scalar], dtype: str, device: Device) 
             f"{path} is written in {name}, which compiles for NVIDIA alone; {device.name} runs "
             "Triton and plain PyTorch files"
         )
+
+
+def of_amd(path: Path, sizes: Mapping[str, Scalar], dtype: str, device: Device) -> list[Step]:
+    """Steps of an adopted file on an AMD device.
+
+    Args:
+        path: The file.
+        sizes: Its sizes.
+        dtype: Element type of its products.
+        device: The device.
+    """
     told = "".join(f", {name}={value!r}" for name, value in sizes.items())
     code = (
         f"import {path.stem} as k; given = k.inputs('cuda'{told}); "

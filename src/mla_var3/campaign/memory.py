@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
@@ -55,6 +55,10 @@ def _inside(path: str) -> str:
     return path
 
 
+#: Refuses an entry.
+Allow = Callable[["Entry"], None]
+
+
 class Part(BaseModel):
     """A part of an entry: without fields that it does not know."""
 
@@ -88,6 +92,14 @@ class Correctness(Part):
     error: float | None = Field(None, ge=0)
     tolerance: float | None = Field(None, gt=0)
     message: str = ""
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        known = self.error is not None and self.tolerance is not None
+        if self.status == "passed" and known and self.error > self.tolerance:  # type: ignore[operator]
+            raise ValueError(f"error {self.error:g} is above the tolerance {self.tolerance:g}, "
+                             "and status says passed")  # fmt: skip
+        return self
 
 
 class Performance(Part):
@@ -261,11 +273,10 @@ class Memory:
     def _read(self, file: Path) -> Entry:
         name = f"{FOLDER}/{file.name}"
         try:
-            entry = Entry.model_validate(inputs.read_json(file))
+            content = inputs.read_json(file, unique=True)
         except InputError as error:
             raise InputError(name, error.reason) from error
-        except ValidationError as error:
-            raise InputError(f"{name}:", _fault(error)) from error
+        entry = entry_of(content, file.stem)
         if f"{entry.version}.json" != file.name:
             raise InputError(f"{name}:", f"version: it is of {entry.version}")
         return entry
@@ -282,8 +293,8 @@ class Memory:
             raise UnknownNameError("version of the memory", version, known)
         return self._read(path)
 
-    def create(self, content: Mapping[str, Any]) -> Entry:
-        """Add an entry.
+    def create(self, content: Mapping[str, Any], allow: Allow = lambda _: None) -> Entry:
+        """Add an entry, where ``allow`` does not refuse it.
 
         Raises:
             InputError: It is not sound, or its parent is not there.
@@ -296,11 +307,19 @@ class Memory:
                 raise UsageError(f"{FOLDER}/{path.name} exists; memory update changes it")
             if entry.parent is not None and not self.path(entry.parent).is_file():
                 raise InputError(f"{FOLDER}/{path.name}:", f"parent: there is no {entry.parent}")
+            allow(entry)
             write_atomic(path, entry.text())
         return entry
 
-    def update(self, version: str, changes: Mapping[str, Any]) -> Entry:
+    def update(
+        self, version: str, changes: Mapping[str, Any], allow: Allow = lambda _: None
+    ) -> Entry:
         """Replace fields of an entry; all others stay, whoever wrote them in between.
+
+        Args:
+            version: The version.
+            changes: Fields with what they become.
+            allow: Refuses an entry that does not fit the campaign.
 
         Raises:
             UnknownNameError: There is no such entry.
@@ -311,6 +330,7 @@ class Memory:
             if changes.get("version", version) != version:
                 raise InputError(f"{FOLDER}/{version}.json:", "version: it cannot be changed")
             entry = entry_of({**old.model_dump(mode="json"), **changes}, version)
+            allow(entry)
             write_atomic(self.path(version), entry.text())
         return entry
 
@@ -351,7 +371,8 @@ def entry_of(content: Mapping[str, Any], version: str = "") -> Entry:
         InputError: It is not sound; names the field.
     """
     try:
-        return Entry.model_validate(content)
+        # As JSON, so that a word is no number and no truth, as the schema says.
+        return Entry.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         name = version or str(content.get("version", "entry"))
         raise InputError(f"{FOLDER}/{name}.json:", _fault(error)) from error

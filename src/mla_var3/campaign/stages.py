@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import evidence, knowledge, paths
-from mla_var3.campaign import memory, seeding, subjects, workspace
+from mla_var3 import devices, evidence, knowledge, paths
+from mla_var3.campaign import memory, seeding, soundness, subjects, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.campaign.subjects import Examined
 from mla_var3.campaign.workspace import Plan, Workspace
@@ -22,6 +22,7 @@ from mla_var3.evidence.compare import word
 from mla_var3.knowledge import matching
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import costs
+from mla_var3.tables import microseconds
 
 #: Patterns that are suggested.
 SUGGESTED = 5
@@ -71,6 +72,7 @@ def following(found: Workspace) -> Action:
     except InputError as error:
         return Action("figures", f"{SESSION} next {name}", "a figure has no source, and none is "
                       "typed", str(error).split(":")[0], str(error))  # fmt: skip
+    soundness.require(found)
     base = current(found)
     new = found.next_name()
     if base is None:
@@ -83,10 +85,15 @@ def following(found: Workspace) -> Action:
         why = f"nothing is known before {start} was checked, compiled and recorded"
         return Action("baseline", command, why, file)
     time = base.performance
-    if time is not None and settings.target_us is not None and time.median_us <= settings.target_us:
-        why = f"{base.version} takes {time.median_us:,.2f} us, and the target is "
+    if (
+        time is not None
+        and time.device == settings.device  # Another GPU of the arch tells which is faster only.
+        and settings.target_us is not None
+        and time.median_us <= settings.target_us
+    ):
+        why = f"{base.version} takes {microseconds(time.median_us)} us, and the target is "
         return Action(
-            "done", f"{SESSION} memory summary {name}", why + f"{settings.target_us:,.2f}"
+            "done", f"{SESSION} memory summary {name}", why + microseconds(settings.target_us)
         )
     return _iteration(found, base, new)
 
@@ -171,9 +178,11 @@ def required_plan(found: Workspace, version: str) -> Plan:
     entries = {e.version: e for e in found.memory.entries()}
     if plan.parent not in entries or entries[plan.parent].origin == "history":
         raise InputError(where, f"Parent: {plan.parent} is no version that can be seen")
+    if entries[plan.parent].correctness.status == "failed":
+        raise InputError(where, f"Parent: {plan.parent} is wrong, and nothing starts from it")
     if plan.pattern and plan.pattern not in knowledge.load_all().by_id:
         raise InputError(where, f"Pattern: there is no page {plan.pattern}")
-    known = found.subject.addresses()
+    known = {evidence.address(record) for record in found.subject.known()}
     for name in plan.evidence:
         if name not in known:
             raise InputError(where, f"Evidence: there is no record {name}")
@@ -218,6 +227,7 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
         UsageError: The version was gated already, or differs in nothing from its parent.
     """
     found.require_sourced()
+    soundness.require(found)
     start = version == found.settings.start
     there = found.memory.read(version) if found.memory.path(version).exists() else None
     if there is not None and not (start and (there.origin == "history" or there.failed)):
@@ -257,7 +267,8 @@ def _timed(
 ) -> memory.Performance | None:
     """Times of a version and its parent in this run.
 
-    Without the campaign's GPU None, but for the first version: a record may know its time.
+    Without a GPU that runs the campaign's code None, but for the first version: a record may know
+    its time.
     """
     import torch
 
@@ -265,9 +276,11 @@ def _timed(
         return _recorded(found, version) if plan is None else None
     made = found.subject.timed([version] if plan is None else [plan.parent, version], say)
     target, device = made[-1].target, found.settings.device
-    if target != device:
+    if not devices.runs_code_of(target, device):
         warnings.append(f"not timed: this is {target}, and the campaign is of {device}")
         return None
+    if target != device:  # Which of two is faster is told all the same.
+        warnings.append(f"timed on {target}: the target, one of {device}, is not judged by it")
     medians = [_median(record) for record in made]
     if medians[-1] is None:
         return None

@@ -20,7 +20,7 @@ from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import DeviceFigureError, InputError, UnknownNameError
 from mla_var3.paths import repo_root
 from mla_var3.roofline.prediction import Prediction
-from mla_var3.tables import axes
+from mla_var3.tables import axes, microseconds
 from mla_var3.workloads import Cost
 
 FOLDER = "knowledge/devices"
@@ -36,13 +36,18 @@ ENERGY = ("static_power", "energy_per_flop", "energy_per_byte")
 _FIGURE = re.compile(r"^\s*(?:[-*] )?`?([a-z][a-z0-9_]*): (.+?) <- (\S+?):(\d+)`?\s*$")
 #: What a figure of hardware looks like: a number with one of its units, in signs or in words.
 _TYPED = re.compile(
-    r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?\s*"
-    r"(?:[GTP]?FLOPS|[GTP]FLOP(?:/s| per second)|(?:giga|tera|peta)flops"
-    r"|(?:[kMGT]i?)?B(?:/s| per second)|(?:giga|tera)bytes per second"
-    r"|[MG]Hz|(?:mega|giga)hertz|k?W|(?:kilo)?watts?|pJ|picojoules?)(?![\w/])"
+    r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?[\s-]?"
+    r"(?i:[gtp]?flops|[gtp]ops|(?:giga|tera|peta)flops"
+    r"|(?:[gtp]flop|(?:[kmgt]i?)?b(?:ytes?|its?)?|(?:mega|giga|tera)b(?:ytes?|its?))"
+    r"(?:/ ?s(?:ec(?:onds?)?)?|ps| (?:per|a) second)"
+    r"|[kmg]i?b (?:of )?(?:l2|hbm\w*|dram|vram)|[kmg]hz|(?:mega|giga)hertz|(?:kilo)?watts?"
+    r"|picojoules?)(?!\w)"
+    r"|(?<![\w.])\d[\d,.]*\s?(?:k?W|[np]J)(?!\w)"
 )
 #: How the line begins that Step 0 works out itself, which states no hardware.
-_WORKED_OUT = "The least ceiling is "
+_WORKED_OUT = re.compile(r"^The least ceiling is .* us\.$")
+#: How it states the work.
+_WORK = re.compile(r"^Work(?: at .*)? \((\w+)\): ([\d,]+) FLOP, ([\d,]+) bytes, by .*\.$")
 #: What a ceiling holds for, where that is not every run.
 _WHEN = {"power": ", back to back; runs with pauses between them draw less on average"}
 _NAMES: dict[str, str] = {"compute": "tensor", "memory": "DRAM", "power": "power"}
@@ -120,6 +125,10 @@ class StepZero:
         """Time at which the targets are reached."""
         return self.predicted.time_us / TARGET
 
+    def goal(self) -> str:
+        """What a campaign is to reach."""
+        return f"Reach {microseconds(self.target_us)} us, the target of Step 0."
+
     def ceilings(self) -> list[tuple[str, float]]:
         """Microseconds by ceiling, the longest first; one that no figure gives is left out."""
         times = {
@@ -147,7 +156,7 @@ class StepZero:
             "## Ceilings",
             "",
             *(
-                f"- {name}: {time:,.2f} us at the least{_WHEN.get(name, '')}"
+                f"- {name}: {microseconds(time)} us at the least{_WHEN.get(name, '')}"
                 for name, time in self.ceilings()
             ),
         ]
@@ -159,8 +168,8 @@ class StepZero:
         ]
         return [
             *lines, "", "## Targets", "",
-            f"The least ceiling is {least}; {TARGET:.0%} of it is {self.target_us:,.2f} us "
-            f"({', '.join(filter(None, rates))}), from {us:,.2f} us.",
+            f"The least ceiling is {least}; {TARGET:.0%} of it is {microseconds(self.target_us)} "
+            f"us ({', '.join(filter(None, rates))}), from {microseconds(us)} us.",
         ]  # fmt: skip
 
     def text(self) -> str:
@@ -279,13 +288,19 @@ def _faults(lines: Sequence[str], name: str) -> Iterable[str]:
             metric, value, file, at = found.groups()
             if said := _disagrees(metric, value, file, int(at), known):
                 yield f"{name}:{number}: {metric} {said}"
-        elif line.startswith(_WORKED_OUT):
+        elif _WORKED_OUT.match(line):
             continue
-        elif (typed := _TYPED.search(line)) is not None:
+        elif told := typed(line):
             yield (
-                f"{name}:{number}: {typed[0]!r} names no source; a figure of hardware is written "
+                f"{name}:{number}: {told!r} names no source; a figure of hardware is written "
                 f"`metric: value unit <- {FOLDER}/<file>:<line>`"
             )
+
+
+def typed(text: str) -> str:
+    """The first figure of hardware that a text types; empty where it types none."""
+    found = _TYPED.search(text)
+    return found[0] if found is not None else ""
 
 
 def _disagrees(
@@ -326,3 +341,40 @@ def require_sourced(path: Path, name: str | None = None) -> None:
     if found:
         place, _, said = found[0].partition(": ")
         raise InputError(f"{place}:", said)
+
+
+# -- a README's own Step 0 -------------------------------------------------------------------------
+
+
+def of_text(path: Path, device: Device) -> StepZero:
+    """Step 0 of the work that a text states, as the device's file gives it today.
+
+    Raises:
+        InputError: The text states no work, or more than one.
+    """
+    found = [m for line in inputs.read_text(path).splitlines() if (m := _WORK.match(line))]
+    if len(found) != 1:
+        raise InputError(f"{path.name}:", f"Work: it is stated {len(found)} times, as Step 0 "
+                         "states it once")  # fmt: skip
+    dtype, flops, moved = found[0].groups()
+    cost = Cost(*(int(number.replace(",", "")) for number in (flops, moved)))
+    names = (dtype_metric(dtype), *STATED, *ENERGY)
+    return step_zero(Work(path.stem, {}, dtype, cost, ""), device, names)
+
+
+def require_lines(path: Path, told: StepZero) -> None:
+    """Refuse a text that lacks a line of Step 0, or says something else in its place.
+
+    Raises:
+        InputError: Names the line and what belongs there.
+    """
+    lines = inputs.read_text(path).splitlines()
+    own = told.lines()
+    for line in (told.goal(), *own[own.index("## Figures") :]):
+        if not line or line.startswith("#") or line in lines:
+            continue
+        start = line.split(":")[0] if line.startswith("- ") else re.split(r"\d", line)[0]
+        number = next((n for n, one in enumerate(lines, 1) if one.startswith(start)), 0)
+        at = f"{path.name}:{number}:" if number else f"{path.name}:"
+        said = f"it says {lines[number - 1]!r}" if number else "it lacks a line"
+        raise InputError(at, f"{said}, and Step 0 {line!r}")

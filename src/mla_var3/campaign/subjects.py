@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mla_var3 import devices, evidence, inputs
-from mla_var3.campaign import adopted
+from mla_var3.campaign import adopted, contract
 from mla_var3.campaign.cloning import clone
 from mla_var3.errors import ToolchainError, UnknownNameError
 from mla_var3.evidence import Correctness, Failed, Passed, Record, Scalar, Skipped
@@ -77,8 +77,11 @@ class Subject(Protocol):
     def recorded(self, version: str) -> Record | None:
         """The newest time that is known of a version as it is now, at the campaign's problem."""
 
-    def addresses(self) -> set[str]:
-        """Records that a plan may name."""
+    def known(self) -> list[Record]:
+        """Records that a plan or an entry may name."""
+
+    def require_takes(self, version: str) -> None:
+        """Refuse a version that does not exist, and a problem of which it has no such sizes."""
 
     def keep(self, version: str) -> None:
         """Keep a copy of a version that went through the gates."""
@@ -138,9 +141,15 @@ class FileSubject:
         """None: nobody else times an adopted file."""
         return None
 
-    def addresses(self) -> set[str]:
+    def known(self) -> list[Record]:
         """Records of adopted files."""
-        return {evidence.address(record) for record in evidence.find(adopted.results())}
+        return list(evidence.find(adopted.results()))
+
+    def require_takes(self, version: str) -> None:
+        """Refuse sizes that the file's ``inputs`` does not name."""
+        sizes = contract.sizes_named(self.path(version))
+        if sizes is not None and (unknown := [n for n in self.problem if n not in sizes]):
+            raise UnknownNameError("size", unknown[0], sizes)
 
     def keep(self, version: str) -> None:
         """The file is in the workspace already."""
@@ -272,13 +281,13 @@ class DesignSubject:
         ]
         return max(timed, key=lambda record: record.time, default=None)
 
-    def addresses(self) -> set[str]:
+    def known(self) -> list[Record]:
         """The campaign's records, and all of the project's."""
-        return {
-            evidence.address(record)
-            for root in (self.results, None)
-            for record in evidence.Index(root).records
-        }
+        return [r for root in (self.results, None) for r in evidence.Index(root).records]
+
+    def require_takes(self, version: str) -> None:
+        """Refuse a version that does not exist, and sizes that its plan does not take."""
+        self.version(version).plan_of(self.problem)
 
     def keep(self, version: str) -> None:
         """Copy the version's package into the workspace."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,9 @@ from mla_var3.errors import InputError, ToolchainError, UsageError
 from mla_var3.paths import write_atomic
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
-CASES, BEGUN = "cases", "begun"
+CASES, BEGUN, RESULTS = "cases", "begun", "results"
 #: Static cases that one worker takes at a time.
 CHUNK = 4
 #: How often a case may end the process that runs it.
@@ -64,8 +65,10 @@ class Sweep:
             raise InputError(f"{CASES}/{path.name}:", inputs.first_fault(error, "case")) from error
 
     def keep(self, outcome: Outcome) -> None:
-        """Keep what came of a case."""
+        """Keep what came of a case, and its record as that of any run."""
         write_atomic(self.path(outcome.case), outcome.model_dump_json(indent=1) + "\n")
+        if outcome.record is not None:
+            evidence.write(outcome.record, self.root / RESULTS)
 
     def todo(self, all_: Iterable[Case], again: bool = False) -> list[Case]:
         """Cases that were not run.
@@ -94,8 +97,8 @@ class Sweep:
             path.unlink(missing_ok=True)
 
     def records(self) -> Path:
-        """Write the records of all cases as those of a run are; returns their folder."""
-        root = self.root / "results"
+        """Write the records of cases that a killed sweep did not come to; returns their folder."""
+        root = self.root / RESULTS
         known = {record.digest() for record in evidence.Index(root).records}
         for path in sorted((self.root / CASES).glob("*.json")):
             record = Outcome.model_validate(inputs.read_json(path)).record
@@ -179,18 +182,30 @@ def on_workers(client: Client, sources: Sources, is_timed: bool) -> Run:
     """
     resources = {"GPU": 1} if is_timed else {}
 
+    def begin(unit: Sequence[Case]) -> Future:
+        return client.submit(
+            helper.isolated, [case.model_dump(mode="json") for case in unit],
+            key=f"case-{sources.key(unit[0])}", resources=resources, pure=False, retries=1,
+        )  # fmt: skip
+
     def run_all(found: Sequence[Sequence[Case]]) -> Iterator[list[Outcome]]:
         from distributed import as_completed
 
-        futures = {
-            client.submit(
-                helper.isolated, [case.model_dump(mode="json") for case in unit],
-                key=f"case-{sources.key(unit[0])}", resources=resources, pure=False, retries=1,
-            ): unit
-            for unit in found
-        }  # fmt: skip
-        for future in as_completed(futures):
+        left = iter(sorted(found, key=_size, reverse=True))
+        futures: dict[Future, Sequence[Case]] = {}
+        ended = as_completed()
+
+        def fill() -> None:
+            """A piece per slot: what waits in a worker's queue is not there for an idle one."""
+            for unit in itertools.islice(left, max(1, _slots(client, is_timed) - len(futures))):
+                future = begin(unit)
+                futures[future] = unit
+                ended.add(future)
+
+        fill()
+        for future in ended:
             unit = futures.pop(future)
+            fill()
             if future.status == "finished":
                 yield [_checked(Outcome.model_validate(one), sources) for one in future.result()]
             else:
@@ -200,6 +215,20 @@ def on_workers(client: Client, sources: Sources, is_timed: bool) -> Run:
             future.release()
 
     return run_all
+
+
+def _size(unit: Sequence[Case]) -> float:
+    """A measure of how long a timed piece takes: the largest ones come first, the rest fills up."""
+    sizes = (v for v in unit[0].problem.values() if isinstance(v, int) and not isinstance(v, bool))
+    return len(unit) * math.prod(max(1, size) for size in sizes) if unit[0].mode == "event" else 0
+
+
+def _slots(client: Client, is_timed: bool) -> int:
+    """Pieces that the workers can run at once."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if is_timed:
+        return sum(int(worker.get("resources", {}).get("GPU", 0)) for worker in workers)
+    return sum(worker["nthreads"] for worker in workers)
 
 
 def _checked(outcome: Outcome, sources: Sources) -> Outcome:

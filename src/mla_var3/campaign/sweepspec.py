@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from mla_var3 import devices, inputs, languages
 from mla_var3.campaign.cases import Case, Mode
@@ -26,7 +33,7 @@ from mla_var3.evidence import Scalar
 from mla_var3.runtime import registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
-from mla_var3.workloads import check_kinds
+from mla_var3.workloads import check_kinds, check_minima
 
 #: More cases than that are a mistake.
 MOST = 20_000
@@ -53,14 +60,14 @@ class Spec(BaseModel):
         bench_runs: Timed runs.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = Field("", pattern=rf"^({NAME.pattern})?$", max_length=80)
     mode: Mode = "static"
     versions: list[Word] = Field(min_length=1)
     archs: list[Word] = Field(default_factory=list)
     devices: list[Word] = Field(default_factory=list)
-    problems: list[Grid] = [{}]
+    problems: list[Grid] = Field([{}], min_length=1)
     tilings: dict[Word, Grid] | Literal["default", "autotune"] = "default"
     check: bool = True
     bench_runs: int = Field(50, ge=1, le=100_000)
@@ -70,6 +77,13 @@ class Spec(BaseModel):
     def _one_grid_is_a_list(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("problems"), dict):
             return {**data, "problems": [data["problems"]]}
+        return data
+
+    @field_validator("tilings", mode="before")
+    @classmethod
+    def _tilings_are_named(cls, data: Any) -> Any:
+        if not isinstance(data, dict) and data not in ("default", "autotune"):
+            raise ValueError("it is 'default', 'autotune', or a table of each stage's fields")
         return data
 
     @model_validator(mode="after")
@@ -116,6 +130,7 @@ def cases_of(spec: Spec, name: str = "sweep") -> list[Case]:
         for board in boards:
             _ = board.compile_arch
     found: dict[str, Case] = {}
+    unused = set(spec.tilings) if isinstance(spec.tilings, dict) else set()
     for version in versions:
         with _field(name, "archs"):
             places = list(_places(spec, version, boards))
@@ -126,6 +141,8 @@ def cases_of(spec: Spec, name: str = "sweep") -> list[Case]:
             problems = [one for grid in spec.problems for one in _problems(version, grid)]
         for problem, place in itertools.product(problems, places):
             with _field(name, "tilings"):
+                if unused:
+                    unused -= set(version.plan_of(problem).tiling_types)
                 tilings = list(_tilings(spec, version, problem))
             for each in tilings:
                 case = Case(
@@ -136,6 +153,8 @@ def cases_of(spec: Spec, name: str = "sweep") -> list[Case]:
                 found.setdefault(case.key(""), case)
                 if len(found) > MOST:
                     raise InputError(f"{name}:", f"it has more than {MOST:,} cases")
+    if unused:
+        raise InputError(f"{name}:", f"tilings: no version has a stage {min(unused)}")
     return list(found.values())
 
 
@@ -186,7 +205,7 @@ def _problems(version: Version, grid: Mapping[str, Any]) -> list[dict[str, Scala
     found = list(product(grid))
     for name, values in grid.items():  # Each value once, since there may be many problems.
         for value in values if isinstance(values, list) else [values]:
-            version.plan_of({name: value})
+            check_minima(version.plan_of({name: value}), PlanError)
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ SETTINGS, README, VERSIONS, PLANS, PROFILES = (
     "campaign.json", "README.md", "versions", "plans", "profiles",
 )  # fmt: skip
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
-#: What the page of a campaign shows.
-PUBLISHED = (README, "memory", PLANS, VERSIONS, "auto.md", "auto.json")
 #: Held while git writes, and how long a git takes whose parent was killed.
 OWN_LOCK, GIT_ENDS_WITHIN_S = "campaign.lock", 2.0
-#: A field of a plan that nobody filled in.
+#: A field of a plan that nobody filled in, and what else people leave in such a place.
 TBD = "TBD"
+_OPEN = re.compile(r"\b(TBD|TODO|FIXME|XXX)\b|^\W*$|^(n/?a|none yet|unknown)\W*$", re.IGNORECASE)
+_TITLE = re.compile(r"^# Plan of (.*)$", re.MULTILINE)
 #: Fields of a plan, each a line ``Name: text``.
 FIELDS = ("Parent", "Pattern", "Hypothesis", "Evidence", "Change", "Lines")
 
@@ -102,8 +102,8 @@ def read_settings(root: Path) -> Settings:
         InputError: The file is not sound; names the field.
     """
     try:
-        found = Settings.model_validate(inputs.read_json(root / SETTINGS))
-        devices.find(found.device)
+        found = Settings.model_validate(inputs.read_json(root / SETTINGS, unique=True), strict=True)
+        key = devices.find(found.device).key
     except InputError as error:
         raise InputError(SETTINGS, error.reason) from error
     except UnknownNameError as error:
@@ -111,6 +111,8 @@ def read_settings(root: Path) -> Settings:
     except ValidationError as error:
         said = inputs.first_fault(error, "campaign").replace("Value error, ", "")
         raise InputError(f"{SETTINGS}:", said) from error
+    if found.device != key:
+        raise InputError(f"{SETTINGS}:", f"device: its key is {key!r}")
     if found.name != root.name:
         raise InputError(
             f"{SETTINGS}:", f"name: it is {found.name!r}, and its folder {root.name!r}"
@@ -213,17 +215,21 @@ class Workspace:
         if not path.is_file():
             raise InputError(where, "is not there; nox -s campaign -- plan writes it")
         try:
-            fields = _fields(inputs.read_text(path))
+            text = inputs.read_text(path)
         except InputError as error:
             raise InputError(where, error.reason) from error
+        if (titles := _TITLE.findall(text)) != [name]:
+            said = ", ".join(titles) or "nothing"
+            raise InputError(f"{where}:", f"its title says Plan of {said}")
+        fields = _fields(text)
         for field in FIELDS:
             stated = fields.get(field, [])
             if len(stated) > 1:
                 raise InputError(f"{where}:", f"{field}: it is stated {len(stated)} times")
             if not stated or not stated[0]:
                 raise InputError(f"{where}:", f"{field}: it is missing")
-            if re.search(rf"\b{TBD}\b", stated[0], re.IGNORECASE):
-                raise InputError(f"{where}:", f"{field}: {TBD}")
+            if _OPEN.search(stated[0]):
+                raise InputError(f"{where}:", f"{field}: {stated[0]} is not filled in")
         told = {field: stated[0] for field, stated in fields.items()}
         if not re.fullmatch(r"[1-9]\d{0,5}", told["Lines"]):
             raise InputError(f"{where}:", f"Lines: {told['Lines']!r} is not a number of lines")
@@ -237,6 +243,8 @@ class Workspace:
     def require_sourced(self) -> None:
         """Refuse the campaign's texts where a figure of hardware has no source.
 
+        What the README and the settings say of Step 0 has to follow from the work that it states.
+
         Raises:
             InputError: The first fault: file, line and figure.
         """
@@ -244,6 +252,12 @@ class Workspace:
             if not path.is_file():
                 raise InputError(path.name, "is not there; nox -s campaign -- init wrote it")
             stepzero.require_sourced(path, path.relative_to(self.root).as_posix())
+        told = stepzero.of_text(self.root / README, devices.find(self.settings.device))
+        target = self.settings.target_us
+        if target is None or not math.isclose(target, told.target_us, rel_tol=1e-6):
+            raise InputError(f"{SETTINGS}:", f"target_us: it is {target}, and Step 0 of {README} "
+                             f"says {told.target_us}")  # fmt: skip
+        stepzero.require_lines(self.root / README, told)
 
 
 def _fields(text: str) -> dict[str, list[str]]:
@@ -306,43 +320,6 @@ def create(settings: Settings, readme: str, known: Sequence[Entry] = ()) -> Work
     write_atomic(root / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
     made.commit(f"init: {settings.name} on {settings.device}")
     return made
-
-
-def publish(found: Workspace, folder: Path | None = None) -> Path:
-    """Copy what a page of the site shows of a campaign to the committed ones; returns the folder.
-
-    Args:
-        found: The campaign.
-        folder: Folder of the committed ones; the checkout's by default.
-
-    Raises:
-        InputError: A text, a plan or an entry is not sound.
-        UsageError: Its baseline did not go through the gates.
-    """
-    found.require_sourced()
-    entries = found.memory.entries(masked=True)
-    if not any(entry.origin == "start" for entry in entries):
-        raise UsageError(f"{found.root.name} has no baseline yet, so there is nothing to show")
-    target = (folder or paths.repo_root() / "campaigns") / found.root.name
-    part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    for name in PUBLISHED:
-        source = found.root / name
-        if source.is_dir():
-            shutil.copytree(source, part / name,
-                            ignore=shutil.ignore_patterns("__pycache__", ".lock"))  # fmt: skip
-        elif source.is_file():
-            part.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, part / name)
-    settings = found.settings
-    if settings.source is not None:  # As seen from the checkout, since others have it elsewhere.
-        settings = settings.model_copy(
-            update={"source": paths.relative(Path(settings.source), paths.repo_root())}
-        )
-    write_atomic(part / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
-    shutil.rmtree(target, ignore_errors=True)
-    part.replace(target)
-    return target
 
 
 def standing_alone(path: Path) -> str:

@@ -15,6 +15,7 @@ from mla_var3.devices.model import (
     dtype_metric,
     find,
     load,
+    runs_code_of,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "dtype_metric",
     "find",
     "load",
+    "runs_code_of",
 ]

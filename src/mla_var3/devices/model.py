@@ -572,6 +572,11 @@ def find(name: str) -> Device:
     raise UnknownNameError("device", name, [device.key for device in all_devices()])
 
 
+def runs_code_of(key: str, other: str) -> bool:
+    """Whether a device runs the machine code that another one runs."""
+    return find(key).sm == find(other).sm
+
+
 def default_for_arch(arch: str) -> Device:
     """The device that stands for an arch when none was named.
 

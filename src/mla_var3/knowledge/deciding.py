@@ -22,7 +22,7 @@ from mla_var3.roofline.energy import POWER_CAP
 
 #: How a value is measured, by where a metric comes from; the cheapest first.
 MEASURED_BY = {
-    "static": "`--prof_type=static`, which needs no GPU",
+    "static": "`--prof_type=static` at the problem that was timed, which needs no GPU",
     "execution": "`--prof_type=disabled --check`, which needs no GPU",
     "time": "`--prof_type=event` on a GPU",
     "counter": "`--prof_type=ncu` on a GPU",

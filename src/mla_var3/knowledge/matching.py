@@ -110,7 +110,9 @@ class NextStep:
         gain = f"; {brought(self.measured)}" if self.measured else ""
         number = re.match(r"[oa]\d+(?=-)", self.id)  # It names a page, and keeps to one line.
         page = number.group() if number else self.id
-        return f"{self.title} ({page}): {self.value or self.because}{gain}"
+        # The title of an anti-pattern says what is there, and not what to do.
+        what = f"Undo: {self.title}" if "/anti-patterns/" in self.page else self.title
+        return f"{what} ({page}): {self.value or self.because}{gain}"
 
 
 def _interval(expected: tuple[float, float]) -> str:

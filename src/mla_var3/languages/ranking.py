@@ -9,8 +9,9 @@ no GPU and is meant for ordering only::
 ``fill`` is the share of the device's SMs that is busy on average while the fullest SM works
 through its blocks, blocks / (SMs * ceil(blocks / SMs)); ``density`` is the tensor work a block
 does for each instruction that its warps must issue, MMA FLOPs / (warps * instructions that are
-no MMA), both counted once in the code. Ties go to more resident warps, then to the order of the
-configurations.
+no MMA), both counted once in the code. Scores within one in a hundred are ties (48 bytes of
+barriers make as much): they go to the larger tile, since a block waits once per tile and takes
+fewer of them, then to more resident warps, then to the order of the configurations.
 
 A kernel that multiplies no matrices only moves bytes, and by Little's law its rate is what is under
 way divided by the latency. Asynchronous loads wait in shared memory, so that what a block can have
@@ -24,10 +25,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from mla_var3.errors import DeviceFigureError, TilingError, UnknownNameError
 from mla_var3.evidence import StaticFacts
@@ -39,6 +40,9 @@ from mla_var3.static.sass import mma_note
 
 #: Seconds a configuration may take to compile before it is pruned for that.
 RANK_TIMEOUT_S = 120.0
+#: Scores that differ by this share or less say nothing.
+SAME = 0.01
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,7 @@ def rank(
         for index, (f, d) in measured.items()
     ]
     kept.sort(key=lambda k: (-k.score, -k.warps))
+    kept = ordered(kept, lambda k: k.score, lambda k: tile_size(k.tiling.values()))
     return Ranking(
         kernel.name,
         arch,
@@ -199,6 +204,30 @@ def rank(
         tuple(Pruned(asked[index], pruned[index]) for index in sorted(pruned)),
         None if kept else _least_bad(asked, facts),
     )
+
+
+def ordered(found: Sequence[T], score: Callable[[T], float], size: Callable[[T], int]) -> list[T]:
+    """Candidates, the best first; of scores that the model cannot tell apart the larger tile first.
+
+    Args:
+        found: Candidates, equal ones in the order that they keep.
+        score: By the module's model, a finite number.
+        size: Elements of a tile.
+    """
+    left = sorted(found, key=score, reverse=True)
+    made: list[T] = []
+    while left:
+        best = score(left[0])
+        count = sum(best - score(one) <= SAME * abs(best) for one in left)
+        made += sorted(left[:count], key=size, reverse=True)
+        left = left[count:]
+    return made
+
+
+def tile_size(fields: Mapping[str, Any]) -> int:
+    """Elements of a tile, by the fields of a tiling that are its extents."""
+    extents = (v for name, v in fields.items() if name.startswith("tile_") and v)
+    return math.prod(int(v) for v in extents)
 
 
 def spread(configs: list[Tiling], limit: int | None) -> list[Tiling]:

@@ -74,7 +74,8 @@ def static_profile_plan(
 
     Args:
         plan: What was asked for; open sizes are resolved for each arch's device.
-        archs: Archs such as ``sm_90``; the language's own by default.
+        archs: Archs such as ``sm_90``; by default those of the language's own that the version can
+            be compiled for.
         device: Device to resolve for where its arch is among ``archs``.
         settings: Fields of :class:`mla_var3.profiling.settings.Settings`; ``retune`` compiles the
             configured tilings and takes the one that ranks first.
@@ -92,6 +93,8 @@ def static_profile_plan(
         )
     targets = [_target(job, arch) for arch in asked]
     _compile(job, targets)
+    if archs is None:  # Nobody asked for the others, so that they are neither rows nor records.
+        targets = [one for one in targets if one.skipped is None] or targets
     _check(job, targets)
     out = job.settings.out_dir
     with folders.new_folder(job.version, "static", plan.slug(), out) as folder:

@@ -16,7 +16,7 @@ from mla_var3.profiling.report import SIDES, limits, numbered
 from mla_var3.profiling.report import facts as facts_list
 from mla_var3.runtime import costs, registry
 from mla_var3.static.occupancy import of_facts
-from mla_var3.tables import axes, cell, table
+from mla_var3.tables import axes, cell, microseconds, table
 
 HEADER = ("compiled for", "registers", "spills", "MMA path", "blocks per SM", "median us",
           "bound us", "bound by", "bound of")  # fmt: skip
@@ -97,7 +97,7 @@ def _elsewhere(problem: Mapping[str, Any], check: Correctness) -> str:
     other = {k: v for k, v in checked.items() if v is not None and problem.get(k, v) != v}
     if not other:
         return ""
-    more = " (the asked size takes a CPU too long)" if "CPU" in check.against else ""
+    more = " (the asked size takes too long)" if "CPU" in check.against else ""
     return f" at {cell(axes(other))}{more}"
 
 
@@ -128,8 +128,8 @@ def _row(record: Record, found: Sequence[Record]) -> list[str]:
         (f"{spills:,}" if spills else "none") if facts else "",
         cell(", ".join(paths)),
         f"{tight.blocks_per_sm} ({tight.limiter})" if tight else "",
-        f"{outcome.total.median_us:,.1f}" if outcome.total else "",
-        f"{least.time_us:,.1f}" if least else "",
+        microseconds(outcome.total.median_us, 1) if outcome.total else "",
+        microseconds(least.time_us, 1) if least else "",
         SIDES[least.bound] if least else "",
         least.device if least else "",
     ]

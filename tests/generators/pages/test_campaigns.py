@@ -8,8 +8,9 @@ import json
 import pytest
 
 from generators.pages import campaigns
+from mla_var3 import devices
 from mla_var3.campaign.memory import Memory
-from mla_var3.campaign.stepzero import require_sourced
+from mla_var3.campaign.stepzero import of_text, require_lines, require_sourced
 from mla_var3.campaign.workspace import README, read_settings
 from mla_var3.paths import repo_root
 from tests.campaign.test_memory import TIMES, V0, V1
@@ -95,3 +96,5 @@ def test_what_is_committed_is_sound(path):
     assert any(entry.origin == "start" for entry in entries)
     for text in (path.parent / README, *(path.parent / "plans").glob("*.md")):
         require_sourced(text)
+    told = of_text(path.parent / README, devices.find(read_settings(path.parent).device))
+    require_lines(path.parent / README, told)
