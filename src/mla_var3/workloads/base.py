@@ -392,6 +392,8 @@ class Workload:
         tile_intensity: FLOPs per byte that a block loads where it loads each operand once: of a
             problem, the rows and the columns of a tile; None where they do not tell.
         outputs: Elements of a problem's result; None where its axes do not tell.
+        scores: Products of a query and a key that a problem asks for; None where its axes do not
+            tell, or it has none.
         sharing: Rows of a problem that take the same operands; None where its axes do not tell.
         sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
@@ -412,6 +414,7 @@ class Workload:
         lambda _problem, _rows, _columns: None
     )
     outputs: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
+    scores: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sharing: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
         default_factory=dict
