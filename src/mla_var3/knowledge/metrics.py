@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.evidence import Passed, Record, Stage, StaticFacts, address
-from mla_var3.knowledge import losses, steps
+from mla_var3.knowledge import losses, mainloop
 from mla_var3.languages import StageMetric, languages
 from mla_var3.runtime import costs
 from mla_var3.static import sass
@@ -557,25 +557,25 @@ _ANY_RUN = (
          "Largest relative error over all checked cases.", _largest_error),
     _row("static", "step_barriers", "", "lower", "stages[].static.step_mix",
          "Barriers per step at which warps wait for each other, beyond handovers between them.",
-         steps.barriers),
+         mainloop.barriers),
     _row("static", "step_fences", "", "lower", "stages[].static.step_mix",
-         "Fences per step that publish nothing, or that reach beyond the block.", steps.fences),
+         "Fences per step that publish nothing, or that reach beyond the block.", mainloop.fences),
     _row("static", "softmax_cover", "", "higher", "stages[].static.step_mix",
          "Waits per step that leave products under way, and handovers to other warps: 0 where no "
-         "product runs under the softmax.", steps.overlapped),
+         "product runs under the softmax.", mainloop.overlapped),
     _row("static", "exps_per_score", "", "lower", "stages[].static.step_mix, cost model",
-         "Exponentials of a step per score.", steps.exponentials),
+         "Exponentials of a step per score.", mainloop.exponentials),
     _row("static", "masked_share", "", "lower", "stages[].static.step_mix, cost model",
          "Selections that every step executes, per score: 1 where each tile is masked.",
-         steps.masked),
+         mainloop.masked),
     _row("static", "spare_registers", "", "lower", "stages[].static.register_budgets",
          "Share of the multiprocessor's registers that no warp may use, by their budgets.",
-         steps.spare_registers),
+         mainloop.spare_registers),
     _row("loss", "softmax_loss", "", "lower", "stages[].static.step_mix, cost model",
          "Time of a step's products with the softmax's needless instructions after them, over "
-         "the products alone.", steps.softmax),
+         "the products alone.", mainloop.softmax),
     _row("loss", "mask_loss", "", "lower", "stages[].static.step_mix, cost model",
-         "The same of the instructions that mask where no mask is needed.", steps.masking),
+         "The same of the instructions that mask where no mask is needed.", mainloop.masking),
     _row("launch", "sms_covered", "", "higher", "stages[].grid, devices",
          "Multiprocessors that get a block, over all; stages side by side count together.",
          losses.covered),
