@@ -50,6 +50,12 @@ def test_guards_of_denormals_cost_three_instructions_each() -> None:
     assert loss == pytest.approx(1 + 3 * (66 - 0.3 * 64) / 1024)
 
 
+def test_a_larger_score_that_is_selected_is_neither_guard_nor_mask() -> None:
+    mix = LEAN | {"FSETP": 130, "FSEL": 130, "ISETP": 2}
+    assert _figure(mainloop.softmax, mix) == 1
+    assert _figure(mainloop.masked, mix) == pytest.approx(2 / 64)
+
+
 def test_a_softmax_computed_twice_costs_its_exponentials() -> None:
     assert _figure(mainloop.softmax, LEAN | {"MUFU": 132}) == pytest.approx(
         1 + 8 * (132 - 1.3 * 64) / 1024
@@ -58,8 +64,8 @@ def test_a_softmax_computed_twice_costs_its_exponentials() -> None:
 
 def test_the_share_of_scores_that_every_step_masks() -> None:
     assert _figure(mainloop.masked, LEAN) == 0
-    assert _figure(mainloop.masked, LEAN | {"FSEL": 64}) == 1
-    assert _figure(mainloop.masking, LEAN | {"FSEL": 64}) == pytest.approx(1 + 2 * 64 / 1024)
+    assert _figure(mainloop.masked, LEAN | {"FSEL": 64, "ISETP": 70}) == 1
+    assert _figure(mainloop.masking, LEAN | {"FSEL": 64, "ISETP": 70}) == pytest.approx(1 + 2 * 64 / 1024)
 
 
 @pytest.mark.parametrize(

@@ -78,19 +78,25 @@ def _exponentials(mix: dict[str, int], scores: float, flops: int) -> float:
     return mix["MUFU"] / scores
 
 
+def _hidden(mix: dict[str, int]) -> int:
+    """Selections by place: each has a comparison of integers. Others choose the larger score."""
+    return min(mix.get("FSEL", 0), mix.get("ISETP", 0))
+
+
 def _masked(mix: dict[str, int], scores: float, flops: int) -> float:
-    return mix.get("FSEL", 0) / scores
+    return _hidden(mix) / scores
 
 
 def _softmax(mix: dict[str, int], scores: float, flops: int) -> float:
     exps = max(0.0, mix["MUFU"] - _EXPS * scores)
     floats = max(0.0, mix.get("FFMA", 0) + mix.get("FADD", 0) - _FLOATS * scores)
-    guards = max(0.0, mix.get("FSETP", 0) - (_EXPS - 1) * scores)
+    larger = mix.get("FSEL", 0) - _hidden(mix)
+    guards = max(0.0, mix.get("FSETP", 0) - larger - (_EXPS - 1) * scores)
     return 1 + (_EXP_CLOCKS * exps + floats + _GUARD * guards) / (flops / _FLOPS_PER_CLOCK)
 
 
 def _masking(mix: dict[str, int], scores: float, flops: int) -> float:
-    return 1 + _MASK * min(mix.get("FSEL", 0), scores) / (flops / _FLOPS_PER_CLOCK)
+    return 1 + _MASK * min(_hidden(mix), scores) / (flops / _FLOPS_PER_CLOCK)
 
 
 #: Exponentials per score; 1 is the least.

@@ -323,6 +323,14 @@ def _counter_sum(*names: str, scale: float = 1.0) -> _StageReader:
     return read
 
 
+def _dram_over_least(record: Record, stage: Stage) -> float | None:
+    """DRAM traffic that the hardware counted, over the least of the cost model."""
+    counted = _counter_sum(*_DRAM_BYTES)(record, stage)
+    work = costs.cost(record, stage)
+    return counted / work.bytes if counted and work is not None and work.bytes else None
+
+
+_DRAM_BYTES = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 #: Bytes of a sector, the unit in which the L1 cache counts.
 _SECTOR = 32
 #: Bytes that the banks of shared memory deliver at once.
@@ -524,7 +532,10 @@ _ANY_RUN = (
     _row("counter", "dram_bytes", "bytes", "lower",
          "stages[].counters[dram__bytes_read.sum + dram__bytes_write.sum]",
          "DRAM traffic that the hardware counted.",
-         _counter_sum("dram__bytes_read.sum", "dram__bytes_write.sum")),
+         _counter_sum(*_DRAM_BYTES)),
+    _row("counter", "dram_over_least", "", "lower", "dram_bytes, cost model",
+         "DRAM traffic that the hardware counted, over the least: what was read again.",
+         _dram_over_least),
     _run("execution", "loaded_bytes", "bytes", "lower",
          "outcome.correctness.cases[].bytes_loaded",
          "Bytes that loads asked for, over all checked cases.", _counted("bytes_loaded")),
