@@ -56,6 +56,12 @@ def test_a_larger_score_that_is_selected_is_neither_guard_nor_mask() -> None:
     assert _figure(mainloop.masked, mix) == pytest.approx(2 / 64)
 
 
+def test_scores_are_those_compared_where_a_problem_does_not_tell(monkeypatch) -> None:
+    monkeypatch.setattr(costs, "cost", lambda *_: None)
+    assert _figure(mainloop.exponentials, LEAN | {"FMNMX": 68}) == pytest.approx(66 * 1.06 / 68)
+    assert _figure(mainloop.exponentials, LEAN) is None
+
+
 def test_a_softmax_computed_twice_costs_its_exponentials() -> None:
     assert _figure(mainloop.softmax, LEAN | {"MUFU": 132}) == pytest.approx(
         1 + 8 * (132 - 1.3 * 64) / 1024
@@ -65,7 +71,14 @@ def test_a_softmax_computed_twice_costs_its_exponentials() -> None:
 def test_the_share_of_scores_that_every_step_masks() -> None:
     assert _figure(mainloop.masked, LEAN) == 0
     assert _figure(mainloop.masked, LEAN | {"FSEL": 64, "ISETP": 70}) == 1
-    assert _figure(mainloop.masking, LEAN | {"FSEL": 64, "ISETP": 70}) == pytest.approx(1 + 2 * 64 / 1024)
+    assert _figure(mainloop.masking, LEAN | {"FSEL": 64, "ISETP": 70}) == pytest.approx(
+        1 + 2 * 64 / 1024
+    )
+
+
+def test_a_step_that_issues_more_than_its_products_take() -> None:
+    assert _figure(mainloop.issue, LEAN) == 1
+    assert _figure(mainloop.issue, {"HGMMA.64x16x16.F32.BF16": 16, "IMAD": 240}) == 2
 
 
 @pytest.mark.parametrize(
@@ -97,7 +110,9 @@ def test_what_runs_under_a_softmax() -> None:
     assert _figure(mainloop.overlapped, PRODUCTS) is None
 
 
-@pytest.mark.parametrize("mix", [None, {}, LEAN | {"STG": 2}, {"HMMA.16816.F32.BF16": 8, "MUFU": 4}])
+@pytest.mark.parametrize(
+    "mix", [None, {}, LEAN | {"STG": 2}, {"HMMA.16816.F32.BF16": 8, "MUFU": 4}]
+)
 def test_where_no_step_is_known_there_is_no_figure(mix: dict[str, int] | None) -> None:
     assert _figure(mainloop.softmax, mix) is None
     assert _figure(mainloop.masked, mix) is None
@@ -110,8 +125,12 @@ def test_registers_that_no_warp_may_use() -> None:
             RegisterBudget(direction="inc", registers=consumers),
         )
 
-    full = _figure(mainloop.spare_registers, LEAN, warps_per_block=12, register_budgets=budgets(240))
+    full = _figure(
+        mainloop.spare_registers, LEAN, warps_per_block=12, register_budgets=budgets(240)
+    )
     assert full == pytest.approx(1 - 128 * (24 + 2 * 240) / 65536)
-    capped = _figure(mainloop.spare_registers, LEAN, warps_per_block=12, register_budgets=budgets(152))
+    capped = _figure(
+        mainloop.spare_registers, LEAN, warps_per_block=12, register_budgets=budgets(152)
+    )
     assert capped > 0.3
     assert _figure(mainloop.spare_registers, LEAN, warps_per_block=12) is None

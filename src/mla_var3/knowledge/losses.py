@@ -101,6 +101,21 @@ def merging(record: Record, stage: Stage) -> float | None:
     return before / after if after else None
 
 
+def rounds(record: Record, stage: Stage) -> float | None:
+    """Rounds of the busiest block over an even share, where blocks take tile after tile.
+
+    None where the tiling does not say how many tiles the result has, or each has a block.
+    """
+    workload, blocks = workloads().get(record.kernel.layer), math.prod(grid(record, stage))
+    rows, columns = stage.tiling.get("tile_m"), stage.tiling.get("tile_n")
+    if workload is None or not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    tiles = workload.tiles(record.problem, rows, columns)
+    if tiles is None or not blocks or tiles <= blocks:
+        return None
+    return math.ceil(tiles / blocks) * blocks / tiles
+
+
 def covered(record: Record, stage: Stage) -> float | None:
     """Multiprocessors that get a block, over all of them."""
     device, blocks = roofline.device_of(record), blocks_at_once(record, stage)
@@ -260,7 +275,7 @@ def spills(record: Record, stage: Stage) -> float | None:
 
 def loads(record: Record, stage: Stage) -> float | None:
     """Time of the loads through the L2 over the time that the work takes at attained rates."""
-    device, ratios = roofline.device_of(record), counted(record)
+    device, ratios = roofline.device_of(record), counted(record) or _by_tile(record, stage)
     found, top = costs.reference(record), costs.bound(record)
     if device is None or ratios is None or found is None or top is None:
         return None
@@ -271,6 +286,25 @@ def loads(record: Record, stage: Stage) -> float | None:
     loaded = found.flops * ratios.flops / ratios.intensity
     least = max(found.compute_us * ratios.flops, found.memory_us)
     return max(1.0, loaded / (per_clock * clock) * 1e6 / least)
+
+
+def _by_tile(record: Record, stage: Stage) -> Ratios | None:
+    """Counts of a kernel alone whose blocks load each operand of their tile once.
+
+    None where blocks of a cluster may share loads, and where its tiling or problem does not tell.
+    """
+    facts, workload = _facts(stage), workloads().get(record.kernel.layer)
+    stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
+    rows, columns = stage.tiling.get("tile_m"), stage.tiling.get("tile_n")
+    if facts is None or facts.blocks_per_cluster > 1 or len(stages) != 1 or workload is None:
+        return None
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    try:
+        intensity = workload.tile_intensity(record.problem, rows, columns)
+    except (KeyError, TypeError):
+        return None
+    return None if not intensity else Ratios(1.0, math.nan, intensity)
 
 
 def reloads(record: Record, stage: Stage) -> float | None:

@@ -24,6 +24,8 @@ _EXPS, _FLOATS = 1.3, 3.2
 _GUARD = 3
 #: Instructions that mask a score: a comparison of its key with the row's limit, and a selection.
 _MASK = 2
+#: Comparisons of a row's maximum per score: one, and some between threads and steps.
+_COMPARED = 1.06
 #: A loop that stores results goes over tiles, not over steps.
 _STORES = frozenset({"STG", "UTMASTG", "UTMAREDG"})
 _SHARED_STORES = ("STS", "STSM", "ST", "ATOMS")
@@ -52,15 +54,22 @@ def _warpgroup_flops(mix: dict[str, int]) -> int | None:
 
 
 def _scores_per_lane(record: Record, stage: Stage, flops: int) -> float | None:
-    """Scores that a thread of a warpgroup turns into weights in a step, by the products' FLOPs."""
+    """Scores that a thread of a warpgroup turns into weights in a step, by the products' FLOPs.
+
+    Where a problem does not tell, as where stages share its keys: as many as enter a row's maximum.
+    """
     workload, work = workloads().get(record.kernel.layer), costs.cost(record, stage)
     scores = workload.scores(record.problem) if workload is not None else None
-    if not scores or work is None or not work.flops:
-        return None
-    return flops * scores / work.flops / (_WARPS * _LANES)
+    if scores and work is not None and work.flops:
+        return flops * scores / work.flops / (_WARPS * _LANES)
+    mix = _mix(stage) or {}
+    compared = mix.get("FMNMX", 0) or mix.get("FSEL", 0) - _hidden(mix)
+    return compared / _COMPARED if compared else None
 
 
-def _read(measure: Callable[[dict[str, int], float, int], float | None]) -> Callable[..., float | None]:
+def _read(
+    measure: Callable[[dict[str, int], float, int], float | None],
+) -> Callable[..., float | None]:
     """A figure of the softmax of a step, from its mix, the scores of a thread and its FLOPs."""
 
     def read(record: Record, stage: Stage) -> float | None:
@@ -90,7 +99,8 @@ def _masked(mix: dict[str, int], scores: float, flops: int) -> float:
 def _softmax(mix: dict[str, int], scores: float, flops: int) -> float:
     exps = max(0.0, mix["MUFU"] - _EXPS * scores)
     floats = max(0.0, mix.get("FFMA", 0) + mix.get("FADD", 0) - _FLOATS * scores)
-    larger = mix.get("FSEL", 0) - _hidden(mix)
+    by_instruction = mix.get("FMNMX", 0) >= scores / 2
+    larger = 0 if by_instruction else mix.get("FSEL", 0) - _hidden(mix)
     guards = max(0.0, mix.get("FSETP", 0) - larger - (_EXPS - 1) * scores)
     return 1 + (_EXP_CLOCKS * exps + floats + _GUARD * guards) / (flops / _FLOPS_PER_CLOCK)
 
@@ -107,6 +117,18 @@ masked = _read(_masked)
 masking = _read(_masking)
 #: Time of a step's products with the softmax's needless instructions after them, over without.
 softmax = _read(_softmax)
+
+
+def issue(record: Record, stage: Stage) -> float | None:
+    """Time of a step that issues one instruction per clock and warp, over that of its products.
+
+    A scheduler issues one instruction per clock, and each warpgroup has a warp on each of the four.
+    """
+    mix = _mix(stage)
+    flops = None if mix is None else _warpgroup_flops(mix)
+    if mix is None or flops is None:
+        return None
+    return max(1.0, sum(mix.values()) / (flops / _FLOPS_PER_CLOCK))
 
 
 def barriers(record: Record, stage: Stage) -> int | None:
@@ -134,7 +156,8 @@ def fences(record: Record, stage: Stage) -> int | None:
 
 def overlapped(record: Record, stage: Stage) -> int | None:
     """Ways by which a step's softmax runs under products: waits that leave some under way, or
-    handovers to warps that multiply meanwhile; None where a step has no softmax."""
+    handovers to warps that multiply meanwhile; None where a step has no softmax.
+    """
     mix = _mix(stage)
     if mix is None or not mix.get("MUFU") or _warpgroup_flops(mix) is None:
         return None

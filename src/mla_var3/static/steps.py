@@ -18,8 +18,8 @@ _LEFT_OPEN = re.compile(r"gsb0, 0x([0-9a-f]{1,2})")
 #: Opcodes of which modifiers tell what matters: whether a warp waits, and how far a fence reaches.
 _KEPT = {"BAR": 1, "MEMBAR": 2}
 _WAIT, _POLL = "WARPGROUP.DEPBAR", "SYNCS.PHASECHK"
-#: Most instructions of a block that only polls a barrier again and goes back.
-_RETRY = 6
+#: Most instructions of a loop that only polls a barrier.
+_POLLS = 8
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def step_mix(listing: str) -> dict[str, int]:
     """Instructions that every step of the loops that multiply executes.
 
     A loop is what lies between a label and a branch back to it; of nested ones the innermost with
-    a product counts, and what a branch within it may pass over does not. Names are opcodes without
+    a product counts, and what a branch within it may pass over does not. A block behind the loop
+    that polls a barrier until it opens, and then goes back into the loop, makes none. Names are opcodes without
     modifiers, but for tensor-core instructions, ``BAR.SYNC``, ``MEMBAR.ALL.GPU`` and the like, and
     ``WARPGROUP.DEPBAR 1``, a wait that leaves one group of products under way.
 
@@ -52,7 +53,9 @@ def step_mix(listing: str) -> dict[str, int]:
     for start, end in loops:
         inner = (span for span in loops if span != (start, end))
         if not any(start <= a and b <= end for a, b in inner):
-            found.update(_always(code, start, end))
+            step = list(_always(code, start, end))
+            if any(map(mma_family, step)):
+                found.update(step)
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -69,17 +72,19 @@ def _read(listing: str) -> _Code:
     labels: dict[str, int] = {}
     branches: list[tuple[int, str]] = []
     retries: set[int] = set()
-    block = 0
+    polled = -_POLLS  # Where the last loop over a poll ended.
     for raw in listing.splitlines():
         if match := _LABEL.match(raw):
-            labels[match[1]] = block = len(names)
+            labels[match[1]] = len(names)
         elif (match := _INSTRUCTION.match(raw)) and match["opcode"] != "NOP":
-            opcode = match["opcode"]
+            opcode, here = match["opcode"], len(names)
             if opcode.startswith("BRA") and (target := _TARGET.search(match["operands"])):
-                polls = any(name == _POLL for name in names[block:])
-                if polls and len(names) - block <= _RETRY:
-                    retries.add(len(names))
-                branches.append((len(names), target[1]))
+                start = labels.get(target[1], here)
+                if here == polled + 1:
+                    retries.add(here)
+                if here - start <= _POLLS and _POLL in names[start:]:
+                    polled = here
+                branches.append((here, target[1]))
             names.append(_named(opcode, match["operands"]))
     known = [(at, labels[name]) for at, name in branches if name in labels]
     ends: dict[int, int] = {}

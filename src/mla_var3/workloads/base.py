@@ -391,6 +391,8 @@ class Workload:
             tells of all; for each whether tiles cut it.
         tile_intensity: FLOPs per byte that a block loads where it loads each operand once: of a
             problem, the rows and the columns of a tile; None where they do not tell.
+        tiles: Tiles that the result of a problem has, of so many rows and columns; None where they
+            do not tell.
         outputs: Elements of a problem's result; None where its axes do not tell.
         scores: Products of a query and a key that a problem asks for; None where its axes do not
             tell, or it has none.
@@ -412,6 +414,9 @@ class Workload:
     repeats: Callable[[Mapping[str, Any]], Mapping[str, bool]] = lambda _problem: {}
     tile_intensity: Callable[[Mapping[str, Any], int, int], float | None] = (
         lambda _problem, _rows, _columns: None
+    )
+    tiles: Callable[[Mapping[str, Any], int, int], int | None] = lambda _problem, _rows, _columns: (
+        None
     )
     outputs: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     scores: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
