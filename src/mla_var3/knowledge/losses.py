@@ -30,6 +30,8 @@ _WHOLE = 128
 #: project's own history, of which nothing but the spills changed: 17 to 23 % of the instructions
 #: spilled and the kernel took 4.5 to 5.6 times as long.
 _SPILL_WEIGHT = 18.0
+#: Loss by loads that nothing counted, below which it may be none: Hopper's L2 is taken for A100's.
+_FAR = 1.3
 #: Bytes that the L2 delivers per clock (NVIDIA A100 Tensor Core GPU Architecture, "L2 cache read
 #: bandwidth"); Hopper's is not published and taken to be no less.
 _L2_BYTES_PER_CLOCK: Mapping[str, int] = {"sm_80": 5120, "sm_90": 5120}
@@ -285,7 +287,9 @@ def loads(record: Record, stage: Stage) -> float | None:
         return None
     loaded = found.flops * ratios.flops / ratios.intensity
     least = max(found.compute_us * ratios.flops, found.memory_us)
-    return max(1.0, loaded / (per_clock * clock) * 1e6 / least)
+    loss = loaded / (per_clock * clock) * 1e6 / least
+    counted_or_far = not math.isnan(ratios.loaded) or loss >= _FAR
+    return max(1.0, loss) if counted_or_far else 1.0
 
 
 def _by_tile(record: Record, stage: Stage) -> Ratios | None:

@@ -155,8 +155,9 @@ def fences(record: Record, stage: Stage) -> int | None:
 
 
 def overlapped(record: Record, stage: Stage) -> int | None:
-    """Ways by which a step's softmax runs under products: waits that leave some under way, or
-    handovers to warps that multiply meanwhile; None where a step has no softmax.
+    """Ways by which a step's softmax runs under products; None where a step has no softmax.
+
+    A wait may leave products under way, and a handover lets other warps multiply meanwhile.
     """
     mix = _mix(stage)
     if mix is None or not mix.get("MUFU") or _warpgroup_flops(mix) is None:

@@ -34,11 +34,13 @@ class _Code:
 def step_mix(listing: str) -> dict[str, int]:
     """Instructions that every step of the loops that multiply executes.
 
-    A loop is what lies between a label and a branch back to it; of nested ones the innermost with
+    A loop is what lies between a label and a branch back to it. Of nested ones the innermost with
     a product counts, and what a branch within it may pass over does not. A block behind the loop
-    that polls a barrier until it opens, and then goes back into the loop, makes none. Names are opcodes without
-    modifiers, but for tensor-core instructions, ``BAR.SYNC``, ``MEMBAR.ALL.GPU`` and the like, and
-    ``WARPGROUP.DEPBAR 1``, a wait that leaves one group of products under way.
+    that polls a barrier until it opens, and then goes back into the loop, makes none.
+
+    Names are opcodes without modifiers, but for tensor-core instructions, ``BAR.SYNC``,
+    ``MEMBAR.ALL.GPU`` and the like, and ``WARPGROUP.DEPBAR 1``, a wait that leaves one group of
+    products under way.
 
     Args:
         listing: ``nvdisasm --print-code`` of one kernel.
