@@ -106,7 +106,7 @@ def test_what_runs_under_a_softmax() -> None:
     assert _figure(mainloop.overlapped, LEAN) == 1
     alone = {name: n for name, n in LEAN.items() if "DEPBAR" not in name}
     assert _figure(mainloop.overlapped, alone | {"WARPGROUP.DEPBAR 0": 2}) == 0
-    assert _figure(mainloop.overlapped, alone | {"BAR.ARV": 1}) == 1
+    assert _figure(mainloop.overlapped, alone | {"BAR.ARV": 1}) == 0
     assert _figure(mainloop.overlapped, PRODUCTS) is None
 
 

@@ -29,6 +29,7 @@ _COMPARED = 1.06
 #: A loop that stores results goes over tiles, not over steps.
 _STORES = frozenset({"STG", "UTMASTG", "UTMAREDG"})
 _SHARED_STORES = ("STS", "STSM", "ST", "ATOMS")
+_OPEN_WAIT = re.compile(r"WARPGROUP\.DEPBAR [1-9]\d*")
 _WGMMA = re.compile(r"HGMMA\.(\d+)x(\d+)x(\d+)\.")
 
 
@@ -155,15 +156,14 @@ def fences(record: Record, stage: Stage) -> int | None:
 
 
 def overlapped(record: Record, stage: Stage) -> int | None:
-    """Ways by which a step's softmax runs under products; None where a step has no softmax.
+    """Waits of a step that leave products of the warpgroup under way; None without a softmax.
 
-    A wait may leave products under way, and a handover lets other warps multiply meanwhile.
+    Where there is none, a softmax has no product of its own warpgroup to run under.
     """
     mix = _mix(stage)
     if mix is None or not mix.get("MUFU") or _warpgroup_flops(mix) is None:
         return None
-    waits = (n for name, n in mix.items() if re.fullmatch(r"WARPGROUP\.DEPBAR [1-9]\d*", name))
-    return sum(waits) + mix.get("BAR.ARV", 0)
+    return sum(n for name, n in mix.items() if _OPEN_WAIT.fullmatch(name))
 
 
 #: Registers of an SM (CUDA C++ Programming Guide, compute capability 9.0).

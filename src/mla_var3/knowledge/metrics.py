@@ -572,8 +572,8 @@ _ANY_RUN = (
     _row("static", "step_fences", "", "lower", "stages[].static.step_mix",
          "Fences per step that publish nothing, or that reach beyond the block.", mainloop.fences),
     _row("static", "softmax_cover", "", "higher", "stages[].static.step_mix",
-         "Waits per step that leave products under way, and handovers to other warps: 0 where no "
-         "product runs under the softmax.", mainloop.overlapped),
+         "Waits per step that leave products of the warpgroup under way: 0 where none of its "
+         "products runs under its softmax.", mainloop.overlapped),
     _row("static", "exps_per_score", "", "lower", "stages[].static.step_mix, cost model",
          "Exponentials of a step per score.", mainloop.exponentials),
     _row("static", "masked_share", "", "lower", "stages[].static.step_mix, cost model",
