@@ -2,7 +2,7 @@
 
 import pytest
 
-from mla_var3.knowledge import losses
+from mla_var3.knowledge import losses, tiles
 from mla_var3.knowledge.court import judging
 from mla_var3.knowledge.court.observing import Seen, SeenStage, Work
 from mla_var3.languages.cute.facts import CuteFacts
@@ -30,7 +30,7 @@ def _told(rows: int, columns: int, blocks: int, cluster: int = 1, **problem: int
     ("blocks", "loss"), [(132, 5 * 132 / 544), (544, None), (136, 1.0), (272, 1.0)]
 )
 def test_rounds_of_blocks_that_take_tile_after_tile(blocks, loss):
-    found = losses.rounds(*_told(128, 256, blocks, m=4352, n=4096))
+    found = tiles.rounds(*_told(128, 256, blocks, m=4352, n=4096))
     assert found == (None if loss is None else pytest.approx(loss))
 
 

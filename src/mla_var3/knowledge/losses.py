@@ -103,21 +103,6 @@ def merging(record: Record, stage: Stage) -> float | None:
     return before / after if after else None
 
 
-def rounds(record: Record, stage: Stage) -> float | None:
-    """Rounds of the busiest block over an even share, where blocks take tile after tile.
-
-    None where the tiling does not say how many tiles the result has, or each has a block.
-    """
-    workload, blocks = workloads().get(record.kernel.layer), math.prod(grid(record, stage))
-    rows, columns = stage.tiling.get("tile_m"), stage.tiling.get("tile_n")
-    if workload is None or not isinstance(rows, int) or not isinstance(columns, int):
-        return None
-    tiles = workload.tiles(record.problem, rows, columns)
-    if tiles is None or not blocks or tiles <= blocks:
-        return None
-    return math.ceil(tiles / blocks) * blocks / tiles
-
-
 def covered(record: Record, stage: Stage) -> float | None:
     """Multiprocessors that get a block, over all of them."""
     device, blocks = roofline.device_of(record), blocks_at_once(record, stage)
@@ -174,32 +159,6 @@ def counted(record: Record) -> Ratios | None:
                     case.mma_flops / case.bytes_loaded,
                 )
     return None
-
-
-def tile_fill(record: Record, stage: Stage) -> float | None:
-    """Rows that fill a tile over those that could, on the problem that a CPU ran.
-
-    Rows could fill a tile that share its keys, or the rows of the product.
-    """
-    outcome, rows = record.outcome, stage.tiling.get("tile_m")
-    workload = workloads().get(record.kernel.layer)
-    checked = outcome.correctness if isinstance(outcome, Passed) else None
-    if checked is None or workload is None or not isinstance(rows, int):
-        return None
-    for case in checked.cases:
-        least, sharing = costs.of_case(record, case), workload.sharing(case.problem)
-        if case.mma_flops and least is not None and least.flops and sharing:
-            return rows / (case.mma_flops / least.flops) / min(rows, sharing)
-    return None
-
-
-def unfilled(record: Record, stage: Stage) -> float | None:
-    """Time with tiles that are filled as counted over time with full ones."""
-    fill, found = tile_fill(record, stage), costs.bound(record, stage)
-    if fill is None or found is None:
-        return None
-    whole = max(found.compute_us, found.memory_us)
-    return max(found.compute_us / min(1.0, fill), found.memory_us) / whole if whole else None
 
 
 def alike(record: Record, case: CheckedCase) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.evidence import Passed, Record, Stage, StaticFacts, address
-from mla_var3.knowledge import losses, mainloop
+from mla_var3.knowledge import losses, mainloop, tiles
 from mla_var3.languages import StageMetric, languages
 from mla_var3.runtime import costs
 from mla_var3.static import sass
@@ -598,7 +598,7 @@ _ANY_RUN = (
          losses.outputs_per_block),
     _row("execution", "tile_fill", "", "higher", "tiling, outcome.correctness.cases[].mma_flops",
          "Rows that fill a tile over those that could, on a problem that a CPU ran.",
-         losses.tile_fill),
+         tiles.tile_fill),
     _run("execution", "flops_over_least", "", "lower",
          "outcome.correctness.cases[].mma_flops, cost model",
          "Matrix FLOPs that ran over those needed, on a problem that fills tiles alike.",
@@ -615,7 +615,7 @@ _ANY_RUN = (
          "Blocks of the busiest multiprocessor over an even share.", losses.idle),
     _row("loss", "round_loss", "", "lower", "stages[].grid, stages[].tiling, problem",
          "Tiles of the busiest block over an even share, where blocks take tile after tile.",
-         losses.rounds),
+         tiles.rounds),
     _row("loss", "merge_loss", "", "lower", "stages[].grid, static, cost model, devices",
          "Time of parts and of the stage that merges them, over that with one wave of parts.",
          losses.merging),
@@ -625,7 +625,7 @@ _ANY_RUN = (
     _row("loss", "path_loss", "", "lower", "stages[].static.mma_path, cost model, devices",
          "Time on the matrix instructions chosen over time on the fast ones.", losses.mma_path),
     _row("loss", "fill_loss", "", "lower", "tile_fill, cost model, devices",
-         "Time with tiles filled as counted over time with full ones.", losses.unfilled),
+         "Time with tiles filled as counted over time with full ones.", tiles.unfilled),
     _row("loss", "thin_loss", "", "lower", "stages[].static.mma_instructions, cost model, devices",
          "Time with the 64 rows of a warpgroup's product as full as the problem's rows, over full.",
          losses.thin),
