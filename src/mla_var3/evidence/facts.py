@@ -99,6 +99,8 @@ class StaticFacts(FactsModel):
         barriers: Named barriers used.
         instructions: Instructions in the code, padding left out.
         instruction_mix: Count by base opcode.
+        step_mix: Count of what every step of the loops that multiply executes, by name (see
+            ``static.steps``); None in records of before it was read.
         mma_path: Tensor-core opcodes used, such as ``HGMMA``; joined by ``+`` from the fastest to
             the slowest where several are; ``FMA`` for multiplications left to the CUDA cores;
             ``none`` when the kernel multiplies no matrices.
@@ -132,6 +134,7 @@ class StaticFacts(FactsModel):
     barriers: int = Field(0, ge=0)
     instructions: int = Field(0, ge=0)
     instruction_mix: dict[str, int] = Field(default_factory=dict)
+    step_mix: dict[str, int] | None = None
     mma_path: str = "none"
     mma_instructions: dict[str, int] = Field(default_factory=dict)
     tma_loads: int = Field(0, ge=0)

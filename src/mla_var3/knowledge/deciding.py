@@ -74,18 +74,26 @@ def power(record: Record) -> str:
 def measurement(record: Record, catalogue: Catalogue) -> str:
     """Which measurement would decide between the pages that are still open."""
     asked: dict[str, Counter[str]] = defaultdict(Counter)
-    pages: dict[str, dict[str, None]] = defaultdict(dict)
+    pages: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for page, missing in _open(Values(record), catalogue):
-        origin: str = metrics.metric(missing[0]).origin
-        asked[origin].update(missing)
-        pages[origin][page.pattern.id] = None
+        asked[_origin(missing[0])].update(missing)
+        pages[_origin(missing[0])][page.pattern.id] = missing
     for origin, how in MEASURED_BY.items():
         if origin in asked and not _measured(record, origin):
-            named = ", ".join(f"`{name}`" for name, _ in asked[origin].most_common(MOST))
-            more = len(pages[origin]) - MOST
-            told = ", ".join(list(pages[origin])[:MOST]) + (f" and {more} more" if more > 0 else "")
+            common = [name for name, _ in asked[origin].most_common(MOST)]
+            named = ", ".join(f"`{name}`" for name in common)
+            # What many pages ask for comes first, and with it the pages that ask.
+            ordered = sorted(pages[origin].items(), key=lambda item: common[0] not in item[1])
+            more = len(ordered) - MOST
+            told = ", ".join(page for page, _ in ordered[:MOST])
+            told += f" and {more} more" if more > 0 else ""
             return f"The facts decide nothing. Measure {named} with {how}: it decides {told}."
     return "Nothing found: no trigger fires, and none asks for what was not measured."
+
+
+def _origin(name: str) -> str:
+    """Which measurement states a metric: a share of the bound takes a time, too."""
+    return "time" if name == "bound_fraction" else metrics.metric(name).origin
 
 
 def _measured(record: Record, origin: str) -> bool:
@@ -108,7 +116,7 @@ def _open(values: Values, catalogue: Catalogue) -> Iterator[tuple[Document, tupl
             continue
         for trigger in page.pattern.triggers:
             missing = _missing(trigger, values)
-            if missing and len({metrics.metric(name).origin for name in missing}) == 1:
+            if missing and len({_origin(name) for name in missing}) == 1:
                 yield page, missing
                 break
 
@@ -120,7 +128,7 @@ def _missing(trigger: Trigger, values: Values) -> tuple[str, ...]:
     """
     conditions = (trigger, *trigger.with_)
     unknown = [c.metric for c in conditions if not values.of(c.metric)]
-    if any(metrics.metric(name).origin not in MEASURED_BY for name in unknown):
+    if any(_origin(name) not in MEASURED_BY for name in unknown):
         return ()
     known = [c for c in conditions if values.of(c.metric)]
     if not all(_holds_somewhere(condition, values) for condition in known):

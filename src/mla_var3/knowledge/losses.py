@@ -30,6 +30,8 @@ _WHOLE = 128
 #: project's own history, of which nothing but the spills changed: 17 to 23 % of the instructions
 #: spilled and the kernel took 4.5 to 5.6 times as long.
 _SPILL_WEIGHT = 18.0
+#: Loss by loads that nothing counted, below which it may be none: Hopper's L2 is taken for A100's.
+_FAR = 1.3
 #: Bytes that the L2 delivers per clock (NVIDIA A100 Tensor Core GPU Architecture, "L2 cache read
 #: bandwidth"); Hopper's is not published and taken to be no less.
 _L2_BYTES_PER_CLOCK: Mapping[str, int] = {"sm_80": 5120, "sm_90": 5120}
@@ -159,32 +161,6 @@ def counted(record: Record) -> Ratios | None:
     return None
 
 
-def tile_fill(record: Record, stage: Stage) -> float | None:
-    """Rows that fill a tile over those that could, on the problem that a CPU ran.
-
-    Rows could fill a tile that share its keys, or the rows of the product.
-    """
-    outcome, rows = record.outcome, stage.tiling.get("tile_m")
-    workload = workloads().get(record.kernel.layer)
-    checked = outcome.correctness if isinstance(outcome, Passed) else None
-    if checked is None or workload is None or not isinstance(rows, int):
-        return None
-    for case in checked.cases:
-        least, sharing = costs.of_case(record, case), workload.sharing(case.problem)
-        if case.mma_flops and least is not None and least.flops and sharing:
-            return rows / (case.mma_flops / least.flops) / min(rows, sharing)
-    return None
-
-
-def unfilled(record: Record, stage: Stage) -> float | None:
-    """Time with tiles that are filled as counted over time with full ones."""
-    fill, found = tile_fill(record, stage), costs.bound(record, stage)
-    if fill is None or found is None:
-        return None
-    whole = max(found.compute_us, found.memory_us)
-    return max(found.compute_us / min(1.0, fill), found.memory_us) / whole if whole else None
-
-
 def alike(record: Record, case: CheckedCase) -> bool:
     """Whether a smaller problem fills tiles as the record's does.
 
@@ -260,7 +236,7 @@ def spills(record: Record, stage: Stage) -> float | None:
 
 def loads(record: Record, stage: Stage) -> float | None:
     """Time of the loads through the L2 over the time that the work takes at attained rates."""
-    device, ratios = roofline.device_of(record), counted(record)
+    device, ratios = roofline.device_of(record), counted(record) or _by_tile(record, stage)
     found, top = costs.reference(record), costs.bound(record)
     if device is None or ratios is None or found is None or top is None:
         return None
@@ -270,7 +246,28 @@ def loads(record: Record, stage: Stage) -> float | None:
         return None
     loaded = found.flops * ratios.flops / ratios.intensity
     least = max(found.compute_us * ratios.flops, found.memory_us)
-    return max(1.0, loaded / (per_clock * clock) * 1e6 / least)
+    loss = loaded / (per_clock * clock) * 1e6 / least
+    counted_or_far = not math.isnan(ratios.loaded) or loss >= _FAR
+    return max(1.0, loss) if counted_or_far else 1.0
+
+
+def _by_tile(record: Record, stage: Stage) -> Ratios | None:
+    """Counts of a kernel alone whose blocks load each operand of their tile once.
+
+    None where blocks of a cluster may share loads, and where its tiling or problem does not tell.
+    """
+    facts, workload = _facts(stage), workloads().get(record.kernel.layer)
+    stages = record.outcome.stages if isinstance(record.outcome, Passed) else []
+    rows, columns = stage.tiling.get("tile_m"), stage.tiling.get("tile_n")
+    if facts is None or facts.blocks_per_cluster > 1 or len(stages) != 1 or workload is None:
+        return None
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    try:
+        intensity = workload.tile_intensity(record.problem, rows, columns)
+    except (KeyError, TypeError):
+        return None
+    return None if not intensity else Ratios(1.0, math.nan, intensity)
 
 
 def reloads(record: Record, stage: Stage) -> float | None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from mla_var3 import roofline
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.evidence import Passed, Record, Stage, StaticFacts, address
-from mla_var3.knowledge import losses
+from mla_var3.knowledge import losses, mainloop, tiles
 from mla_var3.languages import StageMetric, languages
 from mla_var3.runtime import costs
 from mla_var3.static import sass
@@ -323,6 +323,14 @@ def _counter_sum(*names: str, scale: float = 1.0) -> _StageReader:
     return read
 
 
+def _dram_over_least(record: Record, stage: Stage) -> float | None:
+    """DRAM traffic that the hardware counted, over the least of the cost model."""
+    counted = _counter_sum(*_DRAM_BYTES)(record, stage)
+    work = costs.cost(record, stage)
+    return counted / work.bytes if counted and work is not None and work.bytes else None
+
+
+_DRAM_BYTES = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 #: Bytes of a sector, the unit in which the L1 cache counts.
 _SECTOR = 32
 #: Bytes that the banks of shared memory deliver at once.
@@ -524,7 +532,10 @@ _ANY_RUN = (
     _row("counter", "dram_bytes", "bytes", "lower",
          "stages[].counters[dram__bytes_read.sum + dram__bytes_write.sum]",
          "DRAM traffic that the hardware counted.",
-         _counter_sum("dram__bytes_read.sum", "dram__bytes_write.sum")),
+         _counter_sum(*_DRAM_BYTES)),
+    _row("counter", "dram_over_least", "", "lower", "dram_bytes, cost model",
+         "DRAM traffic that the hardware counted, over the least: what was read again.",
+         _dram_over_least),
     _run("execution", "loaded_bytes", "bytes", "lower",
          "outcome.correctness.cases[].bytes_loaded",
          "Bytes that loads asked for, over all checked cases.", _counted("bytes_loaded")),
@@ -555,6 +566,30 @@ _ANY_RUN = (
     _run("execution", "max_relative_error", "", "lower",
          "outcome.correctness.cases[].max_relative_error",
          "Largest relative error over all checked cases.", _largest_error),
+    _row("static", "step_barriers", "", "lower", "stages[].static.step_mix",
+         "Barriers per step at which warps wait for each other, beyond handovers between them.",
+         mainloop.barriers),
+    _row("static", "step_fences", "", "lower", "stages[].static.step_mix",
+         "Fences per step that publish nothing, or that reach beyond the block.", mainloop.fences),
+    _row("static", "softmax_cover", "", "higher", "stages[].static.step_mix",
+         "Waits per step that leave products of the warpgroup under way: 0 where none of its "
+         "products runs under its softmax.", mainloop.overlapped),
+    _row("static", "exps_per_score", "", "lower", "stages[].static.step_mix, cost model",
+         "Exponentials of a step per score.", mainloop.exponentials),
+    _row("static", "masked_share", "", "lower", "stages[].static.step_mix, cost model",
+         "Selections that every step executes, per score: 1 where each tile is masked.",
+         mainloop.masked),
+    _row("static", "spare_registers", "", "lower", "stages[].static.register_budgets",
+         "Share of the multiprocessor's registers that no warp may use, by their budgets.",
+         mainloop.spare_registers),
+    _row("loss", "softmax_loss", "", "lower", "stages[].static.step_mix, cost model",
+         "Time of a step's products with the softmax's needless instructions after them, over "
+         "the products alone.", mainloop.softmax),
+    _row("loss", "issue_loss", "", "lower", "stages[].static.step_mix",
+         "Time to issue the instructions of a step over the time of its products, at least 1.",
+         mainloop.issue),
+    _row("loss", "mask_loss", "", "lower", "stages[].static.step_mix, cost model",
+         "The same of the instructions that mask where no mask is needed.", mainloop.masking),
     _row("launch", "sms_covered", "", "higher", "stages[].grid, devices",
          "Multiprocessors that get a block, over all; stages side by side count together.",
          losses.covered),
@@ -563,7 +598,7 @@ _ANY_RUN = (
          losses.outputs_per_block),
     _row("execution", "tile_fill", "", "higher", "tiling, outcome.correctness.cases[].mma_flops",
          "Rows that fill a tile over those that could, on a problem that a CPU ran.",
-         losses.tile_fill),
+         tiles.tile_fill),
     _run("execution", "flops_over_least", "", "lower",
          "outcome.correctness.cases[].mma_flops, cost model",
          "Matrix FLOPs that ran over those needed, on a problem that fills tiles alike.",
@@ -578,6 +613,9 @@ _ANY_RUN = (
          lambda r, o: getattr(losses.counted(r), "intensity", None)),
     _row("loss", "idle_loss", "", "lower", "stages[].grid, devices",
          "Blocks of the busiest multiprocessor over an even share.", losses.idle),
+    _row("loss", "round_loss", "", "lower", "stages[].grid, stages[].tiling, problem",
+         "Tiles of the busiest block over an even share, where blocks take tile after tile.",
+         tiles.rounds),
     _row("loss", "merge_loss", "", "lower", "stages[].grid, static, cost model, devices",
          "Time of parts and of the stage that merges them, over that with one wave of parts.",
          losses.merging),
@@ -587,7 +625,7 @@ _ANY_RUN = (
     _row("loss", "path_loss", "", "lower", "stages[].static.mma_path, cost model, devices",
          "Time on the matrix instructions chosen over time on the fast ones.", losses.mma_path),
     _row("loss", "fill_loss", "", "lower", "tile_fill, cost model, devices",
-         "Time with tiles filled as counted over time with full ones.", losses.unfilled),
+         "Time with tiles filled as counted over time with full ones.", tiles.unfilled),
     _row("loss", "thin_loss", "", "lower", "stages[].static.mma_instructions, cost model, devices",
          "Time with the 64 rows of a warpgroup's product as full as the problem's rows, over full.",
          losses.thin),

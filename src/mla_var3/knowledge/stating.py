@@ -13,7 +13,7 @@ from typing import Literal
 from mla_var3 import evidence, languages
 from mla_var3.archs import base_arch
 from mla_var3.evidence import CheckedCase, Passed, Record, Stage, StaticFacts
-from mla_var3.knowledge import losses, metrics
+from mla_var3.knowledge import losses, metrics, tiles
 from mla_var3.runtime import costs
 from mla_var3.static import sass
 
@@ -187,7 +187,7 @@ def _rows(asked: _Asked) -> str:
     """Rows used of rows computed; where a tiling names no rows, the share of FLOPs needed."""
     if not asked.multiplies:
         raise _NoMeaningError("the stage multiplies nothing")
-    fill = losses.tile_fill(asked.record, asked.stage)
+    fill = tiles.tile_fill(asked.record, asked.stage)
     if fill is not None:
         return f"{min(1.0, fill):.0%} of a tile that could be full"
     case = _case(asked, "mma_flops")

@@ -140,6 +140,7 @@ WORKLOAD = Workload(
     problem=AttentionProblem,
     sweep="s",
     outputs=lambda p: p["b"] * p["h"] * p["s"] * p["d"],
+    scores=lambda p: p["b"] * p["h"] * seen_pairs(p["s"], p["t"], bool(p.get("causal"))),
     repeats=lambda _problem: {"b": False, "h": False, "t": True},
     compared=("b", "h", "s", "t", "d", "dtype", "causal"),
     regimes=(

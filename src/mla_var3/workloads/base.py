@@ -391,7 +391,11 @@ class Workload:
             tells of all; for each whether tiles cut it.
         tile_intensity: FLOPs per byte that a block loads where it loads each operand once: of a
             problem, the rows and the columns of a tile; None where they do not tell.
+        tiles: Tiles that the result of a problem has, of so many rows and columns; None where they
+            do not tell.
         outputs: Elements of a problem's result; None where its axes do not tell.
+        scores: Products of a query and a key that a problem asks for; None where its axes do not
+            tell, or it has none.
         sharing: Rows of a problem that take the same operands; None where its axes do not tell.
         sets: Sets of problems that ``bench`` runs in one process, by name: the fields of each.
     """
@@ -411,7 +415,11 @@ class Workload:
     tile_intensity: Callable[[Mapping[str, Any], int, int], float | None] = (
         lambda _problem, _rows, _columns: None
     )
+    tiles: Callable[[Mapping[str, Any], int, int], int | None] = lambda _problem, _rows, _columns: (
+        None
+    )
     outputs: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
+    scores: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sharing: Callable[[Mapping[str, Any]], int | None] = lambda _problem: None
     sets: Mapping[str, Callable[[], Sequence[Mapping[str, Any]]]] = dataclasses.field(
         default_factory=dict

@@ -128,6 +128,7 @@ WORKLOAD = Workload(
     sweep="m",
     outputs=lambda p: p["m"] * p["n"],
     tile_intensity=_tile_intensity,
+    tiles=lambda p, rows, columns: -(-p["m"] // rows) * -(-p["n"] // columns),
     repeats=lambda _problem: dict.fromkeys(("m", "n", "k"), True),
     compared=("m", "n", "k", "dtype"),
     regimes=(

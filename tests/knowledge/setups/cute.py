@@ -37,6 +37,28 @@ class StreamLatent:
 
 o = make_fake_compact_tensor(BFloat16, (cute.sym_int32(), 512), stride_order=(1, 0))
 """
+#: The same for a step of a product: an arrival at its end, and no meeting.
+WITHOUT_A_BARRIER = """
+done = []
+
+
+class warpgroup:
+    @staticmethod
+    def wait_group(pending):
+        done.append(f"wait {pending}")
+
+
+class Step:
+    def __getattr__(self, name):
+        return lambda *_: done.append(name)
+
+    def run(self, full, free, acc, operands, step):
+        # snippet
+
+
+Step().run(*range(5))
+assert done == ["await_loads", "multiply", "wait 1", "release"]
+"""
 #: A schedule without a kernel: each call notes itself, and what it needs must stand before it.
 UNDER_PRODUCTS = """
 done = []
@@ -776,6 +798,7 @@ assert torch.equal(out[0], b) and torch.equal(out[1], b)
     ],
     "cute-serialized-products": [Setup(BEHIND_THE_WAIT)],
     "cute-softmax-under-products": [Setup(UNDER_PRODUCTS)],
+    "cute-barrier-in-step": [Setup(WITHOUT_A_BARRIER)],
     "cute-split-keys-in-cluster": [
         _program(
             """

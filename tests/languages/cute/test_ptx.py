@@ -125,3 +125,32 @@ def test_names_of_device_kernels():
     mangled = "kernel_cutlass_kernel_exp_modThing_object_at__tensorptrf32_0"
     assert reading.short_name(mangled, ["kernel", "kernel_exp", "other"]) == "kernel_exp"
     assert reading.short_name(mangled) == "kernel_exp_modThing"
+
+
+def _multiplies(*constants: str) -> str:
+    """A kernel whose descriptors hold constants."""
+    built = "".join(f"\tor.b64 \t%rd{i}, %rd9, {value};\n" for i, value in enumerate(constants))
+    return (
+        ".version 9.4\n.target sm_90a\n.visible .entry one()\n{\n"
+        f"{built}\twgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+        "{%f0, %f1, %f2, %f3}, %rd0, %rd1, p, 1, 1, 0, 0;\n\tret;\n}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("constants", "swizzle"),
+    [
+        (("0x4000004000010000", "0x4000004000010002"), 128),
+        (("4611686293305360384", "-9223371899415756800"), 64),  # Bits 62 and 63 are 1, then 2.
+        (("0xC000004000010000",), 32),
+        (("0x12f0000000000000",), 0),  # An L2 policy is no descriptor.
+        ((), 0),
+    ],
+)
+def test_the_narrowest_swizzle_of_the_tiles_that_warpgroups_multiply(constants, swizzle):
+    found = ptx.module(_multiplies(*constants)).kernels["one"]
+    assert ptx.operand_swizzle(found) == swizzle
+
+
+def test_a_kernel_without_warpgroup_products_has_no_such_tiles(first):
+    assert ptx.operand_swizzle(first) is None

@@ -39,6 +39,10 @@ class _Cute:
             "register_moves", "instructions", None,
             "Instructions by which warps give registers up or take them (setmaxnreg).",
         ),
+        _metric(
+            "operand_swizzle", "bytes", "higher",
+            "Narrowest swizzle of the tiles that warpgroups multiply; 0 for none.",
+        ),
         _metric("waits_per_wgmma", "", "lower", "Waits for warpgroup multiplications, per one."),
         _metric(
             "wgmma_serialized", "", "lower",

@@ -45,6 +45,8 @@ class CuteFacts(StaticFacts):
         mbarrier_waits: Waits for an mbarrier (one per ``SYNCS.PHASECHK`` that may suspend).
         mbarrier_arrivals: Arrivals at an mbarrier.
         transaction_bytes: Bytes that a TMA barrier is told to expect, each figure once.
+        operand_swizzle: Bytes of the narrowest swizzle of the tiles that warpgroups multiply, 0 for
+            none; None where no warpgroup does, or in records of before it was read.
         pipeline_stages: Depth of the deepest ring of TMA loads that the barriers and the shared
             memory allow; None where there is none, or it cannot be told, as with tcgen05 (see
             ``reading.stages``).
@@ -71,6 +73,7 @@ class CuteFacts(StaticFacts):
     mbarrier_waits: int = Field(0, ge=0)
     mbarrier_arrivals: int = Field(0, ge=0)
     transaction_bytes: tuple[int, ...] = ()
+    operand_swizzle: int | None = None
     pipeline_stages: int | None = None
     wgmma: int = Field(0, ge=0)
     wgmma_waits: int = Field(0, ge=0)

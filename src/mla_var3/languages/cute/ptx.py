@@ -11,6 +11,9 @@ from mla_var3.gpuless.ptx import Instruction, Kernel, Module, parse
 
 _ADDRESS = re.compile(r"\[([%\w$@]+)\s*(?:\+\s*(-?\d+))?\]")
 
+#: Instructions that build a descriptor of a tile in shared memory.
+_BUILDING = ("or.b64", "add.s64", "add.u64", "mov.b64", "mov.u64")
+
 #: Bytes of an mbarrier (PTX ISA, section "Parallel Synchronization: mbarrier").
 BARRIER_BYTES = 8
 
@@ -85,6 +88,26 @@ def transactions(kernel: Kernel) -> tuple[int, ...]:
     told = (i.args[-1] for i in _of(kernel, "mbarrier.") if "expect_tx" in i.parts)
     values = {known.get(operand, _number(operand)) for operand in told}
     return tuple(sorted(value for value in values if value))
+
+
+#: Swizzle of a warpgroup's operand in bytes, by bits 62 and 63 of its descriptor (PTX ISA,
+#: "Matrix Descriptor Format" of wgmma).
+_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
+
+
+def operand_swizzle(kernel: Kernel) -> int | None:
+    """The narrowest swizzle of the tiles that warpgroups multiply, in bytes; 0 for none.
+
+    The bits of descriptors that a kernel's constants hold tell it. None where no warpgroup
+    multiplies.
+    """
+    if not any(True for _ in _of(kernel, "wgmma.mma_async")):
+        return None
+    numbers = (_number(operand) for i in _of(kernel, *_BUILDING) for operand in i.args[1:])
+    kinds = {n >> 62 & 3 for n in numbers if n is not None and abs(n) >= 1 << 32}
+    # Without such a constant the bits are all zero, as where tiles lie without a swizzle.
+    found = [_SWIZZLES[kind] for kind in kinds if kind]
+    return min(found, default=0)
 
 
 def budgets(kernel: Kernel) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ from mla_var3.languages.cute.facts import BarrierGroup, CuteFacts, RegisterBudge
 from mla_var3.static import sass
 from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
+from mla_var3.static.steps import step_mix
 
 _TEXT_SECTION = re.compile(r"^\.text\.(\S+):$", re.MULTILINE)
 _INFO_SECTION = re.compile(r"^\.nv\.info\.(\S+)$", re.MULTILINE)
@@ -81,6 +82,7 @@ def read_facts(
             entry=kernels[name],
             version=module.version,
             instructions=sass.parse_listing(listings[name]),
+            steps=step_mix(listings[name]),
             resources=resources[name],
             attributes=sass.parse_attributes(attributes[name]),
             reserved=sass.reserved_shared(printed.elf, resources[name]),
@@ -111,6 +113,7 @@ def _kernel(
     entry: Kernel,
     version: str,
     instructions: Sequence[sass.Instruction],
+    steps: dict[str, int],
     resources: sass.Resources,
     attributes: Mapping[str, tuple[int, ...]],
     reserved: int,
@@ -148,6 +151,7 @@ def _kernel(
             "blocks_per_cluster": _cluster(attributes, launch),
             "instructions": len(instructions),
             "instruction_mix": mix,
+            "step_mix": steps,
             "mma_path": path,
             "mma_instructions": mma,
             "tma_loads": sum(mix.get(name, 0) for name in sass.TMA_LOADS),
@@ -160,6 +164,7 @@ def _kernel(
             "mbarrier_waits": _count(instructions, "SYNCS", "TRYWAIT"),
             "mbarrier_arrivals": _count(instructions, "SYNCS", "ARRIVE"),
             "transaction_bytes": transactions,
+            "operand_swizzle": ptx.operand_swizzle(entry),
             "pipeline_stages": stages(groups, mbarriers, told, shared),
             **multiplications,
             "register_budgets": tuple(

@@ -33,9 +33,10 @@ from mla_var3.languages.cutile.remarks import parse_remarks
 from mla_var3.static import sass, tools
 from mla_var3.static.lines import line_facts
 from mla_var3.static.source import relative_source
+from mla_var3.static.steps import step_mix
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
-FACTS_VERSION = 4
+FACTS_VERSION = 6
 
 #: Seconds one compile may take. The largest tiling of the project's kernels takes about 20 s on
 #: one core; a 512 x 512 accumulator keeps tileiras busy for many minutes and never pays.
@@ -434,6 +435,7 @@ def read_facts(
             "barriers": attributes.get("NUM_BARRIERS", (0,))[0],
             "instructions": len(instructions),
             "instruction_mix": mix,
+            "step_mix": step_mix(listing),
             "mma_ops": mma_ops,
             "mma_tile_flops": mma_flops,
             "mma_path": path,

@@ -114,6 +114,14 @@ def _tile_intensity(problem: Mapping[str, Any], rows: int, columns: int) -> floa
     return rows * 2 * (2 * k + p) / ((k + p) * width)
 
 
+def _scores(problem: Mapping[str, Any]) -> int | None:
+    """Of problems whose keys all go one way."""
+    if any(problem.get(axis) for axis in ("n", "prefix", "shared", "lengths", "topk")):
+        return None
+    pairs = seen_pairs(problem["s"], problem["t"], bool(problem.get("causal")))
+    return int(problem["b"] * problem["h"] * pairs)
+
+
 WORKLOAD = Workload(
     key="mla",
     title="MLA",
@@ -122,6 +130,7 @@ WORKLOAD = Workload(
     sweep="s",
     repeats=_repeats,
     sharing=lambda p: _shared_rows(p) if "k" in p else None,
+    scores=_scores,
     outputs=lambda p: p["b"] * p["h"] * p["s"] * (p.get("d") or p["k"]),
     tile_intensity=_tile_intensity,
     compared=("b", "h", "s", "t", "dtype", "causal", "page", "lengths", "topk"),
