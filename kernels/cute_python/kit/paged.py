@@ -241,16 +241,12 @@ class PagedKernel(LatentKernel):
                 self.queries.await_rest(storage, taken & 1)
                 self.right_tiles(wg, even, odd, odds)
             self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole), side)
-            self.release_last(wg, even, odd, side)
+            # After their last use, which may have been as the output's way out.
+            if even > odd:
+                self.release(wg, Free.EVEN_LEFT + side)
+            else:
+                self.release(wg, Free.ODD_LEFT + side)
             taken, evens, odds = taken + 1, evens + even, odds + odd
-
-    @cute.jit
-    def release_last(self, wg, even, odd, side: cutlass.Constexpr):
-        """The halves of the last tile, after a use that may have been as the output's way out."""
-        if even > odd:
-            self.release(wg, Free.EVEN_LEFT + side)
-        else:
-            self.release(wg, Free.ODD_LEFT + side)
 
     def views(self, storage, scale_log2, side):
         """Views of one side, with a fourth number in ``limit``."""

@@ -1,10 +1,10 @@
-"""Parts of sequences that cost less: places go back before a part leaves, merges stay in registers.
+"""Merges of three parts and more of a sequence of many rows, from L2 into registers.
 
-What a part leaves in L2 does not pass through shared memory, so the keys of the next sequence are
-under way meanwhile. Where three workers and more have parts of a sequence, each that ends with it
-merges some units: four groups of eight columns of a warp's sixteen rows. A warp asks L2 for its
-unit in several parts at once. One counter per sequence and row tile says how many warps have left
-theirs, and who has seen them; it is zero between launches.
+Each worker that ends with such a sequence merges some units: four groups of eight columns of a
+warp's sixteen rows. A warp asks L2 for its unit in several parts at once; where a worker has fewer
+units than warps, some warps share a unit and each adds every so-many-th part. One counter per
+sequence and row tile says how many warps have left theirs, and who has seen them; it is zero
+between launches.
 """
 
 from __future__ import annotations
@@ -19,26 +19,18 @@ from cutlass import Float32, Int32, range_constexpr
 from mla_var3.kernel.cute_python.kit.epilogue import Epilogue
 from mla_var3.kernel.cute_python.kit.even import Cut
 from mla_var3.kernel.cute_python.kit.handovers import CONSUMERS, Handover, sync
-from mla_var3.kernel.cute_python.kit.joined import COLUMN_GROUPS, NUMBERS, numbers_of, quads_of
+from mla_var3.kernel.cute_python.kit.joined import COLUMN_GROUPS, NUMBERS
 from mla_var3.kernel.cute_python.kit.l2 import SIGNALS
 from mla_var3.kernel.cute_python.kit.members import MembersSchedule, MembersWork
-from mla_var3.kernel.cute_python.kit.rings import Free
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
-from mla_var3.kernel.cute_python.kit.slabs import HALF, ROWS, SLABS
+from mla_var3.kernel.cute_python.kit.slabs import HALF, ROWS
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
-from mla_var3.kernel.cute_python.kit.stores import complete_sums, inverse_sum
 from mla_var3.kernel.cute_python.kit.warpgroups import Side
 
-#: Groups of eight columns of a unit, and units of a warp's rows.
-WIDE, UNITS = 4, 2 * COLUMN_GROUPS // 4
 #: Consumer warps, lanes of each, and warps of a row tile.
 WARPS, LANES, TALL = CONSUMERS // 32, 32, 4
-#: Parts of a unit that a warp asks for at once.
-AT_ONCE = 4
 #: What a reader adds to a counter of warps, more than there are of these.
 READER = 1 << 16
-#: fp32 values that a lane has of a unit: two maxima, two sums, and four of each group.
-KEPT = 4 + 4 * WIDE
 
 UnitsWork = NamedTuple("UnitsWork", [*MembersWork.__annotations__.items(), ("begun", Int32)])
 
@@ -61,6 +53,9 @@ class UnitsSchedule(MembersSchedule):
 class UnitsKernel(ShortKernel):
     """Host and device half for one box of keys and number of CTAs that share keys."""
 
+    #: Groups of eight columns of a unit, and parts of one that a warp asks for at once.
+    wide, at_once = 4, 4
+
     def __init__(self, lazy, share, box, keep=False):
         """Settings.
 
@@ -71,70 +66,21 @@ class UnitsKernel(ShortKernel):
             keep: Whether L2 keeps keys as long as anything else.
         """
         super().__init__(lazy, share, box, keep)
+        #: Units of a warp's rows.
+        self.units = 2 * COLUMN_GROUPS // self.wide
         self.epilogue, self.schedule = Epilogue(1), UnitsSchedule(share)
 
-    # ---- consumer warpgroups ---------------------------------------------------------------
-    def release_last(self, wg, even, odd, side):
-        """Nothing: ``finish`` gives back the place of a sequence's last tile."""
-
     # ---- results ---------------------------------------------------------------------------
-    @cute.jit
-    def finish(self, wg, storage, work, outputs, slots, sequence, part, side: cutlass.Constexpr):
-        """The output of a whole sequence, or a part of one for those that merge it."""
-        start, stop, _ = part
-        complete_sums(wg, side)
-        goes_on = (sequence == work.last) & (work.last_tile > 0)
-        alone = (start == 0) & ((goes_on == 0) | (work.final == work.owner + 1))
-        single = (stop - start) % 2 == 1
-        if alone:
-            if goes_on:
-                self.take(wg, work, slots, self.schedule.place(work, work.final), side)
-            else:
-                for r in range_constexpr(2):
-                    wg.shrink[r] = inverse_sum(wg, r)
-                for i in range_constexpr(cute.size(wg.out)):
-                    wg.out[i] = wg.out[i] * wg.shrink[i // 2 % 2]
-            first = Int32(0) if single else Int32(SLABS)
-            self.send(wg, storage, outputs, work, sequence, first, side)
-        if single:
-            self.release(wg, Free.EVEN_LEFT + side)
-        else:
-            self.release(wg, Free.ODD_LEFT + side)
-        if alone == 0:
-            kind = Int32(0) if goes_on else Int32(self.share)
-            owner = work.worker if start == 0 else work.begun
-            final = work.final if goes_on else work.worker
-            self.leave_part(wg, work, slots, work.slot + kind, (owner, final), side)
-
-    def signal(self, work, slot, owner, many, side):
-        """Which signal says that a part has come: its warp's, or of many parts the sequence's."""
-        row = cutlass.select_(many, 2 * self.schedule.began(work, owner), 2 * slot + side)
-        return row, cutlass.select_(many, Int32(0), cute.arch.warp_idx() % SIGNALS)
-
-    @cute.jit
-    def leave_part(self, wg, work, slots, slot, holders, side: cutlass.Constexpr):
-        """Write a part to a slot, and say so."""
-        places, signals, _ = slots
-        owner, final = holders
-        if self.lives(wg, work):
-            numbers, quads = numbers_of(places, slot, side), quads_of(places, slot, side)
-            quad = cute.make_rmem_tensor(4, Float32)
-            for j in range_constexpr(COLUMN_GROUPS):
-                for i in range_constexpr(4):
-                    quad[i] = wg.out[4 * j + i]
-                cute.autovec_copy(quad, quads[None, j])
-            if wg.lane % 4 == 0:
-                for r in range_constexpr(2):
-                    pair = cute.make_rmem_tensor(2, Float32)
-                    pair[0], pair[1] = wg.row_max[r], wg.row_sum[r]
-                    cute.autovec_copy(pair, numbers[wg.row + 8 * r, None])
-            cute.arch.sync_warp()  # all that the warp has written is before its release
-            with cute.arch.elect_one():
-                at = self.signal(work, slot, owner, final - owner > 1, side)
-                cute.arch.red(
-                    cute.domain_offset(at, signals).iterator,
-                    Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",
-                )  # fmt: skip
+    def signal(self, work, signals, slot, side):
+        """As below; where three workers and more have parts, the counter of the sequence."""
+        ends = slot >= work.slot + self.share  # this part ends the sequence
+        owner = cutlass.select_(ends, work.begun, work.owner)
+        final = cutlass.select_(ends, work.worker, work.final)
+        row = cutlass.select_(
+            final - owner > 1, 2 * self.schedule.began(work, owner), 2 * slot + side
+        )
+        column = cutlass.select_(final - owner > 1, 0, cute.arch.warp_idx() % SIGNALS)
+        return cute.domain_offset((row, column), signals).iterator
 
     # ---- merges of three parts and more ----------------------------------------------------
     @cute.jit
@@ -142,7 +88,7 @@ class UnitsKernel(ShortKernel):
         """Merge some units of the sequence that this worker ends with, with all who do."""
         stays = (work.last_tile > 0) | ((work.worker == work.final) & (work.ends > 0))
         if stays & (work.final - work.owner > 1):
-            members, units = work.final - work.owner + work.ends, UNITS * self.living(work)
+            members, units = work.final - work.owner + work.ends, self.units * self.living(work)
             each = cute.ceil_div(units, members)
             first = (work.worker - work.owner) * each
             if first < units:
@@ -171,21 +117,21 @@ class UnitsKernel(ShortKernel):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = cute.arch.thread_idx()[0] % LANES
         team = cutlass.max(WARPS // units, 1)
-        at_once = WARPS // team
+        abreast = WARPS // team
         sums = cute.make_rmem_tensor((2, 2), Float32)  # maximum and sum of two rows
-        acc = cute.make_rmem_tensor((4, WIDE), Float32)
+        acc = cute.make_rmem_tensor((4, self.wide), Float32)
         shared = cute.make_tensor(
             cute.recast_ptr(storage.q.data_ptr(), dtype=Float32),
-            cute.make_layout((LANES, KEPT, WARPS)),
+            cute.make_layout((LANES, 4 + 4 * self.wide, WARPS)),
         )[lane, None, None]  # fmt: skip
-        for n in cutlass.range(cute.ceil_div(units, at_once), unroll=1):
-            number = warp // team + n * at_once
+        for n in cutlass.range(cute.ceil_div(units, abreast), unroll=1):
+            number = warp // team + n * abreast
             unit = first + cutlass.min(number, units - 1)
             self.add_parts(work, slots[0], unit, warp % team, team, lane, sums, acc)
             if team > 1:
                 for i in range_constexpr(4):
                     shared[i, warp] = sums[i]
-                for i in range_constexpr(4 * WIDE):
+                for i in range_constexpr(4 * self.wide):
                     shared[4 + i, warp] = acc[i]
                 sync(Handover.FIRST_PIECE)
                 if warp % team == 0:
@@ -197,8 +143,8 @@ class UnitsKernel(ShortKernel):
     def place_of_unit(self, work, unit):
         """Side, first group of columns, and warp of a unit."""
         lives = self.living(work)
-        side = unit // (UNITS // 2 * lives)
-        return side, unit // lives % (UNITS // 2) * WIDE, unit % lives
+        side = unit // (self.units // 2 * lives)
+        return side, unit // lives % (self.units // 2) * self.wide, unit % lives
 
     @cute.jit
     def add_parts(self, work, places, unit, first, step, lane, sums, acc):
@@ -207,35 +153,35 @@ class UnitsKernel(ShortKernel):
         for r in range_constexpr(2):
             sums[0, r], sums[1, r] = Float32(LOWEST), Float32(0.0)
         acc.fill(0.0)
-        pairs = cute.make_rmem_tensor((2, 2, AT_ONCE), Float32)  # maximum and sum, row, part
-        quads = cute.make_rmem_tensor((4, WIDE, AT_ONCE), Float32)
+        pairs = cute.make_rmem_tensor((2, 2, self.at_once), Float32)  # maximum and sum, row, part
+        quads = cute.make_rmem_tensor((4, self.wide, self.at_once), Float32)
         parts = work.final - work.owner + 1
         row, value = warp * 16 + lane // 4, NUMBERS + j * 512 + (warp * LANES + lane) * 4
-        for part in cutlass.range(first, parts, step * AT_ONCE, unroll=1):
-            for n in range_constexpr(AT_ONCE):
+        for part in cutlass.range(first, parts, step * self.at_once, unroll=1):
+            for n in range_constexpr(self.at_once):
                 worker = work.owner + cutlass.min(part + n * step, parts - 1)
                 place = places[2 * self.schedule.place(work, worker) + side, None]
                 for r in range_constexpr(2):
                     pair = cute.local_tile(place, (2,), (row + 8 * r,))
                     cute.autovec_copy(pair, pairs[None, r, n])
-                for c in range_constexpr(WIDE):
+                for c in range_constexpr(self.wide):
                     quad = cute.local_tile(place, (4,), (value // 4 + 128 * c,))
                     cute.autovec_copy(quad, quads[None, c, n])
             for r in range_constexpr(2):
                 top = sums[0, r]
-                for n in range_constexpr(AT_ONCE):
+                for n in range_constexpr(self.at_once):
                     there = part + n * step < parts
                     pairs[0, r, n] = cutlass.select_(there, pairs[0, r, n], -Float32.inf)
                     top = cute.arch.fmax(top, pairs[0, r, n])
                 kept = cute.math.exp2(sums[0, r] - top, fastmath=True)
                 sums[0, r], sums[1, r] = top, sums[1, r] * kept
-                for c in range_constexpr(WIDE):
+                for c in range_constexpr(self.wide):
                     for i in range_constexpr(2 * r, 2 * r + 2):
                         acc[i, c] = acc[i, c] * kept
-                for n in range_constexpr(AT_ONCE):
+                for n in range_constexpr(self.at_once):
                     weight = cute.math.exp2(pairs[0, r, n] - top, fastmath=True)
                     sums[1, r] = sums[1, r] + pairs[1, r, n] * weight
-                    for c in range_constexpr(WIDE):
+                    for c in range_constexpr(self.wide):
                         for i in range_constexpr(2 * r, 2 * r + 2):
                             acc[i, c] = acc[i, c] + quads[i, c, n] * weight
 
@@ -248,7 +194,7 @@ class UnitsKernel(ShortKernel):
             theirs = cute.math.exp2(theirs - top, fastmath=True)
             mine = cute.math.exp2(mine - top, fastmath=True)
             sums[0, r], sums[1, r] = top, sums[1, r] * mine + other[2 * r + 1] * theirs
-            for c in range_constexpr(WIDE):
+            for c in range_constexpr(self.wide):
                 for i in range_constexpr(2 * r, 2 * r + 2):
                     acc[i, c] = acc[i, c] * mine + other[4 + 4 * c + i] * theirs
 
@@ -262,7 +208,7 @@ class UnitsKernel(ShortKernel):
             inverse = Float32(0.0) if total == 0.0 else Float32(1.0) / total
             if row < work.heads * work.queries:
                 out = o[work.last, row // work.heads, row % work.heads, None]
-                for c in range_constexpr(WIDE):
+                for c in range_constexpr(self.wide):
                     pair = cute.make_rmem_tensor(2, self.out_dtype)
                     for i in range_constexpr(2):
                         pair[i] = (acc[2 * r + i, c] * inverse).to(self.out_dtype)

@@ -14,7 +14,7 @@ from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 
 #: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
 #: and more, in tiles; what each of these adds, in sixteenths; tiles between which no cut is made.
-BEGIN, LEAST, JOIN, EACH, GRAIN = 2, 4, 6, 2, 2
+BEGIN, LEAST, JOIN, EACH, GRAIN = 2, 4, 6, 2, 1
 
 
 class Kernel(UnitsKernel):
