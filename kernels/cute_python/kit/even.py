@@ -44,15 +44,15 @@ COLUMNS = 8
 
 
 @cute.jit
-def tiles_of(lengths, sequence, grain: cutlass.Constexpr = 1):
-    """Tiles of a sequence, a multiple of ``grain``; one without keys has as many, all hidden."""
-    return cutlass.max(cute.ceil_div(lengths[sequence], KEYS * grain), 1) * grain
+def tiles_of(lengths, sequence):
+    """Tiles of a sequence; one without keys has one, in which all is hidden."""
+    return cutlass.max(cute.ceil_div(lengths[sequence], KEYS), 1)
 
 
 class Even:
     """Cut ``lengths`` [b] into as many parts as ``cuts`` [workers, 8] has rows."""
 
-    def __init__(self, begin=2, split=1, least=2, join=0, each=0, grain=1):
+    def __init__(self, begin=2, split=1, least=2, join=0, each=0):
         """Costs in tiles.
 
         Args:
@@ -61,10 +61,8 @@ class Even:
             least: The least part.
             join: Of merging three parts and more.
             each: Of each of these, in sixteenths.
-            grain: Tiles between which no cut is made; a sequence takes a multiple of them.
         """
         self.begin, self.split, self.least, self.join, self.each = begin, split, least, join, each
-        self.grain = grain
         self.smallest = begin + split + least
 
     @cute.jit
@@ -85,7 +83,7 @@ class Even:
         cute.arch.sync_threads()
         mine = Int32(0)
         for i in cutlass.range(thread, lengths.shape[0], CANDIDATES, unroll=1):
-            mine = mine + tiles_of(lengths, i, self.grain) + self.begin
+            mine = mine + tiles_of(lengths, i) + self.begin
         cute.arch.atomic_add(total.iterator, mine)
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], cuts.shape[0]), self.smallest)
@@ -115,7 +113,7 @@ class Even:
                 cuts[i, int(Cut.OWNER)] = Int32(-1)
             cuts[0, int(Cut.SEQUENCE)] = Int32(0)
         while (sequence < sequences) & (worker < workers):
-            left = tiles_of(lengths, sequence, self.grain) - tile
+            left = tiles_of(lengths, sequence) - tile
             fits = left + self.begin <= room
             if const_expr(write):
                 fits = fits | (worker == workers - 1)
@@ -128,13 +126,13 @@ class Even:
                 room = room - left - self.begin
                 sequence, tile = sequence + 1, Int32(0)
             else:
-                taken = (room - self.begin - self.split) // self.grain * self.grain
+                taken = room - self.begin - self.split
                 if taken >= self.least:
                     if tile == 0:
                         owner = worker
                     elif const_expr(write):
                         cuts[worker, int(Cut.OWNER)] = owner
-                    tile = tile + cutlass.min(taken, left - self.grain)
+                    tile = tile + cutlass.min(taken, left - 1)
                 worker, room = worker + 1, Int32(size)
                 if const_expr(write):
                     cuts[worker - 1, int(Cut.END_SEQUENCE)] = sequence
@@ -218,7 +216,7 @@ class EvenSchedule:
         return i
 
 
-def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0, each=0, grain=1):
+def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0, each=0):
     """The cuts that ``Even`` makes, on the host: rows of six numbers, as ``Cut`` names them.
 
     Args:
@@ -229,10 +227,8 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0, each=0, grain=1
         least: Likewise.
         join: Likewise.
         each: Likewise.
-        grain: Likewise.
     """
-    tiles = [-(-n // grain) * grain for n in tiles]
-    total, costs = sum(tiles) + begin * len(tiles), (begin, split, least, grain)
+    total, costs = sum(tiles) + begin * len(tiles), (begin, split, least)
     size = max(-(-total // workers), begin + split + least)
     chosen, worth = CANDIDATES, None
     for extra in range(CANDIDATES):
@@ -248,7 +244,7 @@ def even_cuts(tiles, workers, begin=2, split=1, least=2, join=0, each=0, grain=1
 
 def _cut(tiles, workers, size, costs):
     """Whether parts of a size hold all, and the cuts; the last part is of any size."""
-    begin, split, least, grain = costs
+    begin, split, least = costs
     places, last, owners = [(0, 0)], [-1] * workers, [-1] * workers
     worker, room, owner, fitted = 0, size, 0, True
     for sequence, whole in enumerate(tiles):
@@ -262,13 +258,13 @@ def _cut(tiles, workers, size, costs):
                     last[owner], owners[worker] = worker, owner
                 room, tile = room - left - begin, whole
                 continue
-            taken = (room - begin - split) // grain * grain
+            taken = room - begin - split
             if taken >= least:
                 if tile == 0:
                     owner = worker
                 else:
                     owners[worker] = owner
-                tile += min(taken, left - grain)
+                tile += min(taken, left - 1)
             worker, room = worker + 1, size
             places.append((sequence, tile))
     places += [(len(tiles), 0)] * (workers + 1 - len(places))

@@ -63,8 +63,6 @@ class JoinedPlan(PagedPlan):
     split: ClassVar[int] = 1
     least: ClassVar[int] = 2
     join: ClassVar[int] = 0
-    #: Tiles between which no cut is made.
-    grain: ClassVar[int] = 1
     #: What each of many adds, in sixteenths, and the room in fp32 of half a part.
     each: ClassVar[int] = 0
     place: ClassVar[int] = PLACE
@@ -86,7 +84,7 @@ class JoinedPlan(PagedPlan):
         tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
         room = self.target.sm_count // (share * self.groups(share))
         workers = max(min(room, sum(tiles)), 1)
-        costs = self.begin, self.split, self.least, self.join, self.each, self.grain
+        costs = self.begin, self.split, self.least, self.join, self.each
         return even_cuts(tiles, workers, *costs)
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:

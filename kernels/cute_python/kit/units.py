@@ -1,6 +1,6 @@
 """Merges of three parts and more of a sequence of many rows, from L2 into registers.
 
-Each worker that ends with such a sequence merges some units: four groups of eight columns of a
+Each worker that ends with such a sequence merges some units: eight groups of eight columns of a
 warp's sixteen rows. A warp asks L2 for its unit in several parts at once; where a worker has fewer
 units than warps, some warps share a unit and each adds every so-many-th part. One counter per
 sequence and row tile says how many warps have left theirs, and who has seen them; it is zero
@@ -27,8 +27,8 @@ from mla_var3.kernel.cute_python.kit.slabs import HALF, ROWS
 from mla_var3.kernel.cute_python.kit.softmax import LOWEST
 from mla_var3.kernel.cute_python.kit.warpgroups import Side
 
-#: Consumer warps, lanes of each, and warps of a row tile.
-WARPS, LANES, TALL = CONSUMERS // 32, 32, 4
+#: Consumer warps, and lanes of each.
+WARPS, LANES = CONSUMERS // 32, 32
 #: What a reader adds to a counter of warps, more than there are of these.
 READER = 1 << 16
 
@@ -54,7 +54,7 @@ class UnitsKernel(ShortKernel):
     """Host and device half for one box of keys and number of CTAs that share keys."""
 
     #: Groups of eight columns of a unit, and parts of one that a warp asks for at once.
-    wide, at_once = 4, 4
+    wide, at_once = 8, 2
 
     def __init__(self, lazy, share, box, keep=False):
         """Settings.

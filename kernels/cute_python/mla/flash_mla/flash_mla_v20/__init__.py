@@ -1,1 +1,1 @@
-"""v20: parts of sequences cost less: places go back before a part leaves, merges in registers."""
+"""v20: where many rows are merged, parts come from L2 into registers."""

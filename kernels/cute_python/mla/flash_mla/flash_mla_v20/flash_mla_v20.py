@@ -1,8 +1,4 @@
-"""FlashMLA v20: what a part of a sequence costs is less; the rest is v19.
-
-Keys of the next sequence load while a part leaves; cuts lie between pairs of tiles; workers that
-merge a sequence ask L2 for its parts and add them in registers.
-"""
+"""FlashMLA v20: where many rows are merged, parts come from L2 into registers; the rest is v19."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 
 #: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
-#: and more, in tiles; what each of these adds, in sixteenths; tiles between which no cut is made.
-BEGIN, LEAST, JOIN, EACH, GRAIN = 2, 4, 6, 2, 1
+#: and more, in tiles; what each of these adds, in sixteenths.
+BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
 
 
 class Kernel(UnitsKernel):
@@ -35,4 +31,3 @@ class Plan(EitherPlan):
     least = LEAST
     join = JOIN
     each = EACH
-    grain = GRAIN
