@@ -16,8 +16,8 @@ from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
-from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
+from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
     BEGIN,
     EACH,
