@@ -72,7 +72,7 @@ class UnitsKernel(ShortKernel):
 
     # ---- results ---------------------------------------------------------------------------
     def signal(self, work, signals, slot, side):
-        """The signal of this warp, or the counter of a sequence that three workers and more have."""
+        """This warp's signal, or the counter of a sequence that three workers or more have."""
         ends = slot >= work.slot + self.share  # this part ends the sequence
         owner = cutlass.select_(ends, work.begun, work.owner)
         final = cutlass.select_(ends, work.worker, work.final)
