@@ -221,13 +221,9 @@ class JoinedKernel(PagedKernel):
             cute.arch.sync_warp()  # all that the warp has written is before its release
             with cute.arch.elect_one():
                 cute.arch.red(
-                    self.signal(work, signals, slot, side),
+                    signal_of(signals, slot, side),
                     Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",
                 )  # fmt: skip
-
-    def signal(self, work, signals, slot, side):
-        """Address of what says that this warp has left its rows of one side in a slot."""
-        return signal_of(signals, slot, side)
 
     @cute.jit
     def take(self, wg, work, slots, slot, side: cutlass.Constexpr):

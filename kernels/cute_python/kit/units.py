@@ -71,16 +71,19 @@ class UnitsKernel(ShortKernel):
         self.epilogue, self.schedule = Epilogue(1), UnitsSchedule(share)
 
     # ---- results ---------------------------------------------------------------------------
-    def signal(self, work, signals, slot, side):
-        """This warp's signal, or the counter of a sequence that three workers or more have."""
+    @cute.jit
+    def leave(self, wg, work, slots, slot, side: cutlass.Constexpr):
+        """Write a part to a slot, and say so; of three parts and more by the sequence's counter."""
+        places, signals, o = slots
         ends = slot >= work.slot + self.share  # this part ends the sequence
         owner = cutlass.select_(ends, work.begun, work.owner)
-        final = cutlass.select_(ends, work.worker, work.final)
-        row = cutlass.select_(
-            final - owner > 1, 2 * self.schedule.began(work, owner), 2 * slot + side
-        )
-        column = cutlass.select_(final - owner > 1, 0, cute.arch.warp_idx() % SIGNALS)
-        return cute.domain_offset((row, column), signals).iterator
+        many = cutlass.select_(ends, work.worker, work.final) - owner > 1
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % SIGNALS
+        # Moved so that the signal of this warp in this slot is the counter.
+        row = 2 * (self.schedule.began(work, owner) - slot) - side
+        moved = (cutlass.select_(many, row, 0), cutlass.select_(many, -warp, 0))
+        signals = cute.domain_offset(moved, signals)
+        ShortKernel.leave(self, wg, work, (places, signals, o), slot, side)
 
     # ---- merges of three parts and more ----------------------------------------------------
     @cute.jit
