@@ -16,7 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v19.flash_mla_v19 import (
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
     BEGIN,
     EACH,
     JOIN,
