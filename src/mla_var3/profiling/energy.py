@@ -130,12 +130,13 @@ def together(windows: Sequence[Energy]) -> Energy:
     count = sum(x.launches for x in windows)
     drawn = sum(x.launches * x.joules for x in windows)
     elapsed_us = sum(x.launches * x.launch_us for x in windows)
+    clocks = [x.sm_clock_mhz for x in windows if x.sm_clock_mhz is not None]
     return Energy(
         launches=count,
         launch_us=round(elapsed_us / count, 3),
         joules=float(f"{drawn / count:.4g}"),
         watts=round(drawn / (elapsed_us * 1e-6), 1),
-        sm_clock_mhz=statistics.median(x.sm_clock_mhz for x in windows),
+        sm_clock_mhz=statistics.median(clocks) if clocks else None,
         samples=sum(x.samples for x in windows),
         throttle=sorted({reason for x in windows for reason in x.throttle}),
     )
