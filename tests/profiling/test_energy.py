@@ -86,7 +86,7 @@ def test_windows_in_turn_begin_each_round_with_another(board):
         return replay, launch_us
 
     meter = energy.Meter(board, "GPU-a-b")
-    first, second = energy.in_turn(meter, [run("a", 2.0), run("b", 4.0)], 0.03, rounds=3)
+    first, second = energy.in_turn(meter, [run("a", 2.0), run("b", 4.0)], 0.01, rounds=3)
     # All warm up first; then each window has a warm-up of its own.
     assert "".join(order) == "ab" + "aabb" + "bbaa" + "aabb"
     assert (first.launches, first.launch_us) == (15000, 2.0)

@@ -112,7 +112,7 @@ def in_turn(
     Args:
         meter: The board.
         runs: As ``measure`` takes them: what replays launches, and about what one takes.
-        window_s: How long to measure each in all.
+        window_s: How long to measure each at a time: the counter of joules moves in steps.
         rounds: Windows of each.
     """
     for replay, launch_us in runs:
@@ -121,7 +121,7 @@ def in_turn(
     for number in range(rounds):
         for i in range(len(runs)):
             at = (i + number) % len(runs)
-            found[at].append(measure(meter, *runs[at], window_s / rounds, WARMUP_S / rounds))
+            found[at].append(measure(meter, *runs[at], window_s, WARMUP_S / rounds))
     return [together(windows) for windows in found]
 
 
