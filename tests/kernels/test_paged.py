@@ -16,7 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v19.flash_mla_v19 import (
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
     BEGIN,
     EACH,
     JOIN,
@@ -169,9 +169,17 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
 
 
 @pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (2, DEFAULT), (None, STRICT)])
-def test_few_rows_under_other_schedules(seed, model):
-    """Three workers and more have parts of both sequences."""
-    plan = Plan(b=2, h=8, s=4, t=1200, page=16, lengths="ragged", causal=True)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"b": 2, "h": 8, "s": 4, "t": 1200, "page": 16, "lengths": "ragged", "causal": True},
+        {"b": 1, "h": 40, "s": 1, "t": 1700, "page": 64},  # more rows, one warp without any
+        {"b": 1, "h": 40, "s": 1, "t": 3584, "page": 64},  # in 14 parts: teams of warps
+    ],
+)
+def test_merges_under_other_schedules(fields, seed, model):
+    """Three workers and more have parts of each sequence, and leave no signal."""
+    plan = Plan(**fields)
     assert min(row[Cut.LAST] - i for i, row in enumerate(plan.cuts(1)) if row[Cut.LAST] > i) > 1
     inputs = plan.prepare_inputs()
     ((_, kernel),) = plan.plan(*inputs).stages()
@@ -181,6 +189,7 @@ def test_few_rows_under_other_schedules(seed, model):
         "attention", *kernel.host(), outputs, Options(seed=seed, model=model)
     )
     assert not run.diagnostics
+    assert not kernel.input_tensors["signals"].any()
     expected = plan.reference_fn(*inputs)
     assert (o - expected["o"]).norm() < 4e-3 * expected["o"].norm()
     assert torch.allclose(lse, expected["lse"], atol=1e-3)

@@ -74,6 +74,40 @@ def test_the_warm_up_is_not_in_the_window(board):
     assert board.launched == [energy.LEAST_LAUNCHES, energy.LEAST_LAUNCHES]
 
 
+def test_windows_in_turn_begin_each_round_with_another(board):
+    order = []
+
+    def run(name, launch_us):
+        def replay(count):
+            order.append(name)
+            board.replay(count)
+            return count * launch_us
+
+        return replay, launch_us
+
+    meter = energy.Meter(board, "GPU-a-b")
+    first, second = energy.in_turn(meter, [run("a", 2.0), run("b", 4.0)], 0.01, rounds=3)
+    # All warm up first; then each window has a warm-up of its own.
+    assert "".join(order) == "ab" + "aabb" + "bbaa" + "aabb"
+    assert (first.launches, first.launch_us) == (15000, 2.0)
+    assert (second.launches, second.launch_us) == (7500, 4.0)
+    assert first.joules == pytest.approx(700 * 2e-6)
+
+
+def test_windows_count_by_their_launches():
+    short, long = (
+        Energy(
+            launches=n, launch_us=us, joules=j, watts=1e6 * j / us, sm_clock_mhz=mhz, samples=2,
+            throttle=held,
+        )
+        for n, us, j, mhz, held in ((10, 2.0, 0.001, 1900, []), (30, 4.0, 0.002, 1700, ["a"]))
+    )  # fmt: skip
+    found = energy.together([short, long])
+    assert (found.launches, found.samples, found.throttle) == (40, 4, ["a"])
+    assert (found.launch_us, found.joules, found.watts) == (3.5, 0.00175, 500.0)
+    assert found.sm_clock_mhz == 1800
+
+
 def test_without_nvml_there_is_a_reason_and_a_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install nvidia-ml-py" in str(energy.meter())

@@ -76,8 +76,9 @@ def test_energy_comes_with_the_times(played, monkeypatch):
     asked = []
     monkeypatch.setattr(energy, "meter", object)
     monkeypatch.setattr(
-        energy, "measure", lambda meter, replay, launch_us: asked.append(launch_us) or DRAWN
-    )
+        energy, "in_turn",
+        lambda meter, runs: asked.extend(us for _, us in runs) or [DRAWN for _ in runs],
+    )  # fmt: skip
     ((_, record),) = timed("flash_mla v0", bench_runs=2)
     assert record.outcome.energy == DRAWN
     assert asked == [record.outcome.total.median_us]

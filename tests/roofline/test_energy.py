@@ -34,7 +34,7 @@ def window(
 ) -> Record:
     work = costs.watts * us / 1e6 + costs.flop * flops * clock**2 + costs.byte * bytes
     energy = Energy(
-        launches=100, launch_us=us, joules=noise * work,
+        launches=100_000, launch_us=us, joules=noise * work,
         watts=max(noise * work / us * 1e6, 1e-6), sm_clock_mhz=clock * FULL, samples=9,
     )  # fmt: skip
     made = passed(total=duration(us)).model_copy(update={"energy": energy})
@@ -67,6 +67,15 @@ def some(costs: Costs, noise: float = 1.0) -> list[Record]:
         )
         for index, size in enumerate(sizes)
     ]  # fmt: skip
+
+
+def test_a_short_window_does_not_count():
+    made = window(Costs(100.0, 1e-12, 1e-10), 900.0, 10**9, 10**9)
+    energy = made.outcome.energy
+    short = energy.model_copy(update={"launches": 999})  # 0.899 s
+    outcome = made.outcome.model_copy(update={"energy": short})
+    assert len(list(windows([made], H200, cost))) == 1
+    assert not list(windows([made.model_copy(update={"outcome": outcome})], H200, cost))
 
 
 def fitted(made: list[Record]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,8 @@ from mla_var3.roofline.energy import POWER_CAP
 
 #: Length of the window, and of the warm-up before it, which settles clocks and temperature.
 WINDOW_S, WARMUP_S = 1.0, 0.35
+#: Windows of each, where several are measured in turn.
+ROUNDS = 3
 #: The least launches of a window; the energy counter moves in steps of some milliseconds.
 LEAST_LAUNCHES = 20
 PERIOD_S = 0.02
@@ -97,8 +99,55 @@ def meter() -> Meter | str:
     return found
 
 
+def in_turn(
+    meter: Meter,
+    runs: Sequence[tuple[Callable[[int], float], float]],
+    window_s: float = WINDOW_S,
+    rounds: int = ROUNDS,
+) -> list[Energy]:
+    """Energy of one launch of each of several, from windows in turn.
+
+    A board warms, and its clock falls: each round begins with another one, after all have run once.
+
+    Args:
+        meter: The board.
+        runs: As ``measure`` takes them: what replays launches, and about what one takes.
+        window_s: How long to measure each at a time: the counter of joules moves in steps.
+        rounds: Windows of each.
+    """
+    for replay, launch_us in runs:
+        replay(max(round(WARMUP_S * 1e6 / launch_us), LEAST_LAUNCHES))
+    found: list[list[Energy]] = [[] for _ in runs]
+    for number in range(rounds):
+        for i in range(len(runs)):
+            at = (i + number) % len(runs)
+            found[at].append(measure(meter, *runs[at], window_s, WARMUP_S / rounds))
+    return [together(windows) for windows in found]
+
+
+def together(windows: Sequence[Energy]) -> Energy:
+    """Several windows of the same launches as one."""
+    count = sum(x.launches for x in windows)
+    drawn = sum(x.launches * x.joules for x in windows)
+    elapsed_us = sum(x.launches * x.launch_us for x in windows)
+    clocks = [x.sm_clock_mhz for x in windows if x.sm_clock_mhz is not None]
+    return Energy(
+        launches=count,
+        launch_us=round(elapsed_us / count, 3),
+        joules=float(f"{drawn / count:.4g}"),
+        watts=round(drawn / (elapsed_us * 1e-6), 1),
+        sm_clock_mhz=statistics.median(clocks) if clocks else None,
+        samples=sum(x.samples for x in windows),
+        throttle=sorted({reason for x in windows for reason in x.throttle}),
+    )
+
+
 def measure(
-    meter: Meter, replay: Callable[[int], float], launch_us: float, window_s: float = WINDOW_S
+    meter: Meter,
+    replay: Callable[[int], float],
+    launch_us: float,
+    window_s: float = WINDOW_S,
+    warmup_s: float = WARMUP_S,
 ) -> Energy:
     """Energy of one launch, from a window of them.
 
@@ -107,12 +156,13 @@ def measure(
         replay: Runs that many launches back to back to their end; gives microseconds.
         launch_us: About what one takes.
         window_s: How long to measure.
+        warmup_s: How long to run before.
     """
 
     def launches(seconds: float) -> int:
         return max(round(seconds * 1e6 / launch_us), LEAST_LAUNCHES)
 
-    replay(launches(WARMUP_S))
+    replay(launches(warmup_s))
     count = launches(window_s)
     with meter.sampling() as samples:
         before = meter.joules()

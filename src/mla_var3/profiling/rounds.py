@@ -138,9 +138,12 @@ def _weigh(entries: Sequence[Entry], settings: Settings) -> None:
     if isinstance(meter, str):
         settings.say(meter)
         return
-    for entry in entries:
-        launch_us = summarise(entry.samples_us[WHOLE]).median_us
-        entry.energy = energy.measure(meter, _replayer(entry.graphs[WHOLE]), launch_us)
+    runs = [
+        (_replayer(entry.graphs[WHOLE]), summarise(entry.samples_us[WHOLE]).median_us)
+        for entry in entries
+    ]
+    for entry, drawn in zip(entries, energy.in_turn(meter, runs), strict=True):
+        entry.energy = drawn
 
 
 def _replayer(graph: torch.cuda.CUDAGraph) -> running.Replay:

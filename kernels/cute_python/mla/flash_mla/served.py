@@ -16,9 +16,9 @@ from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
-from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v19.flash_mla_v19 import (
+from mla_var3.kernel.cute_python.kit.units import UnitsKernel
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
     BEGIN,
     EACH,
     JOIN,
@@ -53,7 +53,7 @@ def host(kind: Kind) -> Any:
             return listed(kind)
     if kind.columns:
         return ThinPagedKernel(kind.columns, kind.box)
-    return ShortKernel(kind.lazy, kind.share, kind.box)
+    return UnitsKernel(kind.lazy, kind.share, kind.box)
 
 
 def listed(kind: Kind) -> Any:

@@ -1,0 +1,1 @@
+"""v20: where many rows are merged, parts come from L2 into registers."""

@@ -1,0 +1,33 @@
+"""FlashMLA v20: where many rows are merged, parts come from L2 into registers; the rest is v19."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
+from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
+from mla_var3.kernel.cute_python.kit.units import UnitsKernel
+
+#: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
+#: and more, in tiles; what each of these adds, in sixteenths.
+BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
+
+
+class Kernel(UnitsKernel):
+    """Rows are rows of the matrix instructions."""
+
+
+class Thin(ThinPagedKernel):
+    """Rows are columns of the matrix instructions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(EitherPlan):
+    """Problem and launch."""
+
+    kernel = Kernel
+    thin = Thin
+    begin = BEGIN
+    least = LEAST
+    join = JOIN
+    each = EACH
