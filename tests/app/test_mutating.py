@@ -89,7 +89,7 @@ def test_an_error_of_a_problem_is_a_refusal(
 ) -> None:
     case = checking.cases_of(VERSION)[0]
 
-    def fails(*_args: object) -> CaseResult:
+    def fails(*_args: object, **_kw: object) -> CaseResult:
         raise raised
 
     monkeypatch.setattr("mla_var3.runtime.check.check_plan", fails)

@@ -18,8 +18,9 @@ of the 12 were not judged that day, for want of a quiet machine: of three one wa
 a wider problem, and one (two row tiles of clusters, in parts) passed.
 
 The last 8 here and 12 of the other list were made later that day. All 8 were caught at once. Of the
-12 ``check`` passed one that never clears the counters of a merge, until a problem whose item many
-multiprocessors share was launched twice.
+12 ``check`` passed two at first: a merge that never clears its counters, until a problem whose item
+many multiprocessors share was launched twice, and one that divides by a sum of zero, where no build
+had a mask and a merge.
 """
 
 from __future__ import annotations
