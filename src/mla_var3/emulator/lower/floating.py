@@ -116,6 +116,8 @@ def div(op: Op) -> list[str]:
     a, b = value(op, 1), value(op, 2)
     if (mode := op.rounding()) != "rn" and op.kind == "f32":
         return store(op, f"fn.directed(np.divide({a}, {b}, dtype=F64), F32, '{mode}')")
+    if op.has("approx"):
+        return store(op, f"fn.quotient({a}, {b})")
     return store(op, f"{a} / {b}")
 
 
