@@ -94,7 +94,7 @@ def _fma(op: Op, kind: str, a: str, b: str, c: str) -> list[str]:
     match kind:
         case "f32" | "f32x2" if op.rounding() == "rn":
             return store(op, f"fn.fma32({a}, {b}, {c})", kind)
-        case "f32":
+        case "f32" | "f32x2":
             mode = op.rounding()
             exact = f"fn.exact_fma({a}, {b}, {c}, '{mode}')"
             return store(op, f"fn.directed({exact}, F32, '{mode}')", kind)
