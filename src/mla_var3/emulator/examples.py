@@ -16,7 +16,7 @@ from typing import Literal
 from mla_var3 import arguments
 from mla_var3.collecting import uncollected
 from mla_var3.emulator.options import Options, model
-from mla_var3.errors import EmulatorError
+from mla_var3.errors import EmulatorError, HyperMlaError
 from mla_var3.gpuless import suite_scripts
 from mla_var3.gpuless.suite_scripts import Choice, Product, Ran
 from mla_var3.gpuless.suites import Script, find, required
@@ -101,30 +101,46 @@ def examine(chosen: Conformance, script: Script) -> Ran:
     return Ran(list(found.values()), seconds, clusters, instructions, schedules)
 
 
+#: What an example came to; else whether the emulator ended it, and why.
+CameTo = Ran | tuple[bool, str]
+
+
+def attempt(chosen: Conformance, script: Script) -> CameTo:
+    """Run an example, in a process that gives what it came to to another one."""
+    try:
+        return examine(chosen, script)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever it raises is its outcome.
+        return isinstance(error, HyperMlaError), suite_scripts.sentence(error)
+
+
+def given(came_to: CameTo, name: str = "") -> Ran:
+    """What another process gave.
+
+    Raises:
+        EmulatorError: The emulator ended it.
+        RuntimeError: Something else did.
+    """
+    if isinstance(came_to, Ran):
+        return came_to
+    ours, said = came_to
+    raise (EmulatorError if ours else RuntimeError)(f"{name}{said}")
+
+
 def _elsewhere(chosen: Conformance, script: Script) -> Ran:
     """Run an example in a Python that sees packages of its own first."""
     path = os.pathsep.join([str(required(script.requirements)), *sys.path])
     with tempfile.TemporaryDirectory(prefix="example-") as folder:
         answer = Path(folder, "answer")
         subprocess.run(
-            [sys.executable, "-c", f"import {__name__}; {__name__}.answer({str(answer)!r})"],
+            [sys.executable, "-c", f"import {__name__} as m; m.leave({str(answer)!r})"],
             input=pickle.dumps((chosen, replace(script, requirements=""))),
             env={**os.environ, "PYTHONPATH": path},
             stdout=sys.stderr,
             check=True,
         )
-        ran = pickle.loads(answer.read_bytes())
-    if isinstance(ran, BaseException):
-        raise ran
-    return ran
+        return given(pickle.loads(answer.read_bytes()))
 
 
-def answer(path: str) -> None:
-    """Run what stands pickled in the standard input, and leave what came of it in a file."""
-    chosen, script = pickle.load(sys.stdin.buffer)
-    ran: Ran | BaseException
-    try:
-        ran = examine(chosen, script)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever it raises is its outcome.
-        ran = EmulatorError(suite_scripts.sentence(error))
-    Path(path).write_bytes(pickle.dumps(ran))
+def leave(path: str) -> None:
+    """Run what stands pickled in the standard input, and leave what it came to in a file."""
+    Path(path).write_bytes(pickle.dumps(attempt(*pickle.load(sys.stdin.buffer))))

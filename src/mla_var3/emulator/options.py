@@ -34,8 +34,8 @@ class Model:
         unused_reads: A thread may read global memory while another warp of its cluster writes it,
             where what the launch leaves behind does not depend on what it got: as threads that hold
             copies of a tile do. Shared memory may be read before anything has written it, likewise.
-        equal_stores: Two warps of a cluster may store the same to the same place of global memory, in
-            no order.
+        equal_stores: Two warps of a cluster may store the same to the same place of global memory,
+            in no order.
         budgets_by_warp: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
             the text and with different counts, as long as each does so as often.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
@@ -48,9 +48,9 @@ class Model:
             arrived too, so that the CTA of their barriers may end.
         swizzle_by_address: The swizzle of an operand of ``tcgen05`` or ``wgmma`` goes by the bits
             of the address, so that a tile need not start where its pattern does.
-        lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where the
-            bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in the
-            second and fourth.
+        lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
+            the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
+            the second and fourth.
     """
 
     name: str
