@@ -77,7 +77,7 @@ def _turn(suite: Suite, chosen: Strangers, script: Script, folder: Path, name: s
     logs.mkdir()
     work = {name: partial(_run, suite, chosen, script)}
     [(_, end)] = forked.run(work, folder=logs, workers=1, timeout=chosen.limit, explain=str)
-    return examples.given(end.result or (False, end.failure), f"{name} run: ")
+    return examples.given(end.result or (False, end.failure or ""), f"{name} run: ")
 
 
 def _run(suite: Suite, chosen: Strangers, script: Script) -> CameTo:
