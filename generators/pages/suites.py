@@ -20,6 +20,10 @@ RECORDS = "results/conformance"
 #: Titles of suites of scripts, and what they are.
 _TITLES = {
     "cutlass-examples": ("CuTe DSL examples", ""),
+    "cutlass-options": (
+        "Every option of CUTLASS's attention for sm_100",
+        "The MLA and FMHA examples with each option of their command lines, one at a time.",
+    ),
     "strangers": (
         "Packages from PyPI",
         "Nobody here wrote these. Each case calls an unmodified package on a small problem and "
@@ -70,7 +74,9 @@ def _row(case: Case, found: Table) -> tuple[str, ...]:
     if found.commit:
         folder = f"{found.repository}/blob/{found.commit}/{find(found.suite).folder}"
         name = f"[{name}]({folder}/{path})"
-    why = "; ".join(dict.fromkeys([case.why, *(f"{f.kind}: {f.message}" for f in case.findings)]))
+    own = f"with the packages of {case.requirements}" if case.requirements else ""
+    said = [own, case.why, *(f"{f.kind}: {f.message}" for f in case.findings)]
+    why = "; ".join(dict.fromkeys(filter(None, said)))
     ran = case.clusters > 0
     return (
         name,

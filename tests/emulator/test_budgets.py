@@ -60,7 +60,8 @@ ret;
     [
         (24, 240, 4, None),
         (40, 232, 4, None),
-        (40, 240, 4, "ask for 66560 registers"),
+        (40, 240, 4, "ask for 66560 registers, and a CTA of 12 warps begins with 64512 at most"),
+        (32, 240, 4, "ask for 65536 registers"),  # The file has them, the CTA has not.
         (24, 240, 1, "1 of the 4 warps of a warpgroup execute setmaxnreg"),
         (24, 240, 3, "3 of the 4 warps"),
         (24, 236, 4, "setmaxnreg with 236 registers"),
@@ -75,6 +76,17 @@ def test_register_budgets(few: int, many: int, who: int, said: str | None) -> No
     else:
         assert [d.kind for d in found] == ["register-budget"]
         assert said in found[0].message
+
+
+@pytest.mark.parametrize(("many", "warps", "fine"), [
+    (256, 8, True), (128, 16, True), (136, 16, False), (128, 13, True), (136, 13, False),
+])  # fmt: skip
+def test_a_cta_has_what_it_began_with(many: int, warps: int, fine: bool) -> None:
+    """Of 13 warps each has what 16 have room for."""
+    text = TEXT.replace("384", str(32 * warps)).replace("WHO", "0").replace("MANY", str(many))
+    text = text.replace("setp.lt.u32 %p1, %r2, 4;", "setp.lt.u32 %p1, %r2, 0;")
+    found = launch(text.replace("FEW", "24"), [], 1, 32 * warps).diagnostics
+    assert ([d.kind for d in found if "begins with" in d.message] == []) == fine
 
 
 def test_the_largest_of_what_is_too_much_is_named() -> None:

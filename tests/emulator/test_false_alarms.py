@@ -8,7 +8,7 @@ import pytest
 
 from mla_var3.emulator import launch
 from mla_var3.emulator.launcher import region_of
-from mla_var3.emulator.options import STRICT, Options
+from mla_var3.emulator.options import MODELS, STRICT, Options
 from mla_var3.emulator.units.tensormap import tiled
 
 WAYS = [Options(), Options(seed=1), Options(seed=2, model=STRICT)]
@@ -214,3 +214,38 @@ ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, word; ld.shared.u32 
     assert out[0] == 7
     found = launch(text, [out], 1, 64, options=Options(model=STRICT)).diagnostics
     assert [d.kind for d in found] == ["uninitialized-read", *kinds]
+
+
+# Two warps store to the same words: the same, as both threads do that have half of a row, or not.
+ONE_PLACE = (
+    HEAD.replace("PARAMETERS", ".param .u64 out")
+    + """ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x;
+and.b32 %r3, %r1, 31; shr.u32 %r4, %r1, 5; mul.wide.u32 %rd2, %r3, 4; add.u64 %rd2, %rd2, %rd1;
+mad.lo.u32 %r5, WHO, AWAY, 7; mov.u32 %r6, %r5;
+setp.ne.u32 %p1, %r4, 0;
+@%p1 bra SECOND;
+st.global.u32 [%rd2], %r5;
+ret;
+SECOND:
+st.global.u32 [%rd2], %r6;
+ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("away", "grid", "model", "kinds"),
+    [
+        ("0", 1, "default", set()),
+        ("0", 1, "strict", {"global-race"}),
+        ("1", 1, "default", {"global-race"}),
+        ("0", 2, "default", {"global-race"}),  # Of two clusters it is reported.
+    ],
+)
+def test_two_warps_may_store_the_same(away: str, grid: int, model: str, kinds: set[str]) -> None:
+    out = np.zeros(32, np.uint32)
+    text = ONE_PLACE.replace("WHO", "%r4").replace("AWAY", away)
+    done = launch(text, [out], grid, 64, options=Options(model=MODELS[model]))
+    assert {d.kind for d in done.diagnostics} == kinds
+    assert (out == 7 + int(away)).all()

@@ -118,6 +118,13 @@ def test_what_is_argued_of_a_kernel_does_not_count_under_the_strict_model(tmp_pa
     assert kept == [reports[0], *reports[2:]]
 
 
+def test_an_argument_is_about_its_first_line_alone(tmp_path):
+    """Reports between the other lines of an argument are of something else, and count."""
+    argued = seeded.Argued(kinds=("race",), at=("load(", "read("), why="no fence can stand there")
+    reports = [found(tmp_path, "race", line, other, "strict") for line, other in ((3, 3), (1, 3))]
+    assert len(seeded.counted(reports, [argued])) == 1
+
+
 def test_a_bug_that_did_not_run_is_not_well():
     assert not seeded.Outcome(kernel="k", bug="b", source="s", refused="no").ok
 

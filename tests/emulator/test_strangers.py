@@ -88,3 +88,22 @@ def test_a_package_that_there_is_not(monkeypatch, tmp_path):
 def test_a_suite_is_of_a_repository_or_of_packages(what):
     with pytest.raises(ValueError, match="either of a commit of a repository or of packages"):
         Suite(name="some", license="MIT", **what)
+
+
+def test_requirements_are_fetched_again_when_they_change(monkeypatch, tmp_path):
+    """Their packages lie beside the file; a folder of other requirements is not used."""
+    fetched = []
+
+    def pip(command, **_):
+        fetched.append(Path(command[-1]).read_text())
+        Path(command[command.index("--target") + 1]).mkdir()
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setattr(suites.subprocess, "run", pip)
+    monkeypatch.setattr(suites, "repo_root", lambda: tmp_path)
+    (tmp_path / "third_party").mkdir()
+    listed = tmp_path / "third_party" / "own-4.7.txt"
+    for text in ("dsl==4.7.0", "dsl==4.7.0", "dsl==4.7.1"):
+        listed.write_text(text)
+        assert suites.required("own-4.7.txt") == tmp_path / "third_party" / "own-4.7"
+    assert fetched == ["dsl==4.7.0", "dsl==4.7.1"]

@@ -375,12 +375,13 @@ def test_registers_of_a_product_are_written_before_its_fence(register: str, need
 def test_an_accumulator_may_lie_in_registers_of_any_order(order: tuple[int, ...]) -> None:
     from types import SimpleNamespace
 
+    from mla_var3.emulator.units.layouts import Wgmma
     from mla_var3.emulator.units.wgmma import WarpgroupProducts
 
     rows = np.zeros((8, GROUP), np.float32)
     machine = SimpleNamespace(rf=rows, r=rows.view(np.uint32), rs=rows.view(np.int32))
     those = SimpleNamespace(machine=machine)
-    made = SimpleNamespace(rows=np.array(order), n=8, d="f32")
+    made = Wgmma(8, 16, "f32", "f16", "f16", np.array(order), None, False, False, False)
     product = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
     for keep in (False, True):
         WarpgroupProducts._store(those, made, product, keep, slice(0, GROUP))

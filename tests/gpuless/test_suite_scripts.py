@@ -174,8 +174,9 @@ def test_examples_are_of_the_pinned_tree_and_named_once() -> None:
     assert suite.folder in pin.folders
 
 
-def test_the_committed_table_is_sound() -> None:
-    table = tables.read(tables.path_of("cutlass-examples"))
+@pytest.mark.parametrize("name", ["cutlass-examples", "cutlass-options"])
+def test_the_committed_table_is_sound(name: str) -> None:
+    table = tables.read(tables.path_of(name))
     for case in table.cases:
         # What is found in an example of others is argued.
         assert bool(case.why) == (case.outcome is not Outcome.PASSED), case.test

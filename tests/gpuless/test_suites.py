@@ -82,7 +82,8 @@ def test_tables_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_suites_of_the_repository() -> None:
     found = suites.suites()
-    assert set(found) == {"cutile-python", "tilegym", "cutlass-examples", "strangers"}
+    examples = {"cutlass-examples", "cutlass-options"}
+    assert set(found) == {"cutile-python", "tilegym", "strangers", *examples}
     for path in found.values():
         read = suites.read_suite(path)
         assert all(len(e.reason.split()) > 4 for e in read.exceptions)

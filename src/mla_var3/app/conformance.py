@@ -30,6 +30,13 @@ def cutlass_examples(argv: Sequence[str], prog: str) -> int:
     return main(["conformance", *argv])
 
 
+def cutlass_options(argv: Sequence[str], prog: str) -> int:
+    """Every option of some of these examples, in the emulator."""
+    from mla_var3.emulator import examples
+
+    return examples.main(argv, prog, examples.OPTIONS)
+
+
 def strangers(argv: Sequence[str], prog: str) -> int:
     """Packages of PyPI that nobody here wrote, in the emulator."""
     from mla_var3.emulator.strangers import main
@@ -82,6 +89,7 @@ SUITES: dict[str, Callable[..., int]] = {
     "cutile-python": cutile_python,
     "tilegym": tilegym,
     "cutlass-examples": cutlass_examples,
+    "cutlass-options": cutlass_options,
     "strangers": strangers,
     "seeded": seeded,
     "findings": findings,

@@ -276,12 +276,15 @@ class Memory:
     ) -> None:
         m, size = self.machine, width * len(values)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
-            self.note(region, at, size, pc, True, s, order != "weak", part)
+            own = [v[part] if part is not None and np.ndim(v) else v for v in values]
+            places = [at // width + i for i in range(len(own))]
+            view, equal = region.views[width], False
+            if m.model.equal_stores and region.shadow is not None:
+                equal = np.all([view[p] == v for p, v in zip(places, own, strict=True)], axis=0)
+            self.note(region, at, size, pc, True, s, order != "weak", part, equal=equal)
             m.memory_map.changes += 1
-            for i, value in enumerate(values):
-                if part is not None and np.ndim(value):
-                    value = value[part]
-                region.views[width][at // width + i] = value
+            for place, value in zip(places, own, strict=True):
+                view[place] = value
         if order != "weak":
             m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
             if m.trace is not None:
@@ -298,6 +301,7 @@ class Memory:
         atomic: bool,
         part: Any = None,
         events: Any = None,
+        equal: Any = False,
     ) -> None:
         """Checks that every access of threads to an allocation goes through.
 
@@ -311,6 +315,7 @@ class Memory:
             atomic: Whether it conflicts with none of its like.
             part: Which of the threads they are; all where it is None.
             events: Chains and numbers [n] that tell of its end, if it is asynchronous.
+            equal: Which stores [n] leave what is there, or none.
         """
         m = self.machine
         if not m.checks:
@@ -325,6 +330,7 @@ class Memory:
         g, ids = at >> shift, m.ids[s] if part is None else m.ids[s][part]
         if k > 1:
             g, ids = (g[:, None] + np.arange(k)).ravel(), ids.repeat(k)
+            equal = np.repeat(equal, k) if np.ndim(equal) else equal
         warp = m.warp[ids]
         chain, number, detail = warp, m.clocks.seen[warp, warp], m.lane[ids]
         if events is not None:
@@ -333,7 +339,9 @@ class Memory:
         m.memory_map.touch(
             region,
             g,
-            Access(m.words, m.words.cluster, warp, chain, number, detail, pc, writing, atomic),
+            Access(
+                m.words, m.words.cluster, warp, chain, number, detail, pc, writing, atomic, equal
+            ),
         )
 
     # Local and parameters ---------------------------------------------------------------------

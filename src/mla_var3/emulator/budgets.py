@@ -1,4 +1,4 @@
-"""Emulated ``setmaxnreg`` unit: reports register requests that are invalid or exceed the file.
+"""Emulated ``setmaxnreg`` unit: reports register requests that are invalid or exceed the CTA's.
 
 ``Budgets`` keeps each warp's last request and checks the sums when a cluster ends.
 """
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 #: Warps that execute a ``setmaxnreg`` together.
 GROUP = 4
 LANES = 32
-#: Registers of a multiprocessor, from which those of a CTA are taken.
-FILE = 65536
+#: Registers of a multiprocessor, from which those of a CTA are taken when it begins: as many for
+#: each thread, in steps of 8, with room for whole warpgroups.
+FILE, STEP, MOST = 65536, 8, 256
 
 
 class BudgetsText(UnitText):
@@ -82,13 +83,17 @@ class Budgets(Unit):
             )
 
     def _fits(self, warps: range) -> None:
-        """What a CTA's warps ask for is there: else an increase waits for ever."""
+        """What a CTA's warps ask for was given to it: else an increase waits for ever."""
         asked = [self.asked[warp] for warp in warps if warp in self.asked]
         total = LANES * sum(count for count, _ in asked)
-        if total > FILE:
+        room = LANES * GROUP * -(-len(warps) // GROUP)
+        each = min(FILE // room // STEP * STEP, MOST)
+        pool = LANES * len(warps) * each
+        if total > pool:
             self.reporter.add(
                 "register-budget",
                 max(asked)[1],
-                f"the warps of a CTA ask for {total} registers, and a multiprocessor has {FILE}",
+                f"the warps of a CTA ask for {total} registers, and a CTA of {len(warps)} warps "
+                f"begins with {pool} at most ({each} for each thread)",
                 missing="smaller counts, or larger decreases before",
             )

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from unittest import mock
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import arguments, forked, inputs
 from mla_var3.emulator.diagnostics import Diagnostic
-from mla_var3.emulator.options import Options
+from mla_var3.emulator.options import MODELS, Options
 from mla_var3.emulator.seeded import Edit, edited
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless import scripts
@@ -53,6 +53,7 @@ class Finding(_Model):
         arch: What it is compiled for.
         source: The file that holds the lines: the script, or ``module:`` and a module's name.
         kind: Kind of the report.
+        model: Memory model that reports it.
         at: Texts of lines; every line of the report holds one of them.
         happens: What happens, step by step.
         follows: What a kernel may come to by that.
@@ -67,6 +68,7 @@ class Finding(_Model):
     arch: str
     source: str
     kind: str
+    model: Literal["default", "strict"] = "default"
     at: tuple[str, ...]
     happens: tuple[str, ...] = Field(min_length=2)
     follows: str
@@ -79,6 +81,8 @@ class Finding(_Model):
         """What shows it again."""
         where = f"third_party/cutlass/{find(SUITE).folder}/{self.script}"
         run = f"python -m mla_var3.emulator run --arch {self.arch} --schedules 1"
+        if self.model != "default":
+            run += f" --memory_model {self.model}"
         return f"{run} {where} {self.arguments}"
 
 
@@ -256,7 +260,8 @@ def _run(
     from mla_var3.emulator.script import environment
 
     torch.manual_seed(0)
-    with environment(Options(counting="off"), finding.arch) as run:
+    options = Options(model=MODELS[finding.model], counting="off")
+    with environment(options, finding.arch) as run:
         ended = scripts.run(script, finding.arguments.split(), folder)
     if ended.error is not None and not isinstance(ended.error, AssertionError):
         raise ended.error

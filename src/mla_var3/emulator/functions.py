@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ HALF_ULP = U64(0x1FFFFFFF), U64(0x10000000)
 TINY32 = 2.0**-126
 #: The least normal float16, and a float32 whose last bit is worth the least subnormal.
 HALF_NORMAL, HALF_GRID = F32(2.0**-14), F32(0.75)
+_FMA = ctypes.CDLL(None).fma
+_FMA.restype, _FMA.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+_fma = np.frompyfunc(_FMA, 3, 1)
 
 
 def spread(value: Any, n: int) -> Any:
@@ -94,16 +98,14 @@ def _sum_error(a: Any, b: Any, total: Any) -> Any:
 
 
 def fma64(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` in float64 by Dekker's product; the last bit may differ in rare ties."""
-    split = 134217729.0
-    x, y = split * a, split * b
-    ah, bh = x - (x - a), y - (y - b)
-    al, bl = a - ah, b - bh
-    p = a * b
-    error = ((ah * bh - p) + ah * bl + al * bh) + al * bl
-    total = p + c
-    fixed = total + (_sum_error(p, c, total) + np.where(np.isfinite(error), error, 0.0))
-    return np.where(np.isfinite(fixed), fixed, total)
+    """``a * b + c`` in float64, rounded once: the C library's, which numpy lacks."""
+    return np.asarray(_fma(a, b, c), F64)
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """``div.approx.f32``: zero where the divisor is above 2**126, and NaN there for infinities."""
+    huge = (np.abs(b) > F32(2.0**126)) & np.isfinite(b)
+    return np.where(huge, a * np.copysign(F32(0), b), a / b)
 
 
 def fma_small(a: Any, b: Any, c: Any, kind: str) -> Any:

@@ -58,23 +58,33 @@ class Granules:
         #: Chains that have read something.
         self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self.row_set: set[int] = set()
+        #: The last read of anything by each chain, as its number.
+        self.latest = clocks.vector()
         clocks.keepers.append(self._grow)
 
     def _grow(self) -> None:
         for level in (self.granules, self.blocks):
             old, level.read = level.read, np.zeros((self.clocks.room, len(level.known)), np.int64)
             level.read[self.rows] = old[self.rows]
+        self.latest = self.clocks.fit(self.latest)
 
     def start(self) -> None:
         """A new cluster: nothing is written."""
         self.blocks.known[:] = False
         self.whole[:] = True
 
-    def reads(self, chains: range) -> None:
-        """Chains read something."""
+    def reads(self, chains: range, numbers: Any) -> None:
+        """Chains read something, as these events of theirs."""
         if not self.row_set.issuperset(chains):
             self.row_set.update(chains)
             self.rows = np.array(sorted(self.row_set), np.int64)
+        latest = self.latest[chains.start : chains.stop]
+        np.maximum(latest, numbers, out=latest)
+
+    def unknown(self, low: int, high: int) -> NDArray[np.int64]:
+        """Chains of whose last read some warp of ``low`` to ``high`` does not know: seldom many."""
+        late = self.latest > self.clocks.seen[low : high + 1].min(0)
+        return np.flatnonzero(late)
 
     def at(self, g: Any) -> tuple[Level, Any]:
         """Where the state of granules ``g`` (an index or a slice) is: a level, and which pieces."""
@@ -116,11 +126,12 @@ class Granules:
         if not len(blocks):
             return
         one, many = self.blocks, self.granules
-        to = (blocks[:, None] << self.shift) + np.arange(one.size)
         for name in ("writer", "written", "known"):
-            getattr(many, name)[to] = getattr(one, name)[blocks][:, None]
-        rows = self.rows
-        many.read[rows[:, None, None], to] = one.read[rows[:, None], blocks][:, :, None]
+            by_block = getattr(many, name).reshape(-1, one.size)
+            by_block[blocks] = getattr(one, name)[blocks][:, None]
+        rows = self.rows[:, None]
+        reads = many.read.reshape(len(many.read), -1, one.size)
+        reads[rows, blocks] = one.read[rows, blocks][:, :, None]
         self.whole[blocks] = False
 
     def gather(self, g: Any) -> None:

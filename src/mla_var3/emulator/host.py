@@ -37,6 +37,8 @@ from mla_var3.gpuless.ptx import parse
 from mla_var3.gpuless.scripts import Ended
 
 PINNED = "4.8.1"
+#: Releases that run too, whose compiled functions are not kept on disk.
+OLDER = ("4.7.0",)
 POINTER, INT, UINT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
 #: Runtime symbols of the DSL's host objects, and their argument types.
 SYMBOLS: dict[str, tuple[Any, ...]] = {
@@ -350,7 +352,7 @@ def require_dsl() -> None:
         raise ToolchainError(
             f"the CuTe DSL is not installed; run: pip install nvidia-cutlass-dsl=={PINNED}"
         ) from None
-    if found != PINNED:
+    if found not in (PINNED, *OLDER):
         raise ToolchainError(f"the emulator knows the CuTe DSL {PINNED}, and {found} is installed")
     from cutlass._mlir.execution_engine import ExecutionEngine
     from cutlass.cute import runtime
@@ -469,8 +471,9 @@ def _patched(
         again = exported.replacements(functools.partial(_engine_again, folder), emulation.own)
         for owner, name, value in (*ffi.replacements(emulation.own), *again):
             stack.enter_context(mock.patch.object(owner, name, value))
-    for owner, name, value in kept.replacements(emulation, Cache(), folder):
-        stack.enter_context(mock.patch.object(owner, name, value))
+    if version("nvidia-cutlass-dsl") == PINNED:
+        for owner, name, value in kept.replacements(emulation, Cache(), folder):
+            stack.enter_context(mock.patch.object(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(mock.patch.object(HardwareInfo, name, method))

@@ -301,11 +301,14 @@ def _once(
 
     trace = Trace(-(-int(np.prod(block)) // 32)) if options.timeline else None
 
+    machines: list[Machine] = []
+
     def machine() -> Machine:
         made = Machine(
             program, grid, block, cluster, shared, parameters, memory_map, reporter, options, counts
         )
         made.trace = trace
+        machines.append(made)
         return made
 
     todo = list(_clusters(grid, cluster))[: options.max_clusters]
@@ -322,6 +325,8 @@ def _once(
         touched = _over_processes(first, todo, jobs, printed)
     else:
         _one_by_one(first, todo, printed)
+    for done in machines:
+        done.close()
     counts.settle()
     if not touched:
         touched = [{r.base: r.shadow for r in memory_map.regions if r.shadow is not None}]

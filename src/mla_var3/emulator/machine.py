@@ -253,6 +253,11 @@ class Machine:
             for unit in self.units.values():
                 unit.finish()
 
+    def close(self) -> None:
+        """Let go of all parts: they name each other, and would take memory until a collection."""
+        self.clocks.keepers.clear()
+        vars(self).clear()
+
     # For lowered code -------------------------------------------------------------------------
     def select(self, guard: NDArray[np.bool_], s: Any, negated: bool, pc: int) -> tuple[Any, ...]:
         """The threads of ``s`` that a guard lets through, none or one group of them."""

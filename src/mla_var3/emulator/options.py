@@ -34,6 +34,8 @@ class Model:
         unused_reads: A thread may read global memory while another warp of its cluster writes it,
             where what the launch leaves behind does not depend on what it got: as threads that hold
             copies of a tile do. Shared memory may be read before anything has written it, likewise.
+        equal_stores: Two warps of a cluster may store the same to the same place of global memory,
+            in no order.
         budgets_by_warp: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
             the text and with different counts, as long as each does so as often.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if
@@ -46,8 +48,9 @@ class Model:
             arrived too, so that the CTA of their barriers may end.
         swizzle_by_address: The swizzle of an operand of ``tcgen05`` or ``wgmma`` goes by the bits
             of the address, so that a tile need not start where its pattern does.
-        lanes_by_warp: In an address of lane 0 a warp's ``tcgen05.ld`` and ``st`` find the first
-            lane of the warp's own quarter.
+        lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
+            the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
+            the second and fourth.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Model:
     copies_publish: bool = True
     relaxed_keeps: bool = True
     unused_reads: bool = True
+    equal_stores: bool = True
     budgets_by_warp: bool = True
     tensor_thread_sync: bool = True
     loads_done_when_used: bool = True
@@ -77,6 +81,7 @@ STRICT = Model(
     copies_publish=False,
     relaxed_keeps=False,
     unused_reads=False,
+    equal_stores=False,
     budgets_by_warp=False,
     tensor_thread_sync=False,
     loads_done_when_used=False,

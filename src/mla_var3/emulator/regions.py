@@ -102,6 +102,7 @@ class Access:
         pc: Its instruction.
         writing: Whether it writes.
         atomic: Whether it conflicts with none of its like.
+        equal: Which stores [n] leave what is there, or none.
     """
 
     words: Words
@@ -113,6 +114,7 @@ class Access:
     pc: int
     writing: bool
     atomic: bool = False
+    equal: Any = False
 
     @property
     def stamps(self) -> Any:
@@ -350,6 +352,8 @@ class GlobalMemory:
         bad = away | (number > a.words.clocks.seen[a.warp, chain])
         if a.atomic:
             bad &= ~last.atomic[g]
+        if was == "written":
+            bad &= away | ~np.asarray(a.equal)
         if np.count_nonzero(bad & away):
             self._learned(bad, cluster, chain, number, a)
         if np.count_nonzero(bad):

@@ -103,6 +103,8 @@ class Scheduler:
         self.favored: Fragment | None = None
         cuts: Any = [] if self.random is None else np.flatnonzero(np.diff(m.place)) + 1
         self.fragments = [Fragment(m, 0, ids) for ids in np.split(m.ids, cuts)]
+        #: Where the first other thread that could run stands; None where that must be looked up.
+        self.behind: int | None = None
         #: Threads that ran what a branch jumps over, by where and who.
         self.parts: dict[tuple[int, int, int, bytes], Fragment] = {}
 
@@ -110,7 +112,11 @@ class Scheduler:
         """Fragments that slept for a reason, or for one place of it, look again."""
         for f in self.fragments:
             if f.wait == reason and (place is None or f.at in (None, place)):
-                f.wait = None
+                self.free(f)
+
+    def free(self, fragment: Fragment) -> None:
+        """A fragment need not wait any longer."""
+        fragment.wait, self.behind = None, None
 
     # The loop ---------------------------------------------------------------------------------
     def run(self, quantum: int | None) -> bool:
@@ -201,7 +207,7 @@ class Scheduler:
     def _advance(self, f: Fragment, until: int | None) -> None:
         """Run a fragment until it stops, splits, or another may run."""
         m, program = self.machine, self.program
-        self.running = f
+        self.running, self.behind = f, None
         instructions = program.kernel.instructions
         while True:
             if f.pc >= len(instructions):
@@ -227,11 +233,10 @@ class Scheduler:
         self.turns += 1
         if self.random is not None or f.asks or self.turns > PATIENCE:
             return False
-        pc = f.pc
-        for other in self.fragments:
-            if other.pc <= pc and other is not f and other.wait in (None, "converge"):
-                return False
-        return True
+        if self.behind is None:
+            ready = (o.pc for o in self.fragments if o is not f and o.wait in (None, "converge"))
+            self.behind = min(ready, default=1 + len(self.program.kernel.instructions))
+        return f.pc < self.behind
 
     def _stop(self, f: Fragment) -> None:
         """Print what there is to see, as often as the stop asks for."""

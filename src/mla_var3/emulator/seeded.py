@@ -69,7 +69,8 @@ class Argued(_Model):
 
     Attributes:
         kinds: Kinds of report.
-        at: Texts of lines; every Python line of the report holds one of them.
+        at: Texts of lines; every Python line of the report holds one of them, and one of its lines
+            the first.
         why: The argument.
     """
 
@@ -244,14 +245,22 @@ def counted(diagnostics: list[Diagnostic], argued: Iterable[Argued]) -> list[Dia
     """Without what is argued of the kernel, under the strict model."""
     known = list(argued)
     return [
-        d for d in diagnostics if d.model != "strict" or not any(_is_right(d, a) for a in known)
+        d for d in diagnostics if d.model != "strict" or not any(_is_argued(d, a) for a in known)
     ]
 
 
 def _is_right(d: Diagnostic, bug: Bug | Argued) -> bool:
     """One of the kinds, and every Python line of the report holds one of the texts."""
-    lines = [_line(site.file, site.line) for site in (d.at, d.other) if site is not None]
-    return d.kind in bug.kinds and all(any(t in line for t in bug.at) for line in lines)
+    return d.kind in bug.kinds and all(any(t in line for t in bug.at) for line in _lines(d))
+
+
+def _is_argued(d: Diagnostic, argued: Argued) -> bool:
+    """Likewise, and it is about the line of the argument: the first text is in one of them."""
+    return _is_right(d, argued) and any(argued.at[0] in line for line in _lines(d))
+
+
+def _lines(d: Diagnostic) -> list[str]:
+    return [_line(site.file, site.line) for site in (d.at, d.other) if site is not None]
 
 
 def _line(file: str | None, number: int | None) -> str:

@@ -99,7 +99,8 @@ class Shadow:
         self.lives(g, warp, pc)
         self._after_writes("read", g, warp, lane, pc)
         last = self.memory.last
-        last.reads(range(int(warp[0]), int(warp[-1]) + 1))
+        low, high = int(warp[0]), int(warp[-1])
+        last.reads(range(low, high + 1), np.diagonal(self.clocks.seen)[low : high + 1])
         last.granules.read[warp[:, None], g] = self.stamp(warp, lane, pc)
 
     def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
@@ -153,7 +154,11 @@ class Shadow:
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
     ) -> None:
         """Report a write that nothing orders after a read."""
-        m, rows = self.memory.last.granules, self.memory.last.rows
+        if not len(warp):
+            return
+        m, rows = self.memory.last.granules, self.memory.last.unknown(warp.min(), warp.max())
+        if not len(rows):
+            return
         stamps = m.read[rows[:, None, None], g[None]] >> NUMBER
         late = stamps > self.clocks.seen[warp[None, :], rows[:, None]][:, :, None]
         if np.count_nonzero(late):
@@ -193,21 +198,20 @@ class Shadow:
         Then a read by their units needs no closer look.
         """
         (m, g), clocks = self.memory.last.at(g), self.clocks
-        writer = m.writer[g]
-        who, last = int(writer.min()), int(writer.max())
-        known = m.known[g]
-        if who < clocks.warps or who != last:
+        writer, known = m.writer[g], m.known[g]
+        who = int(writer[0])
+        if who < clocks.warps or np.count_nonzero(writer != who):
             return False
         if np.count_nonzero(known) < len(known):
             return False
-        seen = clocks.seen[warps.start : warps.stop, who].min()
+        seen = min(clocks.seen[warps.start : warps.stop, who].tolist())
         return bool(int(m.written[g].max()) >> NUMBER <= seen)
 
     def mark_read(self, g: Any, events: list[Event], pc: int) -> None:
         """Note a read by events whose chains follow each other."""
         stamps = [stamp(e.number, e.warp, pc) for e in events]
         first, n = events[0].chain, len(events)
-        self.memory.last.reads(range(first, first + n))
+        self.memory.last.reads(range(first, first + n), [e.number for e in events])
         m, g = self.memory.last.at(g)
         if n == 1:
             m.read[first, g] = stamps[0]
@@ -225,7 +229,7 @@ class Shadow:
         if np.count_nonzero(bad):
             who = self.clocks.name(event.unit, event.warp)
             self._race("write", pc, self._first(m, g, bad), who)
-        rows = memory.last.rows
+        rows = memory.last.unknown(event.warp, event.warp)
         if len(rows):
             stamps = m.read[rows, g] if isinstance(g, slice) else m.read[rows[:, None], g[None]]
             late = (stamps >> NUMBER) > seen[rows][:, None]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mla_var3 import arguments, forked
 from mla_var3.emulator import examples
-from mla_var3.errors import EmulatorError, HyperMlaError
+from mla_var3.emulator.examples import CameTo
 from mla_var3.gpuless import suite_scripts
 from mla_var3.gpuless.suite_scripts import Product, Ran
 from mla_var3.gpuless.suites import Script, Suite, find, package_folder
@@ -77,16 +77,10 @@ def _turn(suite: Suite, chosen: Strangers, script: Script, folder: Path, name: s
     logs.mkdir()
     work = {name: partial(_run, suite, chosen, script)}
     [(_, end)] = forked.run(work, folder=logs, workers=1, timeout=chosen.limit, explain=str)
-    if isinstance(end.result, Ran):
-        return end.result
-    ours, said = end.result or (False, end.failure)
-    raise (EmulatorError if ours else RuntimeError)(f"{name} run: {said}")
+    return examples.given(end.result or (False, end.failure or ""), f"{name} run: ")
 
 
-def _run(suite: Suite, chosen: Strangers, script: Script) -> Ran | tuple[bool, str]:
-    """What a run came to; else whether the emulator ended it, and why."""
+def _run(suite: Suite, chosen: Strangers, script: Script) -> CameTo:
+    """What a run came to."""
     sys.path[:0] = [str(package_folder(suite, p)) for p in suite.packages]
-    try:
-        return examples.examine(chosen, script)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # Whatever it raises is its outcome.
-        return isinstance(error, HyperMlaError), suite_scripts.sentence(error)
+    return examples.attempt(chosen, script)

@@ -238,9 +238,11 @@ class Sync:
             fn.spread(tx, n).astype(np.int64),
         )
         warps, state = m.warp[s], np.zeros(n, U64)
-        for place in distinct(at):
-            here = at == place
-            who = distinct(warps[here])
+        places, every = distinct(at), distinct(warps)
+        for place in places:
+            alone = len(places) == 1
+            here: Any = slice(None) if alone else at == place
+            who = every if alone else distinct(warps[here])
             barrier = self.at(place, pc, who)
             if barrier is None:
                 continue
@@ -251,13 +253,14 @@ class Sync:
             m.clocks.publish(who, barrier.vector)
             if m.trace is not None:
                 m.trace.add(m.number, who, "arrive", pc, self._phase(place, barrier))
+            arrivals = int(counts[here].sum())
             barrier.tx += int(bytes_[here].sum())
-            self.count_down(barrier, int(counts[here].sum()), place, pc)
+            self.count_down(barrier, arrivals, place, pc)
             if drop:
-                barrier.count -= int(counts[here].sum())
+                barrier.count -= arrivals
             if barrier.pending == 0:
                 self.settle(barrier, place)
-        m.clocks.tick(distinct(warps))
+        m.clocks.tick(every)
         m.note("arrive", s, pc)
         return state
 
@@ -504,7 +507,7 @@ class Sync:
         elif barrier.arrived < barrier.threads:
             return None
         for fragment in barrier.waiting:
-            fragment.wait = None
+            m.scheduler.free(fragment)
             m.clocks.join(fragment.warps, barrier.vector)
         del self.named[key]
         return barrier

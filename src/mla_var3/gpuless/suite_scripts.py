@@ -151,7 +151,7 @@ def _kept(
     table = tables.read(path)
     if _other(suite, product):
         return {}
-    asked = {(script.test, script.arch): script.schedules for script in suite.runs()}
+    asked = {(script.test, script.arch): script for script in suite.runs()}
     return {
         key: case
         for case in table.cases
@@ -160,10 +160,10 @@ def _kept(
     }
 
 
-def _holds(folder: Path, case: Case, schedules: int) -> bool:
-    """Whether a row is of the file as it is now, under as many schedules."""
-    same = case.blob == _blob(folder, case.test.partition(" ")[0])
-    return same and (case.clusters == 0 or case.schedules >= schedules)
+def _holds(folder: Path, case: Case, script: Script) -> bool:
+    """Whether a row is of the file as it is now, of the same packages, under as many schedules."""
+    same = case.blob == _blob(folder, script.path) and case.requirements == script.requirements
+    return same and (case.clusters == 0 or case.schedules >= script.schedules)
 
 
 def _blob(folder: Path, path: str) -> str:
@@ -199,6 +199,7 @@ def examine_all(
                 "arch": script.arch,
                 "blob": _blob(folder, script.path),
                 "seconds": round(end.seconds, 1),
+                "requirements": script.requirements,
                 **(end.result or lost),
             }
             yield Case.model_validate(facts)

@@ -66,11 +66,20 @@ class Exempt(_Model):
 
 
 class Scripts(_Model):
-    """Scripts of a folder, each line with its arguments; run under so many schedules at least."""
+    """Scripts of a folder.
+
+    Attributes:
+        folder: Where they are in the sources.
+        arch: What they are compiled for.
+        schedules: Under how many they run at least.
+        requirements: File of ``third_party`` with packages that they see in place of the installed.
+        runs: Their paths, each with its arguments.
+    """
 
     folder: str
     arch: str
     schedules: int = 1
+    requirements: str = ""
     runs: tuple[str, ...]
 
 
@@ -82,6 +91,7 @@ class Script:
     arch: str
     arguments: str = ""
     schedules: int = 1
+    requirements: str = ""
 
     @property
     def test(self) -> str:
@@ -131,7 +141,13 @@ class Suite(_Model):
     def runs(self) -> list[Script]:
         """Every run of a script."""
         return [
-            Script(f"{group.folder}/{path}", group.arch, arguments, group.schedules)
+            Script(
+                f"{group.folder}/{path}",
+                group.arch,
+                arguments,
+                group.schedules,
+                group.requirements,
+            )
             for group in self.scripts
             for path, _, arguments in (run.partition(" ") for run in group.runs)
         ]
@@ -208,22 +224,43 @@ def package_folder(suite: Suite, package: str) -> Path:
 
 
 def _install(suite: Suite) -> None:
-    """Fetches the packages of a suite from PyPI, without what they depend on."""
+    """Fetches the packages of a suite."""
     for package in suite.packages:
         folder = package_folder(suite, package)
-        if folder.is_dir():
-            continue
-        print(f"fetching {package}", flush=True)
-        part = folder.with_name(f"{package}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        done = subprocess.run(
-            [*command, "--target", str(part), package], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise ToolchainError(f"{package} cannot be fetched: {last[0]}")
-        part.rename(folder)
+        if not folder.is_dir():
+            _pip(folder, package, package)
+
+
+def required(requirements: str) -> Path:
+    """Returns the folder with the packages of a file of ``third_party``; fetches them first.
+
+    Raises:
+        ToolchainError: If they cannot be fetched.
+    """
+    listed = repo_root() / "third_party" / requirements
+    folder = listed.with_suffix("")
+    stamp = folder / listed.name
+    wanted = inputs.read_text(listed)
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        _pip(folder, requirements, "-r", str(listed))
+        stamp.write_text(wanted, encoding="utf-8")
+    return folder
+
+
+def _pip(folder: Path, name: str, *packages: str) -> None:
+    """Fetches packages from PyPI into a folder, without what they depend on."""
+    print(f"fetching {name}", flush=True)
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    done = subprocess.run(
+        [*command, "--target", str(part), *packages], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise ToolchainError(f"{name} cannot be fetched: {last[0]}")
+    part.rename(folder)
 
 
 def _fetched(suite: Suite, folder: Path) -> Path:

@@ -46,6 +46,7 @@ class Case(_Model):
         clusters: Clusters that ran.
         instructions: Instructions that ran.
         schedules: Schedules that it ran under.
+        requirements: File of ``third_party`` with packages that it saw in place of the installed.
     """
 
     test: str
@@ -61,6 +62,7 @@ class Case(_Model):
     clusters: int = 0
     instructions: int = 0
     schedules: int = 1
+    requirements: str = ""
 
     @property
     def why(self) -> str:

@@ -94,7 +94,7 @@ def _fma(op: Op, kind: str, a: str, b: str, c: str) -> list[str]:
     match kind:
         case "f32" | "f32x2" if op.rounding() == "rn":
             return store(op, f"fn.fma32({a}, {b}, {c})", kind)
-        case "f32":
+        case "f32" | "f32x2":
             mode = op.rounding()
             exact = f"fn.exact_fma({a}, {b}, {c}, '{mode}')"
             return store(op, f"fn.directed({exact}, F32, '{mode}')", kind)
@@ -116,6 +116,8 @@ def div(op: Op) -> list[str]:
     a, b = value(op, 1), value(op, 2)
     if (mode := op.rounding()) != "rn" and op.kind == "f32":
         return store(op, f"fn.directed(np.divide({a}, {b}, dtype=F64), F32, '{mode}')")
+    if op.has("approx"):
+        return store(op, f"fn.quotient({a}, {b})")
     return store(op, f"{a} / {b}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,22 @@ class Wgmma:
     a_transposed: bool
     b_transposed: bool
     saturate: bool = False
+
+    @cached_property
+    def outputs(self) -> frozenset[int]:
+        """Rows of the accumulator."""
+        return frozenset(self.rows.tolist())
+
+    @cached_property
+    def inputs(self) -> frozenset[int]:
+        """Rows of A, where it is in registers."""
+        return frozenset() if self.a_rows is None else frozenset(self.a_rows.tolist())
+
+    @cached_property
+    def span(self) -> Any:
+        """The accumulator's rows as an index: a slice where they follow each other."""
+        first, n = int(self.rows[0]), len(self.rows)
+        return slice(first, first + n) if (np.diff(self.rows) == 1).all() else self.rows
 
 
 def element_bytes(kind: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import WGMMA, Event
+from mla_var3.emulator.clocks import WGMMA
 from mla_var3.emulator.formats import F16
 from mla_var3.emulator.granules import ranges
 from mla_var3.emulator.lower.base import SHARED_START
@@ -164,7 +164,7 @@ class WarpgroupProducts(Unit):
         lanes, base = slice(first, first + GROUP), int(m.cta_offset[first])
         words = tuple(_at(b, low) for _, _, b, _ in chain)
         right = self._tile(words, w.n, w.k, element_bytes(w.b), w.b_transposed, base, pc)
-        x, reads = self._left(chain, low, lanes, base, pc)
+        x, left = self._left(chain, low, lanes, base, pc)
         product = multiplied(x, self._right(right, w, words, base))
         self._store(w, -product if w.negative else product, keep, lanes)
         m.counts.flops(pc, 2 * 64 * w.n * w.k * len(chain))
@@ -172,18 +172,18 @@ class WarpgroupProducts(Unit):
             terms = w.n * w.k * len(chain) * element_bytes(w.b) // 2
             m.trace.product(m.number, int(m.warp[first]), terms, pc)
         if m.checks:
-            self._checked(chain, int(m.warp[first]), right.granules, reads, pc)
+            self._checked(chain, int(m.warp[first]), right, left, pc)
 
     def _left(
         self, chain: list[Product], low: int, lanes: slice, base: int, pc: int
-    ) -> tuple[NDArray[Any], Any]:
-        """A as [64, k], and which granules each warp's quarter of it is."""
+    ) -> tuple[NDArray[Any], Tile | None]:
+        """A as [64, k], and where it lies unless in registers."""
         w, size = chain[0][0], element_bytes(chain[0][0].a)
         if w.a_rows is None:
             words = tuple(_at(a, low) for _, a, _, _ in chain)
             tile = self._tile(words, 64, w.k, size, w.a_transposed, base, pc)
             x = values(self._codes(tile, size, base), w.a)
-            return (x.T if w.a_transposed else x), tile.quarters
+            return (x.T if w.a_transposed else x), tile
         rows = np.concatenate([item[0].a_rows for item in chain if item[0].a_rows is not None])
         words_ = np.ascontiguousarray(self.machine.r[rows, lanes])
         # Register 2 block + half of step, lane 4 row + quad of a warp.
@@ -280,11 +280,7 @@ class WarpgroupProducts(Unit):
         m = self.machine
         # Row 16 warp + 8 half + group, column 8 block + 2 quad + pair.
         grid = product.reshape(4, 2, 8, w.n // 8, 4, 2)
-        first = int(w.rows[0])
-        contiguous = int(w.rows[-1]) - first == len(w.rows) - 1 and bool(
-            (np.diff(w.rows) == 1).all()
-        )
-        rows = slice(first, first + len(w.rows)) if contiguous else w.rows
+        rows = w.span
         if w.d == "f16":
             total: Any = grid.transpose(3, 1, 0, 2, 4, 5).reshape(w.n // 4, GROUP, 2)
             if keep:
@@ -296,7 +292,7 @@ class WarpgroupProducts(Unit):
         total = grid.transpose(3, 1, 5, 0, 2, 4).reshape(w.n // 2, GROUP)
         if w.d == "s32":
             m.rs[rows, lanes] = self._integers(w, total, keep, rows, lanes)
-        elif keep and contiguous:
+        elif keep and isinstance(rows, slice):
             m.rf[rows, lanes] += total
         else:
             m.rf[rows, lanes] = m.rf[rows, lanes] + total if keep else total
@@ -313,15 +309,13 @@ class WarpgroupProducts(Unit):
         return wide.astype(np.int32)
 
     def _checked(
-        self, chain: list[Product], w0: int, read_b: list[Any], quarters: Any, pc: int
+        self, chain: list[Product], w0: int, right: Tile, left: Tile | None, pc: int
     ) -> None:
         """Order of what was read, and what is in flight from now on."""
         m, clocks = self.machine, self.machine.clocks
         warps = range(w0, w0 + 4)
-        accumulators = frozenset(chain[0][0].rows.tolist())
-        inputs = frozenset(
-            r for w, _, _, _ in chain if w.a_rows is not None for r in w.a_rows.tolist()
-        )
+        accumulators = chain[0][0].outputs
+        inputs = frozenset[int]().union(*(w.inputs for w, _, _, _ in chain))
         self._unfenced(w0, accumulators | inputs, pc)
         events = [clocks.issue(WGMMA, v) for v in warps]
         joined = None
@@ -333,19 +327,24 @@ class WarpgroupProducts(Unit):
             mine = self.warps[v]
             mine.clock, mine.joined = e.number, joined
             m.pending.hold(v, PRODUCT, e.number, accumulators, inputs, pc)
-        for g in read_b:
-            self._reads(g, warps, events, pc)
-        for i, part in enumerate(quarters or ()):
+        for g in right.granules:
+            self._ordered(g, warps, pc)
+            m.shadow.mark_read(g, events, pc)
+        if left is None:
+            return
+        clear = all(m.shadow.clear(g, warps) for g in left.granules)
+        for part, v, e in zip(left.quarters, warps, events, strict=True):
             for g in part:
-                self._reads(g, warps[i : i + 1], events[i : i + 1], pc)
+                if not clear:
+                    self._ordered(g, range(v, v + 1), pc)
+                m.shadow.mark_read(g, [e], pc)
 
-    def _reads(self, g: Any, warps: range, events: list[Event], pc: int) -> None:
-        """Check and note a read of granules for warps."""
+    def _ordered(self, g: Any, warps: range, pc: int) -> None:
+        """Check a read of granules for warps."""
         shadow = self.machine.shadow
         if not shadow.clear(g, warps):
             for v in warps:
                 shadow.may_read(g, v, WGMMA, pc)
-        shadow.mark_read(g, events, pc)
 
     def _unfenced(self, warp: int, registers: frozenset[int], pc: int) -> None:
         m = self.machine

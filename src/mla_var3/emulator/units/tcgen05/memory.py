@@ -285,7 +285,7 @@ class TensorMemory(Unit):
         high = QUARTER if shape == "32x32b" else BLOCK
         own = QUARTER * (int(m.warp[lanes.start]) % m.warps_per_cta % 4)
         if not own <= base <= own + QUARTER - high or base % BLOCK:
-            if base or not m.model.lanes_by_warp:
+            if (base | own) != own or not m.model.lanes_by_warp:
                 self._foreign(base, own, lanes, pc, what)
             base = own
         starts = [first, first + far] if far else [first]
