@@ -99,11 +99,11 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for one in named:
-        if one.as_planned:
-            _add_whole(as_named(plan, one), picked, 0)
+    for asked in named:
+        if asked.as_planned:
+            _add_whole(as_named(plan, asked), picked, 0)
         else:
-            _add(_on_device(plan, one), one.fields, picked)
+            _add(_on_device(plan, asked), asked.fields, picked)
     had = [one.case.plan for those in picked for one in those]
     for small in plan_values.unseen(plan, had, MOST_STEPS):
         _add_whole(small, picked)
