@@ -21,7 +21,6 @@ NOT_YET = {
     "mla_shared_prefix v0",
     "mla_var6_plus v2",
     "mla_var6_plus v3",
-    "mla_var6_plus v4",
 }
 #: How many mutants of a version were judged, where they are too many for all.
 SAMPLES: dict[str, int] = {

@@ -268,9 +268,10 @@ def cases_of(version: Version) -> list[Case]:
         return _cases_for_gpu(plan, language.cpu_builds)
     if language.cannot_execute() is None and language.cpu_builds is not None:
         # What cannot be built here says so where it runs.
-        named = unreached.reaching(version)
-        return few_builds.chosen(plan, language.cpu_builds, named) or cases.cases(plan)[:1]
-    found = cases.cases(plan, MADE)
+        wanted = unreached.reaching(version)
+        return few_builds.chosen(plan, language.cpu_builds, wanted) or cases.cases(plan)[:1]
+    named = (few_builds.as_named(plan, one) for one in unreached.reaching(version))
+    found = [*cases.cases(plan, MADE), *(Case(one, "default", "forward") for one in named)]
     others = plan_values.unseen(plan, [one.plan for one in found], MOST_STEPS)
     return [*found, *(Case(one, "default", "forward") for one in others)]
 

@@ -99,12 +99,11 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             those += _wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for values, as_planned, sms in named:
-        here = plan if sms is None else cases.on_device_of(plan, sms)
-        if as_planned:
-            _add_whole(_with(here, values), picked, 0)
+    for asked in named:
+        if asked.as_planned:
+            _add_whole(as_named(plan, asked), picked, 0)
         else:
-            _add(here, values, picked)
+            _add(_on_device(plan, asked), asked.fields, picked)
     had = [one.case.plan for those in picked for one in those]
     for small in plan_values.unseen(plan, had, MOST_STEPS):
         _add_whole(small, picked)
@@ -133,6 +132,15 @@ def _launched_twice(those: Sequence[_Built]) -> set[int]:
     usual = usual or sorted(rest, key=lambda place: those[place].steps)
     wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
     return {*usual[:1], *wide[:1]}
+
+
+def as_named(plan: KernelPlan, one: Reaching) -> KernelPlan:
+    """A problem that a version names, as its plan makes it."""
+    return _with(_on_device(plan, one), one.fields)
+
+
+def _on_device(plan: KernelPlan, one: Reaching) -> KernelPlan:
+    return plan if one.sms is None else cases.on_device_of(plan, one.sms)
 
 
 def _deep(plan: KernelPlan) -> KernelPlan:
