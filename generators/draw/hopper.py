@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from generators.draw import shapes
 from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, SUNK, rect, text
 
+#: Between two orders of loads in a ring.
+APART = 0.25
 _COLORS = (BLUE, ORANGE, PURPLE, "var(--series-3)")
 
 
@@ -116,7 +118,7 @@ def ring_schedule(
     done: list[tuple[float, float]] = []
     for step in range(steps):
         free = done[step - stages][1] if step >= stages else 0.0
-        asked = max(free, loads[-1][0] + 0.25 if loads else 0.0)
+        asked = max(free, loads[-1][0] + APART if loads else 0.0)
         loads.append((asked, asked + load))
         start = max(loads[step][1], done[-1][1] if done else 0.0)
         done.append((start, start + compute))
@@ -148,7 +150,7 @@ def ring(steps: int = 6) -> str:
     message = (
         f"{steps} tiles; a load (blue) takes {load:g}, a computation (orange) {compute:g}. "
         f"With one stage the computing warps wait {idle[0]:g} in all, with two {idle[1]:g}, with "
-        f"three {idle[2]:g}, which is the first load."
+        f"three {idle[2]:g}, which is the first load. One warp orders the loads, {APART:g} apart."
     )
     drawn = shapes.svg(left + max(ends) * scale + 10, top - 10, parts, "A ring of stages", message)
     return shapes.figure(drawn, message)

@@ -18,6 +18,8 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
 
 _FIGURE = re.compile(r"\{([a-z]+)(?::([\w-]+))?\}")
+#: Directives write "us"; a story's own words have the sign.
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
 
 
 def source_of(story: Story) -> str:
@@ -48,6 +50,7 @@ class Told:
         """Markdown of the story with its figures and the site's addresses."""
         document = Document(self.site.root / self.name, self.name, "text", text, text)
         known = rendered(document, self.site.catalogue, self.link)
+        known = _MICROSECONDS.sub(" µs", known)
         return _FIGURE.sub(lambda found: self._figure(found[1], found[2]), known).strip()
 
     def _figure(self, what: str, key: str | None) -> str:

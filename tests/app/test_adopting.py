@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mla_var3 import front
 from mla_var3.app import adopting, cli, commands
 from mla_var3.campaign import adopted
 from mla_var3.errors import RecordError, ToolchainError, UsageError
@@ -64,11 +65,26 @@ def test_profile_compiles_and_compare_and_match_read_it(file, tmp_path, capsys):
         (["--q=3"], "unknown flag --q"),
         (["--bench_runs=0"], "bench_runs=0"),
         (["--arch="], "empty"),
+        (["--device=nvidia-b200"], "takes no --device: --arch=sm_100 compiles for NVIDIA B200"),
+        (["--device=amd-mi300x"], "written in cuTile, which compiles for NVIDIA alone"),
+        (["--device=nvidia-b20"], "did you mean 'nvidia-b200'"),
     ],
 )
 def test_bad_flags_are_one_sentence(file, argv, said):
     with pytest.raises(Exception, match=said):
         cli.main([str(file), *argv])
+
+
+def test_for_an_amd_device_there_are_step_zero_and_the_plan_alone(tmp_path, capfd):
+    path = tmp_path / "plain.py"
+    path.write_text("def inputs(device):\n    return {}\n")
+    with pytest.raises(SystemExit) as ended:
+        front.run("mla_var3.app.cli:main", argv=[str(path), "--device=amd-mi300x"])
+    assert ended.value.code == 2
+    [said] = capfd.readouterr().err.splitlines()
+    assert said.startswith("error: nothing is run on AMD Instinct MI300X, since times here are by ")
+    for command in ("campaign -- step0", "tools -- plan"):
+        assert f"nox -s {command} {path} --device=amd-mi300x" in said
 
 
 def test_files_are_compared_with_files(file):

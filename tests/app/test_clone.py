@@ -16,7 +16,7 @@ from mla_var3.campaign.cloning import add_entry, clone
 from mla_var3.errors import CloneError, UnknownNameError, UsageError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import kernels_dir
-from mla_var3.runtime import registry
+from mla_var3.runtime import registry, unreached
 
 SOURCE = '"""Toy v1: like v0, but twice."""\n\nfrom .stage import attention\n'
 DEVLOG = """---
@@ -81,6 +81,16 @@ class TestClone:
         registry.clear_caches()
         assert registry.find("toy", "v5").path == design / "toy_v5/toy_v5.py"
 
+    def test_what_is_named_unreached_is_named_for_the_copy(self, root: Path) -> None:
+        design = root / "cutile/mla/toy"
+        gap = '[[gap]]\ngap = "loop {}.py: for"\nwhy = "no problem that is checked gets there"\n'
+        (design / "unreached.toml").write_text(gap.format("toy_v1"))
+        made = clone(registry.find("toy", "v1"), "v5")
+        assert made == [design / "toy_v5", design / "devlog.md", design / "unreached.toml"]
+        assert (design / "unreached.toml").read_text().split("\n\n") == [
+            gap.format("toy_v1").rstrip(), gap.format("toy_v5"),
+        ]  # fmt: skip
+
     def test_the_entry_is_put_in_order(self, root: Path) -> None:
         _, devlog = clone(registry.find("toy"), "v5")
         text = devlog.read_text()
@@ -103,7 +113,7 @@ class TestClone:
 
 class TestRefusals:
     @pytest.fixture(autouse=True)
-    def unchanged(self, root: Path) -> Iterator[None]:
+    def unchanged(self, root: Path, named: None) -> Iterator[None]:
         """Whatever fails leaves every file as it was, and nothing besides."""
         before = tree(root)
         yield
@@ -121,16 +131,25 @@ class TestRefusals:
         with pytest.raises(CloneError, match=said):
             clone(registry.find("toy", "v1"), target)
 
+    @pytest.fixture(autouse=True)
+    def named(self, root: Path) -> None:
+        """What the source's design names, which a clone writes to."""
+        text = (
+            '[[same]]\nedits = ["a"]\nwhy = "it changes nothing that is seen"\nversions = ["v1"]\n'
+        )
+        (root / "cutile/mla/toy/unreached.toml").write_text(text)
+
     @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+    @pytest.mark.parametrize("last", [1, 2])
     def test_a_failure_at_the_end(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+        self, monkeypatch: pytest.MonkeyPatch, error: BaseException, last: int
     ) -> None:
         write, calls = module.write_atomic, []
 
         def fail_after_the_work(path: Path, text: str) -> None:
             write(path, text)
             calls.append(path)
-            if len(calls) == 1:
+            if len(calls) == last:
                 raise error
 
         monkeypatch.setattr(module, "write_atomic", fail_after_the_work)
@@ -202,6 +221,33 @@ class TestCommand:
         assert capsys.readouterr().out.startswith("kernels/cute_python/mla/toy/toy_v2\n")
 
 
+@pytest.fixture
+def all_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the project's kernels folder, which the registry reads."""
+    root = tmp_path / "kernels"
+    shutil.copytree(kernels_dir(), root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(registry, "kernels_dir", lambda: root)
+    registry.clear_caches()
+    yield root
+    registry.clear_caches()
+
+
+@pytest.mark.parametrize(
+    ("design", "version"),
+    [("flash_attention@cutile-dsl", "v2"), ("flash_mla@cute-dsl", "v20"), ("thin_mla", "v2")],
+)
+def test_a_clone_has_the_gaps_of_its_source(design: str, version: str, all_kernels: Path) -> None:
+    source = registry.find(design, version)
+    own = {gap.replace(source.path.name, "{}") for gap in unreached.named(source)}
+    clone(source, "v77")
+    registry.clear_caches()
+    made = registry.find(design, "v77")
+    assert own
+    assert own <= {gap.replace(made.path.name, "{}") for gap in unreached.named(made)}
+    for read in (unreached.same, unreached.reaching, unreached.findings):
+        assert read(made) == read(source)
+
+
 CHECK = """
 import sys
 from pathlib import Path
@@ -225,17 +271,10 @@ sys.exit(case.explain() or 0)
     ("design", "version"),
     [("flash_mla", "v0"), ("flash_mla", "v1"), ("mla_var6_plus", "v4"), ("gemm", "v1")],
 )
-def test_a_clone_passes_check_at_once(
-    design: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "kernels"
-    shutil.copytree(kernels_dir(), root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(registry, "kernels_dir", lambda: root)
-    registry.clear_caches()
+def test_a_clone_passes_check_at_once(design: str, version: str, all_kernels: Path) -> None:
     clone(registry.find(design, version), "v77")
-    registry.clear_caches()
     done = subprocess.run(
-        [sys.executable, "-c", CHECK, str(root), design],
+        [sys.executable, "-c", CHECK, str(all_kernels), design],
         capture_output=True,
         text=True,
         check=False,

@@ -49,6 +49,14 @@ def test_values_of_a_static_record():
     assert "device" not in found
 
 
+def test_a_share_of_a_bound_says_whose_bound_in_brief():
+    record = timed_record()
+    [share] = metrics.readings_of(record, metrics.metric("bound_fraction"))
+    assert share.brief.endswith(f" of stage {record.outcome.stages[0].name}'s own bound")
+    [time] = metrics.readings_of(record, metrics.metric("duration_us"))
+    assert time.brief == "duration_us = 10"
+
+
 def test_values_of_a_timed_record():
     found = values(timed_record())
     assert found["duration_us"] == found["total_us"] == 10.0

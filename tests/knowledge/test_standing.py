@@ -111,7 +111,7 @@ def test_what_the_run_itself_timed_speaks_first():
 def test_a_time_stands_beside_its_bound_and_its_device():
     said = facts(timed_at(200.0))
     assert "on NVIDIA H200 SXM" in said["Measured"]
-    assert "times the bound" in said["Measured"]
+    assert "times the problem's bound" in said["Measured"]
     assert said["Limited there"].startswith("stage a: ")
 
 

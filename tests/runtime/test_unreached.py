@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,66 @@ def test_what_is_named_stands_in_the_sources(path):
         rest = gap.partition(".py: ")[2]
         if rest:
             assert rest.partition(" (")[0] in text or rest.rpartition(" (")[0] in text, gap
+
+
+COPIES = f"""# Of all.
+
+[[gap]]
+gap = "loop common.py: for i in range(2): never ran zero times"
+why = "{REASON}"
+
+[[gap]]
+gap = "loop gemm_v1.py: for i in range(2): never ran zero times"
+why = "{REASON}"
+
+# Of some.
+[[gap]]
+gap = "loop gemm.py: for i in range(2): never ran zero times"
+why = "{REASON}"
+versions = ["v0"]
+
+[[reach]]
+fields = {{ m = 7 }}
+why = "{REASON}"
+versions = [
+  "v0",
+  "v1",
+]
+
+[[same]]
+edits = ["gemm: dropped bound"]
+why = "{REASON}"
+versions = ["v1"]
+
+[[finding]]
+kind = "race"
+file = "gemm_v1.py"
+why = "{REASON}"
+versions = ["v1"]
+"""
+
+
+def test_what_is_named_for_a_version_is_named_for_its_copy(file):
+    file.write_text(COPIES)
+    base, copy = registry.find("gemm@cutile-dsl", "v0"), replace(VERSION, version="v7")
+    before = [unreached.named(base), unreached.reaching(base), unreached.findings(base)]
+    text = unreached.for_copy(VERSION, "v7")
+    file.write_text(text)
+    assert unreached.named(copy).keys() - unreached.named(base).keys() == set()
+    assert "loop gemm_v7.py: for i in range(2): never ran zero times" in unreached.named(copy)
+    assert "loop gemm.py: for i in range(2): never ran zero times" not in unreached.named(copy)
+    assert unreached.reaching(copy) == unreached.reaching(VERSION) != ()
+    assert unreached.same(copy) == unreached.same(VERSION) != {}
+    assert [one.file for one in unreached.findings(copy)] == ["gemm_v7.py"]
+    assert [one.file for one in unreached.findings(VERSION)] == ["gemm_v1.py"]
+    assert [unreached.reaching(base), unreached.findings(base)] == before[1:]
+    assert unreached.named(base).items() >= before[0].items()
+    assert "\n\n# Of some.\n[[gap]]\n" in text
+    assert unreached.for_copy(VERSION, "v7") == text
+
+
+def test_a_copy_needs_nothing_where_nothing_is_named_for_the_version(file):
+    assert unreached.for_copy(VERSION, "v7") == ""
+    file.write_text(COPIES)
+    left = unreached.for_copy(replace(VERSION, version="v5"), "v7")
+    assert left.count("v7") == left.count("gemm_v7.py") == 1

@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from mla_var3 import arguments
+from mla_var3 import arguments, devices
 from mla_var3.app import launcher
+from mla_var3.app.naming import value_of
+from mla_var3.devices import Device
 from mla_var3.errors import UsageError
 from mla_var3.evidence import Record, Scalar
 from mla_var3.evidence.compare import versus
@@ -83,8 +85,10 @@ def profile(name: str, argv: Sequence[str]) -> int:
     """Check an adopted file, compile its kernels, or time it on a GPU, and say what to try next."""
     from mla_var3.campaign import adopted
 
+    if (device := value_of("--device", argv)) is not None:
+        raise _refused(name, devices.find(device))
     prog = f"python -m mla_var3.kernel {name}"
-    found = adopted.adopt(Path(name), _arch(argv))
+    found = adopted.adopt(Path(name), value_of("--arch", argv))
     kind = _argument_type(found.told.sizes)
     parsed = arguments.parse(kind, argv, prog, f"Profile {name}; its sizes are flags.")
     options = ProfileOptions(
@@ -102,10 +106,22 @@ def profile(name: str, argv: Sequence[str]) -> int:
     return _shown(made, found, checked, options)
 
 
-def _arch(argv: Sequence[str]) -> str | None:
-    from mla_var3.app.naming import value_of
+def _refused(name: str, device: Device) -> UsageError:
+    """Why a file is not profiled for a device that is asked for, and what is there instead."""
+    from mla_var3.campaign import measuring
 
-    return value_of("--arch", argv)
+    if device.is_compile_target:
+        return UsageError(
+            f"an adopted file takes no --device: --arch={device.compile_arch} compiles for "
+            f"{device.name}, and times are of the GPU here"
+        )
+    measuring.require_amd(Path(name), device)
+    asked = f"{name} --device={device.key}"
+    return UsageError(
+        f"nothing is run on {device.name}, since times here are by CUDA alone: `nox -s campaign -- "
+        f"step0 {asked}` states its ceilings, and `nox -s tools -- plan {asked}` the commands to "
+        "measure it with"
+    )
 
 
 def _default_mode() -> str:

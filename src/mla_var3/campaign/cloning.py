@@ -1,7 +1,8 @@
 """Copies a kernel version's package under a new number, with a devlog entry to fill in.
 
-The copy is unchanged, since no name inside says which version it is; only its module is renamed. A
-clone that fails leaves nothing behind. The command ``clone`` and campaigns call it.
+The copy is unchanged, since no name inside says which version it is; only its module is renamed.
+What ``unreached.toml`` names for the source it names for the copy too, which so passes ``check`` as
+it is. A clone that fails leaves nothing behind. The command ``clone`` and campaigns call it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from mla_var3.errors import CloneError
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import write_atomic
+from mla_var3.runtime import unreached
 from mla_var3.runtime.registry import Version
 
 _VERSION = re.compile(r"v[1-9][0-9]*")
@@ -40,10 +42,12 @@ def clone(source: Version, target: str) -> list[Path]:
         target: The new version, ``v5``.
 
     Returns:
-        What was written: the new package and the devlog.
+        What was written: the new package, the devlog, and ``unreached.toml`` where it names
+        something for the source.
 
     Raises:
         CloneError: The target exists, is not a version name, or cannot be written.
+        HyperMlaError: ``unreached.toml`` cannot be read.
     """
     if not _VERSION.fullmatch(target):
         raise CloneError(f"{target!r} is not a version to clone to: versions are v1, v2, and so on")
@@ -61,9 +65,11 @@ def clone(source: Version, target: str) -> list[Path]:
 
 
 def _write(source: Version, target: str, package: Path) -> list[Path]:
-    devlog = package.parent / "devlog.md"
-    before = devlog.read_text(encoding="utf-8") if devlog.exists() else None
-    after = add_entry(before, source, target)
+    devlog, named = package.parent / "devlog.md", unreached.path_of(source)
+    before = {path: _text(path) for path in (devlog, named)}
+    after = {devlog: add_entry(before[devlog], source, target)}
+    if (text := unreached.for_copy(source, target)) != (before[named] or ""):
+        after[named] = text
     # Whatever happens before pop_all, an interrupt included, is undone in reverse order.
     with contextlib.ExitStack() as undo:
         staging = Path(tempfile.mkdtemp(prefix=f".{package.name}.", dir=package.parent))
@@ -74,17 +80,22 @@ def _write(source: Version, target: str, package: Path) -> list[Path]:
         staging.chmod(0o755)
         staging.rename(package)
         undo.callback(shutil.rmtree, package, ignore_errors=True)
-        undo.callback(_restore, devlog, before)
-        write_atomic(devlog, after)
+        for path, text in after.items():
+            undo.callback(_restore, path, before[path])
+            write_atomic(path, text)
         undo.pop_all()
-    return [package, devlog]
+    return [package, *after]
 
 
-def _restore(devlog: Path, before: str | None) -> None:
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _restore(path: Path, before: str | None) -> None:
     if before is None:
-        devlog.unlink(missing_ok=True)
-    elif devlog.read_text(encoding="utf-8") != before:
-        write_atomic(devlog, before)
+        path.unlink(missing_ok=True)
+    elif path.read_text(encoding="utf-8") != before:
+        write_atomic(path, before)
 
 
 def add_entry(devlog: str | None, source: Version, target: str) -> str:

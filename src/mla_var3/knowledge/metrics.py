@@ -84,9 +84,12 @@ class Reading:
 
     @property
     def brief(self) -> str:
-        """The value without its unit and stage."""
+        """The value without its unit and stage; a share of a stage's own bound says whose."""
         number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
-        return f"{self.metric.name} = {f'{self.value:,.4g}' if number else self.value}"
+        text = f"{self.metric.name} = {f'{self.value:,.4g}' if number else self.value}"
+        # The whole run is told by the bound of its problem, which is another one.
+        own = self.stage is not None and self.metric.name == "bound_fraction"
+        return f"{text} of stage {self.stage}'s own bound" if own else text
 
 
 def regime_of(record: Record) -> str | None:

@@ -229,7 +229,9 @@ def _time(found: Standing) -> str:
     if least is None:
         return f"{text}; no bound is known there."
     times = median_us(mine) / least.time_us
-    text += f"; {times:.2f} times the bound, {least.time_us:,.1f} us by {SIDES[least.bound]}"
+    text += (
+        f"; {times:.2f} times the problem's bound, {least.time_us:,.1f} us by {SIDES[least.bound]}"
+    )
     return f"{text}{_sister(found, least.time_us)}{_own_work(mine, least)}."
 
 

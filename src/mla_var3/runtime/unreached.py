@@ -8,6 +8,7 @@ versions were measured with, and sizes of problems that reach what those drawn b
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,10 @@ FILE = "unreached.toml"
 #: Words that a reason has at least: fewer say that there is none.
 LEAST_WORDS = 6
 _LINE = re.compile(r"([\w.]+\.py):\d+(:\d+)?")
+_START = re.compile(r"^(?=\[\[)", re.MULTILINE)
+_VERSIONS = re.compile(r"^versions\s*=\s*\[[^]]*\]", re.MULTILINE)
+#: Comments and empty lines below an entry are about the next one.
+_BELOW = re.compile(r"(\n[ \t]*(#[^\n]*)?)*\Z")
 
 
 def _reason(why: str) -> str:
@@ -160,6 +165,56 @@ def _read(version: Version) -> _Gaps:
         raise HyperMlaError(f"{relative(path)}: {error.errors()[0]['msg']}") from error
     except ValueError as error:
         raise HyperMlaError(f"{relative(path)}: {error}") from error
+
+
+def for_copy(version: Version, target: str) -> str:
+    """The file's text, so that it names for a copy of a version what it names for the version.
+
+    An entry that lists its versions lists the copy too; one that names the version's module is
+    followed by one of the copy's. All else is as it was.
+
+    Args:
+        version: The version.
+        target: The copy's version, ``v5``.
+
+    Returns:
+        The text; empty where there is no file.
+
+    Raises:
+        HyperMlaError: As for ``named``.
+    """
+    path, found = path_of(version), _read(version)
+    if not path.exists():
+        return ""
+    base = version.path.parents[1].name
+    module = re.compile(rf"(?<!\w){re.escape(version.path.name)}(?!\w)")
+    there = {one.gap for one in found.gap if one.versions is None or target in one.versions}
+    start, *blocks = _START.split(path.read_text(encoding="utf-8"))
+    copied = (
+        _copied(block, version.version, target, module, f"{base}_{target}.py", there)
+        for block in blocks
+    )
+    return "".join([start, *copied])
+
+
+def _copied(
+    block: str, source: str, target: str, module: re.Pattern[str], copy: str, there: set[str]
+) -> str:
+    """An entry's text with what the copy needs of it."""
+    [[entry]] = tomllib.loads(block).values()
+    versions = entry.get("versions")
+    if versions is not None and (source not in versions or target in versions):
+        return block
+    where = entry.get("gap") or entry.get("file") or ""
+    if module.search(where):
+        if module.sub(copy, where) in there:
+            return block
+        text = _BELOW.sub("", block)
+        own = _VERSIONS.sub(f"versions = {json.dumps([target])}", module.sub(copy, text))
+        return f"{text}\n\n{own}{block[len(text) :]}"
+    if versions is None or where in there:
+        return block
+    return _VERSIONS.sub(f"versions = {json.dumps([*versions, target])}", block, count=1)
 
 
 def without_line(gap: str) -> str:

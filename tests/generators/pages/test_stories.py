@@ -223,6 +223,12 @@ def test_a_time_leads_to_the_record_of_its_own_run(site) -> None:
     assert FIRST.command in text
 
 
+def test_a_story_writes_microseconds_in_one_way(site) -> None:
+    prose = re.sub(r"```.*?```", "", page(site), flags=re.DOTALL)
+    assert " µs](" in prose  # A directive's figure.
+    assert not re.search(r"\d us\b", prose)
+
+
 def test_marks_on_one_dot_stand_in_the_order_of_the_steps() -> None:
     rows = stairs._apart([50.0, 10.0, 52.0, 49.0, 51.0], 300)
     assert sorted(range(5), key=rows.__getitem__) == [1, 0, 2, 3, 4]
