@@ -46,8 +46,11 @@ def page_of(symptom: Symptom) -> str:
 
 def places(site: Site) -> Mapping[str, str]:
     """The pages, as ``diagnosis`` and ``diagnosis/<symptom>``; this file stands for the first."""
-    own = {"diagnosis": INDEX, "generators/pages/diagnosis.py": INDEX}
-    return {**own, **{f"diagnosis/{s.key}": page_of(s) for s in SYMPTOMS}}
+    own = "generators/pages/diagnosis.py"
+    return {
+        **{"diagnosis": INDEX, own: INDEX},
+        **{f"{base}{s.key}": page_of(s) for s in SYMPTOMS for base in ("diagnosis/", f"{own}#")},
+    }
 
 
 def pages(site: Site) -> list[Page]:
