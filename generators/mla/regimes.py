@@ -72,7 +72,10 @@ def pages(site: Site) -> list[Page]:
 
 
 #: What readers call what the analysis answers.
-FOUND_BY = ("FlashMLA comparison", "n crossover", "best n", "which kernel to use", "advisor")
+FOUND_BY = (
+    "FlashMLA comparison", "n crossover", "best n", "which kernel to use", "advisor",
+    "when decompressed attention is cheaper than latent attention",
+)  # fmt: skip
 
 
 def _usable(site: Site) -> list[Any]:

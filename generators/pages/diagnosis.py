@@ -45,8 +45,12 @@ def page_of(symptom: Symptom) -> str:
 
 
 def places(site: Site) -> Mapping[str, str]:
-    """The pages, as ``diagnosis`` and ``diagnosis/<symptom>``."""
-    return {"diagnosis": INDEX, **{f"diagnosis/{s.key}": page_of(s) for s in SYMPTOMS}}
+    """The pages, as ``diagnosis`` and ``diagnosis/<symptom>``; this file stands for the first."""
+    own = "generators/pages/diagnosis.py"
+    return {
+        **{"diagnosis": INDEX, own: INDEX},
+        **{f"{base}{s.key}": page_of(s) for s in SYMPTOMS for base in ("diagnosis/", f"{own}#")},
+    }
 
 
 def pages(site: Site) -> list[Page]:
@@ -65,6 +69,15 @@ def doors(site: Site, link: Link) -> str:
             page = link(f"diagnosis/{symptom.key}")
             lines.append(f"- [{cell(symptom.title)}]({page}): {_on_each_arch(symptom, link)}")
     return "\n".join(lines)
+
+
+def messages(link: Link) -> str:
+    """Where to look when something is said, or nothing is any more."""
+    hangs, said = link("docs/messages/kernel-hangs.md"), link("docs/messages/index.md")
+    return (
+        f"A kernel hangs, or ends with an error? [A kernel hangs]({hangs}) names the causes; "
+        f"[messages]({said}) lists what compilers, GPUs and our checks say."
+    )
 
 
 def first_door(site: Site, link: Link) -> str:
@@ -105,8 +118,12 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
             "has the fault. Then it lists what to try; what gained most in our measurements on "
             "your architecture comes first.",
             table(["What you see", "What happens", "What shows it", "What to try on"], rows),
-            "Have a record already? `nox -s knowledge -- match RECORD` names the faults and "
-            "remedies of that record. Looking for a metric? "
+            messages(link),
+            "`DESIGN VERSION`, and `D V` on other pages, is a kernel of this site, such as "
+            "`flash_mla v2`; the path of an adopted file may stand in their place. Have a record "
+            "already? `nox -s knowledge -- match RECORD` names the faults and "
+            f"remedies of that record. [Adopt]({link('docs/adopt.md')}) a file of your own, Triton "
+            "included, and both commands take it in place of a design. Looking for a metric? "
             f"[Metrics to patterns]({link('knowledge')}) lists each.",
         ),
         nav=("Diagnosis",),

@@ -45,6 +45,7 @@ def pages(site: Site) -> list[Page]:
                 _advice(site, link),
                 "## What is wrong with my kernel?",
                 f'<div class="symptoms" markdown="1">\n\n{diagnosis.doors(site, link)}\n\n</div>',
+                diagnosis.messages(link),
                 "Or search, by the words of the problem or the name of a metric such as "
                 "`spill_instructions`.",
                 "## Add a version",
@@ -71,7 +72,7 @@ def _hero(site: Site, link: Link) -> str:
     )
     buttons = (
         f"[Read how]({link(source_of(story))}){{ .md-button .md-button--primary }} "
-        "[Check your own kernel](#check){ .md-button }"
+        f"[Bring your own kernel]({link('docs/adopt.md')}){{ .md-button }}"
     )
     apart = " Runs stand apart: times compare within one." if len(found) > 1 else ""
     caption = (
@@ -98,8 +99,10 @@ def _command(site: Site, link: Link) -> str:
         "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
         f"CuTe DSLs. [One command]({link('docs/emulator.md')}) runs a script on your CPU as it is, "
         "and says which two lines race and what would have ordered them. Here it is given "
-        f"[an example]({link(hopper.script(page))}) with one wait deleted. A server that calls "
-        f"FlashMLA can call our kernels instead: [a drop-in]({link('docs/serving.md')})."
+        f"[an example]({link(hopper.script(page))}) with one wait deleted. "
+        f"[Adopt]({link('docs/adopt.md')}) a kernel of your own (cuTile, CuTe DSL, Triton or "
+        "PyTorch) and it is checked, profiled and matched with remedies as ours are. A server that "
+        f"calls FlashMLA can call our kernels instead: [a drop-in]({link('docs/serving.md')})."
         f"\n\n</div>\n\n{output}\n\n</div>"
     )
 
@@ -117,12 +120,14 @@ def _doors(site: Site, link: Link) -> str:
         f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
         f"[devices]({link('knowledge/devices')}).",
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
-        f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel).",
+        f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
+        f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}).",
         "Learn": "From attention and MLA in ten minutes to lessons that run on a laptop: "
         f"[all lessons]({link('docs/learn/index.md')}){_first_path(site, link)}.",
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
         "what the compiler made of it; measure it when there is one: "
-        f"[add a version](#add-a-version), [run any cuTile kernel]({link('docs/interpreter.md')}).",
+        f"[add a version](#add-a-version), [run any cuTile kernel]({link('docs/interpreter.md')}), "
+        f"[time a set on a GPU that we lack]({link('docs/contribute.md')}).",
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())
     return f'<div class="grid cards" markdown>\n\n{cards}\n</div>'

@@ -74,6 +74,8 @@ def index_page(site: Site) -> Page:
         "of evidence can name, and where a record states it.\n"
         f"- [Lint checks]({link('docs/contributing/knowledge.md#checks')}): what knowledge pages "
         "and devlogs must satisfy.\n"
+        f"- [Bring your own kernel]({link('docs/adopt.md')}): a cuTile, CuTe DSL, Triton or "
+        "PyTorch file that the commands take as they take our versions.\n"
         f"- [Interpreter]({link('docs/interpreter.md')}): running any cuTile kernel on the CPU.\n"
         f"- [Serving]({link('docs/serving.md')}): a drop-in for FlashMLA's calls and FlashInfer's "
         "MLA wrapper, over our kernels.\n"

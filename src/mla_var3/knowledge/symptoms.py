@@ -166,7 +166,8 @@ SYMPTOMS = (
     Symptom(
         "times-vary",
         "Times vary from run to run",
-        "Host work, compilation or a warm cache is timed together with the kernel.",
+        "Host work, compilation or a warm cache is timed together with the kernel; or power, "
+        "clocks and other users of the GPU change it.",
         ("time_spread", "l2_flushed"),
         "event",
         ("noisy timing", "benchmark jitter", "clock drops"),

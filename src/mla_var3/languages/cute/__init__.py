@@ -30,7 +30,7 @@ class _Cute:
     #: Compiling and lowering a problem's PTX takes some ten seconds before anything runs.
     cpu_builds: int | None = 2
     metrics: tuple[StageMetric, ...] = (
-        _metric("pipeline_stages", "", None, "Depth of the deepest ring of TMA loads."),
+        _metric("pipeline_stages", "", None, "Barriers of the deepest ring of TMA loads."),
         _metric("ring_depth", "", None, "Steps in flight: places of the deepest ring of loads."),
         _metric("tma_multicast", "instructions", None, "TMA loads that write to several blocks."),
         _metric("mbarriers", "", None, "Barriers in shared memory that the kernel sets up."),
