@@ -189,6 +189,7 @@ def for_copy(version: Version, target: str) -> str:
     base = version.path.parents[1].name
     module = re.compile(rf"(?<!\w){re.escape(version.path.name)}(?!\w)")
     there = {one.gap for one in found.gap if one.versions is None or target in one.versions}
+    there |= {f"{one.kind} in {one.file}" for one in found.finding if target in one.versions}
     start, *blocks = _START.split(path.read_text(encoding="utf-8"))
     copied = (
         _copied(block, version.version, target, module, f"{base}_{target}.py", there)
@@ -205,7 +206,7 @@ def _copied(
     versions = entry.get("versions")
     if versions is not None and (source not in versions or target in versions):
         return block
-    where = entry.get("gap") or entry.get("file") or ""
+    where = entry.get("gap") or f"{entry.get('kind')} in {entry.get('file')}"
     if module.search(where):
         if module.sub(copy, where) in there:
             return block
