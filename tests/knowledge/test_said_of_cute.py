@@ -24,6 +24,9 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
 
 
+STOPS = True
+
+
 @cute.kernel
 def returns_early(x: cute.Tensor, n: Int32):
     if n > 2:
@@ -37,6 +40,21 @@ def breaks(x: cute.Tensor, n: Int32):
         if i > 2:
             break
         x[i] = Float32(1.0)
+
+
+@cute.kernel
+def breaks_a_constant_range(x: cute.Tensor, n: Int32):
+    for i in range(4):
+        if i > 2:
+            break
+        x[i] = Float32(1.0)
+
+
+@cute.kernel
+def returns_on_a_constant(x: cute.Tensor, n: Int32):
+    if STOPS:
+        return
+    x[0] = Float32(1.0)
 
 
 @cute.kernel
@@ -67,6 +85,8 @@ def compile_with(kernel: Any) -> Any:
     [
         (returns_early, "UNSUP_EARLY_EXIT"),
         (breaks, "UNSUP_EARLY_EXIT"),
+        (breaks_a_constant_range, "UNSUP_EARLY_EXIT"),
+        (returns_on_a_constant, "UNSUP_EARLY_EXIT"),
         (assigns_in_a_branch, "NameError"),
         (changes_its_type, "TYPE_UNSTABLE_JOIN"),
     ],

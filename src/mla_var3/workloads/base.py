@@ -86,9 +86,9 @@ USUAL_TILE = 64
 #: How often chance is asked for such a problem.
 MOST_DRAWS = 400
 
-#: Largest accepted ||out - ref|| / ||ref|| by dtype. Outputs rounded to bf16 carry about
-#: 2**-9 / sqrt(3) = 1.1e-3 and operands rounded before a second product as much again; fp16 has
-#: three more bits, and fp8 (e4m3) four fewer.
+#: Largest accepted ||out - ref|| / ||ref|| by dtype. Rounding to bf16 moves a value by
+#: up to 2**-8 of itself, 1.7e-3 of the norm over normal draws. Outputs carry that, and operands
+#: rounded before a second product as much again; fp16 has three more bits, fp8 (e4m3) four fewer.
 RELATIVE = {"bf16": 4e-3, "fp16": 6e-4, "fp8": 6.4e-2}
 #: A single row may err by this factor more than the whole (fewer terms average out).
 ROW_FACTOR = 3.0
