@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from generators.model import problems
+from generators.model import problems, stories
 from generators.model.site import Site
 from generators.write import figures
 from generators.write.page import Page
@@ -25,9 +25,10 @@ TIMES: Mapping[str, str] = {"total_us": "one launch", "sustained_us": "back to b
 def _pairs(site: Site) -> dict[str, Beside]:
     """What texts state the mean of, by the address that they link to."""
     found: dict[str, Beside] = {}
-    texts = (text.body for text in site.catalogue.documents if "{{ mean " in text.body)
-    for body in texts:
-        for item in markdown.directives(body):
+    texts = [text.body for text in site.catalogue.documents]
+    texts += [story.model_dump_json() for story in stories.load_all(site.root)]
+    for text in texts:
+        for item in markdown.directives(text):
             if item.name == "mean":
                 beside = directives.beside(site.catalogue, *item.arguments[:3])
                 found[beside.address] = beside

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from generators.model import stories
 from generators.pages import beside, version_pages
+from mla_var3.knowledge import markdown
 from mla_var3.runtime import registry
 from tests.generators.runs import rows
 
@@ -21,6 +23,14 @@ def test_a_stated_mean_leads_to_every_problem_behind_it(site):
     assert f"takes {link[1]}" in found.content
     assert all(re.fullmatch(r"\[\S+ us\]\(\S+\)", row[1]) for row in table)
     assert all(re.search(r"time$", row[3]) for row in table)
+
+
+def test_a_mean_that_only_a_story_states_has_its_page(site):
+    said = [story.model_dump_json() for story in stories.load_all(site.root)]
+    stated = [one for text in said for one in markdown.directives(text) if one.name == "mean"]
+    named = {one.arguments[:3] for one in stated}
+    assert named
+    assert named <= {(p.first, p.second, p.run) for p in beside._pairs(site).values()}
 
 
 def test_a_mean_is_of_the_shares_in_its_table(site):
