@@ -54,7 +54,7 @@ TASKS = (
         "the code that mends spills on sm_120",
         (".cards a[href$='register-spills/#sm_120']",),
         "#sm_120 ~ .highlight:has-text('rows_for')",
-        ("return 16",),
+        ("16 * 512 // width",),
     ),
     Task(
         "when that fails",
