@@ -37,8 +37,8 @@ class StreamLatent:
 
 o = make_fake_compact_tensor(BFloat16, (cute.sym_int32(), 512), stride_order=(1, 0))
 """
-#: The same for a step of a product: an arrival at its end, and no meeting.
-WITHOUT_A_BARRIER = """
+#: A step without a kernel: each call notes itself.
+NOTED = """
 done = []
 
 
@@ -52,6 +52,11 @@ class Step:
     def __getattr__(self, name):
         return lambda *_: done.append(name)
 
+"""
+#: The same for a step of a product: an arrival at its end, and no meeting.
+WITHOUT_A_BARRIER = (
+    NOTED
+    + """\
     def run(self, full, free, acc, operands, step):
         # snippet
 
@@ -59,21 +64,11 @@ class Step:
 Step().run(*range(5))
 assert done == ["await_loads", "multiply", "wait 1", "release"]
 """
-#: A schedule without a kernel: each call notes itself, and what it needs must stand before it.
-UNDER_PRODUCTS = """
-done = []
-
-
-class warpgroup:
-    @staticmethod
-    def wait_group(pending):
-        done.append(f"wait {pending}")
-
-
-class Step:
-    def __getattr__(self, name):
-        return lambda *_: done.append(name)
-
+)
+#: A schedule without a kernel: what each call needs must stand before it.
+UNDER_PRODUCTS = (
+    NOTED
+    + """\
     def run(self, wg, storage, place, before, tile):
         # snippet
 
@@ -84,6 +79,7 @@ assert len(place) == 7
 assert place["scores"] < place["accumulate"] < place["wait 1"] < place["softmax"] < place["wait 0"]
 assert place["wait 0"] < place["rescale"] < place["round_weights"]
 """
+)
 #: The order alone is what the page is about.
 BEHIND_THE_WAIT = (
     UNDER_PRODUCTS[: UNDER_PRODUCTS.index("assert len")]
