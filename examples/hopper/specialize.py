@@ -37,7 +37,7 @@ def column_sums(load: cute.CopyAtom, rows: cute.Tensor, out: cute.Tensor):
                 state.advance()
             pipe.producer_tail(state)
     else:
-        cute.arch.setmaxregister_increase(232)  # Whoever computes takes them.
+        cute.arch.setmaxregister_increase(232)  # Computing warps take what it gave back.
         state, total = pipeline.make_pipeline_state(users.Consumer, STAGES), cutlass.Float32(0.0)
         for _ in cutlass.range(rows.shape[0], unroll=1):
             pipe.consumer_wait(state)  # The bytes have landed.
