@@ -56,6 +56,13 @@ def test_a_larger_score_that_is_selected_is_neither_guard_nor_mask() -> None:
     assert _figure(mainloop.masked, mix) == pytest.approx(2 / 64)
 
 
+def test_scores_of_a_loop_with_branches_are_at_least_those_compared() -> None:
+    """Half of the products stand in the loop, and the softmax of both kinds of tiles."""
+    branches = LEAN | {"HGMMA.64x128x16.F32.BF16": 8, "FMNMX": 68, "MUFU": 84}
+    assert _figure(mainloop.exponentials, branches) == pytest.approx(84 / (68 / 1.06))
+    assert _figure(mainloop.exponentials, LEAN | {"FMNMX": 34}) == pytest.approx(66 / 64)
+
+
 def test_scores_are_those_compared_where_a_problem_does_not_tell(monkeypatch) -> None:
     monkeypatch.setattr(costs, "cost", lambda *_: None)
     assert _figure(mainloop.exponentials, LEAN | {"FMNMX": 68}) == pytest.approx(66 * 1.06 / 68)

@@ -57,13 +57,16 @@ def _warpgroup_flops(mix: dict[str, int]) -> int | None:
 def _scores_per_lane(record: Record, stage: Stage, flops: int) -> float | None:
     """Scores that a thread of a warpgroup turns into weights in a step, by the products' FLOPs.
 
-    Where a problem does not tell, as where stages share its keys: as many as enter a row's maximum.
+    At least as many as enter a row's maximum: a loop with a branch per kind of tile may hold the
+    softmax of all of them, and the products of one.
+    Where a problem does not tell, as where stages share its keys: just as many.
     """
     workload, work = workloads().get(record.kernel.layer), costs.cost(record, stage)
+    mix = _mix(stage) or {}
     scores = workload.scores(record.problem) if workload is not None else None
     if scores and work is not None and work.flops:
-        return flops * scores / work.flops / (_WARPS * _LANES)
-    mix = _mix(stage) or {}
+        counted = flops * scores / work.flops / (_WARPS * _LANES)
+        return max(counted, mix.get("FMNMX", 0) / _COMPARED)
     compared = mix.get("FMNMX", 0) or mix.get("FSEL", 0) - _hidden(mix)
     return compared / _COMPARED if compared else None
 

@@ -88,6 +88,7 @@ def test_strangers_come_from_many_places():
     origins = {case.package.partition(" ")[0] for case in cases.strangers() if case.launch}
     assert origins == {
         "tilegym", "flashinfer-python", "quack-kernels", "cutile-python", "sglang", "flash-attn-4",
+        "triton-lang/kernels", "fla-core", "gemlite", "liger-kernel",
     }  # fmt: skip
     languages = {judging.seen_of(case).language for case in cases.strangers()}
     assert languages == {"cute-dsl", "cutile-dsl", "triton"}

@@ -1,5 +1,7 @@
 """Kernels of packages: how a launch is told, and what the table keeps."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -87,3 +89,22 @@ def test_a_call_is_written_as_a_script():
     assert compile(text, "call.py", "exec")
     assert "torch.empty([2,3], dtype=torch.bfloat16, device='cuda')" in text
     assert "gemm(*arguments, **{'pingpong': False})" in text
+
+
+def test_a_triton_kernel_is_compiled_without_its_tuner_and_with_its_heuristics():
+    bare = SimpleNamespace(name="kernel")
+    tuned = SimpleNamespace(configs=[1, 2], fn=bare)
+    ruled = SimpleNamespace(values={"EVEN": len}, fn=tuned)
+    assert packages._untuned(bare) is bare
+    assert packages._untuned(tuned) is bare
+    plain = packages._untuned(ruled)
+    assert plain.values is ruled.values
+    assert plain.fn is bare
+    assert ruled.fn is tuned  # The package's own object stays as it was.
+
+
+def test_arguments_of_a_triton_kernel_are_told_by_their_form():
+    assert packages._given("none") is None
+    assert packages._given("bf16[4,8]") is torch.bfloat16
+    assert packages._given("tf32") == "tf32"
+    assert packages._given(7) == 7

@@ -8,6 +8,7 @@ kept: ``results/court/strangers.json`` keeps the facts of a compile and a CPU ru
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import importlib.util
 import math
@@ -254,24 +255,48 @@ def _call(kernel: str, launch: Launch) -> str:
 
 @contextlib.contextmanager
 def _triton_device() -> Iterator[None]:
-    """Triton compiles for the court's arch, and looks for no GPU."""
+    """Triton compiles for the court's arch, and nobody looks for a GPU."""
     from triton.runtime import driver
 
     from mla_var3.emulator.triton import Driver
+    from mla_var3.gpuless.cuda import cuda_on_cpu
 
-    ours = Driver(None, Device(capability(ARCH)))  # type: ignore[arg-type]
-    with mock.patch.multiple(driver, _active=ours, _default=ours):
+    device = Device(capability(ARCH))
+    ours = Driver(None, device)  # type: ignore[arg-type]
+    with mock.patch.multiple(driver, _active=ours, _default=ours), cuda_on_cpu(device):
         yield
 
 
 def _triton(kernel: Any, launch: Launch) -> StaticFacts:
     """Facts of a Triton kernel; its tuner's configurations are passed over."""
-    plain = kernel.fn if hasattr(kernel, "configs") else kernel
-    arguments = [
-        tensor(each, "meta").dtype if isinstance(each, str) else each for each in launch.arguments
-    ]
-    made = plain.warmup(*arguments, grid=(1,), **(launch.constants or {}), **launch.hints)
+    arguments = [_given(each) for each in launch.arguments]
+    constants = {name: _given(each) for name, each in (launch.constants or {}).items()}
+    made = _untuned(kernel).warmup(*arguments, grid=(1,), **constants, **launch.hints)
     return _of_cubin(made.asm["cubin"], made.metadata.shared, 32 * made.metadata.num_warps)
+
+
+def _untuned(kernel: Any) -> Any:
+    """A kernel without its tuners, at any depth below its heuristics."""
+    if hasattr(kernel, "configs"):
+        return _untuned(kernel.fn)
+    if not hasattr(kernel, "fn") or not hasattr(kernel, "values"):
+        return kernel
+    plain = copy.copy(kernel)
+    plain.fn = _untuned(kernel.fn)
+    return plain
+
+
+def _given(value: Any) -> Any:
+    """An argument as Triton compiles it: ``none``, ``tl.float32``, or a tensor by its dtype."""
+    if not isinstance(value, str):
+        return value
+    if value == "none":
+        return None
+    if value.startswith("tl."):
+        from triton import language
+
+        return getattr(language, value.removeprefix("tl."))
+    return tensor(value, "meta").dtype if _TENSOR.fullmatch(value) else value
 
 
 def _of_cubin(cubin: bytes, shared: int, threads: int) -> StaticFacts:
