@@ -152,6 +152,6 @@ def _passed(timed: bool) -> st.SearchStrategy[evidence.Passed]:
 OUTCOMES = st.one_of(
     _passed(True),
     _passed(False),
-    st.builds(evidence.Failed, error=NAMES, stage=st.none() | NAMES),
+    st.builds(evidence.Failed, error=NAMES, stage=st.none() | TODAYS),
     st.builds(evidence.Skipped, reason=NAMES),
 )
