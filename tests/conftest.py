@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections import Counter
@@ -10,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+
+from mla_var3 import collecting
 
 # The same examples every time, so that a failure is a fault and never bad luck, and no deadlines,
 # since a slow machine is no fault. HYPOTHESIS_PROFILE=explore tries new examples.
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Nothing that is imported by now is garbage: a search of it takes 0.3 s, over and over."""
-    gc.freeze()
+    collecting.keep()
 
 
 def _sample(items: list[pytest.Item]) -> None:

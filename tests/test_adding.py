@@ -6,16 +6,14 @@ What is added lies in ``tests/adding``: the very files that the sections name, a
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mla_var3.paths import repo_root
+from tests import warm
 
 ROOT = repo_root()
 ADDED = ROOT / "tests" / "adding"
@@ -63,11 +61,7 @@ def checkout(tmp_path: Path, kind: str) -> Path:
 
 
 def run(root: Path, *argv: str) -> str:
-    env = os.environ | {"PYTHONPATH": str(root / "src"), "HYPERMLA_ROOT": str(root)}
-    env |= {"COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-m", *argv], cwd=root, env=env, capture_output=True, text=True
-    )
+    done = warm.run(*argv, root=root, COLUMNS="200")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from mla_var3 import collecting
 from mla_var3.collecting import uncollected, unsearched
 
 
@@ -13,7 +14,7 @@ def test_nothing_is_collected_inside_and_what_exists_is_never_searched():
         kept = [[] for _ in range(10)]
     assert gc.isenabled()
     assert gc.get_freeze_count() >= len(kept)
-    assert not any(found is kept[0] for found in gc.get_objects())
+    assert not searched(kept[0])
 
 
 def test_an_error_inside_leaves_it_on():
@@ -32,16 +33,34 @@ def test_where_it_is_off_it_stays_off():
         gc.enable()
 
 
+def searched(one):
+    return any(found is one for found in gc.get_objects())
+
+
 def test_what_existed_is_not_searched_in_a_block_and_is_again_behind_it(monkeypatch):
-    frozen = 0
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
-    kept = [[] for _ in range(10)]
+    monkeypatch.setattr(collecting, "_for_good", False)  # The test run keeps what it imported.
+    kept = []
     with unsearched():
-        assert not any(found is kept[0] for found in gc.get_objects())
+        assert not searched(kept)
         assert gc.isenabled()
-    assert any(found is kept[0] for found in gc.get_objects())
-    frozen = 1  # As large libraries are, which nothing may bring back.
-    gc.freeze()
+        with unsearched():
+            pass
+        assert not searched(kept)
+    assert searched(kept)
+
+
+def test_what_is_kept_no_block_brings_back(monkeypatch):
+    monkeypatch.setattr(collecting, "_for_good", False)
+    kept = []
+    with unsearched(), uncollected():
+        pass
+    assert not searched(kept)
     with unsearched():
         pass
-    assert not any(found is kept[0] for found in gc.get_objects())
+    assert not searched(kept)
+
+
+def test_a_block_does_not_count_what_is_kept(monkeypatch):
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("it walks over everything"))
+    with unsearched():
+        pass

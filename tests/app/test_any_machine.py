@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3.paths import repo_root
+from tests.test_adding import UNDER_WAY
 
 RUN = (
     "mla_var3.kernel", "flash_mla", "v2", "--b=1", "--h=16", "--s=1", "--t=64", "--k=64", "--p=16",
@@ -24,9 +25,10 @@ def checkout(folder: Path) -> Path:
     """A copy of what a record is made from, in a repository without a commit."""
     root = repo_root()
     for name in ("src", "kernels", "knowledge/devices"):
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns(UNDER_WAY)
         shutil.copytree(root / name, folder / name, symlinks=True, ignore=ignored)
-    shutil.copy(root / "pyproject.toml", folder)
+    for name in ("pyproject.toml", ".gitignore"):
+        shutil.copy(root / name, folder)
     subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
     subprocess.run(["git", "-C", str(folder), "add", "."], check=True)
     return folder
@@ -49,9 +51,12 @@ def record(folder: Path, **environment: str) -> dict[str, Any]:
 
 
 def test_a_c_locale_and_a_path_beyond_ascii_change_nothing(tmp_path):
-    here = record(checkout(tmp_path / "plain"), HOME=str(tmp_path), LANG="C.UTF-8")
+    plain = checkout(tmp_path / "plain")
+    here = record(plain, HOME=str(tmp_path), LANG="C.UTF-8")
+    for made in ("results", "cache"):
+        shutil.rmtree(plain / made)
     there = record(
-        checkout(tmp_path / "ключ é漢"),
+        plain.rename(tmp_path / "ключ é漢"),
         HOME="/nonexistent",
         LC_ALL="C",
         PYTHONUTF8="0",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from mla_var3 import evidence, paths
 from mla_var3.app import codes
 from mla_var3.errors import UsageError
 from mla_var3.evidence import builds, revisions, states
+from tests import warm
 from tests.evidence.making import passed, record, stage
 from tests.factories import device
 from tests.test_adding import UNDER_WAY
@@ -76,13 +74,7 @@ class Copy:
 
     def run(self, *arguments: str, of: str = "codes") -> tuple[int, str]:
         """A command over codes, or records, in the copy: its exit code and what it prints."""
-        environment = {
-            **os.environ, "PYTHONPATH": str(self.root / "src"), "HYPERMLA_ROOT": str(self.root),
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-m", f"mla_var3.app.{of}", *arguments],
-            cwd=self.root, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = warm.run(f"mla_var3.app.{of}", *arguments, root=self.root)
         assert not done.stderr, done.stderr
         return done.returncode, done.stdout
 

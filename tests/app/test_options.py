@@ -180,6 +180,7 @@ def test_an_unknown_flag_names_the_nearest(typo, meant):
         options.parse(registry.find("flash_mla_split_kv").plan_class(), [typo])
 
 
+@pytest.mark.sampled(5)  # Each size in turn, each version almost once.
 @pytest.mark.parametrize("name", ["b", "h", "s", "t"])
 @pytest.mark.parametrize("version", MLA, ids=lambda v: v.name)
 def test_sizes_that_make_no_sense_are_refused(version, name):

@@ -43,6 +43,7 @@ def wrong(outputs, expected, plan):
             yield name, float(error)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
 @pytest.mark.parametrize(
     ("model", "seed"),
@@ -57,6 +58,7 @@ def test_values_and_order_hold_under_any_schedule(version, model, seed):
     assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
 @pytest.mark.parametrize(
     "fields",
@@ -76,6 +78,7 @@ def test_problems(version, fields):
     assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
 @pytest.mark.parametrize("workers", [3, 5])
 def test_parts_of_an_odd_number_of_tiles(version, workers):

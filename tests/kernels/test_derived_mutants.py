@@ -6,6 +6,7 @@ version so many are judged as a sample has: each takes a compile.
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -38,6 +39,12 @@ VERSIONS += [v for v in COMPILED if v.key in SAMPLES]
 SEED = 7
 
 
+@functools.cache
+def every(version: registry.Version) -> list[mutating.Wrong]:
+    """All mutants of a version."""
+    return list(mutating.derived(version))
+
+
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
 def test_every_derived_mutant_is_recorded_or_argued(version: registry.Version) -> None:
     most = SAMPLES.get(version.key, 0)
@@ -47,38 +54,30 @@ def test_every_derived_mutant_is_recorded_or_argued(version: registry.Version) -
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
 def test_nothing_else_is_recorded(version: registry.Version) -> None:
-    derived = {(one.place, one.edit) for one in mutating.derived(version)}
+    derived = {(one.place, one.edit) for one in every(version)}
     known = mutating.known(version)
     assert {(place, edit) for place, edits in known.items() for edit in edits} <= derived
 
 
 def test_arguments_are_of_edits_that_exist() -> None:
-    edits = {one.edit for version in DERIVED for one in mutating.derived(version)}
+    edits = {one.edit for version in DERIVED for one in every(version)}
     assert {edit for version in DERIVED for edit in unreached.same(version)} <= edits
 
 
-def some() -> list[Wrong]:
-    """One of each version."""
-    found = []
-    for version in VERSIONS:
-        known = mutating.known(version)
-        every = [w for w in mutating.derived(version) if w.edit in known.get(w.place, {})]
-        one = random.Random(SEED).choice(every)
-        file = f"kernels/{one.place}"
-        source = one.file.read_text("utf-8")
-        found.append(Wrong(version.qualified, version.version, file, source, one.text, one.edit))
-    return found
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("wrong", some(), ids=lambda w: f"{w.design}-{w.version}")
-def test_a_recorded_mutant_is_found_again(wrong: Wrong) -> None:
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: f"{v.qualified}-{v.version}")
+def test_a_recorded_mutant_is_found_again(version: registry.Version) -> None:
+    known = mutating.known(version)
+    recorded = [w for w in every(version) if w.edit in known.get(w.place, {})]
+    one = random.Random(SEED).choice(recorded)
+    source = one.file.read_text("utf-8")
+    file = f"kernels/{one.place}"
+    wrong = Wrong(version.qualified, version.version, file, source, one.text, one.edit)
     assert verdict(wrong, 240.0)
 
 
 def test_mutants_of_every_kind_are_derived() -> None:
-    every = [one for version in INTERPRETED for one in mutating.derived(version)]
-    kinds = {one.edit.split(": ")[1] for one in every}
+    kinds = {one.edit.split(": ")[1] for version in INTERPRETED for one in every(version)}
     assert kinds == {
         "index 0", "index modulo 2", "index modulo 3", "dropped product", "late loop", "loop of 1",
         "loop of 3", "edge", "dropped operand",
@@ -86,11 +85,11 @@ def test_mutants_of_every_kind_are_derived() -> None:
 
 
 def test_a_sample_is_the_same_whatever_else_there_is() -> None:
-    every = list(mutating.derived(COMPILED[0]))
-    few, more = mutating.sample(every, 5), mutating.sample(reversed(every), 9)
+    mutants = every(COMPILED[0])
+    few, more = mutating.sample(mutants, 5), mutating.sample(reversed(mutants), 9)
     assert few == more[:5]
     assert len(more) == 9
-    assert mutating.sample(every, 0) == every
+    assert mutating.sample(mutants, 0) == mutants
 
 
 def test_edits_that_read_alike_are_told_apart() -> None:

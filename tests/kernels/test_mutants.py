@@ -18,7 +18,7 @@ MUTANTS = [m for m in ENTRIES if m.argument is None]
 EQUIVALENT = [m for m in ENTRIES if m.argument is not None]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_check_notices(mutant: Mutant, tmp_path):
     with loaded(mutant.version, tmp_path, mutant) as plan_class:
@@ -37,7 +37,7 @@ def test_check_accepts_what_changes_no_result(mutant: Mutant, tmp_path):
 COPIED = [v for v in VERSIONS if v.design == "flash_attention"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.exhaustive  # The same is seen of a copy whose edit changes no result.
 @pytest.mark.parametrize("version", COPIED, ids=lambda v: v.name)
 def test_check_accepts_the_unchanged_copy(version, tmp_path):
     with loaded(version, tmp_path) as plan_class:

@@ -133,14 +133,17 @@ def test_results_are_right_under_the_schedule_of_other_lengths(made_for):
     ("workers", "lengths", "s", "h"),
     [
         (3, (400, 30), 1, 40),  # two parts, one of which stays in registers
-        (4, (900,), 1, 64),  # four parts, merged by three workers
         (11, (2300,), 2, 24),  # so many parts that they are read side by side
-        (36, (4600,), 1, 34),  # more workers than groups of columns
         (3, (400, 30), 1, 16),  # few rows: two parts
         (5, (70, 900, 0, 300), 2, 10),  # few rows, of several sequences per worker and of none
         (4, (777, 500), 4, 8),  # 32 rows, which are exchanged in two rounds
-        (36, (4600, 4600), 1, 8),  # few rows in so many parts that some merge one of a warp's
         (3, (700, 260), 3, 48),  # three row tiles in two clusters, the last one half empty
+        # four parts, merged by three workers
+        pytest.param(4, (900,), 1, 64, marks=pytest.mark.exhaustive),
+        # more workers than groups of columns
+        pytest.param(36, (4600,), 1, 34, marks=pytest.mark.exhaustive),
+        # few rows in so many parts that some merge one of a warp's
+        pytest.param(36, (4600, 4600), 1, 8, marks=pytest.mark.exhaustive),
     ],
 )
 def test_workers_merge_what_they_share(workers, lengths, s, h):
@@ -153,21 +156,22 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
     made = torch.tensor(even_cuts(tiles_of(lengths), workers))
     cuts[:workers, : len(Cut)] = made
     assert (made[:, Cut.LAST] >= 0).any()
-    for _ in range(2):  # what tells that parts have come is 0 again after the first
-        o, lse = q.new_full((len(lengths), s, h, LATENT), math.nan), torch.zeros(len(lengths), h, s)
-        operators.paged_decode(
-            q[..., :LATENT], q[..., LATENT:], cache[..., :LATENT], cache[..., LATENT:], table,
-            vector(*lengths), cuts, o, lse, 0.07, True, False, -math.inf,
-        )  # fmt: skip
-        assert not cuts[workers:].any()
-        for i, length in enumerate(lengths):
-            keys = cache[table[i, : -(-length // 64)].long()].flatten(0, 1)[:length]
-            expected, sums = wanted(q[i].transpose(0, 1), keys, keys[:, :LATENT], 0.07, True)
-            error = (o[i].transpose(0, 1).double() - expected).norm()
-            assert error <= 4e-3 * expected.norm()  # of no keys nothing but zeros
-            assert torch.allclose(lse[i].double(), sums, atol=1e-3)
+    o, lse = q.new_full((len(lengths), s, h, LATENT), math.nan), torch.zeros(len(lengths), h, s)
+    operators.paged_decode(
+        q[..., :LATENT], q[..., LATENT:], cache[..., :LATENT], cache[..., LATENT:], table,
+        vector(*lengths), cuts, o, lse, 0.07, True, False, -math.inf,
+    )  # fmt: skip
+    assert not cuts[workers:].any()  # what tells that parts have come, for the next launch
+    assert torch.equal(cuts[:workers, : len(Cut)], made)
+    for i, length in enumerate(lengths):
+        keys = cache[table[i, : -(-length // 64)].long()].flatten(0, 1)[:length]
+        expected, sums = wanted(q[i].transpose(0, 1), keys, keys[:, :LATENT], 0.07, True)
+        error = (o[i].transpose(0, 1).double() - expected).norm()
+        assert error <= 4e-3 * expected.norm()  # of no keys nothing but zeros
+        assert torch.allclose(lse[i].double(), sums, atol=1e-3)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (2, DEFAULT), (None, STRICT)])
 @pytest.mark.parametrize(
     "fields",

@@ -6,7 +6,6 @@ changes.
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from mla_var3.app import checking, edited
 from mla_var3.errors import HyperMlaError, PlanError, TilingError
 from mla_var3.paths import repo_root
 from mla_var3.runtime import registry
+from tests import warm
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def verdict(wrong: Wrong, budget: float = 60.0) -> str:
         PlanError: A problem makes no sense, whatever the kernel; likewise TilingError.
     """
     # A fork would have the kernel's modules as other tests imported them, without the edit.
-    fresh = multiprocessing.get_context("spawn")
+    fresh = warm.processes()
     ours, theirs = fresh.Pipe(False)
     process = fresh.Process(target=_judged, args=(wrong, theirs))
     process.start()

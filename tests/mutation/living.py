@@ -62,8 +62,10 @@ def living() -> dict[Place, list[FunctionType]]:
     To look for them takes longer than most tests, so that forks share what their parent has found.
     """
     gc.unfreeze()  # What imports froze is not listed.
+    every = gc.get_objects()
+    gc.freeze()  # Or it would be searched for garbage while this loop runs, and later.
     found = defaultdict(list)
-    for one in gc.get_objects():
+    for one in every:
         if type(one) is FunctionType:
             found[_place(one.__code__)].append(one)
     return found

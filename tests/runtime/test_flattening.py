@@ -133,13 +133,23 @@ def test_a_module_without_a_plan_is_refused(toy, text):
         flatten_file(toy(text))
 
 
-def test_a_flattened_version_compiles_to_the_same_machine_code(tmp_path):
+@pytest.mark.parametrize(
+    ("design", "version", "problem"),
+    [
+        ("hopper_attention", "v3", {"s": 128, "t": 128}),
+        pytest.param(
+            *("flash_mla", "v12", {"b": 2, "h": 128, "s": 1, "t": 4096, "parts": 1}),
+            marks=pytest.mark.exhaustive,
+        ),
+    ],
+)
+def test_a_flattened_version_compiles_to_the_same_machine_code(design, version, problem, tmp_path):
     pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
     from mla_var3.devices import default_for_arch
     from mla_var3.languages.cute.compile import CUBIN, compile_host
     from mla_var3.static.elf import code_digest
 
-    version = registry.find("flash_mla", "v12", "cute-dsl")
+    version = registry.find(design, version, "cute-dsl")
     (tmp_path / "flat.py").write_text(flatten(version))
     spec = importlib.util.spec_from_file_location("flat", tmp_path / "flat.py")
     assert spec is not None
@@ -148,7 +158,7 @@ def test_a_flattened_version_compiles_to_the_same_machine_code(tmp_path):
     spec.loader.exec_module(module)
     codes = []
     for plan_class in (version.plan_class(), module.Plan):
-        plan = plan_class(b=2, h=128, s=1, t=4096, parts=1)
+        plan = plan_class(**problem)
         plan = plan.resolve(default_for_arch("sm_90").machine(plan.dtype))
         ((_, kernel),) = plan.plan(*plan.prepare_inputs("meta")).stages()
         codes.append(code_digest(compile_host(*kernel.host(), "sm_90").files[CUBIN]))

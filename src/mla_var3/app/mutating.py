@@ -94,20 +94,21 @@ def derived(version: Version) -> Iterator[Wrong]:
     """All wrong kernels of a version, of its own files and of those that it is the first to use."""
     language = languages.find(version.language)
     for file in version.source_files():
-        if _first_with(file, version.language) != version:
+        if _judges(version.language).get(file, version) != version:
             continue
         for one in language.mutants(inputs.read_text(file)):
             yield Wrong(version, file, one.edit, one.text)
 
 
 @functools.cache
-def _first_with(file: Path, language: str) -> Version:
-    """The version whose problems judge the edits of a file that several may share."""
-    return next(
-        version
-        for version in registry.versions()
-        if version.language == language and file in version.source_files()
-    )
+def _judges(language: str) -> dict[Path, Version]:
+    """By source the version whose problems judge its edits: the first of those that share it."""
+    found: dict[Path, Version] = {}
+    for version in registry.versions():
+        if version.language == language:
+            for file in version.source_files():
+                found.setdefault(file, version)
+    return found
 
 
 def known(version: Version) -> Shown:

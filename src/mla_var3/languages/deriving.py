@@ -6,6 +6,7 @@ A language says which functions are device code, and which edits there are of a 
 from __future__ import annotations
 
 import ast
+import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
@@ -51,22 +52,31 @@ class Deriver(ABC):
                         again = f" #{known[what]}" if known[what] > 1 else ""
                         yield Mutant(text, what + again)
 
-    def text(self, node: ast.AST) -> str:
-        """The source of a node."""
-        return ast.get_source_segment(self.source, node) or ""
+    def text(self, node: ast.expr) -> str:
+        """The source of an expression."""
+        first, last = self._span(node)
+        return self._whole[first:last].decode()
+
+    @cached_property
+    def _whole(self) -> bytes:
+        return self.source.encode()
 
     @cached_property
     def _starts(self) -> list[int]:
-        starts = [0]
-        for line in self.source.splitlines(keepends=True):
-            starts.append(starts[-1] + len(line.encode()))
-        return starts
+        """Where each line begins, in bytes: ``ast.get_source_segment`` looks for it each time."""
+        lengths = map(len, self._whole.splitlines(keepends=True))
+        return list(itertools.accumulate(lengths, initial=0))
+
+    def _span(self, node: ast.expr) -> tuple[int, int]:
+        """An expression's first byte, and the one after its last."""
+        first = self._starts[node.lineno - 1] + node.col_offset
+        last = self._starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        return first, last
 
     def _edited(self, node: ast.expr, put: str) -> tuple[str, str]:
         """The whole source with one expression replaced, and the edit in words."""
-        whole = self.source.encode()
-        first = self._starts[node.lineno - 1] + node.col_offset
-        last = self._starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        whole = self._whole
+        first, last = self._span(node)
         text = (whole[:first] + put.encode() + whole[last:]).decode()
         edit = f"{whole[first:last].decode()} -> {put}"
         return text, " ".join(edit.split())
