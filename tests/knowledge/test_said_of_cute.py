@@ -179,9 +179,7 @@ def makes_a_tensor_map(z: cute.Tensor):
     tile = cute.tile_to_shape(
         warpgroup.make_smem_layout_atom(kind, z.element_type), (64, 64), order=(0, 1)
     )
-    load, coords = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileG2SOp(), z, tile, (64, 64)
-    )
+    load, coords = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), z, tile, (64, 64))
     takes_a_tensor_map(load, coords).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
