@@ -185,7 +185,8 @@ def makes_a_tensor_map(z: cute.Tensor):
 
 def host_code(width: int) -> str:
     """What makes the tensor map of rows of ``width`` bf16 values, lowered."""
-    z = make_fake_tensor(BFloat16, (64, width), stride=(width, 1), assumed_align=16)
+    rows = cute.sym_int32()
+    z = make_fake_tensor(BFloat16, (rows, width), stride=(width, 1), assumed_align=16)
     return str(cute.compile(makes_a_tensor_map, z).ir_module)
 
 
