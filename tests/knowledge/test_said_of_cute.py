@@ -14,8 +14,8 @@ pytest.importorskip("cutlass")
 import cutlass
 import cutlass.pipeline
 from cutlass import BFloat16, Float32, Int32, cute
-from cutlass.cute.nvgpu import warpgroup
-from cutlass.cute.runtime import make_fake_compact_tensor
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_tensor
 from cutlass.memory import SmemAllocator, get_smem_capacity_in_bytes
 
 
@@ -166,3 +166,35 @@ def test_a_fake_tensor_has_its_first_axis_contiguous() -> None:
 def test_there_are_sixteen_named_barriers() -> None:
     said = cutlass.pipeline.NamedBarrier.__doc__ or ""
     assert "There are 16 named barriers available, with barrier_ids 0-15." in said
+
+
+@cute.kernel
+def takes_a_tensor_map(load: cute.CopyAtom, coords: cute.Tensor):
+    pass
+
+
+@cute.jit
+def makes_a_tensor_map(z: cute.Tensor):
+    kind = warpgroup.SmemLayoutAtomKind.K_SW128
+    tile = cute.tile_to_shape(
+        warpgroup.make_smem_layout_atom(kind, z.element_type), (64, 64), order=(0, 1)
+    )
+    load, coords = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), z, tile, (64, 64))
+    takes_a_tensor_map(load, coords).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def host_code(width: int) -> str:
+    """What makes the tensor map of rows of ``width`` bf16 values, lowered."""
+    rows = cute.sym_int32()
+    z = make_fake_tensor(BFloat16, (rows, width), stride=(width, 1), assumed_align=16)
+    return str(cute.compile(makes_a_tensor_map, z).ir_module)
+
+
+def test_no_stride_of_a_tensor_map_is_checked() -> None:
+    """A row of 264 bytes goes into the map as one of 256, and nobody asks the driver."""
+    in_sixteens = f"llvm.mlir.constant({264 // 16 << 32} : i64)"
+    for width in (132, 128):
+        text = host_code(width)
+        assert "cuTensorMapEncode" not in text
+        assert in_sixteens in text
+    assert in_sixteens not in host_code(192)
