@@ -76,7 +76,7 @@ def changes_its_type(x: cute.Tensor, n: Int32):
 def appends_in_a_loop(x: cute.Tensor, n: Int32):
     seen: list[Any] = []
     for i in cutlass.range(n):
-        seen.append(x[i])
+        seen.append(x[i])  # noqa: PERF401
     x[0] = seen[0]
 
 
@@ -105,12 +105,12 @@ def test_control_flow_that_the_dsl_refuses(kernel: Any, said: str) -> None:
         compile_with(kernel)
 
 
-TYPES: list[type] = []
+types_seen: list[type] = []
 
 
 @cute.kernel
 def without_annotations(x: cute.Tensor, whole, real, flag):
-    TYPES.extend(type(each) for each in (whole, real, flag))
+    types_seen.extend(type(each) for each in (whole, real, flag))
     x[0] = Float32(1.0)
 
 
@@ -119,9 +119,9 @@ def test_a_number_without_an_annotation_is_an_argument_of_run_time() -> None:
     def host(x: cute.Tensor):
         without_annotations(x, 5, 2.5, True).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
-    TYPES.clear()
+    types_seen.clear()
     cute.compile(host, make_fake_compact_tensor(Float32, (64,)))
-    assert TYPES == [Int32, Float32, cutlass.Boolean]
+    assert types_seen == [Int32, Float32, cutlass.Boolean]
 
 
 class Named:
