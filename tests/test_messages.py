@@ -37,6 +37,24 @@ def test_ptxas_says_nothing_of_the_right_form(tmp_path: Path) -> None:
     assert not codes(EXAMPLES / "right.ptx", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("entry", "ignored"),
+    [
+        (".maxntid 384, 1, 1", True),
+        (".reqntid 384, 1, 1", True),
+        (".reqntid 384, 1, 1 .minnctapersm 1", False),
+        (".maxnreg 168", False),
+    ],
+)
+def test_what_makes_ptxas_heed_setmaxnreg(entry: str, ignored: bool, tmp_path: Path) -> None:
+    text = (EXAMPLES / "c7508.ptx").read_text()
+    params = "(.param .u64 out, .param .u64 tile)"
+    file = tmp_path / "entry.ptx"
+    file.write_text(text.replace(params, f"{params} {entry}"))
+    assert entry in file.read_text()
+    assert ("C7508" in codes(file, tmp_path)) == ignored
+
+
 CUTE = runpy.run_path(str(EXAMPLES / "cute_errors.py"))
 
 

@@ -45,7 +45,7 @@ def row_sums(rows: cute.Tensor, out: cute.Tensor):
 @cute.jit
 def launch(rows: cute.Tensor, out: cute.Tensor):
     """Launch on rows [n, 32]."""
-    row_sums(rows, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+    row_sums(rows, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1)
 
 
 def main() -> None:

@@ -72,6 +72,14 @@ def changes_its_type(x: cute.Tensor, n: Int32):
     x[0] = total
 
 
+@cute.kernel
+def appends_in_a_loop(x: cute.Tensor, n: Int32):
+    seen: list[Any] = []
+    for i in cutlass.range(n):
+        seen.append(x[i])  # noqa: PERF401
+    x[0] = seen[0]
+
+
 def compile_with(kernel: Any) -> Any:
     @cute.jit
     def host(x: cute.Tensor, n: Int32):
@@ -89,11 +97,52 @@ def compile_with(kernel: Any) -> Any:
         (returns_on_a_constant, "UNSUP_EARLY_EXIT"),
         (assigns_in_a_branch, "NameError"),
         (changes_its_type, "TYPE_UNSTABLE_JOIN"),
+        (appends_in_a_loop, "TYPE_UNSTABLE_JOIN"),
     ],
 )
 def test_control_flow_that_the_dsl_refuses(kernel: Any, said: str) -> None:
     with pytest.raises(Exception, match=said):
         compile_with(kernel)
+
+
+types_seen: list[type] = []
+
+
+@cute.kernel
+def without_annotations(x: cute.Tensor, whole, real, flag):
+    types_seen.extend(type(each) for each in (whole, real, flag))
+    x[0] = Float32(1.0)
+
+
+def test_a_number_without_an_annotation_is_an_argument_of_run_time() -> None:
+    @cute.jit
+    def host(x: cute.Tensor):
+        without_annotations(x, 5, 2.5, True).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    types_seen.clear()
+    cute.compile(host, make_fake_compact_tensor(Float32, (64,)))
+    assert types_seen == [Int32, Float32, cutlass.Boolean]
+
+
+class Named:
+    """One class, several constants."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor):
+        self.kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor):
+        x[0] = Float32(self.value)
+
+
+def test_two_instances_of_a_class_have_kernels_of_one_name() -> None:
+    tensor = make_fake_compact_tensor(Float32, (64,))
+    first, second = (list(cute.compile(Named(v), tensor).kernel_info) for v in (1, 2))
+    assert first == second
 
 
 class Captures:

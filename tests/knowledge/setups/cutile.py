@@ -157,7 +157,7 @@ facts_a = facts_b = CutileFacts(
     kernel="k", arch="sm_90", registers=255, threads_per_block=256, shared_bytes=100_000
 )
 # snippet
-assert resident == (1, 1) and not fits
+assert resident == (1, 1) and not may_fit
 """
         )
     ],
