@@ -210,6 +210,22 @@ def test_products_of_scaled_blocks(
     np.testing.assert_allclose(got.view(np.float32), wanted.view(np.float32), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("high", "low"), [(254, 0), (0, 254), (200, 60)])
+def test_factors_far_from_one_leave_what_their_product_gives(high: int, low: int) -> None:
+    """2**127 and 2**-127: neither operand times its own factor is a float32."""
+    op = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+    _, (ca, cb), (x, y, z) = matrices(op.replace(".ue8m0", ""))
+    factors = np.zeros((WARPS, 2, LANES), np.uint32)
+    factors[:, 0], factors[:, 1] = high, low
+    c = np.concatenate([accumulators(z, "f32"), factors], 1)
+    more = ", {%c4}, {0, 0}, {%c5}, {0, 0}"
+    got = run(op, packed(ca, "e4m3", 32, True), packed(cb, "e4m3", 32, False), c, more)
+    wanted = (x @ y.swapaxes(1, 2)) * 2.0 ** (high + low - 254) + z
+    np.testing.assert_allclose(
+        got.view(np.float32), accumulators(wanted, "f32").view(np.float32), rtol=1e-5
+    )
+
+
 def test_products_in_double() -> None:
     random = np.random.default_rng(3)
     a, b = random.integers(-9, 9, (2, 8, 4)).astype(float)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, U32
 from mla_var3.emulator.units.base import Unit, UnitText
-from mla_var3.emulator.units.layouts import Shape, element_bytes, half_pairs, values
+from mla_var3.emulator.units.layouts import Shape, element_bytes, half_pairs, scaled, values
 
 #: Values of the low 4 bits of a byte.
 NIBBLES = {"e2m1"}
@@ -116,9 +116,8 @@ class Mma(Unit):
         rows = np.concatenate([parts[0][:, :, 2 * at], parts[0][:, :, 2 * at + 1]], 1)
         sa = _scale(rows, ab, vector, kind)
         sb = _scale(parts[1][:, :, bt], bb, vector, kind)
-        x = x * np.repeat(sa, shape.k // vector, 2)
-        y = y * np.repeat(sb, shape.k // vector, 2).swapaxes(1, 2)
-        return x, y
+        each = shape.k // vector
+        return scaled(x, np.repeat(sa, each, 2)), scaled(y, np.repeat(sb, each, 2).swapaxes(1, 2))
 
 
 def _scale(words: NDArray[Any], first: int, vector: int, kind: str) -> NDArray[np.float32]:
