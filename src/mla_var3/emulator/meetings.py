@@ -18,10 +18,11 @@ NAMED = 64
 
 @dataclass
 class Named:
-    """A named barrier (``bar.sync``) that some warps have reached."""
+    """A phase of a named barrier (``bar.sync``): who has reached it, and what they knew."""
 
     threads: int | None
     vector: NDArray[np.int64]
+    pc: int
     arrived: int = 0
     serial: int = 0
     warps: set[int] = field(default_factory=set)
@@ -61,6 +62,8 @@ class Meetings:
         """A new cluster: nobody has arrived anywhere."""
         v = self.machine.clocks.vector
         self.named: dict[int, Named] = {}
+        #: The last phase of each that is over.
+        self.over: dict[int, Named] = {}
         self.cluster = ClusterBarrier(v(), v(), v(), v())
         #: Predicates of bar.red so far, by barrier.
         self.votes: dict[int, list[tuple[Any, Any]]] = {}
@@ -70,7 +73,9 @@ class Meetings:
     ) -> Named | None:
         """Warps reach a named barrier; returns it once it is complete."""
         m, key = self.machine, cta * NAMED + number
-        barrier = self.named.setdefault(key, Named(threads, m.clocks.vector()))
+        barrier = self.named.setdefault(key, Named(threads, m.clocks.vector(), pc))
+        if m.checks and key in self.over:
+            self._behind(self.over[key], fragment, number, pc)
         if m.trace is not None:
             barrier.serial = barrier.serial or 1 + m.trace.serial()
             own = "named", barrier.serial
@@ -93,7 +98,7 @@ class Meetings:
                 who=m.who(fragment.s),
                 missing="the right number of threads, or a second barrier",
             )
-        barrier.threads = threads
+        barrier.threads, barrier.pc = threads, pc
         m.progress += 1
         barrier.warps |= set(fragment.warps)
         barrier.arrived += 32 * len(fragment.warps)
@@ -116,8 +121,32 @@ class Meetings:
         for fragment in barrier.waiting:
             m.scheduler.free(fragment)
             m.clocks.join(fragment.warps, barrier.vector)
-        del self.named[key]
+        self.over[key] = self.named.pop(key)
         return barrier
+
+    def _behind(self, over: Named, fragment: Fragment, number: int, pc: int) -> None:
+        """Report warps that may enter while the phase before still waits for others.
+
+        They would be counted in place of these, and it would end too early.
+        """
+        m = self.machine
+        others = list(over.warps)
+        for w in set(fragment.warps).difference(*(f.warps for f in over.waiting)):
+            late = m.clocks.seen[w, others] < over.vector[others]
+            late &= np.array(others) != w
+            if late.any():
+                first = others[int(np.argmax(late))]
+                m.reporter.add(
+                    "barrier-mismatch",
+                    pc,
+                    f"{m.warp_name(w)} enters named barrier {number}, and nothing says that "
+                    f"{m.warp_name(first)} has come to the phase before: it may be counted there",
+                    over.pc,
+                    m.warp_name(w),
+                    m.warp_name(first),
+                    "a barrier of another number, or one that orders the two uses",
+                )
+                return
 
     def threads_left(self) -> None:
         """Threads have exited: barriers that counted on all of them may be complete."""
