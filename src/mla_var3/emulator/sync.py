@@ -269,7 +269,8 @@ class Sync:
 
     def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
         m = self.machine
-        if not m.checks or barrier.init_clock <= self.init_fenced[barrier.init_warp]:
+        fenced = barrier.init_clock <= self.init_fenced[barrier.init_warp]
+        if not m.checks or fenced or (m.options.compiled and m.model.compiler_inits):
             return
         if (
             m.model.reader_fences
@@ -280,8 +281,7 @@ class Sync:
             "missing-proxy-fence",
             pc,
             f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous "
-            "copy, and no fence "
-            "follows its initialization",
+            "copy, and no fence follows its initialization",
             barrier.pc,
             m.warp_name(warp),
             m.warp_name(barrier.init_warp),
