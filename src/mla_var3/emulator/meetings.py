@@ -26,6 +26,7 @@ class Named:
     arrived: int = 0
     serial: int = 0
     warps: set[int] = field(default_factory=set)
+    waited: set[int] = field(default_factory=set)
     waiting: list[Fragment] = field(default_factory=list)
 
 
@@ -74,8 +75,9 @@ class Meetings:
         """Warps reach a named barrier; returns it once it is complete."""
         m, key = self.machine, cta * NAMED + number
         barrier = self.named.setdefault(key, Named(threads, m.clocks.vector(), pc))
-        if m.checks and key in self.over:
-            self._behind(self.over[key], fragment, number, pc)
+        over = self.over.get(key)
+        if m.checks and over is not None and not over.waited.issuperset(fragment.warps):
+            self._behind(over, fragment, number, pc)
         if m.trace is not None:
             barrier.serial = barrier.serial or 1 + m.trace.serial()
             own = "named", barrier.serial
@@ -106,6 +108,7 @@ class Meetings:
         m.clocks.tick(fragment.warps)
         if wait:
             barrier.waiting.append(fragment)
+            barrier.waited.update(fragment.warps)
         return self.complete_named(key)
 
     def complete_named(self, key: int) -> Named | None:
@@ -131,7 +134,7 @@ class Meetings:
         """
         m = self.machine
         others = list(over.warps)
-        for w in set(fragment.warps).difference(*(f.warps for f in over.waiting)):
+        for w in set(fragment.warps) - over.waited:
             late = m.clocks.seen[w, others] < over.vector[others]
             late &= np.array(others) != w
             if late.any():
