@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator import stuck
-from mla_var3.emulator.blocking import Blocking
+from mla_var3.emulator import blocking, stuck
 from mla_var3.emulator.distinct import common
 from mla_var3.emulator.fragments import MASK_OF_ALL, Fragment, lanes
 from mla_var3.emulator.lower.batches import scattered
@@ -48,7 +47,6 @@ class Scheduler:
         wanted = machine.options.stop
         self.stops = places(self.program.kernel, wanted) if wanted else set()
         self.program.cut(self.stops)
-        self.blocking = Blocking(machine)
 
     def start(self, seed: int | None) -> None:
         """All threads stand at the first instruction."""
@@ -180,7 +178,7 @@ class Scheduler:
                 m.steps += 1
                 m.ticks += 1
                 m.counts.segment(f.pc, f.pc + 1, len(f.warps), f.n)
-                if not self.blocking.run(f, instructions[f.pc]) or f not in self.fragments:
+                if not blocking.run(self, f, instructions[f.pc]) or f not in self.fragments:
                     return
             elif not self._segment(f):
                 return
