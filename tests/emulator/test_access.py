@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3.emulator.access import Parameters
 from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.local import Parameters
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import Snippet

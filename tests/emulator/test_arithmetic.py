@@ -38,6 +38,19 @@ def bfi(a: int, b: int, c: int) -> int:
     return (b & ~mask) | ((a << start) & mask)
 
 
+def nth_set(mask: int, base: int, n: int) -> int:
+    """``fns``, as the PTX ISA spells it."""
+    if n == 0:
+        return base if mask >> base & 1 else -1
+    place, left = base, abs(n)
+    while 0 <= place < 32:
+        left -= mask >> place & 1
+        if mask >> place & 1 and left == 0:
+            return place
+        place += 1 if n > 0 else -1
+    return -1
+
+
 INTEGER = {
     "add.u32 %o, %i0, %i1;": lambda a, b, c: a + b,
     "sub.s32 %o, %i0, %i1;": lambda a, b, c: a - b,
@@ -61,6 +74,12 @@ INTEGER = {
     "clz.b32 %o, %i0;": lambda a, b, c: 32 - a.bit_length(),
     "brev.b32 %o, %i0;": lambda a, b, c: int(f"{a:032b}"[::-1], 2),
     "bfind.u32 %o, %i0;": lambda a, b, c: a.bit_length() - 1,
+    "and.b32 %r1, %i1, 31; fns.b32 %o, %i0, %r1, 1;": lambda a, b, c: nth_set(a, b & 31, 1),
+    "and.b32 %r1, %i1, 31; fns.b32 %o, %i0, %r1, -3;": lambda a, b, c: nth_set(a, b & 31, -3),
+    "and.b32 %r1, %i1, 31; fns.b32 %o, %i0, %r1, 0;": lambda a, b, c: nth_set(a, b & 31, 0),
+    "and.b32 %r1, %i1, 31; fns.b32 %o, %i0, %r1, %i2;": lambda a, b, c: nth_set(
+        a, b & 31, signed(c)
+    ),
     "bfe.u32 %o, %i0, %i1, %i2;": bfe,
     "and.b32 %r1, %i2, 31; shr.u32 %r2, %i2, 8; and.b32 %r2, %r2, 31; bfi.b32 %o, %i0, %i1, %r1, %r2;": bfi,
     "prmt.b32 %o, %i0, %i1, 0x6240;": lambda a, b, c: (

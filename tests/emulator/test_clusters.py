@@ -215,7 +215,7 @@ def test_lanes_that_store_the_same_box_store_once_and_reduce_each(operation: str
     else:
         assert found == [once, [100] * 4, once, [100] * 4]
     # One thread of the warp has stored each box that is not a reduction.
-    assert sorted(bulk.groups) == ([0, 1, 2, 3] if operation else [0, 2])
+    assert sorted(bulk.stores.of_thread) == ([0, 1, 2, 3] if operation else [0, 2])
 
 
 def test_groups_are_waited_for_oldest_first() -> None:
@@ -223,18 +223,18 @@ def test_groups_are_waited_for_oldest_first() -> None:
     bulk, s = m.units["bulk"], thread(m, 0)
     for _ in range(3):
         bulk.copy_out(np.uint64(BASE), np.uint32(AT), np.uint32(16), s, 1)
-        bulk.commit(s, 2)
-    (mine,) = bulk.groups.values()
+        bulk.stores.commit(s, 2)
+    (mine,) = bulk.stores.of_thread.values()
     assert (list(mine.reading), list(mine.storing)) == ([1, 2, 3], [1, 2, 3])
     known = m.clocks.seen[0]
-    bulk.wait(2, True, s, 3)
+    bulk.stores.wait(2, True, s, 3)
     assert (list(mine.reading), list(mine.storing)) == ([2, 3], [1, 2, 3])
     assert (known[mine.read], known[mine.stored]) == (1, 0)
-    bulk.wait(1, False, s, 3)
+    bulk.stores.wait(1, False, s, 3)
     assert (list(mine.reading), list(mine.storing)) == ([3], [3])
     assert (known[mine.read], known[mine.stored]) == (2, 2)
-    bulk.wait(1, False, thread(m, 0, 1), 3)  # Another thread has stored nothing.
-    bulk.wait(0, True, s, 3)
+    bulk.stores.wait(1, False, thread(m, 0, 1), 3)  # Another thread has stored nothing.
+    bulk.stores.wait(0, True, s, 3)
     assert (known[mine.read], known[mine.stored]) == (3, 2)
 
 
@@ -243,7 +243,7 @@ def test_groups_are_waited_for_oldest_first() -> None:
 def test_granules_of_a_box_are_those_that_its_pieces_touch(swizzle: int, at: int) -> None:
     m = ready(1)
     t = tiled(BASE, (64, 8), (2, 128), (16 << swizzle >> 1, 3), "f16", swizzle)
-    chunks, granules = m.units["bulk"]._place(t, at)
+    chunks, granules = m.units["bulk"].boxes.place(t, at)
     assert chunks.tolist() == tensormap.tile_chunks(at, t.count, swizzle).tolist()
     each = 16 // m.shared.granule
     wanted = sorted({int(c) * each + i for c in chunks for i in range(each)})

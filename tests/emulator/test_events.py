@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.launcher import Launch, launch
-from mla_var3.emulator.options import STRICT, Options
+from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
 from tests.emulator.events import (
     NEXT_GRID,
     PEERS,
@@ -224,3 +224,16 @@ def test_the_memory_of_a_cta_that_may_have_ended_is_not_touched(touch):
     }
     part = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
     assert not kernel.run({"part": part})[1].diagnostics
+
+
+@pytest.mark.parametrize(
+    ("model", "compiled", "said"),
+    [(DEFAULT, False, True), (DEFAULT, True, False), (STRICT, True, True)],
+)
+def test_who_writes_in_triton_cannot_fence_an_initialization(
+    model: Model, compiled: bool, said: bool
+) -> None:
+    """Its compiler emits no fence; of a kernel that somebody wrote it is asked."""
+    unfenced = TWO_LOADS.steps["init"].replace("fence.mbarrier_init.release.cluster; ", "")
+    _, done = TWO_LOADS.run({"init": unfenced}, Options(model=model, compiled=compiled))
+    assert {d.kind for d in done.diagnostics} == ({"missing-proxy-fence"} if said else set())

@@ -264,6 +264,7 @@ OPERANDS = {
     "bfind": lambda op, parts, kind: f"%r0, {register(kind, 1)}",
     "bfe": lambda op, parts, kind: f"{register(kind, 0)}, {register(kind, 1)}, %r2, %r3",
     "bfi": lambda op, parts, kind: f"{register(kind, 0)}, {register(kind, 1)}, {register(kind, 2)}, %r3, %r4",
+    "fns": "%r0, %r1, %r2, %r3",
     "bmsk": "%r0, %r1, %r2", "szext": "%r0, %r1, %r2",
     "lop3": lambda op, parts, kind: "%r0|%p0, %r1, %r2, %r3, 0x80, %p1" if len(parts) > 1 else "%r0, %r1, %r2, %r3, 0x80",
     "shl": lambda op, parts, kind: f"{register(kind, 0)}, {register(kind, 1)}, %r2",

@@ -13,14 +13,8 @@ from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.options import MODELS
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import (
-    BETWEEN_CLUSTERS,
-    Access,
-    GlobalMemory,
-    GridBefore,
-    Region,
-    Touched,
-)
+from mla_var3.emulator.regions import BETWEEN_CLUSTERS, GlobalMemory, Region
+from mla_var3.emulator.touched import Access, GridBefore, Touched
 from mla_var3.emulator.words import Words
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet

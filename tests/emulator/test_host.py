@@ -128,12 +128,16 @@ def test_other_schedules_run_on_the_same_memory_and_a_failed_assertion_is_kept(
     assert {d.model for d in done.diagnostics} == {"default", "strict"}
 
 
+@pytest.mark.parametrize("generated", [False, True])
 @pytest.mark.parametrize(("launched", "runs"), [([], [1]), ([object()], [])])
-def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs):
+def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs, generated):
     ran = []
     arguments = SimpleNamespace(args=(1,), kwargs={})
+    given = {"kernel_arguments": arguments}
+    if generated:  # The arguments are made by a function that it is handed.
+        given = {"workspace_generator": lambda: arguments, "workspace_count": 3}
     emulation = SimpleNamespace(launches=launched)
-    assert _untimed(emulation, ran.append, kernel_arguments=arguments, iterations=9) == 1.0
+    assert _untimed(emulation, ran.append, **given, iterations=9) == 1.0
     assert ran == runs
 
 

@@ -210,6 +210,22 @@ def test_products_of_scaled_blocks(
     np.testing.assert_allclose(got.view(np.float32), wanted.view(np.float32), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("high", "low"), [(254, 0), (0, 254), (200, 60)])
+def test_factors_far_from_one_leave_what_their_product_gives(high: int, low: int) -> None:
+    """2**127 and 2**-127: neither operand times its own factor is a float32."""
+    op = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+    _, (ca, cb), (x, y, z) = matrices(op.replace(".ue8m0", ""))
+    factors = np.zeros((WARPS, 2, LANES), np.uint32)
+    factors[:, 0], factors[:, 1] = high, low
+    c = np.concatenate([accumulators(z, "f32"), factors], 1)
+    more = ", {%c4}, {0, 0}, {%c5}, {0, 0}"
+    got = run(op, packed(ca, "e4m3", 32, True), packed(cb, "e4m3", 32, False), c, more)
+    wanted = (x @ y.swapaxes(1, 2)) * 2.0 ** (high + low - 254) + z
+    np.testing.assert_allclose(
+        got.view(np.float32), accumulators(wanted, "f32").view(np.float32), rtol=1e-5
+    )
+
+
 def test_products_in_double() -> None:
     random = np.random.default_rng(3)
     a, b = random.integers(-9, 9, (2, 8, 4)).astype(float)
@@ -226,3 +242,47 @@ def test_products_in_double() -> None:
     done = launch(text, [a, b, c, d], 1, LANES)
     assert not done.diagnostics
     assert d.tolist() == (a @ b.T + c).tolist()
+
+
+#: Opcode, and how many registers A, B and C take.
+IN_PLACE = [
+    ("m16n8k16.row.col.f32.f16.f16.f32", 4, 2, 4),
+    ("m16n8k16.row.col.f16.f16.f16.f16", 4, 2, 2),
+    ("m16n8k32.row.col.s32.s8.u8.s32", 4, 2, 4),
+    ("m8n8k4.row.col.f64.f64.f64.f64", 1, 1, 2),
+]
+
+
+@pytest.mark.parametrize(("op", "a", "b", "c"), IN_PLACE)
+def test_results_may_take_the_registers_of_c_in_another_order(
+    op: str, a: int, b: int, c: int
+) -> None:
+    """All operands are read before any result is written."""
+    wide = "f64" in op
+    data = np.random.default_rng(5).integers(0, 64, (a + b + c, LANES)).astype(np.uint32)
+    out = np.zeros((2, c, LANES), np.uint64 if wide else np.uint32)
+    size, kind = out.itemsize * LANES, "b64" if wide else "b32"
+    names = [f"%x{i}" for i in range(a + b + c)]
+    group = [
+        "{" + ", ".join(n) + "}" for n in (names[:a], names[a : a + b], names[: a + b - 1 : -1])
+    ]
+    fresh, taken = [f"%y{i}" for i in range(c)], names[a + b :]
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 o)\n{\n"
+        f".reg .{kind} %x<{a + b + c}>, %y<{c}>; .reg .b32 %r<3>; .reg .b64 %i, %o;\n"
+        "mov.u32 %r0, %tid.x; ld.param.u64 %i, [a]; mad.wide.u32 %i, %r0, 4, %i; "
+        f"ld.param.u64 %o, [o]; mad.wide.u32 %o, %r0, {out.itemsize}, %o;\n"
+    )
+    for i, name in enumerate(names):
+        text += f"ld.global.b32 %r1, [%i+{4 * LANES * i}]; "
+        text += f"cvt.rn.f64.u32 {name}, %r1;\n" if wide else f"mov.b32 {name}, %r1;\n"
+    for results in (fresh, taken):
+        text += (
+            f"mma.sync.aligned.{op} {{{', '.join(results)}}}, {group[0]}, {group[1]}, {group[2]};\n"
+        )
+    for i, name in enumerate([*fresh, *taken]):
+        text += f"st.global.{kind} [%o+{size * i}], {name};\n"
+    done = launch(text + "ret;\n}\n", [data, out], 1, LANES)
+    assert not done.diagnostics, done.diagnostics[0]
+    assert out[0].any()
+    assert out[1].tolist() == out[0].tolist()

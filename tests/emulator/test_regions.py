@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
-from mla_var3.emulator.regions import (
-    MANY,
-    MOST_SHADOWED,
-    Access,
-    Region,
-    Touched,
-    _at,
-)
+from mla_var3.emulator.regions import MOST_SHADOWED, Region, _at
+from mla_var3.emulator.touched import MANY, Access, Touched
 from tests.emulator.events import COPY, Snippet, wait
 
 WHO = "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p2, %r1, 0;"

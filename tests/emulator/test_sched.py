@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mla_var3.emulator.fragments import Fragment
 from mla_var3.emulator.launcher import launch
-from mla_var3.emulator.sched import Fragment
 from tests.emulator.events import Snippet
 from tests.emulator.machines import machine
 

@@ -456,6 +456,60 @@ def test_registers_may_be_wider_than_what_is_stored(kind: str, register: str) ->
         assert bytes(got[thread]) == wanted + b"\xff" * (16 - size)
 
 
+#: Warps 0 and 1 meet, and so do warps 2 and 3; which warps a step is for stands in %p2.
+TWO_GROUPS = Snippet(
+    {
+        "side": "shr.u32 %r6, %r1, 6; setp.ne.u32 %p2, %r6, 0; @%p2 bra OTHERS;",
+        "first": "bar.sync 1, 64;",
+        "between": "bra END;",
+        "others": "OTHERS:",
+        "ordered": "",
+        "second": "bar.sync 1, 64;",
+        "end": "END:",
+    },
+    words=(256,),
+    block=128,
+)
+
+
+@pytest.mark.parametrize("model", [DEFAULT, STRICT])
+@pytest.mark.parametrize(
+    ("edits", "kinds"),
+    [
+        ({}, ["barrier-mismatch"]),
+        ({"second": "bar.sync 2, 64;"}, []),
+        # What orders the two: a barrier that all four warps come to.
+        ({"between": "bar.arrive 3, 128; bra END;", "ordered": "bar.sync 3, 128;"}, []),
+        # Warps that arrive and do not wait may come to the next phase too early as well.
+        ({"second": "bar.arrive 1, 64;"}, ["barrier-mismatch"]),
+    ],
+)
+def test_a_barrier_of_two_groups_may_count_one_for_the_other(model, edits, kinds) -> None:
+    _, done = TWO_GROUPS.run(edits, Options(model=model))
+    assert [d.kind for d in done.diagnostics] == kinds
+    if kinds:
+        (one,) = done.diagnostics
+        assert (one.at.line, one.other.line) == (
+            TWO_GROUPS.line("second"),
+            TWO_GROUPS.line("first"),
+        )
+        assert (one.who, one.other_who) == ("warp 2", "warp 0")
+
+
+def test_warps_that_take_turns_at_two_barriers_are_ordered() -> None:
+    """Each group waits at its own barrier and arrives at the other's: no phase meets the next."""
+    turn = "bar.sync {0}, 128; bar.arrive {1}, 128;"
+    steps = {
+        "first": " ".join([turn.format(1, 2)] * 3),
+        "second": "bar.arrive 1, 128; " + " ".join(["bar.sync 2, 128; bar.arrive 1, 128;"] * 2),
+        "end": "END:",
+    }
+    steps["second"] += " bar.sync 2, 128;"
+    for seed in (None, 1, 2):
+        _, done = TWO_GROUPS.run(steps, Options(seed=seed))
+        assert done.diagnostics == []
+
+
 def test_a_barrier_that_a_warp_does_not_know_is_told_of_once() -> None:
     m = machine((64, 1, 1))
     m.sync.init(np.uint32(0x800), np.uint32(1), slice(0, 1), 0)

@@ -176,6 +176,20 @@ def test_block_scales(kind, element, scaled, scale, block):
     assert not done.diagnostics, done.diagnostics[0]
 
 
+@pytest.mark.parametrize(("high", "low"), [(254, 0), (3, 250)])
+def test_block_scales_far_from_one(high: int, low: int) -> None:
+    """Neither operand times its own factor is a float32, and their product is."""
+    left, right = codes("e4m3", 128, 1), codes("e4m3", 128, 2)
+    word = 1 << 23 | 128 // 8 << 17 | 128 // 16 << 24
+    factors = [np.full((128, 4), x, np.uint8) for x in (high, low)]
+    got, done = Product(128, 128, "mxf8f6f4", word, scaled=".block_scale").run(
+        left, right, scales=(factors[0], factors[1])
+    )
+    want = values(left, "e4m3") @ values(right, "e4m3").T * 2.0 ** (high + low - 254)
+    assert np.allclose(got.view(np.float32), want, rtol=1e-5)
+    assert not done.diagnostics, done.diagnostics[0]
+
+
 def test_negation_and_saturation():
     left, right = codes("f16", 128, 5), codes("f16", 8, 6)
     want = -(values(left, "f16") @ values(right, "f16").T)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator import formats
+from mla_var3.emulator import atomics
 from mla_var3.emulator import functions as fn
+from mla_var3.emulator.atomics import ACQUIRES, RELEASES
 from mla_var3.emulator.distinct import distinct
-from mla_var3.emulator.formats import F16, F32, F64, U16, U64
+from mla_var3.emulator.formats import U64
+from mla_var3.emulator.local import Local
 from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
-from mla_var3.emulator.regions import Access
+from mla_var3.emulator.touched import Access
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -26,26 +28,6 @@ SPACE_OF_WINDOW = {
     PARAM_WINDOW >> 48: "parameter",
     LOCAL_WINDOW >> 48: "local",
 }
-LOW_BITS = U64((1 << 48) - 1)
-ACQUIRES = ("acquire", "acq_rel")
-RELEASES = ("release", "acq_rel")
-
-
-class Parameters:
-    """The block of kernel parameters, constant for a launch."""
-
-    def __init__(self, block: bytes) -> None:
-        padded = np.zeros(-(-len(block) // 16) * 16 + 16, np.uint8)
-        padded[: len(block)] = np.frombuffer(block, np.uint8)
-        self.bytes = padded
-        self.views = {w: padded.view(f"u{w}") for w in (1, 2, 4, 8)}
-
-    def read(self, at: int, width: int, count: int) -> list[Any]:
-        """``count`` scalars of ``width`` bytes from byte ``at`` on."""
-        if at % width == 0:
-            return list(self.views[width][at // width : at // width + count])
-        raw = self.bytes[at : at + width * count].copy()
-        return list(raw.view(f"u{width}"))
 
 
 class Memory:
@@ -53,12 +35,11 @@ class Memory:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.local = np.full((machine.threads, machine.program.local_bytes), 0xA5, np.uint8)
-        self.local_known = np.zeros(self.local.shape, bool)
+        self.local = Local(machine)
 
     def start(self) -> None:
         """A new cluster: local memory holds nothing."""
-        self.local_known[:] = False
+        self.local.start()
 
     # Doors ------------------------------------------------------------------------------------
     def load(
@@ -90,8 +71,8 @@ class Memory:
         if space == "global":
             return self._load_global(address, width, count, s, pc, order)
         if space == "parameter":
-            return self._load_parameter(address, width, count, s, pc)
-        return self._load_local(address, width, count, s, pc)
+            return self.local.parameter(address, width, count, s, pc)
+        return self.local.load(address, width, count, s, pc)
 
     def _store(
         self, space: str, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
@@ -101,7 +82,7 @@ class Memory:
         elif space == "global":
             self._store_global(address, width, values, s, pc, order)
         elif space == "local":
-            self._store_local(address, width, values, s, pc)
+            self.local.store(address, width, values, s, pc)
         else:
             raise self.machine.reporter.stop(pc, "a kernel parameter is written")
 
@@ -344,61 +325,6 @@ class Memory:
             ),
         )
 
-    # Local and parameters ---------------------------------------------------------------------
-    def _local_at(self, address: Any, size: int, s: Any, pc: int, what: str) -> Any:
-        m = self.machine
-        at = (address.astype(U64) & LOW_BITS).astype(np.int64)
-        outside = at + size > self.local.shape[1]
-        if outside.any():
-            i = int(np.argmax(outside))
-            m.reporter.add(
-                "out-of-bounds",
-                pc,
-                f"local {what} of {size} bytes at byte {int(at[i])} of a frame of "
-                f"{self.local.shape[1]}",
-                who=m.thread(s, i),
-                missing="an index inside of the array",
-            )
-            at = np.where(outside, 0, at)
-        m.counts.local(pc, size, len(at), what)
-        return at, m.ids[s]
-
-    def _load_local(self, address: Any, width: int, count: int, s: Any, pc: int) -> list[Any]:
-        if not self.local.shape[1]:
-            raise self.machine.reporter.stop(pc, "local memory is read and there is none")
-        at, thread = self._local_at(address, width * count, s, pc, "read")
-        if self.machine.checks:
-            index = (thread[:, None], at[:, None] + np.arange(width * count))
-            fresh = ~self.local_known[index].all(1)
-            if fresh.any():
-                i = int(np.argmax(fresh))
-                self.machine.reporter.add(
-                    "uninitialized-read",
-                    pc,
-                    f"local byte {int(at[i])} is read and nothing has written it",
-                    who=self.machine.thread(s, i),
-                    missing="a write before",
-                )
-        raw = self.local[thread[:, None], at[:, None] + np.arange(width * count)]
-        codes = np.ascontiguousarray(raw).view(f"u{width}")
-        return [codes[:, i] for i in range(count)]
-
-    def _store_local(self, address: Any, width: int, values: list[Any], s: Any, pc: int) -> None:
-        size = width * len(values)
-        at, thread = self._local_at(address, size, s, pc, "write")
-        index = (thread[:, None], at[:, None] + np.arange(size))
-        codes = np.stack([np.broadcast_to(v, len(at)).astype(f"u{width}") for v in values], 1)
-        self.local[index] = np.ascontiguousarray(codes).view(np.uint8)
-        self.local_known[index] = True
-
-    def _load_parameter(self, address: Any, width: int, count: int, s: Any, pc: int) -> list[Any]:
-        m = self.machine
-        at = (address.astype(U64) & LOW_BITS).astype(np.int64)
-        if (at + width * count > len(m.parameters.bytes)).any():
-            raise m.reporter.stop(pc, "kernel parameters are read past their end")
-        codes = np.ascontiguousarray(m.parameters.bytes[at[:, None] + np.arange(width * count)])
-        return [codes.view(f"u{width}")[:, i] for i in range(count)]
-
     # Atomics ----------------------------------------------------------------------------------
     def atomic(
         self,
@@ -415,142 +341,13 @@ class Memory:
         """Read, modify and write as one; returns what stood there before."""
         m = self.machine
         address = fn.spread(address, len(m.ids[s]))
-        out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
+        out = [np.zeros(len(address), atomics.code(kind)) for _ in range(count)]
         spaces = self._spaces(address, s) if space == "generic" else [(space, slice(None), s)]
         for name, part, lanes in spaces:
             subset = [np.broadcast_to(v, len(address))[part] for v in values]
-            old = self._atomic(
-                name, operation, kind, address[part], subset, count, lanes, pc, order
+            old = atomics.atomic(
+                self, name, operation, kind, address[part], subset, count, lanes, pc, order
             )
             for target, value in zip(out, old, strict=True):
                 target[part] = value
         return out
-
-    def _atomic(
-        self,
-        space: str,
-        operation: str,
-        kind: str,
-        address: Any,
-        values: list[Any],
-        count: int,
-        s: Any,
-        pc: int,
-        order: str,
-    ) -> list[Any]:
-        m, width = self.machine, np.dtype(_code(kind)).itemsize
-        size = width * count
-        if space == "shared":
-            at, good = self.shared_at(address, size, s, pc, "atomic")
-            if m.checks:
-                m.shadow_atomic(m.shared.granules(at, size), s, pc)
-            keep = slice(None) if good is None else good
-            return _modify(m.shared.views[width], at // width, operation, kind, values, count, keep)
-        if space != "global":
-            raise m.reporter.stop(pc, f"an atomic on {space} memory is not emulated")
-        out = [np.zeros(len(address), _code(kind)) for _ in range(count)]
-        signal = kind[0] in "usb" or operation in ("exch", "cas")
-        if signal:
-            learns = order in ACQUIRES or m.model.relaxed_publishes
-            m.words.acquire(address, m.warp[s], learns)
-            if m.trace is not None:
-                m.trace.read_words(m.number, address, m.warp[s], pc)
-        for region, at, part in self.global_at(address, size, s, pc, "atomic"):
-            chosen = slice(None) if part is None else part
-            self.note(region, at, size, pc, True, s, True, part)
-            subset = [v[chosen] for v in values]
-            view, index = region.views[width], at // width
-            with m.lock:
-                old = _modify(view, index, operation, kind, subset, count, slice(None))
-                changed = any((view[index + j] != old[j]).any() for j in range(count))
-            m.memory_map.changes += changed
-            if not changed:
-                m.scheduler.asks(pc)
-            for target, value in zip(out, old, strict=True):
-                target[chosen] = value
-        if signal:
-            whole = order in RELEASES or m.model.relaxed_publishes
-            m.words.release(address, m.warp[s], whole, not (learns and whole))
-            if m.trace is not None:
-                m.trace.write_words(m.number, address, m.warp[s], pc)
-        m.progress += 1
-        return out
-
-
-def _code(kind: str) -> str:
-    """Unsigned numpy type of the codes of an atomic's operand."""
-    return {"f16x2": "u4", "bf16x2": "u4", "f16": "u2", "bf16": "u2"}.get(
-        kind, f"u{int(kind[1:]) // 8 if kind[1:].isdigit() else 4}"
-    )
-
-
-def _modify(
-    view: Any, index: Any, operation: str, kind: str, values: list[Any], count: int, keep: Any
-) -> list[Any]:
-    """Apply the operation thread after thread; values of ``cas`` are compare and new."""
-    olds = [np.zeros(len(index), view.dtype) for _ in range(count)]
-    lanes = np.arange(len(index))[keep]
-    for j in range(count):
-        extra = values[count:] if operation == "cas" else []
-        chosen = index[lanes] + j
-        if len(np.unique(chosen)) == len(chosen):
-            old = view[chosen]
-            view[chosen] = combine(
-                operation, kind, old, values[j][lanes], *(e[lanes] for e in extra)
-            )
-            olds[j][lanes] = old
-            continue
-        for i in lanes:
-            at = slice(int(index[i]) + j, int(index[i]) + j + 1)
-            old = view[at].copy()
-            view[at] = combine(
-                operation, kind, old, values[j][i : i + 1], *(e[i : i + 1] for e in extra)
-            )
-            olds[j][i] = old[0]
-    return olds
-
-
-def combine(operation: str, kind: str, old: Any, value: Any, new: Any = None) -> Any:
-    """What an atomic stores, as codes."""
-    old = np.ascontiguousarray(old)
-    value = np.ascontiguousarray(value).astype(old.dtype)
-    match operation:
-        case "exch":
-            return value
-        case "cas":
-            return np.where(old == value, new, old)
-        case "and":
-            return old & value
-        case "or":
-            return old | value
-        case "xor":
-            return old ^ value
-        case "inc":
-            return np.where(old >= value, old.dtype.type(0), old + old.dtype.type(1))
-        case "dec":
-            return np.where((old == 0) | (old > value), value, old - old.dtype.type(1))
-    a, b = _numbers(old, kind), _numbers(value, kind)
-    result = {"add": np.add, "min": np.minimum, "max": np.maximum}[operation](a, b)
-    return _codes(result, kind)
-
-
-def _numbers(codes: Any, kind: str) -> Any:
-    match kind:
-        case "f32":
-            return codes.view(F32)
-        case "f64":
-            return codes.view(F64)
-        case "f16":
-            return codes.view(F16)
-        case "bf16":
-            return formats.from_bf16(codes)
-    return codes.view(f"i{codes.itemsize}") if kind[0] == "s" else codes
-
-
-def _codes(numbers: Any, kind: str) -> Any:
-    match kind:
-        case "bf16":
-            return formats.to_bf16(numbers)
-        case "f16":
-            return numbers.view(U16)
-    return numbers.view(f"u{numbers.itemsize}")

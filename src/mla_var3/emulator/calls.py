@@ -14,8 +14,8 @@ from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import Instruction
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
-    from mla_var3.emulator.sched import Fragment
 
 SPEC = re.compile(r"%[-+ #0]*(?:\d+|\*)?(?:\.\d+)?(hh|h|ll|l|z|j|t)?([diouxXcfFeEgGaAsp%])")
 
@@ -31,8 +31,8 @@ def call(machine: Machine, f: Fragment, i: Instruction) -> None:
         _printf(machine, f, given)
         if i.args[0].startswith("("):
             at = machine.program.local[i.args[0].strip("() ")]
-            machine.memory.local[f.ids, at : at + 4] = 0
-            machine.memory.local_known[f.ids, at : at + 4] = True
+            machine.memory.local.bytes[f.ids, at : at + 4] = 0
+            machine.memory.local.known[f.ids, at : at + 4] = True
         return
     if name == "__assertfail":
         text, file = (_text(_word(machine, int(f.ids[0]), p)) for p in given[:2])
@@ -63,7 +63,7 @@ def _threads(machine: Machine, f: Fragment) -> str:
 
 def _word(machine: Machine, thread: int, parameter: str) -> int:
     at = machine.program.local[parameter]
-    return int(machine.memory.local[thread, at : at + 8].view(np.uint64)[0])
+    return int(machine.memory.local.bytes[thread, at : at + 8].view(np.uint64)[0])
 
 
 def _text(address: int) -> str:
@@ -74,7 +74,7 @@ def _printf(machine: Machine, f: Fragment, given: list[str]) -> None:
     for thread in f.ids.tolist():
         text = _text(_word(machine, thread, given[0]))
         start = _word(machine, thread, given[1]) & (1 << 48) - 1
-        frame = machine.memory.local[thread].tobytes()[start:]
+        frame = machine.memory.local.bytes[thread].tobytes()[start:]
         machine.printed.append(_format(text, frame))
 
 

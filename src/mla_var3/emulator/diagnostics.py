@@ -26,7 +26,7 @@ KINDS = {
     "barrier-reinitialized": "an mbarrier is initialized again without mbarrier.inval",
     "barrier-unordered": "an mbarrier is used by a warp that its initialization is not ordered to",
     "barrier-overflow": "more arrivals in a phase of an mbarrier than it counts",
-    "barrier-mismatch": "warps disagree about the threads of a named barrier",
+    "barrier-mismatch": "warps disagree about a named barrier, or may be counted in another phase",
     "barrier-bytes": "an mbarrier's expected bytes are not those that arrived",
     "mask-mismatch": "the mask of a shuffle or vote names lanes that have ended",
     "deadlock": "no thread can go on",

@@ -279,6 +279,18 @@ def find_bit(x: Any, signed: bool, amount: bool, width: int) -> Any:
     return np.where(found == U32(0xFFFFFFFF), found, U32(width - 1) - found) if amount else found
 
 
+def find_nth(mask: Any, base: Any, offset: Any) -> Any:
+    """``fns``: position of the n-th set bit from ``base`` on, downwards where n is negative."""
+    mask, base, n = (np.asarray(x)[..., None] for x in (mask, base, offset))
+    place = np.arange(32)
+    up = place >= base.astype(np.int64)
+    there = ((mask >> place.astype(U32)) & U32(1)).astype(bool)
+    there &= np.where(n > 0, up, np.where(n < 0, place <= base, place == base))
+    rank = np.where(n < 0, there[..., ::-1].cumsum(-1)[..., ::-1], there.cumsum(-1))
+    hit = there & (rank == np.maximum(np.abs(n.astype(np.int64)), 1))
+    return np.where(hit.any(-1), hit.argmax(-1), -1).astype(U32)
+
+
 def reverse(x: Any, width: int) -> Any:
     """Bits in reverse order."""
     x = np.asarray(x)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import os
 import re
@@ -80,6 +81,8 @@ class Call(Protocol):
     def shared(self) -> int: ...
     @property
     def overlaps(self) -> bool: ...
+    @property
+    def compiled(self) -> bool: ...
     def argument(self, i: int, size: int, /) -> bytes: ...
 
 
@@ -164,7 +167,8 @@ class Emulation:
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
         shape = (call.grid, call.block, call.cluster, call.shared)
-        streams.submit(functools.partial(self._run, program, block, shape, call.overlaps))
+        how = call.overlaps, call.compiled
+        streams.submit(functools.partial(self._run, program, block, shape, *how))
 
     def _run(
         self,
@@ -172,6 +176,7 @@ class Emulation:
         block: bytearray,
         shape: tuple[Dim3, Dim3, Dim3, int],
         overlaps: bool,
+        compiled: bool,
     ) -> None:
         """Run a launch in all ways that are asked."""
         last = self.launches[-1] if self.launches else None
@@ -180,9 +185,11 @@ class Emulation:
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()
         ]
         asked = Asked(program, bytes(block), shape, after, self.counted)
-        self.launches += self.repeats.run(
-            asked, regions, self.options, self.others, self.where_quick
+        first, others, more = (
+            [dataclasses.replace(o, compiled=compiled) for o in ways]
+            for ways in ((self.options,), self.others, self.where_quick)
         )
+        self.launches += self.repeats.run(asked, regions, first[0], others, more)
         if last is not None:
             last.grid_before = None  # The next one comes after this, and it takes memory.
         done = self.launches[-1]
@@ -236,6 +243,8 @@ def _lowered(text: str, kernel: str) -> Program:
 
 class _Call:
     """The arguments of one ``cudaLaunchKernelEx``."""
+
+    compiled = False
 
     def __init__(self, config: int, kernel: str, arguments: int) -> None:
         gx, gy, gz, bx, by, bz, self.shared, _, attributes, n = CONFIG.unpack(

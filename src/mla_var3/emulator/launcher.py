@@ -23,8 +23,9 @@ from mla_var3.emulator.diagnostics import Diagnostic, Reporter
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import GlobalMemory, GridBefore, Region, Touched
+from mla_var3.emulator.regions import GlobalMemory, Region
 from mla_var3.emulator.timeline import Timeline
+from mla_var3.emulator.touched import GridBefore, Touched
 from mla_var3.emulator.trace import Trace
 from mla_var3.emulator.turns import in_turns, resident
 from mla_var3.emulator.unused import RacingReads

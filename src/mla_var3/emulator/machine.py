@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator import formats
 from mla_var3.emulator import functions as fn
-from mla_var3.emulator.access import Memory, Parameters
+from mla_var3.emulator.access import Memory
 from mla_var3.emulator.clocks import GENERIC, PC_MASK, Clocks
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.formats import F16, F32, F64, U16, U32, U64
+from mla_var3.emulator.local import Parameters
 from mla_var3.emulator.lower import forms
+from mla_var3.emulator.meetings import Meetings
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import GlobalMemory
@@ -78,7 +80,7 @@ class Machine:
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
         self.words = Words(self.clocks, memory_map.board, self.warps_of)
-        self.memory, self.sync = Memory(self), Sync(self)
+        self.memory, self.sync, self.meetings = Memory(self), Sync(self), Meetings(self)
         self._registers()
         self.pending = PendingRegisters(self)
         self.units: dict[str, Unit] = {unit.name: unit(self) for unit in UNITS}
@@ -211,6 +213,7 @@ class Machine:
         self.words.start(number + 1)
         for part in (self.shared, self.memory, self.sync, self.pending, self.residency):
             part.start()
+        self.meetings.start()
         for unit in self.units.values():
             unit.start()
         self.scheduler.start(self._seed())

@@ -48,6 +48,8 @@ class Model:
             arrived too, so that the CTA of their barriers may end.
         swizzle_by_address: The swizzle of an operand of ``tcgen05`` or ``wgmma`` goes by the bits
             of the address, so that a tile need not start where its pattern does.
+        compiler_inits: An mbarrier that a compiler of tiles (Triton's) initializes reaches
+            asynchronous copies once a barrier of the threads orders the two, without a fence.
         lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
             the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
             the second and fourth.
@@ -68,6 +70,7 @@ class Model:
     tensor_in_order: bool = True
     commits_in_order: bool = True
     swizzle_by_address: bool = True
+    compiler_inits: bool = True
     lanes_by_warp: bool = True
 
 
@@ -88,6 +91,7 @@ STRICT = Model(
     tensor_in_order=False,
     commits_in_order=False,
     swizzle_by_address=False,
+    compiler_inits=False,
     lanes_by_warp=False,
 )
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
@@ -113,6 +117,7 @@ class Options:
             the architecture.
         stop: A Python line at which to print who is where, barriers and tiles.
         fill: The byte that shared memory holds before anything has written it.
+        compiled: A compiler of tiles made the kernel: no author could have placed its fences.
     """
 
     checks: bool = True
@@ -127,6 +132,7 @@ class Options:
     resident: int | None = None
     stop: Stop | None = None
     fill: int = 0xA5
+    compiled: bool = False
 
     @property
     def schedule(self) -> str:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator import calls
-from mla_var3.emulator.distinct import common, distinct
-from mla_var3.emulator.lower.base import NotLowered
+from mla_var3.emulator import blocking, stuck
+from mla_var3.emulator.distinct import common
+from mla_var3.emulator.fragments import MASK_OF_ALL, Fragment, lanes
 from mla_var3.emulator.lower.batches import scattered
 from mla_var3.emulator.stops import describe, places
 from mla_var3.emulator.units.base import WARPGROUP as GROUP
-from mla_var3.errors import EmulatorError
-from mla_var3.gpuless.ptx import FAULTS, Instruction
+from mla_var3.gpuless.ptx import FAULTS
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -33,48 +32,8 @@ PATIENCE = 4096
 ASKING = 2000
 #: Operand with the mask of the lanes that must take part.
 MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
-
-
 #: Without a seed the fragment that is behind goes first, but those that ask others go last.
 BEHIND = operator.attrgetter("asks", "pc")
-
-
-#: The lanes of a warp, as a mask.
-MASK_OF_ALL = (1 << 32) - 1
-
-
-def _lanes(machine: Machine, chosen: NDArray[np.bool_], ids: Any = slice(None)) -> int:
-    """Lanes of chosen threads, as a mask."""
-    return int((1 << machine.lane[ids][chosen].astype(np.int64)).sum())
-
-
-class Fragment:
-    """Threads at one instruction; ``s`` is a slice where they are contiguous."""
-
-    def __init__(self, machine: Machine, pc: int, ids: NDArray[np.int64]) -> None:
-        self.pc, self.ids, self.n = pc, ids, len(ids)
-        self.wait: str | None = None
-        self.tried = False
-        #: The mbarrier that it sleeps for, where it is one.
-        self.at: int | None = None
-        #: Whether it asks for a word again and again, and where it asked last.
-        self.asks, self.asked = False, -1
-        contiguous = int(ids[-1] - ids[0]) == self.n - 1
-        self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
-        self.place = int(machine.place[ids[0]])
-        self.warps = machine.warps_of(self.s)
-        self.refresh(machine)
-
-    def refresh(self, machine: Machine) -> None:
-        """Whether these are all live lanes of their warps, and whole warpgroups."""
-        self.full = self.n == sum(machine.live[w] for w in self.warps)
-        self.group = False
-        if self.n % GROUP == 0 and self.full:
-            own = machine.own[self.ids[::GROUP]]
-            last = self.ids[GROUP - 1 :: GROUP]
-            self.group = bool(
-                (own % GROUP == 0).all() and (last - self.ids[::GROUP] == GROUP - 1).all()
-            )
 
 
 class Scheduler:
@@ -128,7 +87,7 @@ class Scheduler:
             if fragment is None:
                 if self._try_again():
                     continue
-                self._deadlock()
+                stuck.deadlock(self)
                 return True
             self._merge(fragment)
             running = self.favored or fragment
@@ -138,7 +97,7 @@ class Scheduler:
                 said = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
                 raise m.reporter.stop(running.pc, f"what follows cannot be run ({said})") from fault
             if m.steps > m.options.max_steps:
-                raise self._endless()
+                raise stuck.endless(self)
             if until is not None and m.steps + m.asked >= until:
                 return not self.fragments
         return True
@@ -211,7 +170,7 @@ class Scheduler:
         instructions = program.kernel.instructions
         while True:
             if f.pc >= len(instructions):
-                self._exit(f)
+                self.exit(f)
                 return
             if f.pc in self.stops:
                 self._stop(f)
@@ -219,7 +178,7 @@ class Scheduler:
                 m.steps += 1
                 m.ticks += 1
                 m.counts.segment(f.pc, f.pc + 1, len(f.warps), f.n)
-                if not self._block(f, instructions[f.pc]) or f not in self.fragments:
+                if not blocking.run(self, f, instructions[f.pc]) or f not in self.fragments:
                     return
             elif not self._segment(f):
                 return
@@ -294,10 +253,10 @@ class Scheduler:
         ended = []
         for w in f.warps:
             named = int(mask[m.warp[f.ids] == w][0])
-            away = named & ~_lanes(m, m.warp[f.ids] == w, f.ids) & MASK_OF_ALL
-            if away & _lanes(m, (m.warp == w) & m.alive):
+            away = named & ~lanes(m, m.warp[f.ids] == w, f.ids) & MASK_OF_ALL
+            if away & lanes(m, (m.warp == w) & m.alive):
                 return False
-            if away & _lanes(m, m.warp == w):
+            if away & lanes(m, m.warp == w):
                 ended.append(w)
         if ended and m.checks:
             m.reporter.add(
@@ -328,48 +287,6 @@ class Scheduler:
             start = common(self.machine.special["shared_window"][f.s].astype(np.int64) + start)
         return (start if isinstance(start, int) else start.astype(np.int64)) + int(offset or 0)
 
-    # Instructions at which fragments stop -----------------------------------------------------
-    def _block(self, f: Fragment, i: Instruction) -> bool:
-        """Do one; whether the fragment can go on at once."""
-        if i.guard is not None and not i.op.startswith("bra"):
-            rest = self._guarded(f, i)
-            if rest is None:
-                return False
-            if not rest:
-                f.pc += 1
-                return True
-        unit = self.program.blockers.get(i.pc)
-        if unit is not None:
-            return self.machine.units[unit.name].block(f, i)
-        name = i.parts[0]
-        if name == "bra":
-            return self._branch(f, i)
-        if name == "brx":
-            return self._table(f, i)
-        if name in ("ret", "exit"):
-            self._exit(f)
-            return False
-        if name == "mbarrier":
-            return self._mbarrier(f, i)
-        if name == "call":
-            return self._call(f, i)
-        if name == "trap":
-            raise calls.trapped(self.machine, f, i)
-        if i.op.startswith("barrier.cluster"):
-            return self._cluster(f, i)
-        return self._named(f, i)
-
-    def _guarded(self, f: Fragment, i: Instruction) -> bool | None:
-        """Whether a guard lets all through (True) or none (False); None: the fragment was split."""
-        test = self.machine.p[self.program.writer.index(i.guard or "")][f.s]
-        test = ~test if i.negated else test
-        if test.all():
-            return True
-        if not test.any():
-            return False
-        self.split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], f.pc)])
-        return None
-
     def split(self, f: Fragment, parts: list[tuple[NDArray[np.int64], int]]) -> list[Fragment]:
         """Put fragments of its threads, each at an instruction, in the place of a fragment."""
         self.fragments.remove(f)
@@ -377,27 +294,7 @@ class Scheduler:
         self.fragments += new
         return new
 
-    def _branch(self, f: Fragment, i: Instruction) -> bool:
-        target = self.program.kernel.labels[i.args[0]]
-        if i.guard is None:
-            f.pc = target
-            return True
-        test = self.machine.p[self.program.writer.index(i.guard)][f.s]
-        count = int(np.count_nonzero(test))
-        if i.negated:
-            count = f.n - count
-        self.machine.counts.jump(i.pc, count, f.n - count)
-        if count in (0, f.n):
-            f.pc = target if count else f.pc + 1
-            return True
-        test = ~test if i.negated else test
-        if not self.stops and self.program.passes(i.pc, target):
-            self._beside(f, ~test, target)
-            return True
-        self.split(f, [(f.ids[~test], f.pc + 1), (f.ids[test], target)])
-        return False
-
-    def _beside(self, f: Fragment, chosen: NDArray[np.bool_], target: int) -> None:
+    def beside(self, f: Fragment, chosen: NDArray[np.bool_], target: int) -> None:
         """Run what a branch jumps over for those who do not jump, and go on with all."""
         m, key = self.machine, (f.pc, int(f.ids[0]), f.n, chosen.tobytes())
         part = self.parts.get(key)
@@ -410,21 +307,8 @@ class Scheduler:
         self.running = f
         f.asks, f.asked, f.pc = part.asks, part.asked, target
 
-    def _table(self, f: Fragment, i: Instruction) -> bool:
-        labels = self.program.kernel.tables[i.args[1]]
-        index = np.broadcast_to(self.value(i.args[0], f), f.n)
-        if int(index.max()) >= len(labels):
-            raise self.machine.reporter.stop(
-                i.pc, f"branch {int(index.max())} of {len(labels)} is taken"
-            )
-        parts = [
-            (f.ids[index == k], self.program.kernel.labels[labels[int(k)]])
-            for k in np.unique(index)
-        ]
-        self.split(f, parts)
-        return False
-
-    def _exit(self, f: Fragment) -> None:
+    def exit(self, f: Fragment) -> None:
+        """Threads have ended."""
         m = self.machine
         m.alive[f.ids] = False
         for w, count in zip(*np.unique(m.warp[f.ids], return_counts=True), strict=True):
@@ -441,184 +325,4 @@ class Scheduler:
             other.refresh(m)
             if other.wait == "converge":
                 other.wait = None
-        m.sync.threads_left()
-
-    def _mbarrier(self, f: Fragment, i: Instruction) -> bool:
-        m = self.machine
-        parity = "parity" in i.parts
-        wanted = common(np.atleast_1d(self.value(i.args[2], f)).astype(np.int64))
-        address = self.address(i.args[1], f)
-        done = m.sync.test(f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
-        if done is None:
-            f.wait = "mbarrier"
-            m.counts.waits[i.pc] += len(f.warps)
-            if m.timeline is not None:
-                m.timeline.wait(f.warps, m.ticks, i.pc)
-            return False
-        if not done.all():
-            m.counts.waits[i.pc] += len(f.warps)
-        f.tried = False
-        m.p[self.program.writer.index(i.args[0])][f.s] = done
-        f.pc += 1
-        return True
-
-    def _named(self, f: Fragment, i: Instruction) -> bool:
-        """``bar`` and ``barrier``: one barrier of each CTA of the fragment at a time."""
-        m = self.machine
-        if not f.full:
-            f.wait = "converge"
-            return False
-        reduce = "red" in i.parts
-        at = 1 if reduce else 0
-        numbers = np.broadcast_to(self.value(i.args[at], f), f.n)
-        keys = m.cta[f.ids] * 64 + numbers.astype(np.int64)
-        if len(kinds := distinct(keys)) > 1:
-            # At once, or the parts would merge again.
-            for part in self.split(f, [(f.ids[keys == k], f.pc) for k in kinds]):
-                self._named(part, i)
-            return False
-        most = 1 if not reduce else 2
-        sized = len(i.args) > (at + most if reduce else at + 1)
-        threads = int(np.ravel(self.value(i.args[at + 1], f))[0]) if sized else None
-        if threads is not None and self._too_many(f, kinds[0], threads):
-            return False
-        if reduce:
-            self._vote(f, i, kinds[0])
-        wait = "arrive" not in i.parts
-        f.wait = "named" if wait else None
-        f.pc += 1
-        if wait and m.timeline is not None:
-            m.timeline.wait(f.warps, m.ticks, i.pc)
-        m.sync.enter(f, int(numbers[0]), int(m.cta[f.ids[0]]), threads, wait, i.pc)
-        return f.wait is None
-
-    def _too_many(self, f: Fragment, key: int, threads: int) -> bool:
-        """Split off the warps that a named barrier still takes, if these are more."""
-        barrier = self.machine.sync.named.get(key)
-        room = max(1, (threads - (barrier.arrived if barrier else 0)) // 32)
-        if len(f.warps) <= room:
-            return False
-        first = np.isin(self.machine.warp[f.ids], f.warps[:room])
-        part, _ = self.split(f, [(f.ids[first], f.pc), (f.ids[~first], f.pc)])
-        # The two must not merge again before the first has arrived.
-        self._named(part, self.program.kernel.instructions[f.pc])
-        return True
-
-    def _vote(self, f: Fragment, i: Instruction, key: int) -> None:
-        """``bar.red``: the result is written once all have come; each arrival updates it."""
-        m = self.machine
-        text = i.args[-1]
-        test = self.value(text.lstrip("!"), f)
-        test = ~test if text.startswith("!") else test
-        votes = m.sync.votes.setdefault(key, [])
-        votes.append((f.ids, test))
-        everyone = np.concatenate([ids for ids, _ in votes])
-        tests = np.concatenate([np.broadcast_to(t, len(ids)) for ids, t in votes])
-        results: dict[str, Any] = {"popc": tests.sum(), "and": tests.all(), "or": tests.any()}
-        result = next(value for name, value in results.items() if name in i.parts)
-        found = self.program.row(i.args[0])
-        if found is None:
-            raise NotLowered(i.args[0])
-        rows = m.p if found[0] == "p" else m.r
-        rows[found[1]][everyone] = result
-        if len(everyone) >= int(m.alive[m.cta == key // 64].sum()):
-            del m.sync.votes[key]
-
-    def _cluster(self, f: Fragment, i: Instruction) -> bool:
-        m = self.machine
-        if not f.full:
-            f.wait = "converge"
-            return False
-        if "arrive" in i.parts:
-            m.sync.arrive_cluster(f, "relaxed" in i.parts)
-        elif not m.sync.wait_cluster(f):
-            f.wait = "cluster"
-            return False
-        f.pc += 1
-        return True
-
-    def _call(self, f: Fragment, i: Instruction) -> bool:
-        calls.call(self.machine, f, i)
-        f.pc += 1
-        return True
-
-    # When nothing goes on ---------------------------------------------------------------------
-    def _endless(self) -> EmulatorError:
-        m = self.machine
-        pc = max(self.fragments, key=lambda f: f.n).pc if self.fragments else 0
-        pc = min(pc, len(self.program.kernel.instructions) - 1)
-        return m.reporter.stop(
-            pc,
-            f"CTA {m.index} has run {m.steps} segments without an end (a loop that nothing stops?)",
-        )
-
-    def waits_for_words(self, why: str) -> None:
-        """Report that what this cluster asks for in global memory will never come."""
-        m = self.machine
-        self.stuck = True
-        for f in self.fragments:
-            if f.asked >= 0:
-                m.reporter.add(
-                    "deadlock",
-                    f.asked,
-                    f"{m.who(f.s)} ({f.n} threads) asks for a word of global memory that nobody "
-                    f"changes any more: {why}",
-                    who=m.who(f.s),
-                    missing="a write to the word by a CTA that runs",
-                )
-
-    def _deadlock(self) -> None:
-        m = self.machine
-        self.stuck = True
-        for f in self.fragments:
-            pc = f.pc - 1 if f.wait == "named" else f.pc
-            pc = min(pc, len(self.program.kernel.instructions) - 1)
-            m.reporter.add(
-                "deadlock",
-                pc,
-                f"{m.who(f.s)} ({f.n} threads) can never go on: {self._reason(f, pc)}",
-                who=m.who(f.s),
-                missing="an arrival, bytes or threads that the barrier still expects",
-            )
-
-    def _reason(self, f: Fragment, pc: int) -> str:
-        m, i = self.machine, self.program.kernel.instructions[pc]
-        if f.wait == "mbarrier":
-            at = int(
-                np.ravel(
-                    m.shared.physical(
-                        np.ravel(self.address(i.args[1], f))[:1], m.cta_offset[f.ids[:1]]
-                    )
-                )[0]
-            )
-            barrier = m.sync.mbarriers.get(at)
-            wanted = int(np.ravel(self.value(i.args[2], f))[0])
-            state = barrier.state() if barrier else "not initialized"
-            if barrier and barrier.pending == 0 and barrier.tx:
-                m.reporter.add(
-                    "barrier-bytes",
-                    pc,
-                    f"the mbarrier at shared {at % m.shared.size:#x} expects {barrier.tx} "
-                    "bytes that "
-                    "nothing brings",
-                    barrier.pc,
-                    missing="expect_tx with the bytes of the copies",
-                )
-            return (
-                f"mbarrier at shared {at % m.shared.size:#x}, parity {wanted & 1} wanted; {state}"
-            )
-        if f.wait == "named":
-            for key, named in m.sync.named.items():
-                if f in named.waiting:
-                    return (
-                        f"named barrier {key % 64}, {named.arrived} of "
-                        f"{named.threads or 'all'} threads there"
-                    )
-        if f.wait in m.units:
-            return m.units[f.wait].waits(f, pc)
-        if f.wait == "cluster":
-            return (
-                f"the cluster barrier, {m.sync.cluster.arrived} of {int(m.alive.sum())} "
-                "threads there"
-            )
-        return "the rest of its warp is elsewhere"
+        m.meetings.threads_left()

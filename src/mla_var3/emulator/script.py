@@ -58,11 +58,19 @@ def environment(options: Options, arch: str, others: Sequence[Options] = ()) -> 
 
 
 def _untimed(
-    emulation: Emulation, function: Any = None, *_: Any, kernel_arguments: Any = None, **__: Any
+    emulation: Emulation,
+    function: Any = None,
+    *_: Any,
+    kernel_arguments: Any = None,
+    workspace_generator: Any = None,
+    **__: Any,
 ) -> float:
     """Nothing is timed. Where nothing was launched before, the results of one run are wanted."""
-    if not emulation.launches and kernel_arguments is not None:
-        function(*kernel_arguments.args, **kernel_arguments.kwargs)
+    if not emulation.launches:
+        if kernel_arguments is None and workspace_generator is not None:
+            kernel_arguments = workspace_generator()
+        if kernel_arguments is not None:
+            function(*kernel_arguments.args, **kernel_arguments.kwargs)
     return 1.0
 
 

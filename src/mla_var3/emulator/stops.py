@@ -17,8 +17,8 @@ from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import Kernel
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
-    from mla_var3.emulator.sched import Fragment
 
 #: Kinds of elements that can be shown, and the bytes of each.
 SHOWN = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "s32": 4, "u32": 4, "s8": 1, "u8": 1}
@@ -117,7 +117,7 @@ def describe(machine: Machine, wanted: Stop, here: Fragment) -> str:
     for at, barrier in sorted(machine.sync.mbarriers.items()):
         place = f"{at % machine.shared.size:#x}{_of_cta(machine, at)}"
         lines.append(f"  mbarrier {place} of {_at(machine, barrier.pc)}: {barrier.state()}")
-    for key, named in sorted(machine.sync.named.items()):
+    for key, named in sorted(machine.meetings.named.items()):
         there = f"{named.arrived} of {named.threads or 'all'} threads there"
         lines.append(f"  named barrier {key % 64} of CTA {key // 64}: {there}")
     cta = int(machine.cta[here.ids[0]])

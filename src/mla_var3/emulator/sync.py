@@ -1,8 +1,7 @@
-"""Emulated barriers (mbarrier, named, cluster) and fences: who waits, and the order they make."""
+"""Emulated mbarriers and fences: who arrives and who waits, and the order that they make."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,78 +11,15 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.clocks import BULK, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
+from mla_var3.emulator.mbarrier import MBarrier
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
-    from mla_var3.emulator.sched import Fragment
-
-NAMED = 64
-
-
-@dataclass
-class MBarrier:
-    """An mbarrier object: arrivals and bytes outstanding in its phase, and what it knows.
-
-    Its phases are a chain: that of the current one has the number ``base + phase + 1``.
-    """
-
-    count: int
-    pending: int
-    init_warp: int
-    init_clock: int
-    vector: NDArray[np.int64]
-    done: NDArray[np.int64]
-    chain: int
-    base: int
-    tx: int = 0
-    phase: int = 0
-    pc: int = 0
-    known_to: set[int] = field(default_factory=set)
-    #: The last phase that a tcgen05.commit arrived in, its event and its instruction; and the last
-    #: phase whose end somebody has seen.
-    committed: tuple[int, Event, int] | None = None
-    passed: int = 0
-
-    def state(self) -> str:
-        """What is missing in its phase, in words."""
-        lacks = []
-        if self.pending:
-            whole = "its only arrival" if self.count == 1 else f"its {self.count} arrivals"
-            lacks.append(whole if self.pending == self.count else f"{self.pending} of {whole}")
-        if self.tx > 0:
-            lacks.append(f"{self.tx} bytes")
-        if self.tx < 0:
-            lacks.append(f"an announcement of {-self.tx} bytes that came")
-        return f"phase {self.phase}, which lacks {' and '.join(lacks) or 'nothing'}"
-
-
-@dataclass
-class Named:
-    """A named barrier (``bar.sync``) that some warps have reached."""
-
-    threads: int | None
-    vector: NDArray[np.int64]
-    arrived: int = 0
-    serial: int = 0
-    warps: set[int] = field(default_factory=set)
-    waiting: list[Fragment] = field(default_factory=list)
-
-
-@dataclass
-class ClusterBarrier:
-    """``barrier.cluster``: one per cluster."""
-
-    vector: NDArray[np.int64]
-    relaxed: NDArray[np.int64]
-    done: NDArray[np.int64]
-    done_relaxed: NDArray[np.int64]
-    arrived: int = 0
-    phase: int = 0
-    of_warp: dict[int, int] = field(default_factory=dict)
 
 
 class Sync:
-    """All barriers of one cluster."""
+    """The mbarriers of one cluster, and its fences."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -94,26 +30,15 @@ class Sync:
         fit = self.machine.clocks.fit
         for b in self.mbarriers.values():
             b.vector, b.done = fit(b.vector), fit(b.done)
-        for n in self.named.values():
-            n.vector = fit(n.vector)
-        c = self.cluster
-        c.vector, c.relaxed = fit(c.vector), fit(c.relaxed)
-        c.done, c.done_relaxed = fit(c.done), fit(c.done_relaxed)
 
     def start(self) -> None:
         """A new cluster: no barrier is initialized."""
-        v = self.machine.clocks.vector
         self.mbarriers: dict[int, MBarrier] = {}
         #: Where they lie, in order.
         self.places: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.named: dict[int, Named] = {}
-        self.cluster = ClusterBarrier(v(), v(), v(), v())
-        #: Predicates of bar.red so far, by barrier.
-        self.votes: dict[int, list[tuple[Any, Any]]] = {}
         self.init_fenced = np.zeros(self.machine.clocks.warps, np.int64)
         self.timed_out: set[tuple[int, int, int, int]] = set()
 
-    # mbarriers --------------------------------------------------------------------------------
     def at(self, physical: int, pc: int, warps: Any = ()) -> MBarrier | None:
         """The barrier at an address; reports one that is not there or not yet visible."""
         m, barrier = self.machine, self.mbarriers.get(physical)
@@ -275,9 +200,8 @@ class Sync:
                 m.reporter.add(
                     "barrier-overflow",
                     pc,
-                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals "
-                    "than the "
-                    f"{barrier.count} of its phase ({barrier.state()})",
+                    f"the mbarrier at shared {place % m.shared.size:#x} gets more arrivals than "
+                    f"the {barrier.count} of its phase ({barrier.state()})",
                     barrier.pc,
                     missing="the right count in mbarrier.init, or a wait between the phases",
                 )
@@ -345,7 +269,8 @@ class Sync:
 
     def _init_fence(self, barrier: MBarrier, warp: int, physical: int, pc: int) -> None:
         m = self.machine
-        if not m.checks or barrier.init_clock <= self.init_fenced[barrier.init_warp]:
+        fenced = barrier.init_clock <= self.init_fenced[barrier.init_warp]
+        if not m.checks or fenced or (m.options.compiled and m.model.compiler_inits):
             return
         if (
             m.model.reader_fences
@@ -356,8 +281,7 @@ class Sync:
             "missing-proxy-fence",
             pc,
             f"the mbarrier at shared {physical % m.shared.size:#x} is used by an asynchronous "
-            "copy, and no fence "
-            "follows its initialization",
+            "copy, and no fence follows its initialization",
             barrier.pc,
             m.warp_name(warp),
             m.warp_name(barrier.init_warp),
@@ -457,107 +381,6 @@ class Sync:
         """Whether warps have seen all that a phase waited for."""
         return all((seen >= done).all() for seen in self.machine.clocks.of(warps))
 
-    # Named and cluster barriers ---------------------------------------------------------------
-    def enter(
-        self, fragment: Fragment, number: int, cta: int, threads: int | None, wait: bool, pc: int
-    ) -> Named | None:
-        """Warps reach a named barrier; returns it once it is complete."""
-        m, key = self.machine, cta * NAMED + number
-        barrier = self.named.setdefault(key, Named(threads, m.clocks.vector()))
-        if m.trace is not None:
-            barrier.serial = barrier.serial or 1 + m.trace.serial()
-            own = "named", barrier.serial
-            m.trace.add(m.number, fragment.warps, "arrive", pc, own)
-            m.trace.add(m.number, fragment.warps if wait else (), "wait", pc, own)
-        if barrier.threads != threads and barrier.warps:
-            m.reporter.add(
-                "barrier-mismatch",
-                pc,
-                f"named barrier {number} is entered with {threads or 'all'} threads and with "
-                f"{barrier.threads or 'all'}",
-                who=m.who(fragment.s),
-            )
-        # A warp that arrived and now waits counts twice, as threads are counted: it may mean to.
-        if not wait and not barrier.warps.isdisjoint(fragment.warps):
-            m.reporter.add(
-                "barrier-mismatch",
-                pc,
-                f"a warp arrives twice at named barrier {number} before it is complete",
-                who=m.who(fragment.s),
-                missing="the right number of threads, or a second barrier",
-            )
-        barrier.threads = threads
-        m.progress += 1
-        barrier.warps |= set(fragment.warps)
-        barrier.arrived += 32 * len(fragment.warps)
-        m.clocks.publish(fragment.warps, barrier.vector)
-        m.clocks.tick(fragment.warps)
-        if wait:
-            barrier.waiting.append(fragment)
-        return self.complete_named(key)
-
-    def complete_named(self, key: int) -> Named | None:
-        """Let everyone go if enough threads have arrived."""
-        m, barrier = self.machine, self.named[key]
-        if barrier.threads is None:
-            cta = key // NAMED
-            alive = np.unique(m.warp[(m.cta == cta) & m.alive])
-            if not barrier.warps.issuperset(alive.tolist()):
-                return None
-        elif barrier.arrived < barrier.threads:
-            return None
-        for fragment in barrier.waiting:
-            m.scheduler.free(fragment)
-            m.clocks.join(fragment.warps, barrier.vector)
-        del self.named[key]
-        return barrier
-
-    def threads_left(self) -> None:
-        """Threads have exited: barriers that counted on all of them may be complete."""
-        for key in list(self.named):
-            if self.named[key].threads is None:
-                self.complete_named(key)
-        self.complete_cluster()
-
-    def arrive_cluster(self, fragment: Fragment, relaxed: bool) -> None:
-        """``barrier.cluster.arrive``."""
-        m, barrier = self.machine, self.cluster
-        m.clocks.publish(fragment.warps, barrier.relaxed if relaxed else barrier.vector)
-        m.clocks.tick(fragment.warps)
-        for w in fragment.warps:
-            barrier.of_warp[w] = barrier.phase
-        if m.trace is not None:
-            own = "cluster", m.number, barrier.phase
-            m.trace.add(m.number, fragment.warps, "arrive", fragment.pc, own)
-        barrier.arrived += fragment.n
-        m.progress += 1
-        self.complete_cluster()
-
-    def complete_cluster(self) -> None:
-        """End the phase of the cluster's barrier if every live thread has arrived."""
-        barrier = self.cluster
-        if barrier.arrived and barrier.arrived >= int(self.machine.alive.sum()):
-            barrier.arrived = 0
-            barrier.phase += 1
-            np.maximum(barrier.done, barrier.vector, out=barrier.done)
-            np.maximum(barrier.done_relaxed, barrier.relaxed, out=barrier.done_relaxed)
-            self.machine.scheduler.wake("cluster")
-
-    def wait_cluster(self, fragment: Fragment) -> bool:
-        """``barrier.cluster.wait``; whether the phase is over."""
-        barrier, clocks = self.cluster, self.machine.clocks
-        if any(barrier.of_warp.get(w, -1) >= barrier.phase for w in fragment.warps):
-            return False
-        clocks.join(fragment.warps, barrier.done)
-        if (trace := self.machine.trace) is not None:
-            for w in fragment.warps:
-                own = "cluster", self.machine.number, barrier.of_warp.get(w, -1)
-                trace.add(self.machine.number, [w], "wait", fragment.pc, own)
-        for w in fragment.warps:
-            both = np.maximum(barrier.done_relaxed, barrier.done)
-            np.maximum(clocks.barriers_seen[w], both, out=clocks.barriers_seen[w])
-        return True
-
     # Fences -----------------------------------------------------------------------------------
     def fence(self, op: str, s: Any) -> None:
         """``fence`` and ``membar``."""
@@ -570,12 +393,7 @@ class Sync:
         if not op.startswith("fence.proxy") and "cta" not in op:
             m.words.fence(m.warps_of(s))
 
-    def warp(self, s: Any) -> None:
-        """``bar.warp.sync``: lanes of a warp are one actor already."""
-
 
 def _proxied(op: str) -> tuple[str, ...]:
-    """Spaces that a proxy fence is for."""
-    if ".global" in op:
-        return ("global",)
-    return ("shared",) if ".shared" in op else ("shared", "global")
+    """Spaces that a proxy fence is for; both where it names none."""
+    return tuple(x for x in ("shared", "global") if f".{x}" in op) or ("shared", "global")

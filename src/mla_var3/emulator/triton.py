@@ -45,6 +45,7 @@ class Call:
     shared: int
     arguments: Sequence[bytes]
     overlaps: bool = False
+    compiled: bool = True
 
     def argument(self, i: int, size: int) -> bytes:
         """Bytes of the ``i``-th kernel parameter; null of a scratch pointer that is not used."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mla_var3.emulator import stuck
 from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
@@ -102,4 +103,4 @@ def _stuck(live: list[Machine], clusters: int, most: int, waiting: bool) -> None
     )
     for machine in live:
         machine.reporter.cta = machine.index
-        machine.scheduler.waits_for_words(why)
+        stuck.waits_for_words(machine.scheduler, why)

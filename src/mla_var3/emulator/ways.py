@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from mla_var3.emulator.launcher import Dim3, Launch, run
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
-from mla_var3.emulator.regions import GridBefore, Region
+from mla_var3.emulator.regions import Region
+from mla_var3.emulator.touched import GridBefore
 
 #: Seconds of a launch up to which it is soon done.
 SOON = 1.0

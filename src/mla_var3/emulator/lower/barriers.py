@@ -47,4 +47,4 @@ def warp_barrier(op: Op) -> list[str]:
     """Lower ``bar``, ``barrier``."""
     if op.instruction.op != "bar.warp.sync":
         raise NotLowered(op.instruction.op)
-    return [f"sync.warp({op.s})"]
+    return []  # bar.warp.sync: lanes of a warp are one actor already.

@@ -97,6 +97,12 @@ def bfind(op: Op) -> list[str]:
     return op.put(f"fn.find_bit({op.get(1)}, {signed}, {amount}, {bits(op.kind)})", "u32")
 
 
+@family("fns")
+def fns(op: Op) -> list[str]:
+    """Lower ``fns``."""
+    return op.put(f"fn.find_nth({op.get(1)}, {op.get(2, 'u32')}, {op.get(3, 's32')})", "u32")
+
+
 @family("bfe")
 def bfe(op: Op) -> list[str]:
     """Lower ``bfe``.

@@ -171,9 +171,9 @@ def cp(op: Op) -> list[str]:
 
 def _bulk(op: Op) -> list[str]:
     if op.has("commit_group"):
-        return [f"bulk.commit({op.s}, {op.pc})"]
+        return [f"bulk.stores.commit({op.s}, {op.pc})"]
     if op.has("wait_group"):
-        return [f"bulk.wait({int(op.args[0], 0)}, {op.has('read')}, {op.s}, {op.pc})"]
+        return [f"bulk.stores.wait({int(op.args[0], 0)}, {op.has('read')}, {op.s}, {op.pc})"]
     if op.has("prefetch"):
         return []
     if op.has("tensor"):
@@ -234,12 +234,13 @@ def _tensor(op: Op) -> list[str]:
 def tensormap(op: Op) -> list[str]:
     """Lower ``tensormap``."""
     if op.parts[1] == "cp_fenceproxy":
-        return [f"bulk.copy_map({op.address(0)}, {op.address(1)}, {op.s}, {op.pc})"]
+        return [f"bulk.maps.copy({op.address(0)}, {op.address(1)}, {op.s}, {op.pc})"]
     field = op.parts[3]
     numbered = field in ("global_dim", "global_stride", "box_dim", "element_stride")
     ordinal = int(op.args[1], 0) if numbered else 0
     space = "shared" if op.has("shared::cta", "shared") else "global"
     value = op.get(op.args[-1], "u" + op.kind[1:])
     return [
-        f"bulk.replace('{field}', {op.address(0)}, '{space}', {ordinal}, {value}, {op.s}, {op.pc})"
+        f"bulk.maps.replace('{field}', {op.address(0)}, '{space}', {ordinal}, {value}, {op.s}, "
+        f"{op.pc})"
     ]

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, ClassVar
 from mla_var3.gpuless.ptx import Instruction, Kernel
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
-    from mla_var3.emulator.sched import Fragment
 
 #: Threads that run an instruction as one.
 THREAD, WARP, WARPGROUP = 1, 32, 128

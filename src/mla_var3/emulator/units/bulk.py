@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
-from mla_var3.emulator.access import combine
-from mla_var3.emulator.clocks import STORE, STORED, Event
-from mla_var3.emulator.lower.base import PARAM_WINDOW
-from mla_var3.emulator.regions import Access, Region
+from mla_var3.emulator.atomics import combine
+from mla_var3.emulator.clocks import Event
+from mla_var3.emulator.regions import Region
 from mla_var3.emulator.units import tensormap
 from mla_var3.emulator.units.base import Unit
+from mla_var3.emulator.units.boxes import Boxes
+from mla_var3.emulator.units.groups import Stores
+from mla_var3.emulator.units.maps import Maps
 from mla_var3.emulator.units.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
-
-TENSOR_ALIGN = 128
-#: Alignment of a swizzled box in shared memory: where its pattern starts.
-PATTERN = {0: 128, 1: 256, 2: 512, 3: 1024}
-
-
-@dataclass
-class Groups:
-    """Bulk groups of one thread.
-
-    Attributes:
-        warp: The thread's warp.
-        read: Chain that tells that its stores have read their source.
-        stored: Chain that tells that they are complete: what they wrote is visible to the thread.
-        number: Number of its last store in both.
-        pc: Where that is.
-        reading: Last numbers of the committed groups not known to have read, oldest first.
-        storing: The same of those not known to be complete.
-    """
-
-    warp: int
-    read: int
-    stored: int
-    number: int = 0
-    pc: int = 0
-    reading: deque[int] = field(default_factory=deque)
-    storing: deque[int] = field(default_factory=deque)
 
 
 class Bulk(Unit):
@@ -57,70 +29,16 @@ class Bulk(Unit):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self.maps: dict[int, TensorMap] = {}
-        self.places: dict[tuple[int, int, int], tuple[NDArray[np.int64], Any]] = {}
-        #: Elements and granules of boxes in global memory, from where a box begins.
-        self.boxes: dict[Any, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        self.start()
+        self.maps, self.boxes, self.stores = Maps(machine), Boxes(machine), Stores(machine)
 
     def start(self) -> None:
         """A new cluster."""
-        #: Of threads that have stored something.
-        self.groups: dict[int, Groups] = {}
-        self.maps.clear()
+        self.maps.start()
+        self.stores.start()
 
-    # Tensor maps ------------------------------------------------------------------------------
-    def _map(self, address: int, pc: int) -> TensorMap:
-        if (found := self.maps.get(address)) is not None:
-            return found
-        data, at = self._bytes(address, pc)
-        if address % 64:
-            self.machine.reporter.add(
-                "misaligned", pc, f"a tensor map at {address:#x}", missing="64-byte alignment"
-            )
-        found = self.maps[address] = TensorMap.decode(data[at : at + tensormap.BYTES].tobytes())
-        if found.interleave:
-            raise self.machine.reporter.stop(pc, "an interleaved tensor map is not emulated")
-        return found
-
-    def _bytes(self, address: int, pc: int) -> tuple[NDArray[np.uint8], int]:
-        """The bytes that hold an address, and where in them it is."""
-        m = self.machine
-        if address >> 48 == PARAM_WINDOW >> 48:
-            return m.parameters.bytes, address & (1 << 48) - 1
-        region = m.memory_map.find(address)
-        if region is None:
-            raise m.reporter.stop(
-                pc, f"a tensor map at {address:#x} is outside of every allocation"
-            )
-        return region.data, address - region.low
-
-    def replace(
-        self, name: str, address: Any, space: str, ordinal: int, value: Any, s: Any, pc: int
-    ) -> None:
-        """``tensormap.replace``."""
-        m = self.machine
-        at = int(np.ravel(address)[0])
-        if space == "shared":
-            data, start = (
-                m.shared.bytes,
-                int(m.shared.physical(np.array([at]), m.cta_offset[s][:1])[0]),
-            )
-        else:
-            data, start = self._bytes(at, pc)
-            self.maps.pop(at, None)
-        here = slice(start, start + tensormap.BYTES)
-        new = tensormap.replaced(data[here].tobytes(), name, ordinal, int(np.ravel(value)[0]))
-        data[here] = np.frombuffer(new, np.uint8)
-
-    def copy_map(self, to: Any, source: Any, s: Any, pc: int) -> None:
-        """``tensormap.cp_fenceproxy``: a map from shared to global memory."""
-        m = self.machine
-        at = int(np.ravel(to)[0])
-        start = int(m.shared.physical(np.ravel(source)[:1], m.cta_offset[s][:1])[0])
-        data, offset = self._bytes(at, pc)
-        data[offset : offset + tensormap.BYTES] = m.shared.bytes[start : start + tensormap.BYTES]
-        self.maps.pop(at, None)
+    def finish(self) -> None:
+        """Report stores that still read the shared memory of a CTA that has ended."""
+        self.stores.finish()
 
     # Tensor copies ----------------------------------------------------------------------------
     def load_tensor(
@@ -148,7 +66,7 @@ class Bulk(Unit):
         coordinates = [fn.spread(x, n) for x in at]
         masks = None if mask is None else fn.spread(mask, n)
         for i in range(n):
-            t = self._map(int(words[i]), pc)
+            t = self.maps.at(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
             pairs = self._targets(int(place[i]), int(bars[i]), masks, i, pair)
             self._load(t, t.counted(box), pairs, int(m.warp[ids[i]]), pc)
@@ -183,56 +101,17 @@ class Bulk(Unit):
         if data is None:
             return
         for to, bar in pairs:
-            if self._placed(t, to, pc):
+            if self.boxes.placed(t, to, pc):
                 event = m.sync.event(bar, warp)
                 self._write_box(t, to, data, event, pc)
                 m.sync.complete(bar, t.count, event, pc)
         m.counts.tma(pc, t.count * len(pairs), t.count, "read")
 
-    def _placed(self, t: TensorMap, to: int, pc: int) -> bool:
-        """Whether a box may lie at a shared address."""
-        m = self.machine
-        low = to % m.shared.size
-        if low % TENSOR_ALIGN:
-            m.reporter.add(
-                "misaligned",
-                pc,
-                f"a {t} at shared {low:#x}",
-                missing=f"{TENSOR_ALIGN}-byte alignment",
-            )
-            return False
-        if m.shared.outside(np.array([to]), t.count)[0]:
-            m.reporter.add(
-                "out-of-bounds",
-                pc,
-                f"a {t} of {t.count} bytes at shared {low:#x}, and shared memory spans 0x400 "
-                f"to {m.shared.end:#x}",
-                missing="more dynamic shared memory in the launch",
-            )
-            return False
-        return True
-
-    def _place(self, t: TensorMap, at: int) -> tuple[NDArray[np.int64], Any]:
-        """Pieces and granules of a box at a physical address."""
-        key = (at, t.count, t.swizzle)
-        if (found := self.places.get(key)) is None:
-            m = self.machine
-            count = -(-t.count // 16) * 16
-            chunks = tensormap.tile_chunks(at, count, t.swizzle)
-            if at % PATTERN[t.swizzle] == 0 or not t.swizzle:
-                first = at >> m.shared.shift
-                granules: Any = slice(first, first + (t.count >> m.shared.shift))
-            else:
-                wide = np.arange(0, 16, m.shared.granule)
-                granules = np.unique((chunks[:, None] * 16 + wide) >> m.shared.shift)
-            found = self.places[key] = (chunks, granules)
-        return found
-
     def _write_box(
         self, t: TensorMap, at: int, data: NDArray[np.uint8], event: Event, pc: int
     ) -> None:
         m = self.machine
-        chunks, granules = self._place(t, at)
+        chunks, granules = self.boxes.place(t, at)
         if t.count % 16:  # A box of a few elements is not swizzled.
             m.shared.bytes[at : at + t.count] = data
         else:
@@ -242,39 +121,11 @@ class Bulk(Unit):
             m.shadow.unit_write(granules, event, pc)
             m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
 
-    def _window(
-        self, t: TensorMap, box: tuple[int, ...], pc: int
-    ) -> tuple[Region, NDArray[Any], list[tuple[int, int]], int] | None:
-        """Allocation and strided view of the part of a box that is inside the tensor."""
-        m = self.machine
-        clip = t.clipped(box)
-        start, span, shape, strides = t.window(box, clip)
-        empty = any(last <= first for first, last in clip)
-        region = m.memory_map.find(t.base)
-        if not empty and (region is None or t.is_ragged):
-            # Such a map begins where its tensor does not: its boxes say which tensor that is.
-            start &= (1 << 64) - 1
-            region = m.memory_map.find(start)
-        if not empty and (region is None or start < region.base or start + span > region.end):
-            near = region.label if region else "no allocation"
-            m.reporter.add(
-                "out-of-bounds",
-                pc,
-                f"a {t} at {list(box)} reaches outside of {near}",
-                missing="sizes and strides of the tensor that the map was made for",
-            )
-            return None
-        if region is None:
-            return None
-        at = 0 if empty else start - region.low
-        view = region.views[t.element][at // t.element :]
-        return region, np.lib.stride_tricks.as_strided(view, shape, strides), clip, at
-
     def _fetch(
         self, t: TensorMap, box: tuple[int, ...], event: Event, pc: int
     ) -> NDArray[np.uint8] | None:
         """The bytes of a box, zeros where it leaves the tensor."""
-        found = self._window(t, box, pc)
+        found = self.boxes.window(t, box, pc)
         if found is None:
             return None
         region, view, clip, at = found
@@ -287,54 +138,8 @@ class Bulk(Unit):
         else:
             data = np.zeros(t.shape[::-1], view.dtype)
             data[tuple(slice(a, b) for a, b in clip[::-1])] = view
-        self._touched(region, at, view, event, pc, False)
+        self.boxes.touched(region, at, view, event, pc, False)
         return data.reshape(-1).view(np.uint8)
-
-    def _touched(
-        self,
-        region: Region,
-        at: int,
-        view: NDArray[Any],
-        event: Event,
-        pc: int,
-        writing: bool,
-        atomic: bool = False,
-    ) -> None:
-        m = self.machine
-        m.memory_map.changes += writing
-        if not m.checks or not view.size:
-            return
-        shift = m.memory_map.shift
-        first = at >> shift
-        key = at - (first << shift), view.shape, view.strides
-        if (found := self.boxes.get(key)) is None:
-            found = self.boxes[key] = self._box(key[0], view)
-        granules = found[1] + first
-        if region.known is not None:
-            starts = found[0] + (first << shift)
-            if writing:
-                region.known[starts[:, None] + np.arange(view.itemsize)] = True
-            else:
-                who = m.clocks.name(event.unit, event.warp)
-                m.memory_map.known(region, starts, view.itemsize, pc, who)
-        m.memory_map.touch(
-            region,
-            granules,
-            Access(m.words, m.words.cluster, event.warp, *event[:3], pc, writing, atomic),
-        )
-
-    def _box(self, at: int, view: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Starts of a view's elements, and the granules that lie in it whole."""
-        starts = np.int64(at)
-        for n, stride in zip(view.shape, view.strides, strict=True):
-            starts = np.add.outer(starts, np.arange(n) * stride)
-        flat = np.sort(starts.reshape(-1))
-        shift, size = self.machine.memory_map.shift, view.itemsize
-        if size >= 1 << shift:
-            wide = np.arange(size >> shift)
-            return flat, ((flat >> shift)[:, None] + wide).reshape(-1)
-        granules, elements = np.unique(flat >> shift, return_counts=True)
-        return flat, granules[elements * size >= 1 << shift]
 
     def store_tensor(
         self, source: Any, descriptor: Any, at: list[Any], operation: str, s: Any, pc: int
@@ -356,7 +161,7 @@ class Bulk(Unit):
         )
         first = {key: i for i, key in reversed(list(enumerate(alike)))}
         for i in range(n) if operation else sorted(first.values()):
-            t = self._map(int(words[i]), pc)
+            t = self.maps.at(int(words[i]), pc)
             box = t.counted(tuple(int(np.int32(x[i])) for x in coordinates))
             self._store(t, box, int(place[i]), operation, int(ids[i]), pc)
         m.note("TMA store", s, pc)
@@ -365,15 +170,15 @@ class Bulk(Unit):
         self, t: TensorMap, box: tuple[int, ...], place: int, operation: str, thread: int, pc: int
     ) -> None:
         m = self.machine
-        found = self._window(t, box, pc)
-        if found is None or not self._placed(t, place, pc):
+        found = self.boxes.window(t, box, pc)
+        if found is None or not self.boxes.placed(t, place, pc):
             return
         region, view, clip, at = found
-        read, stored = self._store_event(thread, pc)
-        self._traced("store", int(m.warp[thread]), pc, t.count)
+        read, stored = self.stores.event(thread, pc)
+        self.stores.traced("store", int(m.warp[thread]), pc, t.count)
         data = self._read_box(t, place, read, pc).reshape(t.shape[::-1])
         inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
-        self._touched(region, at, view, stored, pc, True, bool(operation))
+        self.boxes.touched(region, at, view, stored, pc, True, bool(operation))
         if operation:
             with m.lock:
                 old = np.ascontiguousarray(view).reshape(-1)
@@ -390,7 +195,7 @@ class Bulk(Unit):
 
     def _read_box(self, t: TensorMap, place: int, event: Event, pc: int) -> NDArray[Any]:
         m = self.machine
-        chunks, granules = self._place(t, place)
+        chunks, granules = self.boxes.place(t, place)
         if m.checks:
             m.shadow.unit_read(granules, event, pc)
         if t.count % 16:
@@ -398,66 +203,6 @@ class Bulk(Unit):
         else:
             raw = m.shared.views[16][chunks].view(np.uint8)
         return raw.view(f"u{t.element}")
-
-    # Groups -----------------------------------------------------------------------------------
-    def _store_event(self, thread: int, pc: int) -> tuple[Event, Event]:
-        """A thread starts a store: that it has read its source, and that it is complete."""
-        clocks, mine = self.machine.clocks, self.groups.get(thread)
-        if mine is None:
-            read, stored = (clocks.chain(("bulk", u, thread), u) for u in (STORE, STORED))
-            mine = self.groups[thread] = Groups(int(self.machine.warp[thread]), read, stored)
-            mine.number = int(clocks.issued[mine.read])
-        mine.number, mine.pc = mine.number + 1, pc
-        clocks.issued[[mine.read, mine.stored]] = mine.number
-        return (
-            Event(mine.read, mine.number, mine.warp, STORE),
-            Event(mine.stored, mine.number, mine.warp, STORED),
-        )
-
-    def _mine(self, s: Any) -> Iterator[Groups]:
-        """The groups of those threads of ``s`` that have stored something."""
-        if self.groups:
-            chosen = set(self.machine.ids[s].tolist())
-            yield from (g for thread, g in self.groups.items() if thread in chosen)
-
-    def commit(self, s: Any, pc: int) -> None:
-        """``cp.async.bulk.commit_group``."""
-        for mine in self._mine(s):
-            self._traced("store commit", mine.warp, pc)
-            mine.reading.append(mine.number)
-            mine.storing.append(mine.number)
-
-    def wait(self, most: int, read: bool, s: Any, pc: int) -> None:
-        """``cp.async.bulk.wait_group``; ``read`` waits until the sources have been read only."""
-        clocks = self.machine.clocks
-        for mine in self._mine(s):
-            self._traced("store wait", mine.warp, pc, most)
-            while len(mine.reading) > most:
-                clocks.finish(mine.warp, mine.read, mine.reading.popleft())
-            while len(mine.storing) > most and not read:
-                clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
-
-    def _traced(self, kind: str, warp: int, pc: int, amount: int = 0) -> None:
-        m = self.machine
-        if m.trace is not None:
-            m.trace.add(m.number, [warp], kind, pc, amount=amount)
-
-    def finish(self) -> None:
-        """Report stores that still read the shared memory of a CTA that has ended."""
-        m = self.machine
-        if not m.checks or m.model.exit_drains:
-            return
-        for mine in self.groups.values():
-            if mine.number > m.clocks.seen[mine.warp, mine.read]:
-                name = m.warp_name(mine.warp)
-                m.reporter.add(
-                    "left-pending",
-                    mine.pc,
-                    f"{name} ends while this bulk store may still read shared memory",
-                    len(m.program.kernel.instructions) - 1,
-                    who=name,
-                    missing="cp.async.bulk.wait_group.read before the end",
-                )
 
     # Bytes in a row ---------------------------------------------------------------------------
     def _plain(self, address: Any, count: Any, s: Any) -> Any:
@@ -506,7 +251,7 @@ class Bulk(Unit):
             m.memory_map.outside(pc, what, address, count, who)
             return None
         at = address - region.low
-        self._touched(region, at, region.data[at : at + count], event, pc, writing, atomic)
+        self.boxes.touched(region, at, region.data[at : at + count], event, pc, writing, atomic)
         m.counts.tma(pc, count, count, "write" if writing else "read")
         return region, at
 
@@ -557,8 +302,8 @@ class Bulk(Unit):
             place = int(places[i])
             if not self._legal(place, address, n, pc):
                 continue
-            read, stored = self._store_event(int(m.ids[s][i]), pc)
-            self._traced("store", int(m.warp[m.ids[s][i]]), pc, n)
+            read, stored = self.stores.event(int(m.ids[s][i]), pc)
+            self.stores.traced("store", int(m.warp[m.ids[s][i]]), pc, n)
             found = self._global(address, n, stored, pc, True, bool(operation))
             if m.checks:
                 m.shadow.unit_read(self._span(place, n), read, pc)

@@ -16,6 +16,8 @@ from mla_var3.emulator.formats import F16, F32, U16, U32
 SWIZZLE = {0: 0, 1: 0x10, 2: 0x30, 3: 0x70}
 #: The same of a wgmma descriptor, whose codes run the other way.
 DESCRIPTOR_SWIZZLE = {0: 0, 1: 3, 2: 2, 3: 1}
+#: Above this, and below its inverse, an operand times a scale factor may leave float32.
+FAR = F32(2.0**40)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Wgmma:
 def element_bytes(kind: str) -> int:
     """Bytes per element of an operand type."""
     return {"f16": 2, "bf16": 2, "tf32": 4, "f64": 8}.get(kind, 1)
+
+
+def scaled(x: NDArray[Any], factors: NDArray[Any]) -> NDArray[Any]:
+    """Operands times their scale factors, in float64 where float32 might not hold them.
+
+    Large factors of A and small ones of B give sums that float32 holds.
+    """
+    far = (factors > FAR) | (factors < 1 / FAR)
+    return x * (factors.astype(np.float64) if far.any() else factors)
 
 
 def values(codes: NDArray[Any], kind: str) -> NDArray[Any]:

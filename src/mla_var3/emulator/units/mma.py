@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, U32
 from mla_var3.emulator.units.base import Unit, UnitText
-from mla_var3.emulator.units.layouts import Shape, element_bytes, half_pairs, values
+from mla_var3.emulator.units.layouts import Shape, element_bytes, half_pairs, scaled, values
 
 #: Values of the low 4 bits of a byte.
 NIBBLES = {"e2m1"}
@@ -67,21 +67,21 @@ class Mma(Unit):
         m = self.machine
         # [warps, half, row, quad, pair] to [half, pair][lane]
         grid = product.reshape(warps, 2, 8, 4, 2)
+        # All of C is read first: D may be the same registers in another order.
         if shape.d == "f16":
-            for i in range(2):
-                old = np.ascontiguousarray(m.r[c[i]][s]).view(F16).reshape(-1, 2)
-                total = grid[:, i].reshape(-1, 2) + old
-                m.r[d[i]][s] = half_pairs(total.astype(F16).view(np.uint16))
+            halves = [np.ascontiguousarray(m.r[i][s]).view(F16).reshape(-1, 2) for i in c]
+            sums = [grid[:, i].reshape(-1, 2) + old for i, old in enumerate(halves)]
+            for row, total in zip(d, sums, strict=True):
+                m.r[row][s] = half_pairs(total.astype(F16).view(np.uint16))
             return
-        for i in range(4):
-            part = grid[:, i // 2, :, :, i % 2].reshape(-1)
+        bank = m.rs if shape.d == "s32" else m.rf
+        sums = [bank[c[i]][s] + grid[:, i // 2, :, :, i % 2].reshape(-1) for i in range(4)]
+        for row, total in zip(d, sums, strict=True):
             if shape.d == "s32":
-                total = part + m.rs[c[i]][s]
-                if shape.saturate:
-                    total = np.clip(total, -(2**31), 2**31 - 1)
-                m.rs[d[i]][s] = total.astype(np.int64)
+                total = np.clip(total, -(2**31), 2**31 - 1) if shape.saturate else total
+                bank[row][s] = total.astype(np.int64)
             else:
-                m.rf[d[i]][s] = m.rf[c[i]][s] + part
+                bank[row][s] = total
 
     def _double(
         self,
@@ -98,8 +98,9 @@ class Mma(Unit):
         x = m.qf[a[0]][s].reshape(warps, 8, 4)
         y = m.qf[b[0]][s].reshape(warps, 8, 4).swapaxes(1, 2)
         grid = (x @ y).reshape(warps, 8, 4, 2)
-        for i in range(2):
-            m.qf[d[i]][s] = m.qf[c[i]][s] + grid[..., i].reshape(-1)
+        sums = [m.qf[c[i]][s] + grid[..., i].reshape(-1) for i in range(2)]
+        for row, total in zip(d, sums, strict=True):
+            m.qf[row][s] = total
 
     def _scaled(
         self, shape: Shape, a: list[int], b: list[int], scales: Any, s: Any, warps: int
@@ -115,9 +116,8 @@ class Mma(Unit):
         rows = np.concatenate([parts[0][:, :, 2 * at], parts[0][:, :, 2 * at + 1]], 1)
         sa = _scale(rows, ab, vector, kind)
         sb = _scale(parts[1][:, :, bt], bb, vector, kind)
-        x = x * np.repeat(sa, shape.k // vector, 2)
-        y = y * np.repeat(sb, shape.k // vector, 2).swapaxes(1, 2)
-        return x, y
+        each = shape.k // vector
+        return scaled(x, np.repeat(sa, each, 2)), scaled(y, np.repeat(sb, each, 2).swapaxes(1, 2))
 
 
 def _scale(words: NDArray[Any], first: int, vector: int, kind: str) -> NDArray[np.float32]:

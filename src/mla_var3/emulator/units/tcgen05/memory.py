@@ -31,8 +31,8 @@ from mla_var3.emulator.units.tcgen05.shadow import (
 from mla_var3.gpuless.ptx import Instruction
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
-    from mla_var3.emulator.sched import Fragment
 
 #: Columns that the smallest allocation has.
 FEWEST = 32

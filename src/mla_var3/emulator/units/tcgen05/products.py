@@ -16,7 +16,7 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.clocks import TENSOR, Event
 from mla_var3.emulator.formats import F16, F32
 from mla_var3.emulator.units.base import Unit
-from mla_var3.emulator.units.layouts import element_bytes, values
+from mla_var3.emulator.units.layouts import element_bytes, scaled, values
 from mla_var3.emulator.units.tcgen05.descriptors import Kind, NotEmulated, Product, lanes_of
 from mla_var3.emulator.units.tcgen05.memory import TensorMemory, memory_of
 from mla_var3.emulator.units.tcgen05.operands import SharedOperands
@@ -119,12 +119,14 @@ class TensorProducts(Unit):
         issue = Issue(event, hash((w.m, w.n, w.d, kind.name, x.d)) | 1, pc)
         right = self._right(w, x, ctas, issue)
         if x.scales:
-            right = right * self._scales(x.scales[1], w.b_scale, w.n, w, kind, ctas[0], issue)
+            factors = self._scales(x.scales[1], w.b_scale, w.n, w, kind, ctas[0], issue)
+            right = scaled(right, factors)
         for cta in ctas:
             left = self._left(form, w, x, w.m // len(ctas), cta, issue)
             if x.scales:
                 rows = w.m // len(ctas)
-                left = left * self._scales(x.scales[0], w.a_scale, rows, w, kind, cta, issue)
+                factors = self._scales(x.scales[0], w.a_scale, rows, w, kind, cta, issue)
+                left = scaled(left, factors)
             out = left @ right.T
             self._accumulate(-out if w.negative else out, form, w, x, cta, issue)
         m.counts.flops(pc, 2 * w.m * w.n * w.k)
@@ -262,8 +264,9 @@ def _sum(
         before = (old & 0xFFFF).astype(np.uint16).view(F16).astype(F32)
         total = out + before * F32(2.0**-shift) if keep else out
         return total.astype(F16).view(np.uint16).astype(np.uint32)
+    out = np.ascontiguousarray(out, F32)
     if not keep:
-        return np.ascontiguousarray(out, F32).view(np.uint32)
+        return out.view(np.uint32)
     before = old.view(F32)
     return (out + (before * F32(2.0**-shift) if shift else before)).view(np.uint32)
 
