@@ -26,15 +26,13 @@ class MergedKernel(GatherKernel, ShortKernel):
 
     #: Whether the tokens of the next tile are sent for, as far as L2.
     hints = True
-    #: CTAs of a cluster, which have neighboring row tiles and the same lists.
-    ctas = 1
 
     __call__ = AlternateKernel.__call__
     sparse_attention = AlternateKernel.sparse_attention
 
     def __init__(self, lazy):
         """Of a lag of the maximum, in log2."""
-        ShortKernel.__init__(self, lazy, self.ctas, KEYS)
+        ShortKernel.__init__(self, lazy, 1, KEYS)
         self.hide, self.epilogue = hide_unfilled, AlternateEpilogue(1)
 
     @cute.jit
@@ -47,7 +45,7 @@ class MergedKernel(GatherKernel, ShortKernel):
                 for i in range_constexpr(2 * SLABS):
                     cute.arch.mbarrier_init(storage.full.data_ptr() + i, WARPS)
                 for i in range_constexpr(self.rings):
-                    cute.arch.mbarrier_init(storage.free.data_ptr() + i, readers(i, self.ctas))
+                    cute.arch.mbarrier_init(storage.free.data_ptr() + i, readers(i, 1))
                 self.epilogue.init(storage)
         cute.arch.mbarrier_init_fence()
         self.after_barriers()

@@ -37,18 +37,14 @@ class MergedPlan(SparsePlan):
         workers = max(min(self.target.sm_count // self.groups(1), sum(tiles)), 1)
         return even_cuts(tiles, workers, BEGIN, least=LEAST, join=JOIN, each=EACH)
 
-    def kernel_of_rows(self) -> type[MergedKernel]:
-        """The kernel for so many rows."""
-        return self.kernel
-
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        kernel, device = self.kernel_of_rows(), inputs[0].device
+        device = inputs[0].device
         named = dict(zip(("q", "qpe", "cache", "indices", "lengths"), inputs, strict=True))
         scratch = exchanged(self.cuts(1), self.groups(1), PLACE, device)
         return self.bind(
             "attention",
-            kernel.sparse_attention,
-            lambda x: kernel(x.lazy),
+            self.kernel.sparse_attention,
+            lambda x: self.kernel(x.lazy),
             {**named, **scratch},
             dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
             (self.scale / LN_2, LN_2, float("-inf")),
