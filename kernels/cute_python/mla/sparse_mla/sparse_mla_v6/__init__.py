@@ -1,0 +1,1 @@
+"""v6: values of tokens pass L1 by."""
