@@ -26,7 +26,7 @@ class ListWindowKernel(WindowKernel, ListKernel):
     """Tokens of 656 bytes: of one list, of lists of two caches, or of a page table."""
 
     gather_all = GatherKernel.gather_all
-    ahead, kept = False, False
+    ahead = False
 
     @cute.jit
     def read(self, looked, work, caches, sequence, length, place):

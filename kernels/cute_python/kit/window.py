@@ -25,7 +25,7 @@ from cutlass import (
     const_expr,
     range_constexpr,
 )
-from cutlass.cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
+from cutlass.cute.nvgpu import cpasync
 
 from mla_var3.kernel.cute_python.kit.gather import PIECE
 from mla_var3.kernel.cute_python.kit.merged import LINE
@@ -95,8 +95,6 @@ class WindowKernel(ResidentKernel):
     #: Whether a tile's scales are made fp16 before its place is waited for, rather than after that,
     #: when all that a warp has under way has come anyway.
     ahead = True
-    #: Whether L1 takes what is read of tokens' values.
-    kept = True
 
     def slab(self, j, odd):
         """The slab that is converted as the j-th; the rotary values come last."""
@@ -242,17 +240,7 @@ class WindowKernel(ResidentKernel):
     def fetch(self, window, p: cutlass.Constexpr, odd):
         """Begin to read a piece."""
         at = window.rows[p % 2] + Int64(64) * self.slab(p // 2, odd)
-        came, into = at_address(at, Uint8, PIECE, PIECE), window.pieces[None, p]
-        if const_expr(self.kept):
-            cute.autovec_copy(came, into)
-        else:
-            atom = cute.make_copy_atom(
-                CopyUniversalOp(),
-                Uint8,
-                num_bits_per_copy=8 * PIECE,
-                l1c_evict_priority=CacheEvictionPriority.NO_ALLOCATE,
-            )
-            cute.copy(atom, came, into)
+        cute.autovec_copy(at_address(at, Uint8, PIECE, PIECE), window.pieces[None, p])
 
     def landing(self, storage, odd, group, i):
         """Where rotary values come to: [16] bytes, of four tokens."""

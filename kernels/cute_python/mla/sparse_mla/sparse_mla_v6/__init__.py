@@ -1,1 +1,0 @@
-"""v6: values of tokens pass L1 by."""
