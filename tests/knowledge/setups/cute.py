@@ -363,6 +363,42 @@ assert torch.allclose(out, rows[:ROUNDS].sum((0, 1)), atol=1e-5)
 """
         )
     ],
+    "cute-half-rows-across-blocks": [
+        _program(
+            """
+from mla_var3.kernel.cute_python.kit.dsmem import remote_address, store_remote
+from mla_var3.kernel.cute_python.kit.handovers import cluster_sync
+
+
+@cute.kernel
+def kernel(out: cute.Tensor):
+    memory = SmemAllocator().allocate_array(Float32, 128)
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx()[0]
+    there = remote_address(memory, rank ^ 1)
+    values = [(1000 * rank + 4 * lane + i).to(Float32) for i in range(4)]
+    cluster_sync()
+    # snippet
+    cluster_sync()
+    mine = cute.make_tensor(memory, cute.make_layout(128))
+    for i in range_constexpr(4):
+        out[rank, 4 * lane + i] = mine[4 * lane + i]
+
+
+@cute.jit
+def launch(out: cute.Tensor):
+    kernel(out).launch(grid=(2, 1, 1), block=(32, 1, 1), cluster=(2, 1, 1))
+
+
+out = torch.zeros(2, 128)
+launch(from_dlpack(out, assumed_align=16))
+for rank in range(2):
+    for row in range(4):
+        for piece in range(8):
+            at, first = 32 * row + 4 * (piece ^ row), 1000 * (1 - rank) + 4 * (8 * row + piece)
+            assert out[rank, at : at + 4].tolist() == [first + i for i in range(4)]
+"""
+        )
+    ],
     "cute-reuse-under-a-store": _sync(
         "store.py",
         (
