@@ -225,13 +225,14 @@ def test_peak_memory_is_outputs_and_workspace(b, s, h):
     call(schedule)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    # What was asked for: blocks that the allocator kept may be larger than that.
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
     o, lse = call(schedule)
     torch.cuda.synchronize()
-    taken = torch.cuda.max_memory_allocated() - before
+    taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
     stated = o.nbytes + lse.nbytes + operators.workspace_bytes(s * h, o.device)
     print(f"b={b} s={s} h={h}: took {taken}, outputs and workspace {stated}")
-    assert taken <= stated + 4 * 512  # the allocator's steps
+    assert taken <= stated
 
 
 def test_torch_finds_no_fault_with_the_operators():
