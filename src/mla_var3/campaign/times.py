@@ -70,12 +70,15 @@ def recorded_together(found: Workspace, version: str, parent: str) -> list[Recor
         {(r.run, r.target, r.slug): r for r in found.subject.records_of(name) if r.is_timed}
         for name in (parent, version)
     ]
-    both = [
-        (before, after)
-        for key, after in each[1].items()
-        if (before := each[0].get(key)) and devices.runs_code_of(after.target, device)
+    shared = [
+        key
+        for key in each[0].keys() & each[1].keys()
+        if devices.runs_code_of(each[1][key].target, device)
     ]
-    return list(max(both, key=lambda pair: pair[1].time)) if both else []
+    if not shared:
+        return []
+    newest = max(shared, key=lambda key: each[1][key].time)
+    return [records[newest] for records in each]
 
 
 def _median(record: Record) -> float | None:

@@ -54,7 +54,7 @@ def run(
     kernel(*given)
     outputs = {x.data_ptr() for x in written}
     for value, copy in zip(values, given, strict=True):
-        if copy is not value and value.data_ptr() in outputs:
+        if isinstance(value, torch.Tensor) and copy is not value and value.data_ptr() in outputs:
             value.copy_(copy)
 
 
