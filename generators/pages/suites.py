@@ -129,8 +129,8 @@ def _peers(site: Site) -> list[str]:
         )
     header = ("Library", "On", "Cases", "Passed", "Failed", "Skipped", "Why")
     text = (
-        "Their tests of dense decode, with `flash_mla@cute-dsl` in place of their kernel: an even "
-        "choice of their cases."
+        "Their tests of decode, dense and sparse, and of sparse prefill, on the calls of "
+        "`mla_var3.serving` in place of theirs."
     )
     shown = table(header, rows, right=header[2:6], all_columns=True)
     return ["## Tests of other libraries on our kernel", text, shown] if rows else []

@@ -32,6 +32,7 @@ def test_it_holds_the_calls_and_the_chosen_kernels(wheel):
     with zipfile.ZipFile(wheel) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
+        assert {one.compress_type for one in archive.infolist()} == {zipfile.ZIP_DEFLATED}
     assert "mla_var3/serving/flashmla.py" in names
     assert "mla_var3/loader.py" in names
     kernels = [name for name in names if "compiled/sm_90a" in name]

@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 
 import pytest
 
-from mla_var3 import devices
 from mla_var3.app import campaign
-from mla_var3.campaign import auto, cases, workspace
-from mla_var3.campaign.auto import Trial, chosen, regret
-from mla_var3.campaign.cases import Case, Outcome
+from mla_var3.campaign import auto, candidates, cases, trials, workspace
+from mla_var3.campaign.cases import Case
 from mla_var3.errors import TilingError, UnknownNameError, UsageError
-from mla_var3.runtime import registry
 from tests.campaign.files import TORCH
-from tests.evidence.making import timed_record
+from tests.campaign.making import trial
 from tests.fake_gpu import play_gpu
 
 SMALL = "--problem=m=64,n=64,k=64"
-
-
-def trial(name, score, us=None, seconds=1.0, version="v0"):
-    tilings = {"gemm": {"tile_m": name}} if name else {}
-    case = Case(design="gemm", version=version, target="sm_90", tilings=tilings)
-    made = Outcome(case=case, status="passed", record=timed_record())
-    timed = us and Outcome(case=case, status="passed", record=timed_record(us), seconds=seconds)
-    return Trial(made, score, timed or None)
-
-
-def test_the_default_and_the_best_by_static_facts_are_timed():
-    trials = [trial(0, None), trial(1, 1.0), trial(2, 3.0), trial(3, None), trial(4, 2.0),
-              trial(0, 1.0, version="v1"), trial(1, 0.5, version="v1")]  # fmt: skip
-    names = [one.name for one in chosen(trials, 2)]
-    assert names == ["v0 default", "v0 tile_m=2", "v0 tile_m=4", "v1 default", "v1 tile_m=1"]
-
-
-def test_stages_take_turns_since_their_scores_do_not_compare():
-    def of(stage, tile, score):
-        one = trial(tile, score)
-        case = one.compiled.case.model_copy(update={"tilings": {stage: {"tile_m": tile}}})
-        return dataclasses.replace(one, compiled=one.compiled.model_copy(update={"case": case}))
-
-    trials = [trial(0, 5.0), of("merge", 1, 9.0), of("merge", 2, 8.0), of("split", 3, 1.0)]
-    assert [one.name for one in chosen(trials, 2)] == [
-        "v0 default", "v0 tile_m=1", "v0 tile_m=3"]  # fmt: skip
 
 
 def test_a_target_ends_a_walk_but_not_one_over_everything(begun, monkeypatch, capsys):
@@ -57,44 +27,6 @@ def test_a_target_ends_a_walk_but_not_one_over_everything(begun, monkeypatch, ca
     assert "is reached" in capsys.readouterr().out
     assert campaign.main(["auto", "mine", "--most=3", "--everything"]) == 0
     assert "is reached" not in capsys.readouterr().out
-
-
-def test_regret_is_of_those_that_would_have_been_timed():
-    trials = [trial(0, 1.0, 120.0), trial(1, 2.0, 110.0), trial(2, 0.5, 105.0),
-              trial(3, None, 100.0, seconds=7.0)]  # fmt: skip
-    found = regret(trials, 1)
-    assert found.loss == pytest.approx(0.10)
-    assert found.saving == pytest.approx(0.8)
-    assert (found.kept, found.all_) == (2, 4)
-    assert "10.0% slower than the best of all, for 20% of the time" in str(found)
-
-
-def test_no_regret_is_told_where_the_pruned_ones_were_not_timed():
-    assert regret([trial(0, 1.0, 120.0), trial(1, None)], 1) is None
-    assert regret([trial(0, 1.0), trial(1, 1.0)], 1) is None
-
-
-def test_candidates_begin_with_the_default_and_hold_it_once():
-    plan = registry.find("gemm", "v0").plan_class()()
-    found = auto.candidates(plan, 1000)
-    assert found[0] == {}
-    assert plan.default_tiling("gemm").values() not in [each.get("gemm") for each in found]
-    assert len(auto.candidates(plan, 5)) == 5
-
-
-def resolved(version):
-    plan = version.plan_class()()
-    return plan.resolve(devices.load("nvidia-h200-sxm").machine(plan.dtype))
-
-
-def test_stages_that_have_to_fit_each_other_are_walked_together(monkeypatch):
-    plan = resolved(registry.find("flash_mla_split_kv", "v1"))
-    assert not auto.is_joint(plan)
-    assert max(map(len, auto.candidates(plan, 99))) == 1
-    monkeypatch.setattr(cases, "joint_validators", lambda found: [lambda: None])
-    together = auto.candidates(plan, 99)
-    assert together[0] == {}
-    assert {len(each) for each in together[1:]} == {2}
 
 
 def test_joint_validators_are_found_below_a_pipeline():
@@ -126,7 +58,7 @@ def test_without_the_gpu_it_ends_with_an_order_and_compiles_nothing_twice(begun,
     assert campaign.main(["auto", "mine", "--most=3"]) == 0
     said = capsys.readouterr().out
     assert "Nothing was timed: this is not nvidia-h200-sxm" in said
-    data = json.loads((begun.root / auto.DATA).read_text())
+    data = json.loads((begun.root / trials.DATA).read_text())
     assert len(data["trials"]) == 3
     assert data["best"] is None
     ran = []
@@ -139,13 +71,13 @@ def test_without_the_gpu_it_ends_with_an_order_and_compiles_nothing_twice(begun,
 def test_with_the_gpu_the_best_are_timed_in_one_run_and_kept(begun, monkeypatch, capsys):
     play_gpu(monkeypatch)
     assert campaign.main(["auto", "mine", "--most=4", "--top=1"]) == 0
-    data = json.loads((begun.root / auto.DATA).read_text())
+    data = json.loads((begun.root / trials.DATA).read_text())
     timed = [one for one in data["trials"] if one["median_us"] is not None]
     assert 1 <= len(timed) <= 2
     runs = {path.stem.split("-")[1] for path in (begun.root / auto.TRIALS).glob("*-*.json")}
     assert len(runs) == 1
     assert data["best"] == "v0 default"  # The played clock counts up.
-    assert "Fastest: v0 default" in (begun.root / auto.REPORT).read_text()
+    assert "Fastest: v0 default" in (begun.root / trials.REPORT).read_text()
 
 
 def test_a_budget_ends_it(begun, monkeypatch, capsys):
@@ -158,13 +90,13 @@ def test_a_budget_ends_it(begun, monkeypatch, capsys):
 
 
 def test_failed_versions_are_passed_over(begun):
-    assert [v.version for v in auto.versions_of(begun, "all")] == ["v0", "v1"]
+    assert [v.version for v in candidates.versions_of(begun, "all")] == ["v0", "v1"]
     begun.memory.update("v1", {"negative": True})
-    assert [v.version for v in auto.versions_of(begun, "all")] == ["v0"]
-    assert [v.version for v in auto.versions_of(begun, "v1")] == ["v1"]
-    assert [v.version for v in auto.versions_of(begun, "")] == ["v0"]
+    assert [v.version for v in candidates.versions_of(begun, "all")] == ["v0"]
+    assert [v.version for v in candidates.versions_of(begun, "v1")] == ["v1"]
+    assert [v.version for v in candidates.versions_of(begun, "")] == ["v0"]
     with pytest.raises(UnknownNameError):
-        auto.versions_of(begun, "v77")
+        candidates.versions_of(begun, "v77")
 
 
 def test_what_cannot_be_walked_is_one_sentence(begun, tmp_path):

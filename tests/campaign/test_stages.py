@@ -263,3 +263,46 @@ def test_another_gpu_of_the_arch_tells_which_is_faster(
     assert said in capsys.readouterr().out
     assert based.memory.read("v1").verdict == verdict
     assert (asked(capsys)["stage"] == "done") == (gpu == "nvidia-h200-sxm")
+
+
+def untimed(found):
+    """A version that went through the gates where no GPU was."""
+    campaign.main(["plan", "mine", *PLAN])
+    edit(found, "v1", "import torch", "import torch\n# more")
+    assert campaign.main(["gate", "mine", "v1"]) == 0
+    assert found.memory.read("v1").verdict == "not timed"
+
+
+def test_what_was_not_timed_is_timed_later_by_records_of_one_run(based, capsys, monkeypatch):
+    untimed(based)
+    with pytest.raises(UsageError, match="v1 went through the gates and was not timed; a GPU"):
+        campaign.main(["gate", "mine", "v1"])
+    made = {
+        "v0": [timed_record(3e-5, run="cd34"), timed_record(2e-5, run="ab12")],
+        "v1": [timed_record(4e-5, run="ef56"), timed_record(1e-5, run="ab12")],
+    }
+    monkeypatch.setattr(subjects.FileSubject, "records_of", lambda _, version: made[version])
+    monkeypatch.setattr(stages.soundness, "require", lambda found: None)
+    assert campaign.main(["gate", "mine", "v1"]) == 0
+    entry = based.memory.read("v1")
+    assert (entry.verdict, entry.performance.run) == ("faster", "ab12")
+    assert (entry.performance.parent_us, entry.performance.median_us) == (2e-5, 1e-5)
+    assert entry.diff.lines == 1
+    with pytest.raises(UsageError, match="v1 went through the gates; memory read"):
+        campaign.main(["gate", "mine", "v1"])
+
+
+def test_records_of_two_runs_time_nothing(based, monkeypatch):
+    untimed(based)
+    made = {"v0": [timed_record(2e-5, run="ab12")], "v1": [timed_record(1e-5, run="cd34")]}
+    monkeypatch.setattr(subjects.FileSubject, "records_of", lambda _, version: made[version])
+    monkeypatch.setattr(stages.soundness, "require", lambda found: None)
+    with pytest.raises(UsageError, match="was not timed"):
+        campaign.main(["gate", "mine", "v1"])
+
+
+def test_an_edited_version_is_not_timed_later(based):
+    untimed(based)
+    edit(based, "v1", "# more", "# other")
+    with pytest.raises(UsageError, match="v1 was edited since it went through the gates"):
+        campaign.main(["gate", "mine", "v1"])

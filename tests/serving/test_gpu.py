@@ -191,6 +191,33 @@ def test_a_captured_step_follows_the_lengths():
         right(found, call.wanted(False))
 
 
+@pytest.mark.parametrize("schedule_first", [False, True])
+def test_lengths_and_tables_may_begin_anywhere(schedule_first):
+    """A server hands out slices of what it keeps."""
+    call = Dense([700, 64, 130, 3000, 5], 1, 16)
+    call.q, call.table, call.lengths, call.keys = (
+        x[2:] for x in (call.q, call.table, call.lengths, call.keys)
+    )
+    assert call.lengths.data_ptr() % 16
+    assert call.table.data_ptr() % 16
+    given = (call.lengths, 16) if schedule_first else ()
+    right(call(flashmla.get_mla_metadata(*given)[0]), call.wanted(False))
+
+
+@pytest.mark.parametrize(("h", "shared"), [(6, 2), (9, 3), (126, 3), (63, 3)])
+def test_heads_of_the_cache_have_any_number_of_query_heads(h, shared):
+    """So that the LSE of the second one begins anywhere."""
+    call = Dense([700, 64, 130], 1, h)
+    caches = [torch.randn_like(call.cache) for _ in range(shared)]
+    whole = torch.cat(caches, 2)
+    o, lse = call(k_cache=whole)
+    step, q = h // shared, call.q
+    for j, own in enumerate(caches):
+        call.q, call.cache = q[:, :, j * step : (j + 1) * step], own
+        right((o[:, :, j * step : (j + 1) * step], lse[:, j * step : (j + 1) * step]),
+              call.wanted(False))  # fmt: skip
+
+
 @pytest.mark.parametrize(("b", "s", "h"), [(32, 1, 128), (64, 2, 64), (8, 1, 16)])
 def test_peak_memory_is_outputs_and_workspace(b, s, h):
     call = Dense([4096] * b, s, h)
@@ -198,13 +225,14 @@ def test_peak_memory_is_outputs_and_workspace(b, s, h):
     call(schedule)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    # What was asked for: blocks that the allocator kept may be larger than that.
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
     o, lse = call(schedule)
     torch.cuda.synchronize()
-    taken = torch.cuda.max_memory_allocated() - before
+    taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
     stated = o.nbytes + lse.nbytes + operators.workspace_bytes(s * h, o.device)
     print(f"b={b} s={s} h={h}: took {taken}, outputs and workspace {stated}")
-    assert taken <= stated + 4 * 512  # the allocator's steps
+    assert taken <= stated
 
 
 def test_torch_finds_no_fault_with_the_operators():

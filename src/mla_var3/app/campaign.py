@@ -344,7 +344,7 @@ def auto_(
         most: Candidates of each version to compile.
         everything: Time the pruned ones too, which tells what pruning costs.
     """
-    from mla_var3.campaign import auto
+    from mla_var3.campaign import auto, candidates, trials
 
     for flag, value in (("budget", budget), ("top", top), ("most", most)):
         if not value >= 1:
@@ -352,16 +352,16 @@ def auto_(
     found = _find(name)
     limits = auto.Limits(budget, top, most, everything)
     walk = auto.Walk(found, limits, lambda text: print(f"· {text}", flush=True))
-    trials = walk.run(auto.versions_of(found, versions))
-    text = auto.report(found, trials, top)
-    write_atomic(found.root / auto.REPORT, text)
-    write_atomic(found.root / auto.DATA, auto.data(trials, top))
-    best = auto.fastest(trials)
+    made = walk.run(candidates.versions_of(found, versions))
+    text = trials.report(found, made, top)
+    write_atomic(found.root / trials.REPORT, text)
+    write_atomic(found.root / trials.DATA, trials.data(made, top))
+    best = trials.fastest(made)
     if best is not None and (kept := auto.keep_tuned(found, best)):
         print(f"kept for the next profile: {relative(kept)}")
-    found.commit(f"auto: {len(trials)} trials")
+    found.commit(f"auto: {len(made)} trials")
     print("\n".join(text.splitlines()[2:5]))
-    print(f"wrote {relative(found.root / auto.REPORT)}, {auto.DATA} and {auto.TRIALS}/")
+    print(f"wrote {relative(found.root / trials.REPORT)}, {trials.DATA} and {auto.TRIALS}/")
 
 
 def publish(name: Annotated[tyro.conf.Positional[str], named("NAME")]) -> None:

@@ -96,10 +96,11 @@ def write(compiled: Path, to: Path) -> Path:
     rows = [f"{name},{_digest(data)},{len(data)}" for name, data in content.items()]
     content[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
     with tempfile.TemporaryFile() as whole:
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(whole, "w") as archive:
             for name, data in content.items():
                 # A fixed time: the same kernels give the same wheel.
-                archive.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data)
+                member = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
+                archive.writestr(member, data, zipfile.ZIP_DEFLATED)
         whole.seek(0)
         path = to / f"{NAME}-{version}-{TAG}.whl"
         write_atomic(path, whole.read())

@@ -6,6 +6,7 @@ run the cases and draw the results.
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -58,9 +59,10 @@ def sweep(
         raise UsageError("--workers are processes here, and --scheduler has its own; name one")
     told = sweepspec.read(spec)
     is_timed = told.mode == "event"
-    # They start while torch and Dask are loaded here.
+    # They start while torch, Dask and what the end takes are loaded here.
     if workers > 1 and not dry and (not is_timed or helper.has_gpus(workers)):
         helper.begin(workers, told.mode, told.versions)
+        importlib.import_module("mla_var3.campaign.surfaces")
     from mla_var3.campaign import sweeping
 
     cases = sweepspec.cases_of(told, spec.name)
@@ -70,6 +72,7 @@ def sweep(
     if dry:
         return 0
     write_atomic(found.root / "spec.toml", spec.read_text(encoding="utf-8"))
+    found.records()  # Of cases that were run when a sweep was killed.
     count = 0
 
     def done(outcome: sweeping.Outcome) -> None:
@@ -89,14 +92,13 @@ def sweep(
 
 
 def _summed_up(found: sweeping.Sweep, cases: Sequence[Case]) -> int:
-    """Write the table, the figures and the records that are missing; 1 where a case failed."""
+    """Write the table and the figures; 1 where a case failed."""
     from mla_var3.campaign import surfaces
 
     outcomes = [outcome for case in cases if (outcome := found.outcome(case)) is not None]
     write_atomic(found.root / "table.csv", surfaces.table(outcomes))
     drawn = [surfaces.draw(one, found.root / "figures" / f"{_slug(one.title)}.svg")
              for one in surfaces.surfaces(outcomes)]  # fmt: skip
-    found.records()
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     refused = sum(outcome.status == "refused" for outcome in outcomes)
     for outcome in failed[:SHOWN]:

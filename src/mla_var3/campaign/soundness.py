@@ -69,12 +69,30 @@ def _faults(
         if name not in addresses:
             yield f"evidence: there is no record {name}"
     yield from _of_times(found, entry, known)
+    yield from _of_difference(found, entry)
     for field in ("hypothesis", "change"):
         if told := stepzero.typed(getattr(entry, field)):
             yield f"{field}: {told!r} names no source"
+    for fact in entry.facts:
+        if told := stepzero.typed(fact):
+            yield f"facts: {told!r} names no source"
     for pitfall in entry.pitfalls:
         if told := stepzero.typed(f"{pitfall.pitfall} {pitfall.fix}"):
             yield f"pitfalls: {told!r} names no source"
+
+
+def _of_difference(found: Workspace, entry: Entry) -> Iterator[str]:
+    """What is wrong with the size of a change, where the files of both versions are there."""
+    parent = entry.parent
+    if entry.origin != "campaign" or parent is None:
+        return
+    if found.version(parent).is_file() and found.version(entry.version).is_file():
+        added, removed = found.difference(parent, entry.version)
+        if (entry.diff.added, entry.diff.removed) != (added, removed):
+            yield (
+                f"diff: it says {entry.diff.added} lines added and {entry.diff.removed} removed, "
+                f"and {entry.version} differs from {parent} by {added} and {removed}"
+            )
 
 
 def _of_times(found: Workspace, entry: Entry, known: Iterable[Record]) -> Iterator[str]:

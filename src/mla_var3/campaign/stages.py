@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_var3 import devices, evidence, knowledge, paths
-from mla_var3.campaign import memory, seeding, soundness, subjects, workspace
+from mla_var3 import evidence, knowledge, paths
+from mla_var3.campaign import memory, soundness, times, workspace
 from mla_var3.campaign.memory import Entry
 from mla_var3.campaign.subjects import Examined
 from mla_var3.campaign.workspace import Plan, Workspace
@@ -220,7 +220,7 @@ class Gated:
 def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
     """Check a version, compile it, time it with its parent where there is a GPU, remember it.
 
-    A wrong version is remembered too, as wrong.
+    A wrong version is remembered too, as wrong. One that was not timed is timed, and no more.
 
     Raises:
         InputError: The plan, a figure or the memory does not pass.
@@ -230,6 +230,8 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
     soundness.require(found)
     start = version == found.settings.start
     there = found.memory.read(version) if found.memory.path(version).exists() else None
+    if there is not None and there.origin == "campaign" and there.verdict == "not timed":
+        return _timed_later(found, there, say)
     if there is not None and not (start and (there.origin == "history" or there.failed)):
         raise UsageError(f"{version} went through the gates; memory read shows what came of it")
     if not found.version(version).is_file():
@@ -240,7 +242,8 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
     say(f"checking {version}")
     seen = found.subject.examine(version, say)
     warnings: list[str] = []
-    performance = None if seen.is_wrong else _timed(found, version, plan, say, warnings)
+    parent = plan.parent if plan is not None else None
+    performance = None if seen.is_wrong else times.of(found, version, parent, say, warnings)
     entry = _entry(found, version, plan, seen, performance, there)
     report = _report(found, version, seen)
     found.subject.keep(version)
@@ -252,62 +255,36 @@ def gate(found: Workspace, version: str, say: Callable[[str], None]) -> Gated:
     return Gated(entry, (*_warnings(entry, plan), *warnings), report)
 
 
+def _timed_later(found: Workspace, there: Entry, say: Callable[[str], None]) -> Gated:
+    """Time what went through the gates where no GPU was, if it is still as it was."""
+    version, parent, name = there.version, there.parent, found.settings.name
+    assert parent is not None
+    if not found.subject.is_kept(version):
+        raise UsageError(
+            f"{version} was edited since it went through the gates; {SESSION} plan {name} begins "
+            "another version"
+        )
+    warnings: list[str] = []
+    performance = times.of(found, version, parent, say, warnings)
+    if performance is None:
+        raise UsageError(
+            f"{version} went through the gates and was not timed; a GPU that runs the code of "
+            f"{found.settings.device} times it, or records of one run in {found.root.name}/results "
+            f"that have {parent} and {version}"
+        )
+    content = {
+        "performance": performance.model_dump(mode="json"),
+        "verdict": word(performance.parent_us or 0, performance.median_us),
+    }
+    entry = found.memory.update(version, content)
+    found.commit(f"{version}: {entry.verdict}")
+    return Gated(entry, tuple(warnings), _report_path(found, version))
+
+
 def _warnings(entry: Entry, plan: Plan | None) -> list[str]:
     if plan is None or entry.diff.lines <= 2 * plan.lines:
         return []
     return [f"{entry.version} changes {entry.diff.lines} lines, and its plan says {plan.lines}"]
-
-
-def _timed(
-    found: Workspace,
-    version: str,
-    plan: Plan | None,
-    say: Callable[[str], None],
-    warnings: list[str],
-) -> memory.Performance | None:
-    """Times of a version and its parent in this run.
-
-    Without a GPU that runs the campaign's code None, but for the first version: a record may know
-    its time.
-    """
-    import torch
-
-    if not torch.cuda.is_available():
-        return _recorded(found, version) if plan is None else None
-    made = found.subject.timed([version] if plan is None else [plan.parent, version], say)
-    target, device = made[-1].target, found.settings.device
-    if not devices.runs_code_of(target, device):
-        warnings.append(f"not timed: this is {target}, and the campaign is of {device}")
-        return None
-    if target != device:  # Which of two is faster is told all the same.
-        warnings.append(f"timed on {target}: the target, one of {device}, is not judged by it")
-    medians = [_median(record) for record in made]
-    if medians[-1] is None:
-        return None
-    return memory.Performance(
-        median_us=medians[-1],
-        parent_us=medians[0] if plan is not None else None,
-        run=made[-1].run,
-        parent_run=made[0].run if plan is not None else None,
-        device=target,
-        protocol=f"CUDA events over graph replay, L2 flushed, {subjects.BENCH_RUNS} runs",
-    )
-
-
-def _recorded(found: Workspace, version: str) -> memory.Performance | None:
-    """The time that a record of the project states, to set targets against."""
-    record = found.subject.recorded(version)
-    if record is None or (median := _median(record)) is None:
-        return None
-    return memory.Performance(
-        median_us=median, parent_us=None, run=record.run, parent_run=None, device=record.target,
-        protocol=seeding.protocol_of(record),
-    )  # fmt: skip
-
-
-def _median(record: Record) -> float | None:
-    outcome = record.outcome
-    return outcome.total.median_us if isinstance(outcome, Passed) and outcome.total else None
 
 
 def _entry(
@@ -374,11 +351,15 @@ def _said(one: StaticFacts) -> str:
     )
 
 
+def _report_path(found: Workspace, version: str) -> Path:
+    return found.root / workspace.PROFILES / version / "report.md"
+
+
 def _report(found: Workspace, version: str, seen: Examined) -> Path:
     """The report of a version in the workspace's profiles."""
     from mla_var3.profiling import report
 
-    path = found.root / workspace.PROFILES / version / "report.md"
+    path = _report_path(found, version)
     with costs.given(seen.work) if seen.work else contextlib.nullcontext():
         passed = [record for record in seen.records if isinstance(record.outcome, Passed)]
         steps = matching.steps(passed, knowledge.load_all(), SUGGESTED) if passed else []

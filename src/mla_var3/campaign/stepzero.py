@@ -34,6 +34,8 @@ STATED = (
 #: What the ceiling of power takes.
 ENERGY = ("static_power", "energy_per_flop", "energy_per_byte")
 _FIGURE = re.compile(r"^\s*(?:[-*] )?`?([a-z][a-z0-9_]*): (.+?) <- (\S+?):(\d+)`?\s*$")
+#: A line of figures that names no source.
+_BARE = re.compile(r"^\s*[-*] `([a-z][a-z0-9_]*): (?!.*<-)[^`]*`\s*$")
 #: What a figure of hardware looks like: a number with one of its units, in signs or in words.
 _TYPED = re.compile(
     r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?[\s-]?"
@@ -290,7 +292,7 @@ def _faults(lines: Sequence[str], name: str) -> Iterable[str]:
                 yield f"{name}:{number}: {metric} {said}"
         elif _WORKED_OUT.match(line):
             continue
-        elif told := typed(line):
+        elif told := (bare[1] if (bare := _BARE.match(line)) else typed(line)):
             yield (
                 f"{name}:{number}: {told!r} names no source; a figure of hardware is written "
                 f"`metric: value unit <- {FOLDER}/<file>:<line>`"
@@ -370,6 +372,12 @@ def require_lines(path: Path, told: StepZero) -> None:
     """
     lines = inputs.read_text(path).splitlines()
     own = told.lines()
+    titles = {n: one for n, one in enumerate(lines, 1) if re.match(r"#+ Step 0: ", one)}
+    for number, title in titles.items():
+        if not title.endswith(f" on {told.device.name}"):
+            raise InputError(
+                f"{path.name}:{number}:", f"it says {title!r}, and the device is {told.device.name}"
+            )
     for line in (told.goal(), *own[own.index("## Figures") :]):
         if not line or line.startswith("#") or line in lines:
             continue

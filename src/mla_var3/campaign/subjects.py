@@ -86,6 +86,9 @@ class Subject(Protocol):
     def keep(self, version: str) -> None:
         """Keep a copy of a version that went through the gates."""
 
+    def is_kept(self, version: str) -> bool:
+        """Whether a version is still as it went through the gates."""
+
 
 @dataclass(frozen=True)
 class FileSubject:
@@ -153,6 +156,10 @@ class FileSubject:
 
     def keep(self, version: str) -> None:
         """The file is in the workspace already."""
+
+    def is_kept(self, version: str) -> bool:
+        """Whether a record is of the file's present content."""
+        return bool(self.records_of(version))
 
 
 @dataclass(frozen=True)
@@ -291,10 +298,22 @@ class DesignSubject:
 
     def keep(self, version: str) -> None:
         """Copy the version's package into the workspace."""
-        source = self.version(version).path.parent
-        target = self.root / "versions" / source.name
+        source, target = self._places(version)
         shutil.copytree(source, target, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+
+    def is_kept(self, version: str) -> bool:
+        """Whether the package is as its copy in the workspace."""
+        one, other = (
+            {file.name: file.read_bytes() for file in folder.glob("*.py")}
+            for folder in self._places(version)
+        )
+        return one == other
+
+    def _places(self, version: str) -> tuple[Path, Path]:
+        """A version's package, and its copy in the workspace."""
+        source = self.version(version).path.parent
+        return source, self.root / "versions" / source.name
 
 
 def difference(one: Mapping[str, list[str]], other: Mapping[str, list[str]]) -> Iterator[str]:

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
 from mla_var3 import devices
 from mla_var3.campaign import cases
 from mla_var3.campaign.cases import Outcome
@@ -125,10 +129,6 @@ def label(outcome: Outcome) -> str:
 
 def draw(surface: Surface, path: Path) -> Path:
     """Write a surface as SVG: a color per tiling, its time in each place."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
     labels = list(dict.fromkeys(label(one) for one in surface.best.values()))
     (across, xs), (down, ys) = surface.across, surface.down
     cells = [

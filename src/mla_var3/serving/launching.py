@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ SHIPPED = Path(__file__).parent / "compiled"
 COMPILER = "mla_var3.kernel.cute_python.mla.flash_mla.served"
 #: SMs that are emulated: blocks without work cost time.
 EMULATED_SMS = 4
+#: Bytes that tensors of compiled kernels begin at multiples of.
+ALIGNMENT = 16
 #: The one GPU that has these kernels.
 ARCH = "sm_90"
 
@@ -32,9 +34,35 @@ def launch(kind: Kind, *values: torch.Tensor | float, written: Sequence[torch.Te
     # Tests may run where tensors only say that they are on a GPU.
     with torch._C.DisableTorchFunction():
         if first.is_cuda:
-            kernel_of(kind, first.device)(*values)
+            run(kernel_of(kind, first.device), values, written)
         else:
             _compiler(kind).emulate(kind, values, written)
+
+
+def run(
+    kernel: Callable[..., None],
+    values: Sequence[torch.Tensor | float],
+    written: Sequence[torch.Tensor],
+) -> None:
+    """Call a compiled kernel, which takes tensors that begin at multiples of 16 bytes.
+
+    Lengths, tables and sums that begin elsewhere (a slice of a server's, the LSE of a second head
+    of the cache) are copied on the current stream. Queries and caches are not: ``checks`` refuses
+    those.
+    """
+    given = [_aligned(value) for value in values]
+    kernel(*given)
+    outputs = {x.data_ptr() for x in written}
+    for value, copy in zip(values, given, strict=True):
+        if isinstance(value, torch.Tensor) and copy is not value and value.data_ptr() in outputs:
+            value.copy_(copy)
+
+
+def _aligned(value: Any) -> Any:
+    small = isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.float32)
+    if not small or value.data_ptr() % ALIGNMENT == 0:
+        return value
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def sms_of(device: torch.device) -> int:
