@@ -182,17 +182,27 @@ def _told(found: Sequence[_Built]) -> frozenset[Feature]:
 def _best(
     left: Sequence[_Built], picked: Sequence[Sequence[_Built]], switches: frozenset[Feature]
 ) -> _Built:
-    """That with most that is new: flags, then switches, magnitudes and blocks; the smaller."""
+    """That with most that is new: flags, pairs that meet, then magnitudes; the smaller."""
     had = [one for those in picked for one in those]
     flags, turns = {f for one in had for f in _flags(one)}, {t for one in had for t in _turns(one)}
-    told = switches - {f for one in had for f in one.switches}
+    met = {pair for one in had for pair in _pairs(one, switches)}
     few = any(one.few for one in had)
 
     def worth(one: _Built) -> tuple[int, int, int, int]:
         new = len(_turns(one) - turns) + WORTH_OF_FEW * (one.few > few)
-        return len(_flags(one) - flags), len(one.switches & told), new, -one.steps
+        return len(_flags(one) - flags), len(_pairs(one, switches) - met), new, -one.steps
 
     return max(left, key=worth)
+
+
+def _pairs(one: _Built, switches: frozenset[Feature]) -> set[frozenset[Any]]:
+    """Two of what a build decides: a mask that no merge meets is half a check of both.
+
+    Flags and stages, the switches of few values, and axes of a grid that have several blocks.
+    """
+    several = {axis for axis in one.grids if axis[1] == FEW_TILES}
+    features = _flags(one) | (one.switches & switches) | several
+    return {frozenset(pair) for pair in itertools.combinations(features, 2)}
 
 
 def _brings(one: _Built, left: Sequence[_Built], picked: Sequence[Sequence[_Built]]) -> bool:
