@@ -8,7 +8,7 @@ every operation anew. An instruction has one place, however often it runs, and a
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 
