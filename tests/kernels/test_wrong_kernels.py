@@ -223,6 +223,15 @@ EDITS = [
      "more than four pieces of several sequences"),
     ("old", "out = ct.where(empty, 0.0, acc / ct.where(empty, 1.0, row_sum))",
      "out = acc / row_sum", "a piece in which a row sees no key"),
+    ("turned", "last = ct.minimum(first + NEW_TILE_M, QUERIES) - 1",
+     "last = ct.minimum(first + NEW_TILE_M, QUERIES) - 2",
+     "a tile whose last query alone sees a further tile of keys"),
+    ("turned", "middle = ct.maximum(ct.minimum(full, end), begin) #1",
+     "middle = ct.minimum(full, end)", "a piece that begins past the last whole old tile"),
+    ("turned", "seen = keys - QUERIES + 1\n", "seen = ct.maximum(keys - QUERIES, 0) + 1\n",
+     "fewer new tokens than queries"),
+    ("whole", "full = ct.maximum(ct.minimum(first, keys), 0) // TILE_N",
+     "full = ct.minimum(first, keys) // TILE_N", "a tile whose first rows see no key"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 FEW = (0, 9, 13, 16, 25, 38)

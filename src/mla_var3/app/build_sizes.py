@@ -22,6 +22,8 @@ PROBLEMS, LEAST_PROBLEMS = 16, 10
 #: What the blocks of one problem may do, and those of all of a build, in steps of tiles; and how
 #: many steps it takes to start a problem.
 MOST_STEPS, ALL_STEPS, STEPS_OF_A_PROBLEM = 120, 500, 10
+#: And one at an edge, of which there are few: where clusters share keys, its blocks are many.
+MOST_STEPS_OF_AN_EDGE = 2 * MOST_STEPS
 #: Which of them is one of the workload's own problems.
 PLANNED = 2
 #: What it is worth, in pairs of values, that a number is one, two or more for the first time, and
@@ -117,11 +119,15 @@ def _planned(one: Built) -> Iterator[Built]:
 def edges(one: Built, those: Sequence[Built]) -> list[Built]:
     """The problems at edges that take the very build, and are none of those."""
     had = {other.case.plan.slug() for other in those}
-    found = [other for known in one.case.plan.edges() for other in _sized_as(one, known)]
+    found = [
+        other
+        for known in one.case.plan.edges()
+        for other in _sized_as(one, known, MOST_STEPS_OF_AN_EDGE)
+    ]
     return [other for other in found if other.case.plan.slug() not in had]
 
 
-def _sized_as(one: Built, known: KernelPlan) -> Iterator[Built]:
+def _sized_as(one: Built, known: KernelPlan, most: int = MOST_STEPS) -> Iterator[Built]:
     """A problem of the sizes of another that takes the very build; none where flags differ."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     flags = {name: value for name, value in plan.problem().items() if isinstance(value, bool)}
@@ -130,7 +136,7 @@ def _sized_as(one: Built, known: KernelPlan) -> Iterator[Built]:
         numbers: dict[str, Any] = {n: v for n, v in told.items() if type(v) is int}
         small = dataclasses.replace(plan, **numbers)
         if small.is_valid() and (other := as_built(one, small)) is not None:
-            yield from _if_small(other)
+            yield from _if_small(other, most)
 
 
 def _alike(one: Built, rng: random.Random, drawn: int) -> Iterator[Built]:
@@ -155,8 +161,8 @@ def _alike(one: Built, rng: random.Random, drawn: int) -> Iterator[Built]:
     yield one  # However long it takes, it has all of its stages.
 
 
-def _if_small(one: Built) -> Iterator[Built]:
-    if one.steps <= MOST_STEPS:
+def _if_small(one: Built, most: int = MOST_STEPS) -> Iterator[Built]:
+    if one.steps <= most:
         yield one
 
 
