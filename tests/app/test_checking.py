@@ -197,6 +197,20 @@ def test_few_builds_are_run_at_many_sizes():
     assert found == few_builds.chosen(version.plan_class()(), 2)
 
 
+def test_a_mask_meets_keys_in_parts_and_a_merge():
+    version = registry.find("flash_mla@cute-dsl", "v9")
+    found = few_builds.chosen(version.plan_class()(), 2)  # without the problems that it names
+    met = [
+        case
+        for case in found
+        if case.plan.causal
+        for stages in [[n for n, _ in case.plan.plan(*case.plan.prepare_inputs("meta")).stages()]]
+        if "merge" in stages and (case.plan.parts or 1) > 1
+    ]
+    assert any(case.plan.t % 64 and case.plan.s > 1 for case in met)
+    assert any(case.plan.t > 1000 for case in met)
+
+
 def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
     version = registry.find("sparse_mla@cute-dsl", "v1")
     found = few_builds.chosen(version.plan_class()(), 1)

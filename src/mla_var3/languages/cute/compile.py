@@ -27,7 +27,15 @@ from mla_var3.emulator.kept import without_binary
 from mla_var3.errors import ToolchainError
 from mla_var3.languages.base import Compiled
 from mla_var3.languages.cute import arch as archs
-from mla_var3.languages.cute import ptx, reach, reading, signature, sources, toolchain
+from mla_var3.languages.cute import (
+    ptx,
+    reach,
+    reading,
+    signature,
+    sources,
+    toolchain,
+    tracing,
+)
 from mla_var3.languages.cute.facts import CuteFacts
 from mla_var3.static import tools
 
@@ -293,11 +301,13 @@ def _attempt(task: _Task, folder: Path) -> dict[str, bytes]:
 
 def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     import cutlass.cute as cute
+    from cutlass._mlir_helpers import op
     from cutlass.cute.runtime import make_fake_stream
     from cutlass.cutlass_dsl import CuTeDSL
 
     gc.disable()  # This process ends with the compile, and frees all at once.
     toolchain.load_runtime()
+    tracing.keep_places(op)
     del sys.argv[1:]  # The DSL parses them too, and takes --h=16 for a call for help.
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
