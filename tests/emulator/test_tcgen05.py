@@ -106,6 +106,34 @@ def test_a_from_tensor_memory():
     assert not done.diagnostics
 
 
+@pytest.mark.parametrize("lane", [0, 16])
+def test_sixty_four_rows_of_a_lie_in_either_half_of_a_warps_lanes(lane: int) -> None:
+    left, right = codes("f16", 128, 3), codes("f16", 8, 4)
+    at = lane << 16
+    product = Product(64, 8, "f16", instruction(64, 8, "f16", "f16"), True, moved=(at, at))
+    got, _ = product.run(left, right)
+    here = np.arange(128) % 32 // 16 == lane // 16
+    want = values(left, "f16")[here] @ values(right, "f16").T
+    assert (got.view(np.float32)[here] == want).all()
+
+
+@pytest.mark.parametrize(("past", "said"), [(0, ""), (1, "column 1025")])
+@pytest.mark.parametrize("name", ["an accumulator", "a matrix"])
+def test_an_operand_past_the_columns_is_found_and_far_past_them_refused(
+    name: str, past: int, said: str
+) -> None:
+    """Both take 8 columns; as many lie behind the last as there are."""
+    moved = (1016 + past, 0) if name == "an accumulator" else (0, 1016 - 256 + past)
+    product = Product(128, 8, "f16", instruction(128, 8, "f16", "f16"), True, moved=moved)
+    left, right = codes("f16", 128, 3), codes("f16", 8, 4)
+    if said:
+        with pytest.raises(EmulatorError, match=f"{name}.* reaches {said}"):
+            product.run(left, right)
+        return
+    _, done = product.run(left, right)
+    assert "out-of-bounds" in {d.kind for d in done.diagnostics}
+
+
 @pytest.mark.parametrize("m", [128, 256])
 @pytest.mark.parametrize("options", [*DEFAULT[:2], strict], ids=["lowest", "seed", "strict"])
 def test_a_pair_of_ctas_has_halves_of_both_operands(m, options):
