@@ -198,7 +198,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, Callable[..., int]]] = {
         for t in "us" for w in (8,)
     },
     **{
-        f"{name}.{t}16x2{relu} %o, %i0, %i1;": (("32", "32"), 32, lambda a, b, op=op, t=t, relu=relu: halves(a, b, op, t, relu))
+        f"{name}{relu}.{t}16x2 %o, %i0, %i1;": (("32", "32"), 32, lambda a, b, op=op, t=t, relu=relu: halves(a, b, op, t, relu))
         for name, op in (("min", min), ("max", max)) for t, relu in (("u", ""), ("s", ""), ("s", ".relu"))
     },
 }  # fmt: skip
@@ -208,7 +208,7 @@ def halves(a: int, b: int, op: Callable[[int, int], int], kind: str, relu: str) 
     """Of each half the result of its own."""
     out = 0
     for at in (0, 16):
-        x, y = (v >> at & MASK[16] for v in (a, b))
+        x, y = (v >> at & 0xFFFF for v in (a, b))
         found = op(signed(x, 16), signed(y, 16)) if kind == "s" else op(x, y)
         out |= (max(found, 0) if relu else found) % (1 << 16) << at
     return out
