@@ -832,3 +832,22 @@ def test_assumptions() -> None:
     run_clean(promises, torch.zeros(4, dtype=torch.int32), 16)
     found = only(run(promises, torch.zeros(4, dtype=torch.int32), 12), "assumption")
     assert "12 is assumed to be divisible by 8" in found.message
+
+
+@ct.kernel
+def promises_behind_a_way_out(x: Annotated[Any, None], n, first):
+    if ct.bid(0) < first:
+        return
+    m = ct.assume_divisible_by(n, 8)
+    ct.store(x, (0,), ct.full((4,), m, ct.int32))
+
+
+def test_an_assumption_that_is_the_same_for_all_blocks_counts_once() -> None:
+    """Where a block may return before it, each block that gets there is one to blame."""
+    x = torch.zeros(4, dtype=torch.int32)
+    found = [d for d in run(promises, x, 12, grid=(3,)).diagnostics if d.kind == "assumption"]
+    assert [d.count for d in found] == [1]
+    for first in (0, 1, 3):
+        report = run(promises_behind_a_way_out, x, 12, first, grid=(3,))
+        found = [d for d in report.diagnostics if d.kind == "assumption"]
+        assert [d.count for d in found] == [3 - first] * (first < 3)
