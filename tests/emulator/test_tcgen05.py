@@ -15,8 +15,9 @@ from mla_var3.emulator.formats import decode
 from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
 from mla_var3.emulator.units.tcgen05 import descriptors, products
+from mla_var3.emulator.units.tensormap import tiled
 from mla_var3.errors import EmulatorError
-from tests.emulator.events import Snippet
+from tests.emulator.events import Snippet, wait
 from tests.emulator.tcgen05 import (
     ACCUMULATOR,
     ALLOC,
@@ -30,6 +31,7 @@ from tests.emulator.tcgen05 import (
     instruction,
     matrix,
 )
+from tests.emulator.test_bulk import placed_maps
 from tests.emulator.test_events import lines, raced
 
 DEFAULT = [Options(), Options(seed=1), Options(seed=2)]
@@ -337,6 +339,23 @@ def test_a_copy_may_end_at_the_last_column():
     (source, out), done = COPIED.run(edits)
     assert out[:4].tolist() == source[:4].tolist()
     assert not done.diagnostics
+
+
+@pytest.mark.parametrize("swizzle", range(4))
+def test_a_box_is_read_with_the_swizzle_that_brought_it(swizzle: int) -> None:
+    """A tensor map brings the 4096 bytes that the copy reads by a descriptor without a swizzle."""
+    out = np.zeros(1024, np.uint32)
+    box = 8 << swizzle, 256 >> swizzle
+    t = tiled(out.ctypes.data, box, (2, 2 * box[0]), box, "f16", swizzle)
+    fill = (
+        "@%p1 bra FILLED; mov.u32 %r4, 0; mbarrier.arrive.expect_tx.shared.b64 _, [%r3+8], 4096;\n"
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd0, {%r4, %r4}], [%r3+8];\n"
+        "FILLED: mul.wide.u32 %rd5, %r1, 32;\n" + wait("%r3+8").replace("W:", "V:").replace("bra W", "bra V").replace("D:", "E:").replace("bra D", "bra E")
+    )  # fmt: skip
+    done = launch(COPIED.text({"fill": fill}), [placed_maps(t), out], 1, 128)
+    found = [d for d in done.diagnostics if d.kind == "descriptor"]
+    assert len(found) == (swizzle != 0)
+    assert all(f"the {16 << swizzle}-byte swizzle has written" in d.message for d in found)
 
 
 # Loads and stores ------------------------------------------------------------------------------
