@@ -157,7 +157,8 @@ def test_kernels_are_put_on_a_clock(kernel, seed: int | None) -> None:
 def test_a_warp_that_is_not_full_is_one_of_its_cta() -> None:
     text = (
         ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x)\n"
-        "{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nadd.u32 %r1, %r1, 1;\nbar.sync 0;\nadd.u32 %r1, %r1, 1;\nret;\n}\n"
+        "{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nadd.u32 %r1, %r1, 1;\n"
+        "bar.sync 0;\nadd.u32 %r1, %r1, 1;\nret;\n}\n"
     )
     done = launch(text, [0], 2, 33, cluster=2, options=Options(timeline=True))
     assert done.trace is not None

@@ -98,7 +98,8 @@ def test_a_signature_of_arguments_has_the_symbol_that_is_asked_for() -> None:
         named = KernelSignature.from_kernel_args(tuned, args, convention, symbol="mine")
         free = KernelSignature.from_kernel_args(tuned, args, convention)
     assert named.symbol == "mine"
-    assert free.symbol is not None and "tuned" in free.symbol
+    assert free.symbol is not None
+    assert "tuned" in free.symbol
     assert named.parameters == free.parameters
 
 
